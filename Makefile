@@ -1,0 +1,132 @@
+# `make` lists what there is. Every target sets up what it needs: an environment in .venv, the
+# dependencies, the native module built in place. All of it is safe to interrupt and to run again,
+# and quick when nothing changed.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PY     := $(BIN)/python
+CMAKE  := $(BIN)/cmake
+CTEST  := $(BIN)/ctest
+STEP   := .ci/step
+
+# Two makes at once take turns at setting up (where the system has flock).
+TURN := $(shell command -v flock >/dev/null 2>&1 && echo flock Makefile)
+
+CONFIGURE = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+            -DPython_EXECUTABLE=$(CURDIR)/$(PY) --log-level=WARNING
+# ninja says nothing but what it does; only what goes wrong is worth reading.
+BUILD = $(TURN) $(CMAKE) --build
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help setup native demo test bench soak check format stubs clean distclean \
+        check-format check-lint check-types check-layers check-stubs check-wheel check-native \
+        check-kernels
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- setting up ------------------------------------------------------------------------------
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Penstock needs Python 3.11 or newer, and '$(PYTHON)' is not;" \
+	       "name one with 'make PYTHON=python3.12 …'" >&2; exit 1; }
+	@echo "setting up $(VENV)"
+	@$(TURN) $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+# The package itself is installed as a pointer to src/; its native module is built below.
+$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "installing dependencies"
+	@$(TURN) $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  $$($(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
+	@$(TURN) $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  --no-build-isolation --config-settings=wheel.cmake=false \
+	  --config-settings=editable.mode=inplace --editable '.[pyg,bench,dev]'
+	@touch $@
+
+build/native/.configured: $(VENV)/.installed CMakeLists.txt
+	@$(TURN) $(CONFIGURE) -B build/native
+	@touch $@
+
+# ninja knows better than make what is out of date, and takes no time to say "nothing". The module
+# is moved into place whole, so that a process starting meanwhile finds the old one or the new one.
+native: build/native/.configured ## Build the native module in place
+	@$(BUILD) build/native --target _native -- --quiet
+	@for built in build/native/_native*.so; do \
+	  placed=src/penstock/kernels/$${built##*/}; \
+	  cmp -s $$built $$placed || { cp $$built $$placed.new && mv -f $$placed.new $$placed; }; \
+	done
+
+setup: native ## Do all the set-up and nothing else
+
+# --- what people come for --------------------------------------------------------------------
+
+demo: setup ## Build a graph, train a small GNN on sampled batches, show where the time goes
+	@$(BIN)/penstock demo $(ARGS)
+
+test: setup ## Run the tests (ARGS='-k name' for some of them)
+	@$(PY) -m pytest $(ARGS)
+
+bench: setup ## Measure the kernels against the floor of this machine (ARGS=--small for a quick look)
+	@$(PY) benchmarks/kernels.py $(ARGS)
+
+soak: setup ## Run what takes longer than CI should: slow tests, property tests with many examples
+	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m 'soak or hypothesis' --timeout=3600 $(ARGS)
+
+format: setup ## Format the Python code and fix what lint can fix
+	@$(PY) -m ruff format .
+	@$(PY) -m ruff check --fix .
+
+stubs: setup ## Write the stub of the native module anew
+	@.ci/stubs $(PY) write
+
+# --- the checks ------------------------------------------------------------------------------
+
+check: check-format check-lint check-types check-layers check-stubs check-wheel check-native check-kernels ## Run every check but the tests
+	@echo
+	@echo "all checks passed"
+
+check-format: setup
+	@$(STEP) "ruff format" $(PY) -m ruff format --check .
+
+check-lint: setup
+	@$(STEP) "ruff check" $(PY) -m ruff check .
+
+check-types: setup
+	@$(STEP) "mypy --strict on src" $(PY) -m mypy
+
+check-layers: setup
+	@$(STEP) "layers (import-linter)" $(BIN)/lint-imports
+
+check-stubs: setup
+	@$(STEP) "stub of the native module is current" .ci/stubs $(PY) check
+
+# The wheel as it would be distributed, except that warnings are errors.
+check-wheel: setup
+	@$(STEP) "a wheel, native code with -Wall -Wextra -Werror" $(TURN) .ci/wheel $(PY)
+
+build/asan/.configured: $(VENV)/.installed CMakeLists.txt
+	@$(TURN) $(CONFIGURE) -B build/asan -DPENSTOCK_SANITIZE=ON -DPENSTOCK_TESTS=ON
+	@touch $@
+
+check-native: setup build/asan/.configured
+	@$(STEP) "build with ASan and UBSan" $(BUILD) build/asan -- --quiet
+	@$(STEP) "C++ tests under ASan and UBSan" $(CTEST) --test-dir build/asan --output-on-failure --no-tests=error
+
+check-kernels: check-native
+	@$(STEP) "Python tests of the kernels under ASan and UBSan" .ci/sanitized $(PY) $(ARGS)
+
+# --- tidying up ------------------------------------------------------------------------------
+
+clean: ## Remove everything built, and the caches; keep the environment
+	rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -f src/penstock/kernels/_native*.so src/penstock/kernels/_native*.so.new
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## Remove the environment too
+	rm -rf $(VENV)

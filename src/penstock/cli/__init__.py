@@ -1,0 +1,35 @@
+"""The command line: `penstock COMMAND …`.
+
+Each command lives in a module of its own, named in `COMMANDS`, and is imported when it is run. This
+module must not import a command, nor anything a command needs.
+"""
+
+from __future__ import annotations
+
+import click
+
+from penstock import __version__
+from penstock.cli.lazy import LazyCommand, LazyGroup
+
+COMMANDS = {
+    "demo": LazyCommand("penstock.cli.demo:demo", "Train a small GNN on a made-up graph."),
+    "inspect": LazyCommand("penstock.cli.inspect:inspect", "Describe and check a saved graph."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    table=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, prog_name="penstock")
+@click.option("--traceback", is_flag=True, help="On an error, show where it was raised.")
+def main(traceback: bool) -> None:
+    """Penstock: a graph store with a sampling service for GNN training.
+
+    \b
+    Examples:
+      penstock demo                              build a graph, train on it
+      penstock inspect products.graph            what is in a saved graph
+      penstock inspect products.graph --verify   check all its sums
+    """

@@ -1,0 +1,68 @@
+"""A click group whose commands are imported when they are run.
+
+`penstock --help` must answer at once, whatever a command needs, so the list of commands is data:
+where each lives and the line that describes it. This module knows no command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import click
+
+from penstock.errors import PenstockError
+
+# What a user can put right. Anything else is a mistake of ours and keeps its traceback.
+EXPECTED_ERRORS = (PenstockError, ValueError, OSError)
+
+
+@dataclass(frozen=True)
+class LazyCommand:
+    """Where a command is to be found, and what `--help` says of it."""
+
+    target: str  # "package.module:attribute"
+    summary: str
+
+    def load(self) -> click.Command:
+        module, _, attribute = self.target.partition(":")
+        command = getattr(import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{self.target} is {type(command).__name__}, not a click command")
+        return command
+
+
+class LazyGroup(click.Group):
+    """Looks its commands up in a table; tells the errors users can act on in one line."""
+
+    def __init__(self, *args: Any, table: Mapping[str, LazyCommand], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = self.table.get(cmd_name)
+        return None if entry is None else entry.load()
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the commands from the table; click's own way would import every one."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.table[name].summary) for name in sorted(self.table)])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # the reader has gone (`| head`): click ends quietly
+        except EXPECTED_ERRORS as error:
+            if ctx.params.get("traceback"):
+                raise
+            raise click.ClickException(one_line(error)) from error
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,184 @@
+"""Epoch arithmetic: which batches an epoch has, which rank takes which, where to go on.
+
+An epoch is one global list of batches, consecutive slices of one permutation of the inputs. The
+list knows nothing of ranks. Ranks march through it in lockstep: in each step, W ranks take the next
+W batches, rank r the r-th of them. After s steps from batch `first` on, exactly the batches before
+`first + s·W` have been delivered, so one number says where an epoch stands, to any number of ranks.
+
+This module must not know what a permutation, a graph or a process is, nor what time it is: numbers
+in, numbers out, of any size.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import pairwise
+from typing import Any, Final
+
+POSITION_VERSION: Final = 1
+
+
+def num_batches(n: int, batch_size: int, drop_last: bool) -> int:
+    """How many batches `n` inputs make; none for n <= 0."""
+    n, batch_size = max(0, _integer("n", n)), _integer("batch_size", batch_size, least=1)
+    return n // batch_size if _boolean("drop_last", drop_last) else -(-n // batch_size)
+
+
+def static_split(n: int, batch_size: int, workers: int) -> tuple[tuple[int, int], ...]:
+    """A slice (start, stop) of `n` inputs for each worker; consecutive, and together all of them.
+
+    Complete batches are dealt evenly, lower ranks taking the extra ones; the last worker takes the
+    inputs left over. With fewer complete batches than workers, the higher ranks' slices are empty
+    but for that. It is for showing and for hints: who samples a batch is decided at run time.
+    """
+    n, batch_size = _integer("n", n, least=0), _integer("batch_size", batch_size, least=1)
+    workers = _integer("workers", workers, least=1)
+    share, extra = divmod(n // batch_size, workers)
+    starts = [batch_size * (rank * share + min(rank, extra)) for rank in range(workers)]
+    return tuple(pairwise([*starts, n]))
+
+
+class Remainder(Enum):
+    """What becomes of the last batches when they are fewer than the ranks."""
+
+    DROP = "drop"  # No rank gets one: fewer than W batches of the epoch are left out.
+    WRAP = "wrap"  # Every rank gets one: fewer than W batches, from the list's start, come again.
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where training stands: in `epoch`, with the first `delivered` batches of its list behind it.
+
+    It holds for all ranks alike, taken after the same number of steps on each, and names neither
+    rank nor world size, so any number of ranks can go on from it. It does not say what list it is a
+    position in: whoever keeps it must see to it that inputs, batch size and seed are the same.
+    """
+
+    epoch: int = 0
+    delivered: int = 0
+
+    def __post_init__(self) -> None:
+        _settle(self, "epoch", least=0)
+        _settle(self, "delivered", least=0)
+
+    def to_dict(self) -> dict[str, int]:
+        """The position as plain data, for JSON and checkpoints."""
+        return {"version": POSITION_VERSION, "epoch": self.epoch, "delivered": self.delivered}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Position:
+        """The position that `to_dict` wrote down; ValueError for anything else."""
+        if not isinstance(state, Mapping):
+            raise ValueError(f"state must be a mapping, got {state!r}")
+        version = state.get("version")
+        # The version is looked at first: another one may have other fields. True equals 1.
+        if type(version) is not int or version != POSITION_VERSION:
+            raise ValueError(f"version must be {POSITION_VERSION}, got {version!r}")
+        for name, value in state.items():
+            if name not in ("version", "epoch", "delivered"):
+                raise ValueError(f"state must not have the field {name!r}, got {value!r}")
+        return cls(state.get("epoch"), state.get("delivered"))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPlan:
+    """One epoch's list of batches, and its division among `world_size` ranks from `first` on.
+
+    Batches before `first` were delivered earlier, perhaps to another number of ranks. `first` need
+    not be a multiple of `world_size`: rank r goes on with first + r, first + r + W, …, and the
+    remainder policy applies to what is left. Wrapping goes round the whole list, to batch 0, so
+    going on with as many ranks as before gives what not stopping would have given.
+    """
+
+    num_inputs: int
+    batch_size: int
+    drop_last: bool = False
+    world_size: int = 1
+    remainder: Remainder = Remainder.WRAP
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        _settle(self, "num_inputs", least=0)
+        _settle(self, "batch_size", least=1)
+        _boolean("drop_last", self.drop_last)
+        _settle(self, "world_size", least=1)
+        if not isinstance(self.remainder, Remainder):
+            raise ValueError(f"remainder must be a Remainder, got {self.remainder!r}")
+        _settle(self, "first", least=0, below=self.num_batches + 1)
+
+    @property
+    def num_batches(self) -> int:
+        """The length of the global list, whatever the ranks and wherever they start."""
+        return num_batches(self.num_inputs, self.batch_size, self.drop_last)
+
+    @property
+    def batches_per_rank(self) -> int:
+        """How many steps are left from `first` on: the same number for every rank."""
+        drop = self.remainder is Remainder.DROP
+        return num_batches(self.num_batches - self.first, self.world_size, drop)
+
+    def input_range(self, index: int) -> tuple[int, int]:
+        """Where batch `index` starts and stops in the permutation of the inputs."""
+        start = _integer("index", index, 0, self.num_batches) * self.batch_size
+        return start, min(start + self.batch_size, self.num_inputs)
+
+    def global_index(self, rank: int, step: int) -> int:
+        """Which batch of the global list `rank` takes in `step`, counted from `first` on."""
+        rank = _integer("rank", rank, 0, self.world_size)
+        step = _integer("step", step, 0, self.batches_per_rank)
+        return (self.first + step * self.world_size + rank) % self.num_batches
+
+    def indices(self, rank: int, start: int = 0) -> Iterator[int]:
+        """The batches `rank` takes, from step `start` to its last."""
+        # Checked here, not in a generator's body: the caller's mistake is raised at the call.
+        rank = _integer("rank", rank, 0, self.world_size)
+        start = _integer("start", start, 0, self.batches_per_rank + 1)
+        return (self.global_index(rank, step) for step in range(start, self.batches_per_rank))
+
+    def position(self, epoch: int, step: int) -> Position:
+        """Where training stands once all ranks have taken `step` batches of this plan in `epoch`.
+
+        After the last step that is the start of the next epoch: what DROP left out stays out, also
+        when other ranks go on. A plan without steps is over at once.
+        """
+        epoch = _integer("epoch", epoch, least=0)
+        step = _integer("step", step, 0, self.batches_per_rank + 1)
+        if step == self.batches_per_rank:
+            return Position(epoch + 1, 0)
+        return Position(epoch, self.first + step * self.world_size)
+
+    def resume(self, position: Position) -> EpochPlan:
+        """This plan from `position` on. The epoch it is in has a list of the same length."""
+        _integer("delivered", position.delivered, 0, self.num_batches + 1)
+        return replace(self, first=position.delivered)
+
+
+def _integer(name: str, value: Any, least: int | None = None, below: int | None = None) -> int:
+    """`value` as a plain int. Array libraries' scalars are taken; floats and bools are mistakes."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be an integer, got {value!r}") from None
+    if isinstance(value, bool):
+        raise ValueError(f"{name} must be an integer, got {value!r}")
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+    if below is not None and number >= below:
+        raise ValueError(f"{name} must be in range({least}, {below}), got {number}")
+    return number
+
+
+def _boolean(name: str, value: bool) -> bool:
+    """`value`, which is no number: one that is was meant for another argument."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return value
+
+
+def _settle(frozen: object, name: str, least: int, below: int | None = None) -> None:
+    """Check the field `name` of a frozen dataclass that is being made, and make it a plain int."""
+    value = _integer(name, getattr(frozen, name), least, below)
+    object.__setattr__(frozen, name, value)

@@ -1,0 +1,169 @@
+"""`SharedArray`: one array that many processes read without a copy.
+
+It lies in a `Segment`: in a file, or in shared memory that vanishes with its last user. Here is how
+an array crosses into another process:
+
+    array = SharedArray.from_array(numbers)
+    Popen([...], pass_fds=array.segment.descriptors)        # or socket.send_fds(...)
+    # there, having got the handle by any message and the descriptor:
+    numbers = SharedArray.attach(handle, fd).array
+
+Many arrays share one segment, hence one descriptor: `layout()` says where each lies, and
+`SharedArray(segment, dtype, shape, offset)` is the one that lies there. This module knows nothing
+of graphs, and nothing of the wire its handles travel on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.graph.dtypes import dtype_name, storage_dtype
+from penstock.graph.handles import ArrayHandle, FileHandle, MemfdHandle, NamedHandle, SegmentHandle
+from penstock.graph.layout import ALIGNMENT, Layout, Shape, array_nbytes, layout, normal_shape
+from penstock.graph.named import sweep
+from penstock.graph.segment import Segment, StrPath, cannot_pickle
+
+__all__ = [
+    "ALIGNMENT",
+    "ArrayHandle",
+    "FileHandle",
+    "Layout",
+    "MemfdHandle",
+    "NamedHandle",
+    "Segment",
+    "SegmentHandle",
+    "SharedArray",
+    "layout",
+    "sweep",
+]
+
+
+class SharedArray:
+    """An array at an offset of a segment.
+
+    `array` is made anew at each call, so that it shows the segment as it is: writable under
+    construction, read-only after `freeze()`. Views keep the memory alive, also after `close()`.
+    """
+
+    def __init__(self, segment: Segment, dtype: object, shape: Shape, offset: int = 0) -> None:
+        segment.view(dtype, shape, offset)  # complains if the array does not lie inside
+        self._segment = segment
+        self._dtype = dtype_name(dtype)
+        self._shape = normal_shape(shape)
+        self._offset = offset
+        self._segment_is_ours = False
+
+    @classmethod
+    def create(cls, shape: Shape, dtype: object, *, kind: str | None = None) -> Self:
+        """A new array of zeros in shared memory, writable until frozen. `kind`: see `Segment`."""
+        return cls._alone_in(Segment.create(array_nbytes(dtype, shape), kind=kind), dtype, shape)
+
+    @classmethod
+    def from_array(
+        cls,
+        array: npt.ArrayLike,
+        dtype: object = None,
+        *,
+        writable: bool = False,
+        kind: str | None = None,
+    ) -> Self:
+        """A copy of `array` in shared memory, frozen unless `writable`.
+
+        `dtype` says what the elements mean where NumPy cannot: "bfloat16" for 16-bit integers.
+        """
+        source = np.asarray(array)
+        name = dtype_name(source.dtype if dtype is None else dtype)
+        if source.dtype != storage_dtype(name):
+            raise ValueError(f"array has dtype {source.dtype}: {name} is {storage_dtype(name)}")
+        shared = cls.create(source.shape, name, kind=kind)
+        shared.array[...] = source
+        if not writable:
+            shared.freeze()
+        return shared
+
+    @classmethod
+    def open(cls, path: StrPath, dtype: object, shape: Shape, offset: int = 0) -> Self:
+        """The array that lies in the file `path`, mapped read-only."""
+        return cls._alone_in(Segment.open(path), dtype, shape, offset)
+
+    @classmethod
+    def attach(cls, handle: ArrayHandle, fd: int | None = None, *, writable: bool = False) -> Self:
+        """The array another process described. Takes `fd` over and closes it: see `Segment`."""
+        segment = Segment.attach(handle.segment, fd, writable=writable)
+        return cls._alone_in(segment, handle.dtype, handle.shape, handle.offset)
+
+    @property
+    def array(self) -> npt.NDArray[Any]:
+        """A NumPy view in the storage dtype (uint16 for bfloat16), read-only unless `writable`."""
+        return self._segment.view(self._dtype, self._shape, self._offset)
+
+    @property
+    def dtype(self) -> str:
+        """The name of the element type."""
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the dimensions."""
+        return self._shape
+
+    @property
+    def offset(self) -> int:
+        """Where in the segment the array begins, in bytes."""
+        return self._offset
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return array_nbytes(self._dtype, self._shape)
+
+    @property
+    def segment(self) -> Segment:
+        """The mapping the array lies in."""
+        return self._segment
+
+    @property
+    def writable(self) -> bool:
+        """Whether `array` can be written to."""
+        return self._segment.writable
+
+    @property
+    def handle(self) -> ArrayHandle:
+        """What another process needs to attach; for a memfd, with `segment.descriptors`."""
+        return ArrayHandle(self._segment.handle, self._dtype, self._shape, self._offset)
+
+    def freeze(self) -> None:
+        """Makes the whole segment read-only for good: see `Segment.freeze`."""
+        self._segment.freeze()
+
+    def close(self) -> None:
+        """Closes the segment, if it was made for this array alone. Views that live stay valid."""
+        if self._segment_is_ours:
+            self._segment.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if isinstance(self._segment.handle, FileHandle):
+            return type(self).attach, (self.handle,)
+        raise cannot_pickle(type(self).__name__)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._dtype}{list(self._shape)} in {self._segment!r}>"
+
+    @classmethod
+    def _alone_in(cls, segment: Segment, dtype: object, shape: Shape, offset: int = 0) -> Self:
+        try:
+            shared = cls(segment, dtype, shape, offset)
+        except BaseException:
+            segment.close()
+            raise
+        shared._segment_is_ours = True
+        return shared

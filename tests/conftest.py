@@ -1,0 +1,69 @@
+"""What all tests share: Hypothesis profiles, the watch for leaks, the proof of a sanitized run."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.leaks import MARK, Holdings, leaks_since, marked_processes
+
+# No deadlines anywhere: how fast a test runs says nothing about whether the code is right.
+settings.register_profile("default", max_examples=40, deadline=None)
+settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile(
+    "soak",
+    max_examples=5000,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture
+def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test that leaves a process, thread, file descriptor or shared memory behind.
+
+    A test, class or module asks for it: `pytestmark = pytest.mark.usefixtures("no_leaks")`.
+    Whatever is still running is killed, so that one failure stays one.
+    """
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
+    before = Holdings.now(mark)
+    yield
+    leaks = leaks_since(before, mark)
+    for process in marked_processes(mark):
+        process.kill()
+    if leaks:
+        pytest.fail("left behind:\n  " + "\n  ".join(leaks), pytrace=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuses to run when told to expect the sanitized module and another one is loaded."""
+    site = os.environ.get("PENSTOCK_EXPECT_SANITIZED")
+    if site is not None and (doubt := doubts_about_sanitizers(Path(site))):
+        pytest.exit(f"not a sanitized run: {doubt}", returncode=3)
+
+
+def doubts_about_sanitizers(site: Path) -> str | None:
+    """Why the native module in this process is not the sanitized one in `site`; None if it is."""
+    from penstock.kernels import _native
+
+    path = Path(str(_native.__file__)).resolve()
+    if not path.is_relative_to(site.resolve()):
+        return f"{path} was loaded, which does not lie in {site}"
+    image = path.read_bytes()
+    for symbol in (b"__asan_report_", b"__ubsan_handle_"):
+        if symbol not in image:
+            return f"{path} never calls {symbol.decode()}…: built without the sanitizer"
+    if (
+        "libasan" not in (maps := Path("/proc/self/maps").read_text())
+        and "clang_rt.asan" not in maps
+    ):
+        return "the sanitizer's library is not loaded"
+    return None

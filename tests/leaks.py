@@ -1,0 +1,137 @@
+"""What a process holds that outlives a test if forgotten, and what has been added since.
+
+Linux shows all of it under /proc and /dev/shm; elsewhere only processes and threads are seen.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+# Descendants are known by this environment variable, which they inherit: one whose parent was
+# killed has become a child of init, and is found all the same.
+MARK = "PENSTOCK_TEST_MARK"
+SHARED_MEMORY = Path("/dev/shm")
+# A joined thread and a killed process take a moment to leave the kernel's tables. This bounds the
+# wait for that; a clean test does not wait at all.
+PATIENCE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Everything of interest this process holds, each with the words to name it in a failure."""
+
+    processes: dict[object, str]
+    threads: dict[object, str]
+    descriptors: dict[object, str]
+    shared_memory: dict[object, str]
+
+    @classmethod
+    def now(cls, mark: str) -> Holdings:
+        gc.collect()  # what only a cycle keeps alive is not a leak
+        return cls(
+            processes=_processes(mark),
+            threads=_threads(),
+            descriptors=_descriptors(),
+            shared_memory=_shared_memory(mark),
+        )
+
+    def beyond(self, earlier: Holdings) -> list[str]:
+        """In words, what is held now and was not then."""
+        return [
+            *_added(earlier.processes, self.processes),
+            *_added(earlier.threads, self.threads),
+            *_added(earlier.descriptors, self.descriptors),
+            *_added(earlier.shared_memory, self.shared_memory),
+        ]
+
+
+def leaks_since(earlier: Holdings, mark: str) -> list[str]:
+    """What has been left behind since; waits a little for what is just going."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (leaks := Holdings.now(mark).beyond(earlier)) and time.monotonic() < deadline:
+        os.sched_yield()
+    return leaks
+
+
+def marked_processes(mark: str) -> list[psutil.Process]:
+    """Every process but this one whose environment carries the mark."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+                found.append(process)
+        except psutil.Error:
+            continue  # gone meanwhile, or somebody else's
+    return found
+
+
+def _added(earlier: dict[object, str], later: dict[object, str]) -> list[str]:
+    return [words for key, words in later.items() if key not in earlier]
+
+
+def _family(mark: str) -> set[psutil.Process]:
+    # Also by descent: a zombie has no environment left, and a child may be given another one.
+    return {*psutil.Process().children(recursive=True), *marked_processes(mark)}
+
+
+def _processes(mark: str) -> dict[object, str]:
+    return {process: f"process {_describe(process)}" for process in _family(mark)}
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        zombie = process.status() == psutil.STATUS_ZOMBIE
+        return f"{process.pid}: {'(not reaped)' if zombie else ' '.join(process.cmdline())}"
+    except psutil.Error:
+        return str(process.pid)
+
+
+def _threads() -> dict[object, str]:
+    # The kernel lists native threads as well; those Python knows have a name.
+    names = {thread.native_id: thread.name for thread in threading.enumerate()}
+    return {
+        thread.id: f"thread {thread.id}: {names.get(thread.id, '(native)')}"
+        for thread in psutil.Process().threads()
+    }
+
+
+def _descriptors() -> dict[object, str]:
+    found: dict[object, str] = {}
+    for entry in _entries(Path("/proc/self/fd")):
+        try:
+            target = os.readlink(entry)
+        except OSError:
+            continue  # the descriptor of the listing itself
+        found[entry.name, target] = f"descriptor {entry.name}: {target}"
+    return found
+
+
+def _shared_memory(mark: str) -> dict[object, str]:
+    files = {str(entry) for entry in _entries(SHARED_MEMORY)}
+    if files:
+        files -= _mapped_by_strangers(mark)
+    return {file: f"shared memory {file}" for file in sorted(files)}
+
+
+def _mapped_by_strangers(mark: str) -> set[str]:
+    """Files that processes outside our family have mapped: none of our business."""
+    family = {os.getpid(), *(process.pid for process in _family(mark))}
+    mapped: set[str] = set()
+    for pid in set(psutil.pids()) - family:
+        try:
+            lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        except OSError:
+            continue  # gone meanwhile, or somebody else's
+        mapped.update(line.split(maxsplit=5)[5] for line in lines if str(SHARED_MEMORY) in line)
+    return mapped
+
+
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []

@@ -1,0 +1,119 @@
+"""The watch for leaks sees what it is there to see."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from multiprocessing import shared_memory
+from pathlib import Path
+
+import pytest
+
+from tests.leaks import MARK, Holdings, leaks_since
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and /dev/shm")
+
+WAIT_FOR_EOF = "import sys; sys.stdin.read()"
+# Prints the id of a child that waits for the end of the same stdin, and ends.
+LEAVE_AN_ORPHAN = f"""
+import subprocess, sys
+print(subprocess.Popen([sys.executable, "-c", {WAIT_FOR_EOF!r}], stdout=subprocess.DEVNULL).pid)
+"""
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    value = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, value)
+    return value
+
+
+@pytest.fixture
+def before(mark: str) -> Holdings:
+    return Holdings.now(mark)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_nothing_is_left_behind_by_doing_nothing(before: Holdings, mark: str) -> None:
+    assert leaks_since(before, mark) == []
+
+
+def test_an_open_descriptor_is_named_with_what_it_opens(
+    before: Holdings, mark: str, tmp_path: Path
+) -> None:
+    with (tmp_path / "forgotten").open("w") as file:
+        assert Holdings.now(mark).beyond(before) == [f"descriptor {file.fileno()}: {file.name}"]
+
+
+def test_a_running_thread_is_named(before: Holdings, mark: str) -> None:
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait, name="forgotten")
+    thread.start()
+    try:
+        assert Holdings.now(mark).beyond(before) == [f"thread {thread.native_id}: forgotten"]
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_running_child_is_named(pipe: tuple[int, int], before: Holdings, mark: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", WAIT_FOR_EOF], stdin=pipe[0]) as child:
+        leaks = Holdings.now(mark).beyond(before)
+        child.kill()
+    assert [leak.split(":")[0] for leak in leaks] == [f"process {child.pid}"]
+
+
+def test_a_child_that_was_not_waited_for_is_named(before: Holdings, mark: str) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    leaks = Holdings.now(mark).beyond(before)
+    child.wait()
+    assert leaks == [f"process {child.pid}: (not reaped)"]
+
+
+def test_a_grandchild_is_found_after_its_parent_has_gone(mark: str) -> None:
+    reading, writing = os.pipe()
+    before = Holdings.now(mark)
+    # Its stderr is not captured: the grandchild holds it too, and the end would never be read.
+    command = [sys.executable, "-c", LEAVE_AN_ORPHAN]
+    try:
+        parent = subprocess.run(command, stdin=reading, stdout=subprocess.PIPE, text=True)
+        leaks = Holdings.now(mark).beyond(before)
+    finally:
+        os.close(writing)  # the grandchild reads the end of its input, and ends
+        os.close(reading)
+    assert [leak.split(":")[0] for leak in leaks] == [f"process {parent.stdout.strip()}"]
+
+
+def test_a_shared_memory_file_is_named(before: Holdings, mark: str) -> None:
+    block = shared_memory.SharedMemory(create=True, size=1)
+    try:
+        leaks = Holdings.now(mark).beyond(before)
+    finally:
+        block.close()
+        block.unlink()
+    assert f"shared memory /dev/shm/{block.name}" in leaks
+
+
+def test_the_fixture_fails_a_test_that_leaves_a_descriptor_open(tmp_path: Path) -> None:
+    leaky = tmp_path / "test_leaky.py"
+    leaky.write_text(
+        "import os\nfrom tests.conftest import no_leaks\ndef test_leaky(no_leaks):\n    os.pipe()\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        [*command, "-c", os.devnull, str(leaky)], cwd=root, capture_output=True, text=True
+    )
+    assert "left behind:\n  descriptor" in done.stdout, done.stdout

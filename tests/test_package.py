@@ -1,0 +1,59 @@
+"""The package as a whole: its version, its public names, what importing it brings along."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+import penstock
+
+LIST_MODULES = """
+import importlib, json, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+json.dump(sorted({module.partition(".")[0] for module in sys.modules}), sys.stdout)
+"""
+HEAVY = {"torch", "torch_geometric", "pyarrow"}
+
+
+def packages_loaded_by(*names: str) -> set[str]:
+    """The top-level packages in a fresh interpreter that has imported `names`."""
+    command = [sys.executable, "-c", LIST_MODULES, *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_the_version_is_the_one_that_was_installed() -> None:
+    assert penstock.__version__ == metadata.version("penstock")
+
+
+@pytest.mark.parametrize("name", penstock.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(penstock, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = penstock.no_such_name  # type: ignore[attr-defined]
+
+
+def test_public_names_show_before_they_are_loaded() -> None:
+    assert set(penstock.__all__) <= set(dir(penstock))
+
+
+def test_importing_the_package_does_not_import_numpy() -> None:
+    assert "numpy" not in packages_loaded_by("penstock")
+
+
+@pytest.mark.parametrize("name", ["penstock", "penstock.kernels", "penstock.graph", "penstock.cli"])
+def test_a_layer_below_the_loaders_imports_neither_torch_nor_pyarrow(name: str) -> None:
+    assert not packages_loaded_by(name) & HEAVY
+
+
+def test_core_imports_the_standard_library_only() -> None:
+    added = packages_loaded_by("penstock.core.plan") - packages_loaded_by("json")
+    assert added - {"penstock"} <= sys.stdlib_module_names
