@@ -23,13 +23,8 @@ class NodeTable {
     bool is_new;
   };
 
-  // Forgets all nodes.
-  void clear() {
-    base_ += count_;
-    count_ = 0;
-  }
-
-  std::int64_t size() const { return static_cast<std::int64_t>(count_); }
+  // Forgets all nodes, of which there were positions up to `num_nodes`.
+  void clear(std::int64_t num_nodes) { base_ += static_cast<std::uint32_t>(num_nodes); }
 
   // Makes room for `more` further nodes; `nodes` are those already in, in order of position, with
   // repetitions (seeds given twice) allowed: a position is found only under its first occurrence.
@@ -49,20 +44,29 @@ class NodeTable {
     std::uint64_t at = home(node);
     while (true) {
       Slot& slot = slots_[at];
-      const bool vacant = slot.stamp < base_;
-      if (vacant | (slot.id == id)) [[likely]] {
-        const std::uint32_t stamp =
-            vacant ? base_ + static_cast<std::uint32_t>(position) : slot.stamp;
+      const std::uint32_t stamp = slot.stamp;
+      const std::uint32_t vacant = stamp < base_;
+      const std::uint32_t same = slot.id == id;
+      if ((vacant | same) != 0) [[likely]] {
+        const std::uint32_t fresh = base_ + static_cast<std::uint32_t>(position);
+        const std::uint32_t mine = stamp ^ ((stamp ^ fresh) & (0u - vacant));
         slot.id = id;
-        slot.stamp = stamp;
-        return {static_cast<std::int64_t>(stamp - base_), vacant};
+        slot.stamp = mine;
+        return {static_cast<std::int64_t>(mine - base_), vacant != 0};
       }
       at = (at + 1) & mask_;
     }
   }
 
-  // Records how many positions are taken, so that `clear` can step over their stamps.
-  void set_size(std::int64_t count) { count_ = static_cast<std::uint32_t>(count); }
+  // The position of `node`, or -1.
+  std::int64_t find(std::int64_t node) const {
+    if (slots_.empty()) return -1;
+    for (std::uint64_t at = home(node);; at = (at + 1) & mask_) {
+      const Slot& slot = slots_[at];
+      if (slot.stamp < base_) return -1;
+      if (slot.id == static_cast<Id>(node)) return static_cast<std::int64_t>(slot.stamp - base_);
+    }
+  }
 
  private:
   struct Slot {
@@ -92,7 +96,6 @@ class NodeTable {
   std::uint64_t mask_ = 0;
   int shift_ = 63;
   std::uint32_t base_ = 1;
-  std::uint32_t count_ = 0;
 };
 
 }  // namespace penstock

@@ -1,1 +1,37 @@
+"""The Python face of the native kernels.
 
+NumPy in, NumPy out, the interpreter's lock released in between. `reference` is the same in plain
+NumPy: the oracle, byte for byte.
+"""
+
+from penstock.kernels.gather import gather_rows
+from penstock.kernels.khop import Buffers, KHop, Relabeler, Relation, Sample, sample_hop
+from penstock.kernels.random import batch_key, hop_key, name_hash, permutation
+from penstock.kernels.topology import (
+    Adjacency,
+    digest,
+    fill_adjacency,
+    first_outside,
+    is_sorted,
+    transpose,
+)
+
+__all__ = [
+    "Adjacency",
+    "Buffers",
+    "KHop",
+    "Relabeler",
+    "Relation",
+    "Sample",
+    "batch_key",
+    "digest",
+    "fill_adjacency",
+    "first_outside",
+    "gather_rows",
+    "hop_key",
+    "is_sorted",
+    "name_hash",
+    "permutation",
+    "sample_hop",
+    "transpose",
+]

@@ -1,0 +1,216 @@
+// Which of a node's edges are taken. Everything that decides a draw is here.
+//
+// Nodes come in blocks: draw j of all of them is one loop without branches, which the compiler
+// turns into vectors. Fan-outs too large for that, and nodes with over four billion edges, go one
+// by one; the numbers drawn are the same.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "rng.hpp"
+#include "simd.hpp"
+
+namespace penstock {
+
+// Positions chosen so far, each with the place of the node that owns it. Grows by whole nodes.
+struct Picks {
+  std::vector<std::int64_t> at;
+  std::vector<std::int64_t> owner;
+  std::int64_t size = 0;
+
+  void make_room(std::int64_t more) {
+    const auto wanted = static_cast<std::size_t>(size + more);
+    if (wanted <= at.size()) [[likely]] return;
+    at.resize(std::max(wanted, 2 * at.size()));
+    owner.resize(at.size());
+  }
+};
+
+// How many edges a node of this degree gives. A negative fan-out means all of them.
+inline std::int64_t take_count(std::int64_t degree, std::int64_t fanout, bool replace) {
+  if (degree == 0 || fanout == 0) return 0;
+  if (fanout < 0) return degree;
+  return replace ? fanout : std::min(degree, fanout);
+}
+
+// A set of offsets for Floyd's method where comparing with all those chosen would be quadratic.
+class OffsetSet {
+ public:
+  void clear(std::int64_t expected) {
+    const auto slots = std::bit_ceil(static_cast<std::size_t>(2 * expected));
+    slots_.assign(slots, kVacant);
+    shift_ = 64 - std::countr_zero(slots);
+  }
+
+  // True when the offset was not in yet.
+  bool insert(std::int64_t offset) {
+    const std::size_t mask = slots_.size() - 1;
+    for (std::size_t at = (static_cast<std::uint64_t>(offset) * kGamma) >> shift_;;
+         at = (at + 1) & mask) {
+      if (slots_[at] == offset) return false;
+      if (slots_[at] == kVacant) {
+        slots_[at] = offset;
+        return true;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kVacant = -1;
+  std::vector<std::int64_t> slots_;
+  int shift_ = 63;
+};
+
+inline constexpr std::int64_t kBlockNodes = 64;
+inline constexpr std::int64_t kBlockTake = 32;  // fan-outs up to this are drawn by blocks
+
+// A few nodes about to be expanded. `offset[j][i]` will be draw j of node i.
+struct NodeBlock {
+  std::int64_t size = 0;
+  std::int64_t node[kBlockNodes];
+  std::int64_t place[kBlockNodes];
+  std::int64_t begin[kBlockNodes];
+  std::int64_t degree[kBlockNodes];
+  std::uint64_t key[kBlockNodes];
+  std::uint32_t bound[kBlockNodes];
+  std::uint32_t offset[kBlockTake][kBlockNodes];
+};
+
+namespace detail {
+
+// bounded() for a bound of 32 bits, in 32-bit multiplications, which vectors have.
+PENSTOCK_INLINE std::uint32_t bounded_narrow(std::uint64_t word, std::uint32_t bound) {
+  const std::uint64_t low = (word & 0xFFFFFFFFULL) * bound;
+  const std::uint64_t high = (word >> 32) * bound;
+  return static_cast<std::uint32_t>((high + (low >> 32)) >> 32);
+}
+
+// All draws of a block. Floyd: draw j is over [0, last], last = degree - take + j, and stands for
+// `last` itself when it was chosen before. Nodes with fewer edges than `take` get numbers that
+// nobody uses. Fixed trip counts, no branches.
+template <bool kReplace>
+PENSTOCK_INLINE void draw_block_body(NodeBlock& block, std::int64_t take, std::uint64_t hop_key) {
+  for (std::int64_t i = 0; i < kBlockNodes; ++i) {
+    block.key[i] = node_key(hop_key, static_cast<std::uint64_t>(block.node[i]), 0);
+    block.bound[i] = static_cast<std::uint32_t>(block.degree[i] - (kReplace ? 0 : take));
+  }
+  for (std::int64_t j = 0; j < take; ++j) {
+    const auto step = static_cast<std::uint32_t>(j);
+    std::uint32_t* const drawn = block.offset[j];
+    for (std::int64_t i = 0; i < kBlockNodes; ++i) {
+      const std::uint32_t bound = kReplace ? block.bound[i] : block.bound[i] + step + 1;
+      drawn[i] = bounded_narrow(draw(block.key[i], step), bound);
+    }
+    if constexpr (!kReplace) {
+      std::uint32_t taken[kBlockNodes] = {};
+      for (std::int64_t earlier = 0; earlier < j; ++earlier) {
+        for (std::int64_t i = 0; i < kBlockNodes; ++i) {
+          taken[i] |= block.offset[earlier][i] == drawn[i] ? ~0U : 0U;
+        }
+      }
+      for (std::int64_t i = 0; i < kBlockNodes; ++i) {
+        drawn[i] = (drawn[i] & ~taken[i]) | ((block.bound[i] + step) & taken[i]);
+      }
+    }
+  }
+}
+
+template <bool kReplace>
+void draw_block_portable(NodeBlock& block, std::int64_t take, std::uint64_t hop_key) {
+  draw_block_body<kReplace>(block, take, hop_key);
+}
+
+#if PENSTOCK_HAS_WIDE
+template <bool kReplace>
+PENSTOCK_WIDE void draw_block_wide(NodeBlock& block, std::int64_t take, std::uint64_t hop_key) {
+  draw_block_body<kReplace>(block, take, hop_key);
+}
+#endif
+
+template <bool kReplace>
+void draw_block(NodeBlock& block, std::int64_t take, std::uint64_t hop_key) {
+#if PENSTOCK_HAS_WIDE
+  if (machine_is_wide()) return draw_block_wide<kReplace>(block, take, hop_key);
+#endif
+  draw_block_portable<kReplace>(block, take, hop_key);
+}
+
+}  // namespace detail
+
+class Chooser {
+ public:
+  Chooser(std::int64_t fanout, bool replace, std::uint64_t hop_key)
+      : fanout_(fanout), replace_(replace), hop_key_(hop_key) {}
+
+  // Appends the chosen positions of every node of the block, in order.
+  void choose(NodeBlock& block, Picks& picks) {
+    const bool by_block = draw_by_block(block);
+    for (std::int64_t i = 0; i < block.size; ++i) {
+      const std::int64_t take = take_count(block.degree[i], fanout_, replace_);
+      if (take == 0) continue;
+      picks.make_room(take);
+      std::int64_t* const at = picks.at.data() + picks.size;
+      std::fill_n(picks.owner.data() + picks.size, take, block.place[i]);
+      picks.size += take;
+      const std::int64_t begin = block.begin[i];
+      if (takes_all(block.degree[i])) {
+        for (std::int64_t j = 0; j < take; ++j) at[j] = begin + j;
+      } else if (by_block) {
+        for (std::int64_t j = 0; j < take; ++j) at[j] = begin + block.offset[j][i];
+      } else {
+        draw_one(block.node[i], begin, block.degree[i], take, at);
+      }
+    }
+  }
+
+ private:
+  // Without replacement a node with too few edges gives them all, in storage order.
+  bool takes_all(std::int64_t degree) const {
+    return fanout_ < 0 || (!replace_ && degree <= fanout_);
+  }
+
+  bool draw_by_block(NodeBlock& block) const {
+    if (fanout_ < 1 || fanout_ > kBlockTake) return false;
+    const std::int64_t largest = *std::max_element(block.degree, block.degree + block.size);
+    if (largest > std::numeric_limits<std::uint32_t>::max()) return false;
+    if (takes_all(largest)) return false;  // nothing to draw
+    if (replace_) {
+      detail::draw_block<true>(block, fanout_, hop_key_);
+    } else {
+      detail::draw_block<false>(block, fanout_, hop_key_);
+    }
+    return true;
+  }
+
+  void draw_one(std::int64_t node, std::int64_t begin, std::int64_t degree, std::int64_t take,
+                std::int64_t* at) {
+    const std::uint64_t key = node_key(hop_key_, static_cast<std::uint64_t>(node), 0);
+    if (replace_) {
+      for (std::int64_t j = 0; j < take; ++j) at[j] = begin + offset(key, j, degree);
+      return;
+    }
+    chosen_.clear(take);
+    for (std::int64_t j = 0; j < take; ++j) {
+      const std::int64_t last = degree - take + j;
+      std::int64_t drawn = offset(key, j, last + 1);
+      if (!chosen_.insert(drawn)) chosen_.insert(drawn = last);
+      at[j] = begin + drawn;
+    }
+  }
+
+  static std::int64_t offset(std::uint64_t key, std::int64_t j, std::int64_t bound) {
+    const std::uint64_t word = draw(key, static_cast<std::uint64_t>(j));
+    return static_cast<std::int64_t>(bounded(word, static_cast<std::uint64_t>(bound)));
+  }
+
+  std::int64_t fanout_;
+  bool replace_;
+  std::uint64_t hop_key_;
+  OffsetSet chosen_;
+};
+
+}  // namespace penstock

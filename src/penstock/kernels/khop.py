@@ -1,0 +1,246 @@
+"""Cutting a neighbourhood out of a graph: the face of the sampling kernels.
+
+Checks what comes in, provides memory where the caller has none, and turns the kernels' answers
+into errors. Knows relations by number; what they mean is the graph's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.errors import BatchTooLarge, GraphFormatError
+from penstock.kernels import _native
+from penstock.kernels.arrays import Array, Ids, as_ids
+from penstock.kernels.random import name_hash
+from penstock.kernels.topology import Adjacency
+
+_DONE, _TOO_SMALL, _DAMAGED = 0, 1, 2
+_DAMAGE = "damaged topology: an offset or neighbour points outside the graph; run its validate()"
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """One edge type as a sampler sees it: which node type it expands, and which it finds."""
+
+    adjacency: Adjacency
+    fanouts: tuple[int, ...]
+    expands: int = 0
+    finds: int = 0
+    name: tuple[str, str, str] = ("", "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """Memory for batches: one int64 array per node type, three per relation.
+
+    `edge_ids` is None where nobody wants them.
+    """
+
+    nodes: list[Ids]
+    rows: list[Ids]
+    cols: list[Ids]
+    edge_ids: list[Ids] | None
+
+    @classmethod
+    def allocate(
+        cls, nodes: Sequence[int], edges: Sequence[int], *, with_edge_ids: bool = True
+    ) -> Buffers:
+        rows, cols, ids = ([np.empty(n, np.int64) for n in edges] for _ in range(3))
+        return cls(
+            [np.empty(n, np.int64) for n in nodes], rows, cols, ids if with_edge_ids else None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was sampled: views of the buffers, cut to length.
+
+    `nodes[t]` are global ids, seeds first; `rows[r]` and `cols[r]` are places in the lists of the
+    types that relation r finds and expands. `num_sampled_nodes[t]` has hops + 1 entries,
+    `num_sampled_edges[r]` one per hop.
+    """
+
+    nodes: list[Ids]
+    rows: list[Ids]
+    cols: list[Ids]
+    edge_ids: list[Ids] | None
+    num_sampled_nodes: list[list[int]]
+    num_sampled_edges: list[list[int]]
+
+
+class KHop:
+    """A sampler of k hops over relations; belongs to one thread at a time.
+
+    `node_caps[h]` limits how many nodes of a type hop h may add; edges to further nodes are then
+    left out, in the order they would have come. Negative: no limit.
+    """
+
+    def __init__(
+        self,
+        num_nodes: Sequence[int],
+        relations: Sequence[Relation],
+        *,
+        replace: bool = False,
+        node_caps: Sequence[int] = (),
+    ) -> None:
+        hops = {len(relation.fanouts) for relation in relations}
+        if len(hops) > 1:
+            raise ValueError("Number of hops must be the same across all edge types")
+        self.num_nodes = [int(n) for n in num_nodes]
+        self.relations = list(relations)
+        self.num_hops = hops.pop() if hops else 0
+        self.replace = replace
+        self.node_caps = [int(cap) for cap in node_caps]
+        self._check_relations()
+        self._native = _native.KHopSampler(
+            self.num_nodes,
+            [relation.adjacency.native for relation in relations],
+            [relation.expands for relation in relations],
+            [relation.finds for relation in relations],
+            [name_hash(relation.name) for relation in relations],
+            [list(relation.fanouts) for relation in relations],
+            self.num_hops,
+            replace,
+            self.node_caps,
+        )
+
+    def sample(
+        self,
+        key: int,
+        seeds: Sequence[Array],
+        out: Buffers | None = None,
+        *,
+        with_edge_ids: bool = True,
+    ) -> Sample:
+        """Samples the batch of this key into `out`, or into memory made for it.
+
+        Raises `BatchTooLarge`, which says what is needed, where `out` cannot hold it.
+        """
+        checked = [self._check_seeds(ids, type_) for type_, ids in enumerate(seeds)]
+        if len(checked) != len(self.num_nodes):
+            raise ValueError(f"seeds must have one array for each of {len(self.num_nodes)} types")
+        if out is not None:
+            return self._sample_into(key, checked, out)
+        try:
+            return self._sample_into(key, checked, self._guess(checked, with_edge_ids))
+        except BatchTooLarge as error:
+            exact = Buffers.allocate(error.nodes, error.edges, with_edge_ids=with_edge_ids)
+            return self._sample_into(key, checked, exact)
+
+    def _sample_into(self, key: int, seeds: list[Ids], out: Buffers) -> Sample:
+        code, hop_nodes, hop_edges = self._native.sample(
+            key, seeds, out.nodes, out.rows, out.cols, out.edge_ids
+        )
+        if code == _DAMAGED:
+            raise GraphFormatError(_DAMAGE)
+        nodes, edges = [sum(hops) for hops in hop_nodes], [sum(hops) for hops in hop_edges]
+        if code == _TOO_SMALL:
+            raise BatchTooLarge.for_arrays(
+                nodes, edges, [len(a) for a in out.nodes], [len(a) for a in out.rows]
+            )
+        return Sample(
+            _cut(out.nodes, nodes),
+            _cut(out.rows, edges),
+            _cut(out.cols, edges),
+            None if out.edge_ids is None else _cut(out.edge_ids, edges),
+            hop_nodes,
+            hop_edges,
+        )
+
+    def _guess(self, seeds: list[Ids], with_edge_ids: bool) -> Buffers:
+        """Room for a modest batch; a larger one costs a second run."""
+        nodes = [16 * len(ids) + 1024 for ids in seeds]
+        return Buffers.allocate(
+            nodes, [max(nodes)] * len(self.relations), with_edge_ids=with_edge_ids
+        )
+
+    def _check_seeds(self, seeds: Array, type_: int) -> Ids:
+        ids = as_ids(seeds, f"seeds[{type_}]")
+        if type_ < len(self.num_nodes):
+            bad = _native.first_outside(ids, self.num_nodes[type_])
+            if bad >= 0:
+                raise ValueError(
+                    f"seeds[{type_}][{bad}] is {ids[bad]}; "
+                    f"expected 0 <= id < {self.num_nodes[type_]}"
+                )
+        return ids
+
+    def _check_relations(self) -> None:
+        for number, relation in enumerate(self.relations):
+            for hop, fanout in enumerate(relation.fanouts):
+                if fanout < -1:
+                    raise ValueError(
+                        f"fan-out of relation {number} at hop {hop} is {fanout}; "
+                        "expected -1 (all), 0 (none) or a number"
+                    )
+            for side in (relation.expands, relation.finds):
+                if not 0 <= side < len(self.num_nodes):
+                    raise ValueError(
+                        f"relation {number} names node type {side}, which is not there"
+                    )
+
+
+def sample_hop(
+    adjacency: Adjacency, nodes: Array, fanout: int, key: int, *, replace: bool = False
+) -> tuple[Ids, Ids, Ids]:
+    """One hop by itself: how many edges each node gives, their neighbours and edge ids.
+
+    In global ids and in the order of `nodes`: what a graph in parts is put together from. `key` is
+    a `hop_key`.
+    """
+    ids = as_ids(nodes, "nodes")
+    bad = _native.first_outside(ids, adjacency.num_nodes)
+    if bad >= 0:
+        raise ValueError(f"nodes[{bad}] is {ids[bad]}; expected 0 <= id < {adjacency.num_nodes}")
+    if fanout < -1:
+        raise ValueError(f"fanout is {fanout}; expected -1 (all), 0 (none) or a number")
+    counts = np.empty(len(ids), np.int64)
+    room = max(fanout, 16) * len(ids)
+    while True:
+        neighbors, edge_ids = np.empty(room, np.int64), np.empty(room, np.int64)
+        code, total = _native.sample_hop(
+            adjacency.native, ids, fanout, replace, key, counts, neighbors, edge_ids
+        )
+        if code == _DAMAGED:
+            raise GraphFormatError(_DAMAGE)
+        if code == _DONE:
+            return counts, neighbors[:total], edge_ids[:total]
+        room = total + 64 * max(fanout, 1)
+
+
+class Relabeler:
+    """The other half of a hop: names global ids by their place in a list that grows."""
+
+    def __init__(self) -> None:
+        self._native = _native.Relabeler()
+
+    def __len__(self) -> int:
+        return self._native.size
+
+    def clear(self) -> None:
+        """Empties the list and keeps its memory."""
+        self._native.clear()
+
+    def add_seeds(self, seeds: Array) -> None:
+        """Appends seeds; one that stands twice has two places, and is found at the first."""
+        self._native.add_seeds(as_ids(seeds, "seeds"))
+
+    def relabel(self, ids: Array) -> Ids:
+        """The place of every id; those not seen before are appended in order."""
+        checked = as_ids(ids, "ids")
+        out = np.empty(len(checked), np.int64)
+        self._native.relabel(checked, out)
+        return out
+
+    def nodes(self, start: int = 0) -> Ids:
+        """The list from `start` on."""
+        out = np.empty(max(len(self) - start, 0), np.int64)
+        self._native.copy_nodes(start, out)
+        return out
+
+
+def _cut(arrays: list[Ids], lengths: list[int]) -> list[Ids]:
+    return [array[:length] for array, length in zip(arrays, lengths, strict=True)]

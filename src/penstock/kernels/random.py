@@ -1,0 +1,46 @@
+"""Keys and permutations: the Python face of the random numbers that docs/random.md specifies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.kernels import _native
+from penstock.kernels.arrays import Ids, check_word
+
+_NAME_DOMAIN = 0x6E616D6500000001
+
+
+def name_hash(parts: Sequence[str]) -> int:
+    """The word that stands for a name (an edge type's three parts) in a key.
+
+    Names, not numbers, so that adding a type to a graph leaves the draws of the others alone.
+    """
+    data = "\0".join(parts).encode()
+    word = _native.fold(_NAME_DOMAIN, len(data))
+    for start in range(0, len(data), 8):
+        word = _native.fold(word, int.from_bytes(data[start : start + 8], "little"))
+    return word
+
+
+def batch_key(seed: int, epoch: int, index: int) -> int:
+    """The key of batch `index` of an epoch; every draw of the batch descends from it."""
+    return _native.batch_key(
+        check_word(seed, "seed"), check_word(epoch, "epoch"), check_word(index, "index")
+    )
+
+
+def hop_key(batch_key: int, hop: int, edge_type_hash: int) -> int:
+    """The key that all nodes expanded by one hop along one edge type share."""
+    return _native.hop_key(batch_key, check_word(hop, "hop"), edge_type_hash)
+
+
+def permutation(seed: int, epoch: int, size: int, start: int = 0, stop: int | None = None) -> Ids:
+    """Places `start` to `stop` of the permutation of `range(size)` for (seed, epoch, size)."""
+    stop = size if stop is None else stop
+    if not 0 <= start <= stop <= size:
+        raise ValueError(f"need 0 <= start <= stop <= size, not {start}, {stop}, {size}")
+    out = np.empty(stop - start, np.int64)
+    _native.permute(check_word(seed, "seed"), check_word(epoch, "epoch"), size, start, out)
+    return out

@@ -1,0 +1,314 @@
+"""The kernels again in plain NumPy: slow, obvious, and the same bytes.
+
+This is the oracle the native code is tested against, and the specification in executable form.
+It shares no code with the native module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.kernels.arrays import Array, Ids
+
+Words = npt.NDArray[np.uint64]
+
+WORD = 2**64 - 1
+GAMMA = 0x9E3779B97F4A7C15
+SAMPLE_DOMAIN = 0x73616D706C650001
+PERMUTE_DOMAIN = 0x7065726D75740001
+DIGEST_DOMAIN = 0x6469676573740001
+NAME_DOMAIN = 0x6E616D6500000001
+DIGEST_FACTOR = 0x9FB21C651E98DF25
+FEISTEL_ROUNDS = 12
+
+# --- random numbers -------------------------------------------------------------------------------
+
+
+def mix(words: Words | int) -> Words:
+    """Scrambles 64-bit words; a bijection."""
+    z = np.atleast_1d(np.asarray(words, np.uint64))
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def fold(key: int, word: int) -> int:
+    """Folds one more word into a key."""
+    return int(mix(key ^ int(mix((word + GAMMA) & WORD)[0]))[0])
+
+
+def batch_key(seed: int, epoch: int, index: int) -> int:
+    return fold(fold(fold(SAMPLE_DOMAIN, seed), epoch), index)
+
+
+def hop_key(batch_key: int, hop: int, edge_type_hash: int) -> int:
+    return fold(fold(batch_key, hop), edge_type_hash)
+
+
+def node_key(hop_key: int, node: int, tree: int = 0) -> int:
+    return fold(fold(hop_key, node), tree)
+
+
+def name_hash(parts: Sequence[str]) -> int:
+    data = "\0".join(parts).encode()
+    word = fold(NAME_DOMAIN, len(data))
+    for start in range(0, len(data), 8):
+        word = fold(word, int.from_bytes(data[start : start + 8], "little"))
+    return word
+
+
+def draws(key: int, count: int) -> Words:
+    """The first `count` draws of a key."""
+    return mix(np.uint64(key) + np.arange(count, dtype=np.uint64) * np.uint64(GAMMA))
+
+
+def multiply_high(words: Words, factors: Words) -> Words:
+    """The upper 64 bits of the 128-bit products, from 32-bit halves."""
+    mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    low, high = words & mask, words >> half
+    factor_low, factor_high = factors & mask, factors >> half
+    middle = high * factor_low + ((low * factor_low) >> half)
+    other = low * factor_high + (middle & mask)
+    return high * factor_high + (middle >> half) + (other >> half)
+
+
+def bounded(words: Words, bounds: Words | int) -> Ids:
+    """Draws scaled to [0, bound)."""
+    factors = np.broadcast_to(np.asarray(bounds, np.uint64), words.shape)
+    return multiply_high(words, factors).astype(np.int64)
+
+
+def permutation(seed: int, epoch: int, size: int, start: int = 0, stop: int | None = None) -> Ids:
+    """A Feistel network over the next power of two, walked until it lands below `size`."""
+    bits = (size - 1).bit_length() if size > 1 else 0
+    right_bits = (bits + 1) // 2
+    left_mask = np.uint64((1 << (bits - right_bits)) - 1)
+    right_mask = np.uint64((1 << right_bits) - 1)
+    keys = draws(fold(fold(fold(PERMUTE_DOMAIN, seed), epoch), size), FEISTEL_ROUNDS)
+    places = np.arange(start, size if stop is None else stop, dtype=np.uint64)
+    outside = np.ones(len(places), bool)
+    while outside.any():
+        left, right = places[outside] >> np.uint64(right_bits), places[outside] & right_mask
+        for even, odd in zip(keys[::2], keys[1::2], strict=True):
+            left = left ^ (mix(even ^ right) & left_mask)
+            right = right ^ (mix(odd ^ left) & right_mask)
+        places[outside] = (left << np.uint64(right_bits)) | right
+        outside = places >= np.uint64(size)
+    return places.astype(np.int64)
+
+
+# --- building ---------------------------------------------------------------------------------
+
+
+def first_outside(ids: Array, bound: int) -> int:
+    bad = np.flatnonzero((ids < 0) | (ids >= bound))
+    return int(bad[0]) if len(bad) else -1
+
+
+def is_sorted(ids: Array) -> bool:
+    return bool(np.all(ids[:-1] <= ids[1:]))
+
+
+def fill_adjacency(keys: Array, values: Array, indptr: Array, adjacency: Array) -> None:
+    order = np.argsort(keys, kind="stable")
+    indptr[0] = 0
+    np.cumsum(np.bincount(keys, minlength=len(indptr) - 1), out=indptr[1:])
+    if adjacency.ndim == 1:
+        adjacency[:] = values[order]
+    else:
+        adjacency[:, 0] = values[order]
+        adjacency[:, 1] = order
+
+
+def transpose(indptr: Array, adjacency: Array, out_indptr: Array, out_adjacency: Array) -> None:
+    owners = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    if adjacency.ndim == 1:
+        neighbors, by_edge = adjacency, np.arange(len(adjacency))
+    else:
+        neighbors, by_edge = adjacency[:, 0], np.argsort(adjacency[:, 1], kind="stable")
+    fill_adjacency(neighbors[by_edge], owners[by_edge], out_indptr, out_adjacency)
+
+
+def digest(array: Array) -> bytes:
+    """Eight lanes, each word multiplied in and the product's halves folded together."""
+    data = np.ascontiguousarray(array).tobytes()
+    stripes = np.frombuffer(data + bytes(-len(data) % 64), "<u8").reshape(-1, 8)
+    lanes = np.array([fold(DIGEST_DOMAIN, lane) for lane in range(8)], np.uint64)
+    factor = np.full(8, DIGEST_FACTOR, np.uint64)
+    for stripe in stripes:
+        mixed = lanes ^ stripe
+        lanes = (mixed * factor) ^ multiply_high(mixed, factor)
+    low = fold(DIGEST_DOMAIN, len(data))
+    for lane in lanes:
+        low = fold(low, int(lane))
+    high = low
+    for lane in lanes:
+        high = fold(high, int(lane))
+    return low.to_bytes(8, "little") + high.to_bytes(8, "little")
+
+
+def gather_rows(rows: Array, ids: Ids) -> Array:
+    return rows[ids]
+
+
+# --- sampling -------------------------------------------------------------------------------------
+
+
+def choose(degree: int, fanout: int, replace: bool, key: int) -> Ids:
+    """Which of a node's edges are taken, as offsets into its row, in the order they come."""
+    if degree == 0 or fanout == 0:
+        return np.empty(0, np.int64)
+    if fanout < 0 or (not replace and degree <= fanout):
+        return np.arange(degree, dtype=np.int64)
+    words = draws(key, fanout)
+    if replace:
+        return bounded(words, degree)
+    # Floyd: draw j is over [0, last] and stands for `last` itself where it was chosen before.
+    lasts = np.arange(degree - fanout, degree, dtype=np.uint64)
+    chosen: dict[int, None] = {}
+    for drawn, last in zip(bounded(words, lasts + np.uint64(1)).tolist(), lasts, strict=True):
+        chosen[drawn if drawn not in chosen else int(last)] = None
+    return np.array(list(chosen), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """An edge type with its rows as plain arrays."""
+
+    indptr: Array
+    neighbors: Array
+    edge_ids: Array
+    fanouts: tuple[int, ...]
+    expands: int = 0
+    finds: int = 0
+    name: tuple[str, str, str] = ("", "", "")
+
+    def picks(self, node: int, fanout: int, replace: bool, key: int) -> Ids:
+        begin, end = int(self.indptr[node]), int(self.indptr[node + 1])
+        return begin + choose(end - begin, fanout, replace, node_key(key, node))
+
+
+def sample_hop(
+    relation: Relation, nodes: Array, fanout: int, key: int, replace: bool = False
+) -> tuple[Ids, Ids, Ids]:
+    """Counts per node, neighbours and edge ids."""
+    picks = [relation.picks(int(node), fanout, replace, key) for node in nodes]
+    flat = np.concatenate([np.empty(0, np.int64), *picks])
+    counts = np.array([len(part) for part in picks], np.int64)
+    return (
+        counts,
+        relation.neighbors[flat].astype(np.int64),
+        relation.edge_ids[flat].astype(np.int64),
+    )
+
+
+@dataclass(slots=True)
+class Relabeler:
+    """A list of nodes and where each is first found."""
+
+    nodes: list[int] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
+
+    def add_seeds(self, seeds: Array) -> None:
+        for node in np.asarray(seeds).tolist():
+            self.places.setdefault(node, len(self.nodes))
+            self.nodes.append(node)
+
+    def place(self, node: int, room: bool = True) -> int | None:
+        """Where `node` is; a new one is appended if there is room, else None."""
+        if node not in self.places:
+            if not room:
+                return None
+            self.places[node] = len(self.nodes)
+            self.nodes.append(node)
+        return self.places[node]
+
+    def relabel(self, ids: Array) -> Ids:
+        return np.array([self.place(node) for node in np.asarray(ids).tolist()], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    nodes: list[Ids]
+    rows: list[Ids]
+    cols: list[Ids]
+    edge_ids: list[Ids]
+    num_sampled_nodes: list[list[int]]
+    num_sampled_edges: list[list[int]]
+
+
+def khop(
+    num_types: int,
+    relations: Sequence[Relation],
+    seeds: Sequence[Array],
+    key: int,
+    *,
+    replace: bool = False,
+    node_caps: Sequence[int] = (),
+) -> Sample:
+    """All hops of a batch: within a hop, relations in order, all reading the same frontier."""
+    lists = [Relabeler() for _ in range(num_types)]
+    for list_, ids in zip(lists, seeds, strict=True):
+        list_.add_seeds(ids)
+    edges: list[list[tuple[int, int, int]]] = [[] for _ in relations]
+    hop_nodes = [[len(list_.nodes)] for list_ in lists]
+    hop_edges: list[list[int]] = [[] for _ in relations]
+    begins = [0] * num_types
+    for hop in range(len(relations[0].fanouts) if relations else 0):
+        ends = [len(list_.nodes) for list_ in lists]
+        cap = node_caps[hop] if hop < len(node_caps) and node_caps[hop] >= 0 else None
+        for number, relation in enumerate(relations):
+            found = list(
+                _expand(relation, hop, key, replace, lists, begins, ends, cap),
+            )
+            edges[number] += found
+            hop_edges[number].append(len(found))
+        for type_, list_ in enumerate(lists):
+            hop_nodes[type_].append(len(list_.nodes) - ends[type_])
+        begins = ends
+    return _as_sample(lists, edges, hop_nodes, hop_edges)
+
+
+def _expand(
+    relation: Relation,
+    hop: int,
+    key: int,
+    replace: bool,
+    lists: list[Relabeler],
+    begins: list[int],
+    ends: list[int],
+    cap: int | None,
+) -> Iterator[tuple[int, int, int]]:
+    """The edges (neighbour's place, expanding place, edge id) of one hop along one relation."""
+    expanding, finding = lists[relation.expands], lists[relation.finds]
+    shared = hop_key(key, hop, name_hash(relation.name))
+    for place in range(begins[relation.expands], ends[relation.expands]):
+        node = expanding.nodes[place]
+        if expanding.places[node] != place:  # only the first of equal seeds is expanded
+            continue
+        for at in relation.picks(node, relation.fanouts[hop], replace, shared).tolist():
+            room = cap is None or len(finding.nodes) - ends[relation.finds] < cap
+            found = finding.place(int(relation.neighbors[at]), room)
+            if found is not None:
+                yield found, place, int(relation.edge_ids[at])
+
+
+def _as_sample(
+    lists: list[Relabeler],
+    edges: list[list[tuple[int, int, int]]],
+    hop_nodes: list[list[int]],
+    hop_edges: list[list[int]],
+) -> Sample:
+    table = [np.array(found, np.int64).reshape(-1, 3) for found in edges]
+    return Sample(
+        [np.array(list_.nodes, np.int64) for list_ in lists],
+        [part[:, 0].copy() for part in table],
+        [part[:, 1].copy() for part in table],
+        [part[:, 2].copy() for part in table],
+        hop_nodes,
+        hop_edges,
+    )
