@@ -30,7 +30,8 @@ class ArrayKey(msgspec.Struct, frozen=True, order=True):
     node       `type` is a node type, `name` an attribute with one row per node
     edge       `type` is an edge type, `name` an attribute with one row per original edge id
     split      `type` is a node type, `name` is "train", "val" or "test"; the ids in given order
-    graph      `type` is empty; `name` an attribute of the whole graph
+    graph      `type` is empty for an attribute of the whole graph, or the type (node or edge) it
+               belongs to as a whole, as a list of held-out edges does
     """
 
     group: Group
@@ -41,11 +42,14 @@ class ArrayKey(msgspec.Struct, frozen=True, order=True):
 class NodeTypeInfo(msgspec.Struct, frozen=True):
     name: str
     num_nodes: int
+    # What belongs to the type as a whole and is no array: JSON values, as below.
+    attributes: dict[str, Any] = {}
 
 
 class EdgeTypeInfo(msgspec.Struct, frozen=True):
     name: EdgeType
     num_edges: int
+    attributes: dict[str, Any] = {}
 
 
 class Schema(msgspec.Struct, frozen=True):

@@ -73,7 +73,7 @@ def fill_adjacency(keys: Array, values: Array, indptr: Array, adjacency: Array) 
 
 
 def transpose(indptr: Array, adjacency: Array, out_indptr: Array, out_adjacency: Array) -> None:
-    """Rows of the other side (CSC to CSR), each in the order of edge ids; `out_adjacency` [E, 2]."""
+    """Rows of the other side (CSC to CSR), in the order of edge ids; `out_adjacency` is [E, 2]."""
     if not _native.transpose(Adjacency(indptr, adjacency).native, out_indptr, out_adjacency):
         raise GraphFormatError("damaged topology: an offset, neighbour or edge id is out of range")
 

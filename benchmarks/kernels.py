@@ -1,0 +1,207 @@
+"""How close the kernels come to what the machine allows.
+
+Samples 1024 seeds with fan-outs [15, 10, 5] without replacement, with edge ids, and gathers the
+rows, on one thread, into memory that is already mapped. Each figure is a ratio to the floor
+measured in the same run, in turn with it, on the same kind of pages:
+
+  sampling   as many independent, prefetched random 8-byte reads, from an array as large as the
+             neighbours are (four bytes each), as edges were sampled, and one from `indptr` per
+             expanded node
+  gathering  the same rows copied by a bare prefetching loop
+
+Absolute times mean little on a shared machine; the ratios are the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rmat import benchmark_graph
+
+from penstock import Graph
+from penstock.graph import SharedArray
+from penstock.kernels import Buffers, _native, gather_rows
+from penstock.sampling import NeighborSampler
+
+SEEDS, FANOUTS, WIDTH = 1024, [15, 10, 5], 100
+SIZES = {False: (2_400_000, 62_000_000), True: (100_000, 2_500_000)}
+
+
+@dataclass
+class Timings:
+    """Pairs of a time and the floor's time, taken one after the other."""
+
+    kernel: list[float] = field(default_factory=list)
+    floor: list[float] = field(default_factory=list)
+
+    def add(self, kernel: Callable[[], Any], floor: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        result = kernel()
+        middle = time.perf_counter()
+        floor()
+        self.kernel.append(middle - start)
+        self.floor.append(time.perf_counter() - middle)
+        return result
+
+    def summary(self) -> dict[str, float]:
+        ratios = [k / f for k, f in zip(self.kernel, self.floor, strict=True)]
+        low, _, high = statistics.quantiles(ratios, n=4)
+        return {
+            "ratio": statistics.median(self.kernel) / statistics.median(self.floor),
+            "ratio_quartile_low": low,
+            "ratio_quartile_high": high,
+            "milliseconds": 1e3 * statistics.median(self.kernel),
+            "floor_milliseconds": 1e3 * statistics.median(self.floor),
+        }
+
+
+def mapped(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Shared memory with every page touched."""
+    array = SharedArray.create(shape, dtype).array
+    array.fill(1)
+    return array
+
+
+def measure(graph: Graph, repeats: int, warmup: int) -> dict[str, Any]:
+    bound = SEEDS * (1 + 15 + 15 * 10 + 15 * 10 * 5)
+    out = Buffers(*([mapped((bound,), "int64")] for _ in range(4)))
+    rows_out = mapped((bound, WIDTH), "float32")
+    x = graph.node_attribute("x")
+    words = mapped((graph.num_edges() * 4 // 8,), "int64").view(np.uint64)
+    indptr_words = graph.csc().indptr.view(np.uint64)
+    rng = np.random.default_rng(2)
+    sampler = NeighborSampler(graph, FANOUTS)
+    sampling, gathering = Timings(), Timings()
+    edges, nodes, expanded = [], [], []
+    first = sampler.sample(rng.integers(0, graph.num_nodes(), SEEDS), index=0, out=out)
+    count = len(first.rows[0])
+    for index in range(warmup + repeats):
+        if index == warmup:
+            sampling, gathering = Timings(), Timings()
+        seeds = rng.integers(0, graph.num_nodes(), SEEDS)
+        # The floor makes as many reads as the batch before had edges: close, and known in time.
+        places = rng.integers(0, len(words), count)
+        heads = first.nodes[0][: sum(first.num_sampled_nodes[0][:-1])].copy()
+
+        def floor_reads(places: Any = places, heads: Any = heads) -> None:
+            _native.floor_random_reads(words, places)
+            _native.floor_random_reads(indptr_words, heads)
+
+        def sample(seeds: Any = seeds, index: int = index) -> Any:
+            return sampler.sample(seeds, index=index, out=out)
+
+        first = sampling.add(sample, floor_reads)
+        count = len(first.rows[0])
+        ids = first.nodes[0]
+        target = rows_out[: len(ids)]
+        flat, flat_out = x.reshape(-1).view(np.uint8), target.reshape(-1).view(np.uint8)
+        gathering.add(
+            lambda ids=ids, target=target: gather_rows(x, ids, target),
+            lambda ids=ids, out=flat_out, flat=flat: _native.floor_copy_rows(
+                flat, 4 * WIDTH, ids, out
+            ),
+        )
+        edges.append(count)
+        nodes.append(len(ids))
+        expanded.append(len(heads))
+    return {
+        "edges_per_batch": int(statistics.median(edges[warmup:])),
+        "nodes_per_batch": int(statistics.median(nodes[warmup:])),
+        "expanded_per_batch": int(statistics.median(expanded[warmup:])),
+        "sampling": sampling.summary(),
+        "gathering": gathering.summary(),
+    }
+
+
+COLD = """
+import time
+start = time.perf_counter()
+import numpy
+after_numpy = time.perf_counter()
+from penstock import Graph
+from penstock.kernels import gather_rows
+from penstock.sampling import NeighborSampler
+graph = Graph.open({path!r})
+seeds = numpy.random.default_rng(3).integers(0, graph.num_nodes(), 1024)
+batch = NeighborSampler(graph, [15, 10, 5]).sample(seeds)
+gather_rows(graph.node_attribute("x"), batch.nodes[0])
+print(after_numpy - start, time.perf_counter() - after_numpy)
+"""
+
+
+def cold_start(path: Path, repeats: int = 5) -> dict[str, float]:
+    """Seconds from `import numpy` to the first batch with its features, in a fresh process."""
+    pairs = []
+    for _ in range(repeats):
+        done = subprocess.run(
+            [sys.executable, "-c", COLD.format(path=str(path))],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        pairs.append([float(word) for word in done.stdout.split()])
+    return {
+        "import_numpy_seconds": statistics.median(pair[0] for pair in pairs),
+        "open_and_first_batch_seconds": statistics.median(pair[1] for pair in pairs),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--small", action="store_true", help="a small graph, for a quick look")
+    parser.add_argument("--json", action="store_true", help="print JSON only")
+    parser.add_argument("--repeats", type=int, default=40, help="batches measured (default 40)")
+    parser.add_argument("--folder", type=Path, default=Path("build/bench"), help="keeps the graph")
+    arguments = parser.parse_args()
+
+    def say(text: str) -> None:
+        if not arguments.json:
+            print(text, flush=True)
+
+    num_nodes, num_edges = SIZES[arguments.small]
+    say(f"RMAT graph: {num_nodes:,} nodes, {num_edges:,} edges, {WIDTH} x float32 (made once)")
+    start = time.perf_counter()
+    graph = benchmark_graph(arguments.folder, num_nodes, num_edges, WIDTH)
+    saved = arguments.folder / f"rmat-{num_nodes}-{num_edges}.graph"
+    if not saved.exists():
+        graph.save(saved)
+    say(f"ready in {time.perf_counter() - start:.1f} s; measuring {arguments.repeats} batches")
+    result = measure(graph, arguments.repeats, warmup=10)
+    graph.close()
+    result["cold"] = cold_start(saved)
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+        return
+    say(
+        f"a batch: {result['edges_per_batch']:,} edges, {result['nodes_per_batch']:,} nodes, "
+        f"{result['expanded_per_batch']:,} of them expanded"
+    )
+    for name in ("sampling", "gathering"):
+        figures = result[name]
+        say(
+            f"{name:>9}: {figures['ratio']:.2f} x the floor "
+            f"(quartiles {figures['ratio_quartile_low']:.2f} to "
+            f"{figures['ratio_quartile_high']:.2f}; {figures['milliseconds']:.2f} ms over "
+            f"{figures['floor_milliseconds']:.2f} ms)"
+        )
+    cold = result["cold"]
+    say(
+        f"     cold: opened and first batch {cold['open_and_first_batch_seconds']:.3f} s after "
+        f"`import numpy` ({cold['import_numpy_seconds']:.3f} s)"
+    )
+
+
+if __name__ == "__main__":
+    main()

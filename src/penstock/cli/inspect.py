@@ -1,0 +1,209 @@
+"""`penstock inspect`: what is in a saved graph, and whether it is sound.
+
+What is told is `Graph.describe()`, here put into tables; nothing is computed here. Tables and JSON
+go to standard output, progress to standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from penstock.graph import Graph
+from penstock.graph.describe import (
+    ArrayDescription,
+    Degrees,
+    Description,
+    EdgeDescription,
+    NodeDescription,
+)
+from penstock.graph.format import verify as verify_sums
+from penstock.graph.inventory import type_text
+
+# For output that goes to a file or a pipe, where lines may be long and should not be broken.
+WIDTH_OF_A_PIPE = 160
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.option("--verify", is_flag=True, help="Read all of it; check all sums and the topology.")
+def inspect(path: Path, as_json: bool, verify: bool) -> None:
+    """Describe the graph saved in the folder PATH, and check it.
+
+    Opening a graph looks at the sizes of its files only. With --verify all of it is read; damage is
+    told by the file it is in, and the exit status is 1.
+
+    \b
+    Examples:
+      penstock inspect products.graph
+      penstock inspect products.graph --verify
+      penstock inspect products.graph --json | jq .num_edges
+    """
+    if verify:
+        check(path)
+    with Graph.open(path) as graph:
+        description = graph.describe()
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(description)))
+    else:
+        show(path, description, verified=verify)
+
+
+# --- checking ------------------------------------------------------------------------------------
+
+
+def check(path: Path) -> None:
+    """Complains of what is damaged or unsound."""
+    with progress_on_stderr() as progress:
+        sums = progress.add_task("checking sums", total=None)
+        verify_sums(path, lambda done, total: progress.update(sums, completed=done, total=total))
+        progress.add_task("checking topology", total=None)
+        with Graph.open(path) as graph:
+            graph.validate()
+
+
+def progress_on_stderr() -> Progress:
+    """A place for bars, which vanish when done; silent unless somebody is looking."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+# --- showing -------------------------------------------------------------------------------------
+
+
+def show(path: Path, description: Description, *, verified: bool) -> None:
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = max(console.width, WIDTH_OF_A_PIPE)
+    console.print(summary(path, description, verified=verified))
+    console.print(node_table(description.nodes))
+    console.print(edge_table(description.edges))
+    console.print(degree_table(description.edges))
+    if belongings := list(things_of_the_whole(description)):
+        console.print(table_of_the_whole(belongings))
+
+
+def summary(path: Path, description: Description, *, verified: bool) -> Table:
+    table = Table.grid(padding=(0, 2))
+    kind = "heterogeneous" if description.is_hetero else "homogeneous"
+    sizes = f"{description.num_nodes:,} nodes, {description.num_edges:,} edges"
+    table.add_row("graph", str(path), style="bold")
+    table.add_row("kind", f"{kind}, {sizes}")
+    table.add_row("size", memory_text(description))
+    table.add_row("version", description.version or "not computed")
+    if verified:
+        table.add_row("verified", "all sums agree, the topology is sound")
+    return table
+
+
+def memory_text(description: Description) -> str:
+    memory = msgspec.structs.asdict(description.memory)
+    total = memory.pop("total")
+    parts = ", ".join(f"{name} {decimal(nbytes)}" for name, nbytes in memory.items() if nbytes)
+    return f"{decimal(total)} ({parts})" if parts else decimal(total)
+
+
+def node_table(nodes: Iterable[NodeDescription]) -> Table:
+    table = new_table("node type", "nodes", "attributes", "splits", numbers=("nodes",))
+    for node in nodes:
+        splits = "\n".join(f"{name} {size:,}" for name, size in node.splits.items())
+        table.add_row(
+            type_text(node.name) or "(all)", f"{node.num_nodes:,}", array_lines(node), splits
+        )
+    return table
+
+
+def edge_table(edges: Iterable[EdgeDescription]) -> Table:
+    table = new_table("edge type", "edges", "attributes", "topology", numbers=("edges",))
+    for edge in edges:
+        kind = type_text(edge.name) or "(all)"
+        table.add_row(kind, f"{edge.num_edges:,}", array_lines(edge), topology_text(edge))
+    return table
+
+
+def degree_table(edges: Iterable[EdgeDescription]) -> Table:
+    """The in-degrees of destinations; the last column counts those without an in-edge."""
+    columns = ("min", "median", "mean", "max", "zero")
+    table = new_table("in-degrees", *columns, numbers=columns)
+    for edge in edges:
+        if edge.degrees is not None:
+            table.add_row(type_text(edge.name) or "(all)", *degree_cells(edge.degrees))
+    return table
+
+
+def degree_cells(degrees: Degrees) -> tuple[str, ...]:
+    return (
+        f"{degrees.min:,}",
+        f"{degrees.median:,.1f}",
+        f"{degrees.mean:,.1f}",
+        f"{degrees.max:,}",
+        f"{degrees.zero:,}",
+    )
+
+
+def topology_text(edge: EdgeDescription) -> str:
+    words = [edge.index_dtype]
+    if edge.sorted_by_destination:
+        words.append("sorted")
+    if edge.has_csr:
+        words.append("with csr")
+    return ", ".join(words)
+
+
+def array_lines(owner: NodeDescription | EdgeDescription) -> str:
+    return "\n".join(f"{array.name} {array_text(array)}" for array in owner.attributes)
+
+
+def array_text(array: ArrayDescription) -> str:
+    return f"{array.dtype}{list(array.shape)}"
+
+
+def things_of_the_whole(description: Description) -> Iterator[tuple[str, str, str]]:
+    """Owner, name and value of what belongs to the graph, or to a type, as a whole."""
+    owners: list[tuple[str, Description | NodeDescription | EdgeDescription]] = [
+        ("", description),
+        *((type_text(node.name), node) for node in description.nodes),
+        *((type_text(edge.name), edge) for edge in description.edges),
+    ]
+    for name, owner in owners:
+        yield from ((name, key, value_text(value)) for key, value in owner.values.items())
+        yield from ((name, array.name, array_text(array)) for array in owner.arrays)
+
+
+def value_text(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def table_of_the_whole(rows: Iterable[tuple[str, str, str]]) -> Table:
+    table = new_table("of the whole", "attribute", "value")
+    for owner, name, value in rows:
+        table.add_row(owner or "graph", name, value)
+    return table
+
+
+def new_table(*columns: str, numbers: Iterable[str] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in columns:
+        right = column in numbers
+        # Folded where it does not fit: half a name is worse than two lines.
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    return table

@@ -1,0 +1,193 @@
+"""What is wrong with an argument: each check names it, the first offending position and its value.
+
+Checks raise `ValueError` and change nothing. They read long arrays in pieces, so that looking at
+one costs no second one. This module does not know what the arguments are for.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock import kernels
+from penstock.graph.schema import EdgeType
+from penstock.graph.tensors import Plain, floats
+
+PIECE: Final = 1 << 18
+
+# More would not fit any machine; such an id is a hash or garbage.
+MOST_NODES: Final = 1 << 40
+
+
+def count(label: str, value: Any) -> int:
+    """A number of nodes."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if isinstance(value, bool | np.bool_) or number < 0:
+        raise ValueError(f"{label} is {value!r}; expected a non-negative integer")
+    if number > MOST_NODES:
+        raise ValueError(f"{label} is {number}; expected at most {MOST_NODES}")
+    return number
+
+
+def node_type(label: str, name: object) -> str:
+    """The name of a node type of a heterogeneous graph."""
+    if not isinstance(name, str) or not is_name(name):
+        raise ValueError(
+            f"{label} has the node type {name!r}; expected a non-empty string "
+            "without control characters"
+        )
+    return name
+
+
+def edge_type(label: str, name: object) -> EdgeType:
+    """The name of an edge type of a heterogeneous graph."""
+    match name:
+        case (str(source), str(relation), str(destination)):
+            names = (source, relation, destination)
+            if all(map(is_name, names)):
+                return names
+    raise ValueError(
+        f"{label} has the edge type {name!r}; expected (source, relation, destination): three "
+        "non-empty strings without control characters"
+    )
+
+
+def attribute_name(label: str, name: object) -> str:
+    """The name of an attribute."""
+    if not isinstance(name, str) or not is_name(name):
+        raise ValueError(
+            f"{label} has the name {name!r}; expected a non-empty string without control characters"
+        )
+    return name
+
+
+def is_name(name: str) -> bool:
+    """Whether a type or an attribute may be called so."""
+    return name != "" and not any(ord(letter) < 32 or ord(letter) == 127 for letter in name)
+
+
+def rows(column: Plain, expected: int, of: str) -> None:
+    """An attribute has one row for each of `expected` nodes or edges."""
+    if not column.shape:
+        raise ValueError(f"{column.label} is a single number; expected one row per {of}")
+    if column.shape[0] != expected:
+        raise ValueError(
+            f"{column.label} has {column.shape[0]} rows; expected {expected}, one per {of}"
+        )
+
+
+def vector(column: Plain) -> None:
+    """A list of numbers, not a table."""
+    if len(column.shape) != 1:
+        raise ValueError(f"{column.label} has shape {list(column.shape)}; expected one dimension")
+
+
+def edge_index(pairs: Plain) -> None:
+    """Two rows of ids."""
+    if len(pairs.shape) != 2 or pairs.shape[0] != 2:
+        raise ValueError(
+            f"{pairs.label} has shape {list(pairs.shape)}; expected [2, number of edges]"
+        )
+    id_dtype(pairs)
+
+
+def id_dtype(numbers: Plain, expected: str = "int32 or int64") -> None:
+    """Integers as ids are."""
+    if numbers.dtype not in ("int32", "int64"):
+        raise ValueError(f"{numbers.label} has dtype {numbers.dtype}; expected {expected}")
+
+
+def ids(label: str, numbers: npt.NDArray[Any], bound: int) -> None:
+    """Every id is that of one of `bound` nodes."""
+    at = kernels.first_outside(numbers, bound)
+    if at >= 0:
+        raise ValueError(f"{label}[{at}] is {numbers[at]}; expected 0 <= id < {bound}")
+
+
+def weights(column: Plain) -> None:
+    """Weights to sample by: finite, not negative."""
+    vector(column)
+    if column.dtype == "bool":
+        raise ValueError(f"{column.label} has dtype bool; expected numbers")
+    at = _first(column, lambda piece: ~(np.isfinite(piece) & (piece >= 0)))
+    if at >= 0:
+        raise ValueError(
+            f"{column.label}[{at}] is {_value(column, at)}; expected a finite weight >= 0"
+        )
+
+
+def times(column: Plain) -> None:
+    """Times that can be compared."""
+    vector(column)
+    if column.dtype == "bool":
+        raise ValueError(f"{column.label} has dtype bool; expected numbers or datetime64")
+    at = _first(column, np.isnan)
+    if at >= 0:
+        raise ValueError(f"{column.label}[{at}] is nan; expected a time")
+
+
+def nanoseconds(label: str, dates: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """NumPy's dates as nanoseconds since 1970, the one unit in which they compare as integers."""
+    at = first_true(np.isnat(dates[begin : begin + PIECE]) for begin in _begins(dates))
+    if at >= 0:
+        raise ValueError(f"{label}[{at}] is NaT; expected a time")
+    with np.errstate(all="ignore"):
+        exact = dates.astype("datetime64[ns]")
+    at = first_true([exact.astype(dates.dtype) != dates])
+    if at >= 0:
+        raise ValueError(f"{label}[{at}] is {dates[at]}; expected a time that nanoseconds can tell")
+    return exact.view(np.int64)
+
+
+def json_value(label: str, value: Any) -> Any:
+    """A value as JSON can tell it, and as it will be after saving: a tuple becomes a list."""
+    match value:
+        case None | bool() | str():
+            return value
+        case int() if -(2**63) <= value < 2**63:
+            return int(value)
+        case float() if np.isfinite(value):
+            return float(value)
+        case list() | tuple():
+            return [json_value(f"{label}[{at}]", item) for at, item in enumerate(value)]
+        case dict() if all(isinstance(name, str) for name in value):
+            return {name: json_value(f"{label}[{name!r}]", item) for name, item in value.items()}
+    raise ValueError(
+        f"{label} is {_shortened(value)} ({type(value).__qualname__}), which a graph cannot keep; "
+        "make it an array, or a value that JSON can tell, or leave it out"
+    )
+
+
+def first_true(pieces: Iterable[npt.NDArray[np.bool_]]) -> int:
+    """The first position, over consecutive pieces, that is true; -1 if none is."""
+    begin = 0
+    for piece in pieces:
+        if piece.any():
+            return begin + int(piece.argmax())
+        begin += len(piece)
+    return -1
+
+
+def _first(column: Plain, is_bad: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]) -> int:
+    pieces = (column.array[begin : begin + PIECE] for begin in _begins(column.array))
+    return first_true(is_bad(floats(piece, column.dtype)) for piece in pieces)
+
+
+def _value(column: Plain, at: int) -> Any:
+    return floats(column.array[at : at + 1], column.dtype)[0]
+
+
+def _begins(array: npt.NDArray[Any]) -> range:
+    return range(0, len(array), PIECE)
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

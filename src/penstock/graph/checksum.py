@@ -1,0 +1,113 @@
+"""Sums that tell contents apart: of an array, of a manifest, of a graph as a whole.
+
+All are made of the native 128-bit digest (docs/digest.md), put together as docs/format.md says.
+This module knows nothing of files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock import kernels
+from penstock.graph.schema import ArrayKey, Arrays, Schema
+
+# Arrays are summed in pieces, so that one larger than memory is read once to be both summed and
+# written, and progress can be told. Part of the format: another size gives other sums.
+PIECE_NBYTES: Final = 16 << 20
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Summed(Protocol):
+    """Anything that says what an array looks like and what its sum is."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def checksum(self) -> str: ...
+
+
+def pieces(array: npt.NDArray[Any]) -> Iterator[Bytes]:
+    """The bytes of a contiguous array, piece by piece; of an empty one, one empty piece."""
+    flat = array.reshape(-1).view(np.uint8)
+    for start in range(0, max(flat.nbytes, 1), PIECE_NBYTES):
+        yield flat[start : start + PIECE_NBYTES]
+
+
+def sum_of_bytes(data: bytes) -> str:
+    """The digest of `data`, in hexadecimal."""
+    return kernels.digest(np.frombuffer(data, np.uint8)).hex()
+
+
+def sum_of_pieces(digests: Sequence[bytes]) -> str:
+    """The sum of an array of which these are the digests of the pieces."""
+    return digests[0].hex() if len(digests) == 1 else sum_of_bytes(b"".join(digests))
+
+
+def sum_of_array(array: npt.NDArray[Any]) -> str:
+    """The sum of the array's bytes. Its dtype and shape are not part of it."""
+    return sum_of_pieces([kernels.digest(piece) for piece in pieces(array)])
+
+
+def content_version(schema: Schema, arrays: Arrays) -> str:
+    """The version of a graph: a digest of its content, wherever it lies. Reads all of it."""
+    described = {
+        key: (array.dtype, array.shape, sum_of_array(array.array))
+        for key, array in arrays.items()
+        if counts(key)
+    }
+    return _version(schema, described)
+
+
+def version_from_sums(schema: Schema, arrays: Mapping[ArrayKey, Summed]) -> str:
+    """The same, given what the sums of the arrays are."""
+    described = {
+        key: (array.dtype, array.shape, array.checksum)
+        for key, array in arrays.items()
+        if counts(key)
+    }
+    return _version(schema, described)
+
+
+def counts(key: ArrayKey) -> bool:
+    """Whether the array is part of the content: a csr only repeats what the csc says."""
+    return key.group != "csr"
+
+
+def in_order(keys: Iterable[ArrayKey]) -> list[ArrayKey]:
+    """The keys in the order in which arrays count towards a version."""
+    return sorted(keys, key=lambda key: (key.group, _parts(key.type), key.name))
+
+
+def _version(schema: Schema, arrays: Mapping[ArrayKey, tuple[str, tuple[int, ...], str]]) -> str:
+    identity = {
+        "content": 1,
+        "is_hetero": schema.is_hetero,
+        "nodes": [[info.name, info.num_nodes, info.attributes] for info in schema.nodes],
+        "edges": [[info.name, info.num_edges, info.attributes] for info in schema.edges],
+        "attributes": schema.attributes,
+        "arrays": [
+            [key.group, _parts(key.type), key.name, *arrays[key]] for key in in_order(arrays)
+        ],
+    }
+    return sum_of_bytes(_canonical_json(identity))
+
+
+def _parts(name: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (name,) if isinstance(name, str) else tuple(name)
+
+
+def _canonical_json(value: object) -> bytes:
+    # The standard library's, because its output is the same whatever versions are installed.
+    try:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"schema.attributes: not plain JSON: {error}") from None
+    return text.encode("ascii")

@@ -1,0 +1,185 @@
+"""From edge lists to a draft: what the arguments of `Graph.from_coo` mean.
+
+Each argument is one thing (a homogeneous graph) or one per type (a heterogeneous one: a mapping, or
+pairs of type and value). Both become a list of `Given`, each with the words to name it by in an
+error: `x`, `x['paper']`, `edge_attrs[('user', 'rates', 'film')]['stars']`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from penstock.graph import check
+from penstock.graph.draft import Draft
+from penstock.graph.schema import EDGE, NODE, ArrayKey, EdgeType
+from penstock.graph.tensors import Plain, plain
+
+# The attribute that an argument becomes, where it is not called the same: PyG's names.
+_STORED_AS: Final = {"node_time": "time"}
+
+_CHECKS: Final[dict[str, Callable[[Plain], None]]] = {
+    "edge_weight": check.weights,
+    "node_time": check.times,
+    "edge_time": check.times,
+}
+
+
+class Given(NamedTuple):
+    """A value for one type, and what to call it."""
+
+    type: Any
+    label: str
+    value: Any
+
+
+class Arguments(NamedTuple):
+    """The arguments of `Graph.from_coo`, the alike ones together under their own names."""
+
+    edge_index: Any
+    num_nodes: Any
+    node_columns: Mapping[str, Any]
+    splits: Mapping[str, Any]
+    edge_columns: Mapping[str, Any]
+    node_attrs: Any
+    edge_attrs: Any
+    graph_attrs: Mapping[str, Any] | None
+
+
+def draft_from_coo(given: Arguments) -> Draft:
+    """The draft of the graph that the arguments describe."""
+    if given.edge_index is None:
+        raise ValueError("edge_index is missing; a graph without edges has an empty one, [2, 0]")
+    draft = Draft(is_hetero=_is_typed(given.edge_index))
+    _add_nodes(draft, given)
+    _add_edges(draft, given)
+    for name, value in _items("graph_attrs", given.graph_attrs):
+        draft.add_attribute("", name, f"graph_attrs[{name!r}]", value)
+    return draft
+
+
+def _add_nodes(draft: Draft, given: Arguments) -> None:
+    if not draft.is_hetero:
+        draft.mention(NODE)
+    for node_type, label, count in _per_node_type(draft, "num_nodes", given.num_nodes):
+        draft.add_count(node_type, label, count)
+    for argument, value in given.node_columns.items():
+        for node_type, label, column in _per_node_type(draft, argument, value):
+            key = ArrayKey("node", node_type, _STORED_AS.get(argument, argument))
+            _add_column(draft, key, argument, label, column)
+    for node_type, label, columns in _per_node_type(draft, "node_attrs", given.node_attrs):
+        for name, column in _items(label, columns):
+            key = ArrayKey("node", node_type, name)
+            _add_column(draft, key, "node_attrs", f"{label}[{name!r}]", column)
+    for split, value in given.splits.items():
+        for node_type, label, nodes in _per_node_type(draft, split, value):
+            draft.add_split(node_type, split, label, nodes)
+
+
+def _add_edges(draft: Draft, given: Arguments) -> None:
+    for edge_type, label, edges in _per_edge_type(draft, "edge_index", given.edge_index):
+        draft.mention(edge_type[0])
+        draft.mention(edge_type[2])
+        draft.add_edges(edge_type, label, edges)
+    for argument, value in given.edge_columns.items():
+        for edge_type, label, column in _per_edge_type(draft, argument, value):
+            _add_column(draft, ArrayKey("edge", edge_type, argument), argument, label, column)
+    for edge_type, label, columns in _per_edge_type(draft, "edge_attrs", given.edge_attrs):
+        for name, column in _items(label, columns):
+            key = ArrayKey("edge", edge_type, name)
+            _add_column(draft, key, "edge_attrs", f"{label}[{name!r}]", column)
+
+
+def _add_column(draft: Draft, key: ArrayKey, argument: str, label: str, value: Any) -> None:
+    if value is None:
+        return
+    if argument.endswith("_time") and isinstance(value, np.ndarray) and value.dtype.kind == "M":
+        value = check.nanoseconds(label, value)
+    column = plain(label, value)
+    draft.add_column(key, column)
+    if (complain := _CHECKS.get(argument)) is not None:
+        complain(column)
+
+
+def _per_node_type(draft: Draft, argument: str, value: Any) -> Iterator[Given]:
+    """What was given for each node type; the type is known to the draft from then on."""
+    for given in _per_type(draft, argument, value, NODE, check.node_type):
+        draft.mention(given.type)
+        yield given
+
+
+def _per_edge_type(draft: Draft, argument: str, value: Any) -> Iterator[Given]:
+    """What was given for each edge type, which must have edges."""
+    for given in _per_type(draft, argument, value, EDGE, check.edge_type):
+        if argument != "edge_index" and given.type not in draft.edges:
+            raise ValueError(f"{given.label} is given, but edge_index has no such type")
+        yield given
+
+
+def _per_type(
+    draft: Draft,
+    argument: str,
+    value: Any,
+    nameless: str | EdgeType,
+    checked: Callable[[str, object], str | EdgeType],
+) -> Iterator[Given]:
+    if value is None:
+        return
+    if not draft.is_hetero:
+        yield Given(nameless, argument, _untyped(argument, value))
+        return
+    seen = set()
+    for given_type, part in _pairs(argument, value):
+        name = checked(argument, given_type)
+        if name in seen:
+            raise ValueError(f"{argument} has the type {name!r} twice")
+        seen.add(name)
+        yield Given(name, f"{argument}[{name!r}]", part)
+
+
+def _untyped(argument: str, value: Any) -> Any:
+    by_name = argument in ("node_attrs", "edge_attrs")
+    if isinstance(value, Mapping) and (not by_name or _has_types(value)):
+        raise ValueError(
+            f"{argument} has types, but the graph is homogeneous: edge_index is one array; "
+            "give edge_index by edge type too"
+        )
+    return value
+
+
+def _has_types(value: Mapping[Any, Any]) -> bool:
+    return any(isinstance(key, tuple) or isinstance(part, Mapping) for key, part in value.items())
+
+
+def _is_typed(edge_index: Any) -> bool:
+    """Whether the edges come by type: a mapping, or pairs whose first part is a type's name."""
+    if isinstance(edge_index, Mapping):
+        return True
+    if not isinstance(edge_index, list | tuple) or not edge_index:
+        return False
+    return all(_is_pair(item) and isinstance(item[0], tuple | str) for item in edge_index)
+
+
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, list | tuple) and len(item) == 2
+
+
+def _pairs(argument: str, value: Any) -> list[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, list | tuple) and all(map(_is_pair, value)):
+        return [(name, part) for name, part in value]
+    raise ValueError(
+        f"{argument} is {type(value).__qualname__}; expected a mapping by type, or pairs of type "
+        "and value, because edge_index is given by type"
+    )
+
+
+def _items(label: str, value: Any) -> list[tuple[str, Any]]:
+    if value is None:
+        return []
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{label} is {type(value).__qualname__}; expected a mapping by name")
+    return [(check.attribute_name(label, name), part) for name, part in value.items()]

@@ -1,0 +1,176 @@
+"""A graph in numbers: what there is, of what size, in what memory. Plain data, fit for JSON.
+
+Degrees are those of in-edges, read off `indptr` alone, so that describing a graph on disk does not
+read its edges. How it looks on a terminal is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from penstock.graph.handles import FileHandle
+from penstock.graph.schema import ArrayKey, Arrays, EdgeType, EdgeTypeInfo, NodeTypeInfo, Schema
+from penstock.graph.sharing import segments_of
+from penstock.graph.validate import topology_of
+
+Backing = Literal["memory", "file", "mixed"]
+
+
+class ArrayDescription(msgspec.Struct, frozen=True):
+    """An attribute: `shape` includes the row per node or edge."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+class Degrees(msgspec.Struct, frozen=True):
+    """In-degrees of the destinations of an edge type; `zero` of them have no in-edge."""
+
+    min: int
+    mean: float
+    median: float
+    max: int
+    zero: int
+
+
+class NodeDescription(msgspec.Struct, frozen=True):
+    """A node type; a homogeneous graph's has no name."""
+
+    name: str
+    num_nodes: int
+    attributes: tuple[ArrayDescription, ...]
+    splits: dict[str, int]
+    values: dict[str, Any]
+    arrays: tuple[ArrayDescription, ...]
+
+
+class EdgeDescription(msgspec.Struct, frozen=True):
+    """An edge type. `degrees` is None where there are no destinations."""
+
+    name: EdgeType
+    num_edges: int
+    index_dtype: str
+    sorted_by_destination: bool
+    has_csr: bool
+    degrees: Degrees | None
+    attributes: tuple[ArrayDescription, ...]
+    values: dict[str, Any]
+    arrays: tuple[ArrayDescription, ...]
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Bytes of the arrays."""
+
+    topology: int
+    nodes: int
+    edges: int
+    splits: int
+    graph: int
+    total: int
+
+
+class Description(msgspec.Struct, frozen=True):
+    """A graph. `values` and `arrays` belong to it as a whole; `version` if it is known already."""
+
+    is_hetero: bool
+    num_nodes: int
+    num_edges: int
+    nodes: tuple[NodeDescription, ...]
+    edges: tuple[EdgeDescription, ...]
+    values: dict[str, Any]
+    arrays: tuple[ArrayDescription, ...]
+    memory: Memory
+    backing: Backing
+    version: str | None
+
+
+def describe(schema: Schema, arrays: Arrays, version: str | None) -> Description:
+    """The description of a graph."""
+    return Description(
+        is_hetero=schema.is_hetero,
+        num_nodes=sum(info.num_nodes for info in schema.nodes),
+        num_edges=sum(info.num_edges for info in schema.edges),
+        nodes=tuple(_node_type(info, arrays, schema.is_hetero) for info in schema.nodes),
+        edges=tuple(_edge_type(info, arrays) for info in schema.edges),
+        values=schema.attributes,
+        arrays=_described(arrays, "graph", ""),
+        memory=_memory(arrays),
+        backing=_backing(arrays),
+        version=version,
+    )
+
+
+def degrees(counts: npt.NDArray[np.int64]) -> Degrees | None:
+    """A summary of the degrees of nodes; None without nodes."""
+    if not len(counts):
+        return None
+    return Degrees(
+        min=int(counts.min()),
+        mean=float(counts.mean()),
+        median=float(np.median(counts)),
+        max=int(counts.max()),
+        zero=len(counts) - int(np.count_nonzero(counts)),
+    )
+
+
+def _node_type(info: NodeTypeInfo, arrays: Arrays, is_hetero: bool) -> NodeDescription:
+    return NodeDescription(
+        name=info.name,
+        num_nodes=info.num_nodes,
+        attributes=_described(arrays, "node", info.name),
+        splits={split.name: split.shape[0] for split in _described(arrays, "split", info.name)},
+        values=info.attributes,
+        # Without types, what has no type is the graph's.
+        arrays=_described(arrays, "graph", info.name) if is_hetero else (),
+    )
+
+
+def _edge_type(info: EdgeTypeInfo, arrays: Arrays) -> EdgeDescription:
+    csc = topology_of(arrays, info.name, "csc")
+    return EdgeDescription(
+        name=info.name,
+        num_edges=info.num_edges,
+        index_dtype=str(csc.adjacency.dtype),
+        sorted_by_destination=not csc.paired,
+        has_csr=ArrayKey("csr", info.name, "indptr") in arrays,
+        degrees=degrees(csc.degrees),
+        attributes=_described(arrays, "edge", info.name),
+        values=info.attributes,
+        arrays=_described(arrays, "graph", info.name),
+    )
+
+
+def _described(arrays: Arrays, group: str, owner: str | EdgeType) -> tuple[ArrayDescription, ...]:
+    return tuple(
+        ArrayDescription(key.name, array.dtype, array.shape, array.nbytes)
+        for key, array in arrays.items()
+        if (key.group, key.type) == (group, owner)
+    )
+
+
+def _memory(arrays: Arrays) -> Memory:
+    def of(groups: Iterable[str]) -> int:
+        return sum(array.nbytes for key, array in arrays.items() if key.group in groups)
+
+    return Memory(
+        topology=of(("csc", "csr")),
+        nodes=of(("node",)),
+        edges=of(("edge",)),
+        splits=of(("split",)),
+        graph=of(("graph",)),
+        total=sum(array.nbytes for array in arrays.values()),
+    )
+
+
+def _backing(arrays: Arrays) -> Backing:
+    kinds = {isinstance(segment.handle, FileHandle) for segment in segments_of(arrays)}
+    if len(kinds) == 2:
+        return "mixed"
+    return "file" if kinds == {True} else "memory"

@@ -1,0 +1,179 @@
+"""A graph before it is one: all that was given for it, then checked as a whole.
+
+Whoever reads a graph from somewhere (edge lists, PyG) tells a `Draft` what there is, under the
+names its user knows; `settle()` finds out the sizes and everything that is wrong. Nothing is copied
+and no shared memory is touched, so a bad argument leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.graph import check
+from penstock.graph.schema import (
+    ArrayKey,
+    EdgeType,
+    EdgeTypeInfo,
+    NodeTypeInfo,
+    Schema,
+)
+from penstock.graph.tensors import Plain, integers, is_array, plain
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeList:
+    """The edges of one type, in the order of their ids."""
+
+    label: str
+    sources: npt.NDArray[Any]
+    destinations: npt.NDArray[Any]
+
+
+class Draft:
+    """What a graph is to consist of. Types keep the order in which they were first mentioned."""
+
+    def __init__(self, *, is_hetero: bool) -> None:
+        self.is_hetero = is_hetero
+        self.num_nodes: dict[str, int | None] = {}
+        self.edges: dict[EdgeType, EdgeList] = {}
+        self.columns: dict[ArrayKey, Plain] = {}
+        self.attributes: dict[str | EdgeType, dict[str, Any]] = {}
+        self._splits: dict[ArrayKey, Plain] = {}
+
+    def mention(self, node_type: str) -> None:
+        """There is this node type, of a size that is still to be found out."""
+        self.num_nodes.setdefault(node_type, None)
+
+    def add_count(self, node_type: str, label: str, count: Any) -> None:
+        """The node type has so many nodes."""
+        self.num_nodes[node_type] = check.count(label, count)
+
+    def add_edges(self, edge_type: EdgeType, label: str, edge_index: Any) -> None:
+        """The edges of a type, as two rows of ids."""
+        self.edges[edge_type] = _edge_list(label, edge_index)
+
+    def add_column(self, key: ArrayKey, column: Plain) -> None:
+        """An array that the graph will keep."""
+        if (other := self.columns.get(key)) is not None:
+            raise ValueError(f"{column.label} is given twice: {other.label} has that name too")
+        check.attribute_name(column.label, key.name)
+        self.columns[key] = column
+
+    def add_split(self, node_type: str, name: str, label: str, nodes: Any) -> None:
+        """The nodes of a split, by id or by a mask."""
+        self._splits[ArrayKey("split", node_type, name)] = _nodes_of_split(label, nodes)
+
+    def add_attribute(self, owner: str | EdgeType, name: str, label: str, value: Any) -> None:
+        """Something that belongs to the whole graph, or to a type as a whole."""
+        if is_array(value):
+            self.add_column(ArrayKey("graph", owner, name), plain(label, value))
+        else:
+            check.attribute_name(label, name)
+            self.attributes.setdefault(owner, {})[name] = check.json_value(label, value)
+
+    def settle(self) -> Schema:
+        """Finds the sizes that were not given, and complains of whatever does not fit them."""
+        sizes = {node_type: self._size_of(node_type) for node_type in self.num_nodes}
+        for edge_type, edges in self.edges.items():
+            check.ids(f"{edges.label}[0]", edges.sources, sizes[edge_type[0]])
+            check.ids(f"{edges.label}[1]", edges.destinations, sizes[edge_type[2]])
+        for key, column in self.columns.items():
+            if key.group == "node":
+                check.rows(column, sizes[str(key.type)], "node")
+            elif key.group == "edge":
+                check.rows(column, len(self.edges[_edge_type(key)].sources), "edge")
+        for key, nodes in self._splits.items():
+            self.columns[key] = _ids_of_split(nodes, sizes[str(key.type)])
+        return self._schema(sizes)
+
+    def _size_of(self, node_type: str) -> int:
+        if (given := self.num_nodes[node_type]) is not None:
+            return given
+        return next(self._sizes_shown(node_type), 0)
+
+    def _sizes_shown(self, node_type: str) -> Iterator[int]:
+        """What tells the number of nodes, the most reliable first."""
+        for key, column in self.columns.items():
+            if (key.group, key.type) == ("node", node_type) and column.shape:
+                yield column.shape[0]
+        for key, nodes in self._splits.items():
+            if key.type == node_type and nodes.dtype == "bool":
+                yield nodes.shape[0]
+        yield max((_end(label, ids) for label, ids in self._ids_of(node_type)), default=0)
+
+    def _ids_of(self, node_type: str) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        for (source, _, destination), edges in self.edges.items():
+            if source == node_type:
+                yield f"{edges.label}[0]", edges.sources
+            if destination == node_type:
+                yield f"{edges.label}[1]", edges.destinations
+
+    def _schema(self, sizes: dict[str, int]) -> Schema:
+        # A homogeneous graph's one node type has the name of the graph as a whole: none.
+        whole = self.attributes.get("", {})
+        typed = {name: found for name, found in self.attributes.items() if name != ""}
+        nodes = (NodeTypeInfo(name, size, typed.get(name, {})) for name, size in sizes.items())
+        edges = (
+            EdgeTypeInfo(name, len(edges.sources), typed.get(name, {}))
+            for name, edges in self.edges.items()
+        )
+        return Schema(self.is_hetero, tuple(nodes), tuple(edges), whole)
+
+
+def _edge_list(label: str, edge_index: Any) -> EdgeList:
+    if (
+        isinstance(edge_index, list | tuple)
+        and len(edge_index) == 2
+        and all(map(is_array, edge_index))
+    ):  # sources and destinations apart: to join them would be a copy
+        return _edge_list_of_two(label, *edge_index)
+    pairs = integers(label, edge_index)
+    check.edge_index(pairs)
+    # The kernels take rows of any stride, but not of odd addresses.
+    return EdgeList(label, *np.require(pairs.array, requirements="A"))
+
+
+def _edge_list_of_two(label: str, sources: Any, destinations: Any) -> EdgeList:
+    both = [plain(f"{label}[{row}]", ids) for row, ids in enumerate((sources, destinations))]
+    for ids in both:
+        check.vector(ids)
+        check.id_dtype(ids)
+    check.rows(both[1], both[0].shape[0], f"entry of {both[0].label}")
+    dtype = np.result_type(*(ids.array for ids in both))
+    return EdgeList(label, *(np.require(ids.array, dtype, "A") for ids in both))
+
+
+def _nodes_of_split(label: str, nodes: Any) -> Plain:
+    chosen = integers(label, nodes)
+    check.vector(chosen)
+    if chosen.dtype != "bool":  # a mask of uint8 would pass for ids, so it must not pass
+        check.id_dtype(chosen, "int32 or int64 for ids, bool for a mask")
+    return chosen
+
+
+def _ids_of_split(nodes: Plain, num_nodes: int) -> Plain:
+    if nodes.dtype == "bool":
+        check.rows(nodes, num_nodes, "node")
+        return Plain(nodes.label, np.flatnonzero(nodes.array), "int64")
+    ids = np.require(nodes.array, requirements="A")
+    check.ids(nodes.label, ids, num_nodes)
+    return Plain(nodes.label, ids.astype(np.int64, copy=False), "int64")
+
+
+def _end(label: str, ids: npt.NDArray[Any]) -> int:
+    if not len(ids):
+        return 0
+    end = int(ids.max()) + 1
+    if end > check.MOST_NODES:
+        check.ids(label, ids, check.MOST_NODES)
+    return end
+
+
+def _edge_type(key: ArrayKey) -> EdgeType:
+    assert not isinstance(key.type, str)
+    return key.type

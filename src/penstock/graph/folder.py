@@ -1,0 +1,258 @@
+"""The folder a graph is saved in: how its contents change, at once or not at all.
+
+    products.graph/
+      manifest.json                names the one generation that counts
+      data-0f3a…/0000-….bin …      that generation: one file per array, never written to again
+
+A save writes a generation beside the old one, and then a manifest that names it, which takes the
+place of the old manifest in one step. Everything is on the disk before that step, and the old
+generation is removed after it, so that a crash at any instant leaves the old graph or the new one.
+What a crash leaves besides is removed by the next save. Nothing is ever removed that does not bear
+a name given here.
+
+This module knows what files are called and when they are safe, and nothing of what is in them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import GraphFormatError
+from penstock.graph.manifest import (
+    FILE_NAME,
+    GENERATION_NAME,
+    Manifest,
+    check_format,
+    decode,
+    encode,
+)
+
+if sys.platform != "win32":
+    import fcntl
+
+MANIFEST: Final = "manifest.json"
+NEW_MANIFEST: Final = "manifest.json.tmp"
+
+_BINARY: Final = getattr(os, "O_BINARY", 0)
+
+
+def load_manifest(folder: Path) -> Manifest:
+    """The manifest of a saved graph, or what is wrong with the folder."""
+    try:
+        data = (folder / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        raise _without_manifest(folder) from None
+    except NotADirectoryError:
+        raise GraphFormatError(f"{folder}: a file, and a saved graph is a folder") from None
+    except IsADirectoryError:
+        raise GraphFormatError(f"{folder / MANIFEST}: a folder, not a manifest") from None
+    return decode(data, folder / MANIFEST)
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Within it, this saver is the only one, in a folder that is a graph's: made if need be."""
+    made = _make(folder)
+    with _locked(folder):
+        try:
+            _check_ours(folder)
+            # The last saver may have died between putting its manifest in place and syncing it.
+            sync_folder(folder)
+            _sweep(folder)
+            yield
+        except BaseException:
+            if made:
+                with suppress(OSError):
+                    os.rmdir(folder)
+            raise
+
+
+@contextmanager
+def new_generation(folder: Path) -> Iterator[Path]:
+    """A new folder for the files of a graph, gone afterwards unless it was committed."""
+    generation = folder / f"data-{os.urandom(8).hex()}"
+    os.mkdir(generation)
+    try:
+        yield generation
+    except BaseException:
+        if not _is_named(generation):
+            _unlink(folder / NEW_MANIFEST)
+            _remove_generation(generation)
+        raise
+
+
+def commit(folder: Path, manifest: Manifest) -> None:
+    """Makes the generation that `manifest` names the one that counts, and removes all others."""
+    data = encode(manifest)
+    sync_folder(folder / manifest.generation)
+    sync_folder(folder)
+    write_durably(folder / NEW_MANIFEST, [data])
+    os.replace(folder / NEW_MANIFEST, folder / MANIFEST)
+    sync_folder(folder)
+    _sweep(folder)
+
+
+def write_durably(path: Path, contents: Iterable[bytes | memoryview]) -> None:
+    """Writes a file, and returns when it is on the disk. Its name is not: sync the folder too."""
+    with naming(path):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o666)
+        try:
+            for content in contents:
+                _write_all(fd, memoryview(content))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Adds the file to an error of the system's that does not name one: which disk is full?"""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Returns when the names in the folder are on the disk."""
+    if sys.platform == "win32":  # which has no such call, and orders them itself
+        return
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that knows no such thing for folders
+            raise
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, content: memoryview) -> None:
+    while content.nbytes:
+        content = content[os.write(fd, content) :]
+
+
+def _make(folder: Path) -> bool:
+    """Makes the folder if it is not there, and says whether it did."""
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.stat(folder).st_mode):
+            raise FileExistsError(
+                errno.EEXIST, "a graph is saved as a folder, and here is a file", str(folder)
+            ) from None
+        return False
+    sync_folder(folder.parent)
+    return True
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps other savers out. The lock ends with its process, whatever ends that."""
+    if sys.platform == "win32":
+        yield
+        return
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(fd, folder)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int, folder: Path) -> None:
+    assert sys.platform != "win32"
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BlockingIOError(
+            errno.EWOULDBLOCK, "another process is saving a graph here", str(folder)
+        ) from None
+    except OSError:
+        # Some network file systems lock no folders. One saver at a time is then up to the user.
+        pass
+
+
+def _check_ours(folder: Path) -> None:
+    """Refuses to save among files that are not a graph's."""
+    try:
+        data = (folder / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        if strangers := [name for name in sorted(os.listdir(folder)) if not _is_ours(name)]:
+            what = f"the folder holds {_some(strangers)}, and no graph"
+            raise FileExistsError(errno.EEXIST, what, str(folder)) from None
+        return
+    try:
+        check_format(data, MANIFEST)
+    except GraphFormatError as error:
+        what = f"the folder is not a graph of this Penstock's ({error}); remove it first"
+        raise FileExistsError(errno.EEXIST, what, str(folder)) from None
+
+
+def _is_ours(name: str) -> bool:
+    return name in (MANIFEST, NEW_MANIFEST) or GENERATION_NAME.fullmatch(name) is not None
+
+
+def _is_named(generation: Path) -> bool:
+    """Whether the manifest in place may be the one that names this generation.
+
+    Asked after a failure, of the bytes alone: an interrupt may have come when the manifest was just
+    in place, and files that count must not go because something else fails now.
+    """
+    try:
+        return generation.name.encode() in (generation.parent / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def _sweep(folder: Path) -> None:
+    """Removes what savers have left. What cannot be removed is left to the next save."""
+    try:
+        counts = load_manifest(folder).generation if (folder / MANIFEST).exists() else None
+    except GraphFormatError:
+        return  # damaged: until it is replaced, somebody may want to rescue what it named
+    _unlink(folder / NEW_MANIFEST)
+    for name in os.listdir(folder):
+        if name != counts and GENERATION_NAME.fullmatch(name):
+            _remove_generation(folder / name)
+
+
+def _unlink(path: Path) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def _remove_generation(generation: Path) -> None:
+    with suppress(OSError):
+        for name in os.listdir(generation):
+            if FILE_NAME.fullmatch(name):
+                os.unlink(generation / name)
+        os.rmdir(generation)
+
+
+def _without_manifest(folder: Path) -> Exception:
+    if not folder.exists():
+        return FileNotFoundError(errno.ENOENT, "there is no graph here", str(folder))
+    names = sorted(os.listdir(folder))
+    if not names:
+        return GraphFormatError(f"{folder}: an empty folder, not a saved graph")
+    if all(map(_is_ours, names)):
+        return GraphFormatError(
+            f"{folder}: no {MANIFEST}: its first save has not ended, or was interrupted; save again"
+        )
+    return GraphFormatError(f"{folder}: not a saved graph: no {MANIFEST}, but {_some(names)}")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")

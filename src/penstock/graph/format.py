@@ -1,0 +1,199 @@
+"""A graph on disk: written, read and verified as a schema and its arrays.
+
+docs/format.md describes the format; `folder` sees to it that a crash leaves the old graph or the
+new one. Reading maps: whatever the size, only the manifest is parsed, and the files' sizes are
+looked at. Sums are checked by `verify` alone. This module knows nothing of what the arrays mean.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+import numpy as np
+
+from penstock import kernels
+from penstock.errors import GraphFormatError
+from penstock.graph.checksum import (
+    PIECE_NBYTES,
+    content_version,
+    pieces,
+    sum_of_pieces,
+    version_from_sums,
+)
+from penstock.graph.folder import (
+    MANIFEST,
+    claimed,
+    commit,
+    load_manifest,
+    naming,
+    new_generation,
+    write_durably,
+)
+from penstock.graph.inventory import first_disagreement, key_text
+from penstock.graph.manifest import ArrayEntry, Manifest, file_name, writer_name
+from penstock.graph.schema import ArrayKey, Arrays, Schema
+from penstock.graph.shared import SharedArray
+
+__all__ = ["Opened", "Progress", "content_version", "read", "verify", "write"]
+
+StrPath = str | os.PathLike[str]
+# Called with the bytes done and the bytes there are.
+Progress: TypeAlias = Callable[[int, int], None]
+
+_Answer = TypeVar("_Answer")
+
+
+class Opened(NamedTuple):
+    """A graph that was read: its arrays are mapped, and live as long as they are used."""
+
+    schema: Schema
+    arrays: dict[ArrayKey, SharedArray]
+    version: str
+
+
+def write(path: StrPath, schema: Schema, arrays: Arrays, progress: Progress | None = None) -> str:
+    """Saves a graph in the folder `path`, in place of the one that may be there.
+
+    Returns its version. Arrays may be mapped from the very graph that is replaced: they stay valid.
+    """
+    _check_arguments(schema, arrays)
+    folder = Path(os.path.abspath(path))
+    with claimed(folder), new_generation(folder) as generation:
+        entries = tuple(_write_arrays(generation, arrays, _Meter(_nbytes(arrays), progress)))
+        version = version_from_sums(schema, {entry.key: entry for entry in entries})
+        commit(folder, Manifest(writer_name(), version, generation.name, schema, entries))
+    return version
+
+
+def read(path: StrPath) -> Opened:
+    """Opens the graph saved in the folder `path`, without reading its arrays."""
+
+    def opened(folder: Path, manifest: Manifest) -> Opened:
+        arrays = {entry.key: _map_array(folder, manifest, entry) for entry in manifest.arrays}
+        return Opened(manifest.schema, arrays, manifest.version)
+
+    return _with_manifest(Path(os.path.abspath(path)), opened)
+
+
+def verify(path: StrPath, progress: Progress | None = None) -> str:
+    """Reads all files of a saved graph and compares their sums. Returns its version."""
+
+    def verified(folder: Path, manifest: Manifest) -> str:
+        meter = _Meter(manifest.nbytes, progress)
+        for entry in manifest.arrays:
+            _verify_array(folder, manifest, entry, meter)
+        if version_from_sums(manifest.schema, manifest.by_key()) != manifest.version:
+            raise GraphFormatError(f"{folder / MANIFEST}: its version is not that of its content")
+        return manifest.version
+
+    return _with_manifest(Path(os.path.abspath(path)), verified)
+
+
+class _Meter:
+    """Adds up the bytes done, and tells."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._done = 0
+        self._total = total
+        self._progress = progress
+
+    def add(self, nbytes: int) -> None:
+        self._done += nbytes
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _check_arguments(schema: Schema, arrays: Arrays) -> None:
+    if (complaint := first_disagreement(schema, arrays)) is not None:
+        raise ValueError(f"arrays: {complaint}")
+    # What cannot be put down in the manifest is found out before gigabytes are written.
+    version_from_sums(schema, {})
+    msgspec.json.encode((schema, list(arrays)))
+
+
+def _nbytes(arrays: Arrays) -> int:
+    return sum(array.nbytes for array in arrays.values())
+
+
+def _write_arrays(generation: Path, arrays: Arrays, meter: _Meter) -> Iterator[ArrayEntry]:
+    for position, (key, array) in enumerate(arrays.items()):
+        file = file_name(position, key)
+        checksum = _write_array(generation / file, array, meter)
+        yield ArrayEntry(key, array.dtype, array.shape, file, checksum)
+
+
+def _write_array(path: Path, array: SharedArray, meter: _Meter) -> str:
+    digests: list[bytes] = []
+
+    def summed() -> Iterator[memoryview]:
+        for piece in pieces(array.array):
+            digests.append(kernels.digest(piece))
+            yield piece.data
+            meter.add(piece.nbytes)
+
+    write_durably(path, summed())
+    return sum_of_pieces(digests)
+
+
+def _with_manifest(folder: Path, use: Callable[[Path, Manifest], _Answer]) -> _Answer:
+    """Uses the manifest; if a save took the files away meanwhile, the one that save has written."""
+    manifest = load_manifest(folder)
+    while True:
+        try:
+            return use(folder, manifest)
+        except FileNotFoundError as missing:
+            current = load_manifest(folder)
+            if current.generation == manifest.generation:
+                what = "missing, though the manifest names it"
+                raise GraphFormatError(f"{missing.filename}: {what}") from None
+            manifest = current
+
+
+def _map_array(folder: Path, manifest: Manifest, entry: ArrayEntry) -> SharedArray:
+    path = _checked_file(folder, manifest, entry)
+    try:
+        return SharedArray.open(path, entry.dtype, entry.shape)
+    except (ValueError, OverflowError) as error:  # no array has such a shape
+        raise GraphFormatError(f"{path}: {key_text(entry.key)}: {error}") from None
+
+
+def _checked_file(folder: Path, manifest: Manifest, entry: ArrayEntry) -> Path:
+    """The file of an array, which is there and has the right size."""
+    path = folder / manifest.generation / entry.file
+    try:
+        status = os.stat(path)
+    except NotADirectoryError:
+        raise GraphFormatError(f"{path.parent}: not a folder") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise GraphFormatError(f"{path}: not a regular file")
+    if status.st_size != entry.nbytes:
+        state = "cut short" if status.st_size < entry.nbytes else "too long"
+        raise GraphFormatError(
+            f"{path}: {state}: {key_text(entry.key)}, {entry.dtype}{list(entry.shape)}, needs "
+            f"{entry.nbytes} bytes, there are {status.st_size}"
+        )
+    return path
+
+
+def _verify_array(folder: Path, manifest: Manifest, entry: ArrayEntry, meter: _Meter) -> None:
+    path = _checked_file(folder, manifest, entry)
+    if (found := _sum_of_file(path, meter)) != entry.checksum:
+        raise GraphFormatError(
+            f"{path}: damaged: the sum of {key_text(entry.key)} is {found}, not {entry.checksum}"
+        )
+
+
+def _sum_of_file(path: Path, meter: _Meter) -> str:
+    # Read, not mapped: an unreadable disk is then an error instead of a signal.
+    buffer = np.empty(PIECE_NBYTES, np.uint8)
+    digests: list[bytes] = []
+    with naming(path), open(path, "rb") as file:
+        while (count := file.readinto(buffer.data)) or not digests:
+            digests.append(kernels.digest(buffer[:count]))
+            meter.add(count)
+    return sum_of_pieces(digests)

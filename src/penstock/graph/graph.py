@@ -1,0 +1,370 @@
+"""`Graph`: topology, attributes and splits, in shared memory or in files; read-only.
+
+A graph is a `Schema` and its arrays; this module gives them their meaning and puts the ways in and
+out together, each of which lives in a module of its own. It speaks NumPy, never torch; bfloat16
+comes as 16-bit integers, and the `SharedArray` they lie in knows what they are.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.graph import sharing
+from penstock.graph.build import build
+from penstock.graph.coo import Arguments, draft_from_coo
+from penstock.graph.describe import Description, describe
+from penstock.graph.draft import Draft
+from penstock.graph.handles import FileHandle, MemfdHandle, NamedHandle
+from penstock.graph.pyg import draft_from_pyg
+from penstock.graph.schema import EDGE, NODE, Arrays, EdgeType, Group, Schema
+from penstock.graph.shared import SharedArray
+from penstock.graph.sharing import GraphHandle
+from penstock.graph.topology import Topology, coo, transposed
+from penstock.graph.validate import check_structure, topology_keys, topology_of, validate
+
+StrPath = str | os.PathLike[str]
+
+_Name = TypeVar("_Name", str, EdgeType)
+
+
+class Graph:
+    """A graph, homogeneous or heterogeneous.
+
+    Made by `from_coo`, `from_pyg`, `open` or `attach`. Methods that take a type need it only for a
+    heterogeneous graph. Arrays are read-only views; they stay valid after `close()`.
+    """
+
+    def __init__(self, schema: Schema, arrays: Arrays, version: str | None = None) -> None:
+        check_structure(schema, arrays)
+        self._schema = schema
+        self._arrays = dict(arrays)
+        self._version = version
+        self._num_nodes = {info.name: info.num_nodes for info in schema.nodes}
+        self._num_edges = {info.name: info.num_edges for info in schema.edges}
+        # Guards what is made on demand, once: the csr and the version.
+        self._making = threading.Lock()
+
+    # --- ways in and out ---------------------------------------------------------------------
+
+    @classmethod
+    def from_coo(
+        cls,
+        edge_index: Any,
+        num_nodes: Any = None,
+        *,
+        x: Any = None,
+        y: Any = None,
+        train: Any = None,
+        val: Any = None,
+        test: Any = None,
+        node_time: Any = None,
+        edge_attr: Any = None,
+        edge_weight: Any = None,
+        edge_time: Any = None,
+        node_attrs: Any = None,
+        edge_attrs: Any = None,
+        graph_attrs: Mapping[str, Any] | None = None,
+        kind: str | None = None,
+    ) -> Self:
+        """A graph from lists of edges: `edge_index` is [2, edges], sources above destinations.
+
+        NumPy arrays, torch tensors or lists. `num_nodes` may be left out: then node attributes
+        tell, or masks, or the largest id. Splits are ids, or masks of bool. `node_attrs` and
+        `edge_attrs` hold further attributes by name, `graph_attrs` arrays and JSON values that
+        belong to the whole. The attributes are kept under PyG's names (`node_time` as `time`).
+        Dates (datetime64) become nanoseconds since 1970.
+
+        Heterogeneous: every argument is a mapping by type, or a list of (type, value); an edge
+        type is (source, relation, destination). Types stand in the order of first mention, node
+        types those of `num_nodes` first, then of `x` and so on, then those only edges name.
+
+        `kind` is the kind of shared memory: see `Segment.create`.
+        """
+        given = Arguments(
+            edge_index=edge_index,
+            num_nodes=num_nodes,
+            node_columns={"x": x, "y": y, "node_time": node_time},
+            splits={"train": train, "val": val, "test": test},
+            edge_columns={
+                "edge_attr": edge_attr,
+                "edge_weight": edge_weight,
+                "edge_time": edge_time,
+            },
+            node_attrs=node_attrs,
+            edge_attrs=edge_attrs,
+            graph_attrs=graph_attrs,
+        )
+        return cls._from_draft(draft_from_coo(given), kind)
+
+    @classmethod
+    def from_pyg(cls, data: Any, *, kind: str | None = None) -> Self:
+        """A graph from PyG's `Data` or `HeteroData`, with all attributes under their names.
+
+        One-dimensional `train_mask`, `val_mask` and `test_mask` are also the splits. Attributes of
+        the whole may be arrays or JSON values; of what a graph cannot keep, it complains by name.
+        """
+        return cls._from_draft(draft_from_pyg(data), kind)
+
+    @classmethod
+    def _from_draft(cls, draft: Draft, kind: str | None) -> Self:
+        return cls(*build(draft, kind=kind))
+
+    @classmethod
+    def open(cls, path: StrPath) -> Self:
+        """The graph saved in the folder `path`, mapped: milliseconds, whatever its size."""
+        from penstock.graph import format as on_disk
+
+        opened = on_disk.read(path)
+        return cls(opened.schema, opened.arrays, opened.version)
+
+    def save(self, path: StrPath) -> None:
+        """Saves the graph in the folder `path`, in place of the one that may be there."""
+        from penstock.graph import format as on_disk
+
+        self._version = on_disk.write(path, self._schema, self._arrays)
+
+    @classmethod
+    def attach(cls, handle: GraphHandle, fds: Sequence[int] = ()) -> Self:
+        """The graph that another process described. Takes `fds` over and closes them."""
+        arrays = sharing.attach(handle, fds)
+        try:
+            return cls(handle.schema, arrays, handle.version)
+        except BaseException:
+            for segment in sharing.segments_of(arrays):
+                segment.close()
+            raise
+
+    def handle(self) -> GraphHandle:
+        """What another process needs to attach, together with `descriptors`.
+
+        It includes the csr of the types for which one was made: make it first, and it is shared.
+        """
+        return sharing.handle_of(self._schema, self._arrays, self._version)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What must travel with the handle: one per memfd, of which only the creator has any."""
+        return sharing.descriptors_of(self._arrays)
+
+    @property
+    def version(self) -> str:
+        """A digest of the content: computed when first asked for, at memory speed, and kept."""
+        from penstock.graph.format import content_version
+
+        with self._making:
+            if self._version is None:
+                self._version = content_version(self._schema, self._arrays)
+            return self._version
+
+    # --- types and sizes ---------------------------------------------------------------------
+
+    @property
+    def schema(self) -> Schema:
+        """The types, and what belongs to them and is no array."""
+        return self._schema
+
+    @property
+    def arrays(self) -> Arrays:
+        """All arrays there are now, for those who move a graph as a whole."""
+        return MappingProxyType(self._arrays)
+
+    @property
+    def is_hetero(self) -> bool:
+        return self._schema.is_hetero
+
+    @property
+    def node_types(self) -> tuple[str, ...]:
+        """In their order; of a homogeneous graph the one nameless."""
+        return tuple(self._num_nodes)
+
+    @property
+    def edge_types(self) -> tuple[EdgeType, ...]:
+        """In their order, which hops follow; of a homogeneous graph the one nameless."""
+        return tuple(self._num_edges)
+
+    def num_nodes(self, node_type: str | None = None) -> int:
+        """Nodes of a type, or of all types together."""
+        if node_type is None:
+            return sum(self._num_nodes.values())
+        return self._num_nodes[self._node_type(node_type)]
+
+    def num_edges(self, edge_type: EdgeType | None = None) -> int:
+        """Edges of a type, or of all types together."""
+        if edge_type is None:
+            return sum(self._num_edges.values())
+        return self._num_edges[self._edge_type(edge_type)]
+
+    # --- topology ----------------------------------------------------------------------------
+
+    def csc(self, edge_type: EdgeType | None = None) -> Topology:
+        """The in-edges of every node."""
+        return topology_of(self._arrays, self._edge_type(edge_type), "csc")
+
+    def csr(self, edge_type: EdgeType | None = None) -> Topology:
+        """The out-edges of every node: made when first asked for, and kept."""
+        name = self._edge_type(edge_type)
+        keys = topology_keys(name, "csr")
+        with self._making:
+            if keys[0] not in self._arrays:
+                made = transposed(
+                    self.csc(name), self._num_nodes[name[0]], kind=self._kind_of_memory()
+                )
+                # Replaced, not changed: somebody may be going through the old one.
+                self._arrays = {**self._arrays, **dict(zip(keys, made, strict=True))}
+        return topology_of(self._arrays, name, "csr")
+
+    def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
+        """The edges as they were given, [2, edges], sources above destinations. Made anew."""
+        return coo(self.csc(edge_type))
+
+    def in_degrees(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
+        """How many in-edges each node has. Made anew."""
+        return self.csc(edge_type).degrees
+
+    # --- attributes --------------------------------------------------------------------------
+
+    def node_attributes(self, node_type: str | None = None) -> dict[str, SharedArray]:
+        """The attributes with a row per node, by name: `x`, `y`, `time` and any other."""
+        return self._named("node", self._node_type(node_type))
+
+    def node_attribute(self, name: str, node_type: str | None = None) -> npt.NDArray[Any]:
+        """A row per node: `node_attribute("x")`."""
+        found = self.node_attributes(node_type)
+        return _pick(f"node attribute{_of(node_type)}", name, found).array
+
+    def edge_attributes(self, edge_type: EdgeType | None = None) -> dict[str, SharedArray]:
+        """The attributes with a row per edge, in the order of `edge_index`, by name."""
+        return self._named("edge", self._edge_type(edge_type))
+
+    def edge_attribute(self, name: str, edge_type: EdgeType | None = None) -> npt.NDArray[Any]:
+        """A row per edge, in the order of `edge_index`: `edge_attribute("edge_weight")`."""
+        found = self.edge_attributes(edge_type)
+        return _pick(f"edge attribute{_of(edge_type)}", name, found).array
+
+    def splits(self, node_type: str | None = None) -> dict[str, SharedArray]:
+        """The splits, by name."""
+        return self._named("split", self._node_type(node_type))
+
+    def split(self, name: str, node_type: str | None = None) -> npt.NDArray[np.int64]:
+        """The ids of a split, in the order given (of a mask, rising): `split("train")`."""
+        return _pick(f"split{_of(node_type)}", name, self.splits(node_type)).array
+
+    def graph_attributes(self, owner: str | EdgeType | None = None) -> dict[str, Any]:
+        """What belongs to the whole graph, or to a type as a whole: JSON values and arrays."""
+        values: dict[str | EdgeType, dict[str, Any]] = {}
+        values.update((info.name, info.attributes) for info in self._schema.nodes)
+        values.update((info.name, info.attributes) for info in self._schema.edges)
+        values[NODE] = self._schema.attributes
+        key = NODE if owner is None else owner
+        if key not in values:
+            raise ValueError(f"owner is {owner!r}; expected a node or edge type of the graph")
+        arrays = self._named("graph", key)
+        return {**values[key], **{name: found.array for name, found in arrays.items()}}
+
+    # --- the whole ---------------------------------------------------------------------------
+
+    def describe(self) -> Description:
+        """Types, sizes, attributes, in-degrees and memory, as plain data."""
+        return describe(self._schema, self._arrays, self._version)
+
+    def validate(self) -> None:
+        """Reads all topology and splits; raises `GraphFormatError` naming what is not sound."""
+        validate(self._schema, self._arrays)
+
+    def close(self) -> None:
+        """Lets go of the memory. Views that live stay valid; no new ones can be made."""
+        for segment in sharing.segments_of(self._arrays):
+            segment.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        handle = self.handle()
+        if all(isinstance(segment, FileHandle) for segment in handle.segments):
+            return type(self).attach, (handle,)
+        raise TypeError(
+            "a Graph in shared memory cannot be pickled: send its handle(), and its descriptors by "
+            "subprocess's pass_fds or socket.send_fds, and call Graph.attach over there; or save() "
+            "it and pickle the one you open"
+        )
+
+    def __repr__(self) -> str:
+        if not self.is_hetero:
+            what = [f"num_nodes={self.num_nodes()}", f"num_edges={self.num_edges()}"]
+            return f"Graph({', '.join([*what, *self._words(NODE), *self._words(EDGE)])})"
+        nodes = (
+            ", ".join([f"  {name!r}: {size} nodes", *self._words(name)])
+            for name, size in self._num_nodes.items()
+        )
+        edges = (
+            ", ".join([f"  {name!r}: {size} edges", *self._words(name)])
+            for name, size in self._num_edges.items()
+        )
+        return "\n".join(["Graph(", *nodes, *edges, ")"])
+
+    def _words(self, owner: str | EdgeType) -> list[str]:
+        """The arrays of a type, in short."""
+        return [
+            f"{key.name}={array.shape[0]}"
+            if key.group == "split"
+            else f"{key.name}={array.dtype}{list(array.shape)}"
+            for key, array in self._arrays.items()
+            if key.type == owner and key.group in ("node", "edge", "split")
+        ]
+
+    def _named(self, group: Group, owner: str | EdgeType) -> dict[str, SharedArray]:
+        return {
+            key.name: array
+            for key, array in self._arrays.items()
+            if (key.group, key.type) == (group, owner)
+        }
+
+    def _node_type(self, name: str | None) -> str:
+        if name is None and not self.is_hetero:
+            return NODE
+        return _known("node_type", name, self._num_nodes)
+
+    def _edge_type(self, name: EdgeType | None) -> EdgeType:
+        if name is None and not self.is_hetero:
+            return EDGE
+        return _known("edge_type", name, self._num_edges)
+
+    def _kind_of_memory(self) -> str | None:
+        """The kind this graph lies in; None for files, so that the environment decides."""
+        kinds: dict[type, str] = {MemfdHandle: "memfd", NamedHandle: "named"}
+        handles = (type(segment.handle) for segment in sharing.segments_of(self._arrays))
+        return next((kinds[handle] for handle in handles if handle in kinds), None)
+
+
+def _known(argument: str, name: Any, known: Mapping[_Name, int]) -> _Name:
+    """The type that is meant, or a complaint that lists those there are."""
+    try:
+        if name in known:
+            return name  # type: ignore[no-any-return]
+    except TypeError:  # not even hashable
+        pass
+    said = "missing" if name is None else repr(name)
+    there = ", ".join(map(repr, known)) if any(map(any, known)) else "no types"
+    raise ValueError(f"{argument} is {said}; this graph has {there}")
+
+
+def _pick(what: str, name: str, found: Mapping[str, SharedArray]) -> SharedArray:
+    if name not in found:
+        there = ", ".join(map(repr, found)) or "none"
+        raise ValueError(f"there is no {what} called {name!r}; there are: {there}")
+    return found[name]
+
+
+def _of(owner: str | EdgeType | None) -> str:
+    return f" of {owner!r}" if owner else ""

@@ -1,0 +1,136 @@
+"""From PyG's `Data` and `HeteroData` to a draft, with all their attributes.
+
+PyG itself says whether an attribute belongs to nodes or edges. What belongs to neither is kept for
+the graph, or for the type, as a whole: so is a table that PyG would cut along its last dimension
+(names with "index", like `edge_label_index`), because rows are what a graph keeps. Neither torch
+nor PyG is imported here: an object of theirs can only come from a program that has done so.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.graph import check
+from penstock.graph.draft import Draft
+from penstock.graph.schema import EDGE, NODE, ArrayKey, EdgeType
+from penstock.graph.tensors import is_array, is_sparse, plain
+
+# Told apart from attributes: they are the topology.
+_TOPOLOGY: Final = ("edge_index", "num_nodes")
+_MASKS: Final = {f"{split}_mask": split for split in ("train", "val", "test")}
+
+
+@dataclass(frozen=True)
+class _Store:
+    """One of PyG's stores, and what the things in it belong to here."""
+
+    data: Any
+    store: Any
+    label: str
+    owner: str | EdgeType = ""
+    node_type: str | None = None
+    edge_type: EdgeType | None = None
+
+
+def draft_from_pyg(data: Any) -> Draft:
+    """The draft of the graph that `data` is."""
+    pyg = sys.modules.get("torch_geometric.data")
+    if pyg is not None and isinstance(data, pyg.HeteroData):
+        return _from_hetero_data(data)
+    if pyg is not None and isinstance(data, pyg.Data):
+        return _from_data(data)
+    raise ValueError(
+        f"data is {type(data).__qualname__}; expected torch_geometric's Data or HeteroData"
+    )
+
+
+def _from_data(data: Any) -> Draft:
+    draft = Draft(is_hetero=False)
+    whole = _Store(data, data.stores[0], "data", node_type=NODE, edge_type=EDGE)
+    _add_nodes(draft, NODE, whole)
+    _add_edges(draft, EDGE, whole)
+    _add_attributes(draft, whole)
+    return draft
+
+
+def _from_hetero_data(data: Any) -> Draft:
+    draft = Draft(is_hetero=True)
+    for name, store in data.node_items():
+        node_type = check.node_type("data", name)
+        found = _Store(data, store, f"data[{name!r}]", node_type, node_type=node_type)
+        _add_nodes(draft, node_type, found)
+        _add_attributes(draft, found)
+    for name, store in data.edge_items():
+        edge_type = check.edge_type("data", name)
+        label = f"data[{', '.join(map(repr, edge_type))}]"
+        found = _Store(data, store, label, edge_type, edge_type=edge_type)
+        _add_edges(draft, edge_type, found)
+        _add_attributes(draft, found)
+    _add_attributes(draft, _Store(data, data.stores[0], "data"))
+    return draft
+
+
+def _add_nodes(draft: Draft, node_type: str, source: _Store) -> None:
+    draft.mention(node_type)
+    # Where nothing tells, PyG says so in a warning, and the draft goes by the edges.
+    count = source.store.num_nodes
+    if count is not None:
+        draft.add_count(node_type, f"{source.label}.num_nodes", count)
+
+
+def _add_edges(draft: Draft, edge_type: EdgeType, source: _Store) -> None:
+    draft.mention(edge_type[0])
+    draft.mention(edge_type[2])
+    edges = source.store.get("edge_index")
+    if edges is None:
+        _complain_of_a_matrix(source)
+        edges = np.empty((2, 0), np.int64)
+    draft.add_edges(edge_type, f"{source.label}.edge_index", edges)
+
+
+def _complain_of_a_matrix(source: _Store) -> None:
+    """Without `edge_index` there are no edges, unless they are given in a way not read here."""
+    for name in ("adj", "adj_t"):
+        if source.store.get(name) is not None:
+            raise ValueError(
+                f"{source.label} has {name} but no edge_index; give the edges as edge_index, "
+                "whose order names them"
+            )
+
+
+def _add_attributes(draft: Draft, source: _Store) -> None:
+    for name, value in source.store.items():
+        if value is not None and name not in _TOPOLOGY:
+            _add_attribute(draft, source, name, value)
+
+
+def _add_attribute(draft: Draft, source: _Store, name: str, value: Any) -> None:
+    label = f"{source.label}.{name}"
+    key = _row_key(source, name, value)
+    if key is None:
+        draft.add_attribute(source.owner, name, label, value)
+        return
+    column = plain(label, value)
+    draft.add_column(key, column)
+    split = _MASKS.get(name)
+    if split and key.group == "node" and column.dtype == "bool" and len(column.shape) == 1:
+        draft.add_split(str(key.type), split, label, value)
+
+
+def _row_key(source: _Store, name: str, value: Any) -> ArrayKey | None:
+    """The key of an attribute that has a row per node or per edge; None for any other."""
+    if is_sparse(value):
+        raise ValueError(f"{source.label}.{name} is sparse; make it dense or remove it")
+    if not is_array(value) and not isinstance(value, list | tuple):
+        return None
+    if np.ndim(value) > 1 and source.data.__cat_dim__(name, value, source.store) != 0:
+        return None
+    if source.node_type is not None and source.store.is_node_attr(name):
+        return ArrayKey("node", source.node_type, name)
+    if source.edge_type is not None and source.store.is_edge_attr(name):
+        return ArrayKey("edge", source.edge_type, name)
+    return None

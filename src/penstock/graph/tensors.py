@@ -1,0 +1,114 @@
+"""Arrays as users bring them: NumPy's, torch's, lists; each becomes a `Plain` one, not copied.
+
+A `Plain` array remembers the name of the argument it came from, so that whoever finds a fault in it
+can say where. Torch is never imported here: a tensor can only come from a program that has done so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.graph.dtypes import dtype_name, storage_dtype
+from penstock.graph.shared import SharedArray
+
+
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """An array of a supported type, in its storage dtype; `label` is what its giver calls it."""
+
+    label: str
+    array: npt.NDArray[Any]
+    dtype: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+
+def is_array(value: object) -> bool:
+    """Whether `value` is an array already, rather than something one could be made of."""
+    return isinstance(value, np.ndarray | np.generic | SharedArray) or is_tensor(value)
+
+
+def is_tensor(value: object) -> bool:
+    """Whether `value` is torch's."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_sparse(value: object) -> bool:
+    """Whether `value` is a sparse matrix or tensor of torch's, torch_sparse's or SciPy's."""
+    if is_tensor(value):
+        return str(getattr(value, "layout", None)) != "torch.strided"
+    return type(value).__name__ == "SparseTensor" or hasattr(value, "tocoo")
+
+
+def plain(label: str, value: Any) -> Plain:
+    """`value` as an array of a supported type, sharing its memory where it is an array already."""
+    if is_sparse(value):
+        raise ValueError(f"{label} is sparse ({_kind(value)}); make it dense first")
+    if isinstance(value, SharedArray):
+        return Plain(label, value.array, value.dtype)
+    if is_tensor(value):
+        return _from_tensor(label, value)
+    return _from_numpy(label, _as_numpy(label, value))
+
+
+def integers(label: str, value: Any) -> Plain:
+    """As `plain`, for ids: an empty list, which has no type of its own, holds integers."""
+    if isinstance(value, Sequence):
+        value = _as_numpy(label, value)
+        value = value if value.size else value.astype(np.int64)
+    return plain(label, value)
+
+
+def floats(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    """A stretch of an array as numbers to compare with: bfloat16 widened, others as they are."""
+    if dtype != "bfloat16":
+        return array
+    return (array.astype(np.uint32) << 16).view(np.float32)
+
+
+def _from_tensor(label: str, value: Any) -> Plain:
+    name = _supported(label, value.dtype)
+    value = value.detach().cpu().resolve_neg()
+    if name == "bfloat16":
+        return Plain(label, value.view(sys.modules["torch"].int16).numpy().view(np.uint16), name)
+    return Plain(label, value.numpy(), name)
+
+
+def _from_numpy(label: str, array: npt.NDArray[Any]) -> Plain:
+    if array.dtype.name == "bfloat16":  # of a package that adds it to NumPy
+        return Plain(label, array.view(np.uint16), "bfloat16")
+    little_endian = array.dtype.newbyteorder("<")
+    name = _supported(label, little_endian)
+    return Plain(label, array.astype(storage_dtype(name), copy=False), name)
+
+
+def _as_numpy(label: str, value: Any) -> npt.NDArray[Any]:
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(f"{label} is a masked array; fill its gaps first")
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{label} is no array ({_kind(value)}): {error}") from None
+    if array.dtype == object:
+        raise ValueError(f"{label} is an array of objects ({_kind(value)}); expected numbers")
+    return array
+
+
+def _supported(label: str, dtype: object) -> str:
+    try:
+        return dtype_name(dtype)
+    except ValueError as error:
+        raise ValueError(f"{label} has an {error}") from None
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

@@ -1,0 +1,5 @@
+"""What to sample out of a graph: the kernels, told what the types of a graph mean."""
+
+from penstock.sampling.neighbor import NeighborSampler
+
+__all__ = ["NeighborSampler"]
