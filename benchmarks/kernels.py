@@ -39,20 +39,27 @@ SEEDS, FANOUTS, WIDTH = 1024, [15, 10, 5], 100
 SIZES = {False: (2_400_000, 62_000_000), True: (100_000, 2_500_000)}
 
 
+def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
 @dataclass
 class Timings:
-    """Pairs of a time and the floor's time, taken one after the other."""
+    """Pairs of a time and the floor's, in changing order: the second finds warmer caches."""
 
     kernel: list[float] = field(default_factory=list)
     floor: list[float] = field(default_factory=list)
 
     def add(self, kernel: Callable[[], Any], floor: Callable[[], Any]) -> Any:
-        start = time.perf_counter()
-        result = kernel()
-        middle = time.perf_counter()
-        floor()
-        self.kernel.append(middle - start)
-        self.floor.append(time.perf_counter() - middle)
+        floor_first = len(self.kernel) % 2 == 1
+        if floor_first:
+            self.floor.append(seconds(floor)[0])
+        elapsed, result = seconds(kernel)
+        self.kernel.append(elapsed)
+        if not floor_first:
+            self.floor.append(seconds(floor)[0])
         return result
 
     def summary(self) -> dict[str, float]:

@@ -81,7 +81,8 @@ void fill_paired(Strided<T> keys, Strided<T> values, std::int64_t* indptr, std::
 // false, with nothing of use written, where the topology is damaged.
 template <class Adjacency, class Index>
 bool transpose(const Adjacency& from, std::int64_t num_rows, std::int64_t* indptr, Index* entries) {
-  using Id = typename Adjacency::Id;
+  // Wide enough for either side: that of the result, which holds nodes and edge ids.
+  using Id = Index;
   const std::int64_t size = from.num_edges;
   // Value-initialised: an edge id that stands twice leaves another one unset, as a harmless 0.
   auto keys = std::make_unique<Id[]>(static_cast<std::size_t>(size));

@@ -18,7 +18,7 @@ inline std::uint64_t floor_random_reads(const std::uint64_t* words, Strided<std:
   std::uint64_t sum = 0;
   const std::int64_t steady = std::max<std::int64_t>(0, at.size - kAhead);
   for (std::int64_t i = 0; i < steady; ++i) {
-    prefetch_read(words + at.data[i + kAhead]);
+    prefetch_once(words + at.data[i + kAhead]);
     sum += words[at.data[i]];
   }
   for (std::int64_t i = steady; i < at.size; ++i) sum += words[at.data[i]];
@@ -28,11 +28,11 @@ inline std::uint64_t floor_random_reads(const std::uint64_t* words, Strided<std:
 // Rows copied one after the other, every line of a row prefetched a few rows ahead.
 inline void floor_copy_rows(const char* rows, std::int64_t row_bytes, Strided<std::int64_t> ids,
                             char* out) {
-  constexpr std::int64_t kAhead = 8;
+  constexpr std::int64_t kAhead = 16;
   for (std::int64_t i = 0; i < ids.size; ++i) {
     if (i + kAhead < ids.size) {
       const char* const row = rows + ids.data[i + kAhead] * row_bytes;
-      for (std::int64_t at = 0; at < row_bytes; at += 64) prefetch_read(row + at);
+      for (std::int64_t at = 0; at < row_bytes; at += 64) prefetch_once(row + at);
     }
     std::memcpy(out + i * row_bytes, rows + ids.data[i] * row_bytes,
                 static_cast<std::size_t>(row_bytes));

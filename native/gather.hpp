@@ -14,13 +14,12 @@ namespace penstock {
 namespace detail {
 
 inline constexpr std::int64_t kCacheLine = 64;
-inline constexpr std::int64_t kRowsAhead = 12;
+inline constexpr std::int64_t kRowsAhead = 16;
 
 inline void prefetch_row(const char* row, std::int64_t row_bytes) {
   constexpr std::int64_t kMostLines = 16;  // longer rows are left to the hardware after that
   const std::int64_t bytes = std::min(row_bytes, kMostLines * kCacheLine);
-  for (std::int64_t at = 0; at < bytes; at += kCacheLine) prefetch_read(row + at);
-  prefetch_read(row + bytes - 1);
+  for (std::int64_t at = 0; at < bytes; at += kCacheLine) prefetch_once(row + at);
 }
 
 // A row size known when compiling lets memcpy become a few moves.

@@ -154,7 +154,7 @@ Outcome sample_hop(const Adjacency& adjacency, Strided<std::int64_t> nodes, Choo
     const std::int64_t first = next;
     for (; next < nodes.size && block.size < kBlockNodes; ++next) {
       if (next + kNodesAhead < nodes.size) {
-        prefetch_read(&adjacency.indptr[nodes[next + kNodesAhead]]);
+        prefetch_once(&adjacency.indptr[nodes[next + kNodesAhead]]);
       }
       const std::int64_t node = nodes[next], i = block.size++;
       const std::int64_t begin = adjacency.indptr[node], end = adjacency.indptr[node + 1];
@@ -167,7 +167,7 @@ Outcome sample_hop(const Adjacency& adjacency, Strided<std::int64_t> nodes, Choo
     picks.size = 0;
     chooser.choose(block, picks);
     for (std::int64_t i = 0; i < std::min(picks.size, kMostPrefetched); ++i) {
-      prefetch_read(adjacency.entry(picks.at[i]));
+      prefetch_once(adjacency.entry(picks.at[i]));
     }
     std::fill(counts + first, counts + next, 0);
     for (std::int64_t i = 0; i < picks.size; ++i) ++counts[picks.owner[i]];

@@ -129,7 +129,7 @@ class Hop {
     bool damaged = false;
     while (next < frontier.end && block_.size < kBlockNodes) {
       if (next + kNodesAhead < frontier.end) {
-        prefetch_read(&adjacency_.indptr[nodes[next + kNodesAhead]]);
+        prefetch_once(&adjacency_.indptr[nodes[next + kNodesAhead]]);
       }
       const std::int64_t node = nodes[next], place = next++;
       if (repeated != nullptr && repeated->find(node) != place) continue;
@@ -148,7 +148,7 @@ class Hop {
   // hardware sees by itself.
   void send_for(const Picks& picks, std::int64_t count) {
     const std::int64_t last = std::min(sent_ + count, std::min(picks.size, kMostPrefetched));
-    for (; sent_ < last; ++sent_) prefetch_read(adjacency_.entry(picks.at[sent_]));
+    for (; sent_ < last; ++sent_) prefetch_once(adjacency_.entry(picks.at[sent_]));
   }
 
   Outcome take(const Picks& picks, const Picks& upcoming) {
@@ -191,7 +191,7 @@ class Hop {
     const std::int64_t sending = std::min(size, std::min(upcoming.size, kMostPrefetched) - sent_);
     std::int64_t count = found_.size;
     for (std::int64_t i = 0; i < size; ++i) {
-      if (i < sending) prefetch_read(adjacency_.entry(next[i]));
+      if (i < sending) prefetch_once(adjacency_.entry(next[i]));
       const auto [local, is_new] = table_.find_or_insert(neighbor_[i], count);
       nodes[count] = neighbor_[i];
       count += is_new;

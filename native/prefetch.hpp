@@ -3,7 +3,8 @@
 
 namespace penstock {
 
-inline void prefetch_read(const void* address) { __builtin_prefetch(address, 0, 3); }
+// For what is read once: it should not push out what is read again (the table of nodes).
+inline void prefetch_once(const void* address) { __builtin_prefetch(address, 0, 0); }
 inline void prefetch_write(const void* address) { __builtin_prefetch(address, 1, 3); }
 
 }  // namespace penstock

@@ -63,7 +63,8 @@ def name_hash(parts: Sequence[str]) -> int:
 
 def draws(key: int, count: int) -> Words:
     """The first `count` draws of a key."""
-    return mix(np.uint64(key) + np.arange(count, dtype=np.uint64) * np.uint64(GAMMA))
+    steps: Words = np.arange(count, dtype=np.uint64)
+    return mix(np.uint64(key) + steps * np.uint64(GAMMA))
 
 
 def multiply_high(words: Words, factors: Words) -> Words:
@@ -73,7 +74,8 @@ def multiply_high(words: Words, factors: Words) -> Words:
     factor_low, factor_high = factors & mask, factors >> half
     middle = high * factor_low + ((low * factor_low) >> half)
     other = low * factor_high + (middle & mask)
-    return high * factor_high + (middle >> half) + (other >> half)
+    product: Words = high * factor_high + (middle >> half) + (other >> half)
+    return product
 
 
 def bounded(words: Words, bounds: Words | int) -> Ids:

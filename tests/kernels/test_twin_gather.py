@@ -1,0 +1,96 @@
+"""Gathering rows: NumPy's `rows[ids]`, byte for byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import kernels
+from penstock.kernels import reference
+from penstock.kernels.arrays import Array
+from tests.kernels.strategies import same_array
+
+DTYPES = [
+    "bool", "int8", "uint8", "int16", "uint16", "int32", "int64", "uint64",
+    "float16", "float32", "float64", "complex128", ">f4", "S3", "M8[s]",
+]  # fmt: skip
+
+
+def table(num_rows: int, row_bytes: int) -> Array:
+    rng = np.random.default_rng(row_bytes)
+    return rng.integers(0, 256, (num_rows, row_bytes), np.uint8)
+
+
+@given(
+    num_rows=st.integers(1, 40),
+    row_bytes=st.integers(0, 600),
+    picks=st.lists(st.integers(0, 39), max_size=60),
+    step=st.sampled_from([1, 2, -1, -3]),
+)
+def test_rows_of_any_width_by_strided_ids(
+    num_rows: int, row_bytes: int, picks: list[int], step: int
+) -> None:
+    rows = table(num_rows, row_bytes)
+    ids = (np.array(picks, np.int64) % num_rows)[::step]
+    same_array(kernels.gather_rows(rows, ids), reference.gather_rows(rows, ids))
+
+
+@pytest.mark.parametrize("row_bytes", [*range(70), 127, 128, 129, 400, 600, 1023, 1024, 1025, 5000])
+def test_every_width_around_cache_lines_and_machine_words(row_bytes: int) -> None:
+    rows = table(50, row_bytes)
+    ids = np.random.default_rng(0).integers(0, 50, 40)
+    same_array(kernels.gather_rows(rows, ids), rows[ids])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(9,), (9, 3), (9, 2, 5), (9, 0), (9, 1, 1)])
+def test_every_type_and_shape(dtype: str, shape: tuple[int, ...]) -> None:
+    rows = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    ids = np.array([8, 0, 0, 5])
+    same_array(kernels.gather_rows(rows, ids), rows[ids])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int32", "int64", ">i8"])
+def test_ids_of_every_integer_type(dtype: str) -> None:
+    rows = table(9, 12)
+    ids = np.array([8, 0, 3], dtype)
+    same_array(kernels.gather_rows(rows, ids), rows[[8, 0, 3]])
+
+
+def test_rows_are_written_where_the_caller_says() -> None:
+    rows, memory = table(9, 12), np.full((6, 12), 77, np.uint8)
+    out = memory[1:4]
+    assert kernels.gather_rows(rows, np.array([8, 0, 3]), out) is out
+    same_array(memory[1:4], rows[[8, 0, 3]])
+    assert np.all(memory[0] == 77)
+    assert np.all(memory[4:] == 77)
+
+
+def test_nothing_is_written_when_an_id_is_out_of_range() -> None:
+    out = np.full((3, 12), 77, np.uint8)
+    with pytest.raises(ValueError, match=r"ids\[1\] is 9; expected 0 <= id < 9"):
+        kernels.gather_rows(table(9, 12), np.array([0, 9, -1]), out)
+    assert np.all(out == 77)
+
+
+def test_ids_are_checked_also_when_rows_have_no_bytes() -> None:
+    with pytest.raises(ValueError, match=r"ids\[2\] is -1"):
+        kernels.gather_rows(np.empty((9, 0)), np.array([0, 8, -1]))
+
+
+def test_read_only_and_mapped_rows_are_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", table(9, 12))
+    rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    same_array(kernels.gather_rows(rows, np.array([8, 0])), np.asarray(rows)[[8, 0]])
+
+
+def test_rows_beyond_four_gigabytes_are_found(tmp_path: Path) -> None:
+    # A sparse file: only the rows written take room.
+    rows = np.memmap(tmp_path / "rows", np.uint8, "w+", shape=(2**23, 600))
+    ids = np.array([2**23 - 1, 2**32 // 600 + 1, 0, 5])
+    rows[ids] = table(4, 600)
+    same_array(kernels.gather_rows(rows, ids), table(4, 600))
