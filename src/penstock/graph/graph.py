@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from penstock.graph import format as on_disk
 from penstock.graph import sharing
 from penstock.graph.build import build
 from penstock.graph.coo import Arguments, draft_from_coo
@@ -119,16 +120,16 @@ class Graph:
     @classmethod
     def open(cls, path: StrPath) -> Self:
         """The graph saved in the folder `path`, mapped: milliseconds, whatever its size."""
-        from penstock.graph import format as on_disk
-
         opened = on_disk.read(path)
         return cls(opened.schema, opened.arrays, opened.version)
 
-    def save(self, path: StrPath) -> None:
-        """Saves the graph in the folder `path`, in place of the one that may be there."""
-        from penstock.graph import format as on_disk
+    def save(self, path: StrPath, progress: on_disk.Progress | None = None) -> None:
+        """Saves the graph in the folder `path`, in place of the one that may be there.
 
-        self._version = on_disk.write(path, self._schema, self._arrays)
+        A crash at any instant leaves the old one or the new one. `progress(done, total)` is called
+        with bytes now and then.
+        """
+        self._version = on_disk.write(path, self._schema, self._arrays, progress)
 
     @classmethod
     def attach(cls, handle: GraphHandle, fds: Sequence[int] = ()) -> Self:
@@ -156,11 +157,9 @@ class Graph:
     @property
     def version(self) -> str:
         """A digest of the content: computed when first asked for, at memory speed, and kept."""
-        from penstock.graph.format import content_version
-
         with self._making:
             if self._version is None:
-                self._version = content_version(self._schema, self._arrays)
+                self._version = on_disk.content_version(self._schema, self._arrays)
             return self._version
 
     # --- types and sizes ---------------------------------------------------------------------
