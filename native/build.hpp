@@ -13,6 +13,7 @@ namespace penstock {
 
 template <class T>
 std::int64_t first_outside(Strided<T> ids, std::int64_t bound) {
+  bound = std::max<std::int64_t>(bound, 0);
   constexpr std::int64_t kBlock = 4096;  // checked without branches, searched only when one is bad
   for (std::int64_t begin = 0; begin < ids.size; begin += kBlock) {
     const std::int64_t end = std::min(begin + kBlock, ids.size);

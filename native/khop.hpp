@@ -166,9 +166,7 @@ Outcome sample_hop(const Adjacency& adjacency, Strided<std::int64_t> nodes, Choo
     }
     picks.size = 0;
     chooser.choose(block, picks);
-    for (std::int64_t i = 0; i < std::min(picks.size, kMostPrefetched); ++i) {
-      prefetch_once(adjacency.entry(picks.at[i]));
-    }
+    send_for(adjacency, picks);
     std::fill(counts + first, counts + next, 0);
     for (std::int64_t i = 0; i < picks.size; ++i) ++counts[picks.owner[i]];
     if (!neighbors.reserve(total + picks.size) || !edge_ids.reserve(total + picks.size)) {

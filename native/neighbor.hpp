@@ -1,7 +1,7 @@
 // One hop: expand a frontier along one edge type, name the neighbours by their place in the batch.
 //
-// What makes it fast is that no step waits for memory. Work goes in chunks of a few hundred picks:
-// while one chunk's neighbours are looked up, the next one's cache lines are on their way.
+// What makes it fast is that no step waits for memory: while the neighbours of one block of nodes
+// are named, the entries of the next block are on their way.
 #pragma once
 
 #include <algorithm>
@@ -72,9 +72,17 @@ struct Frontier {
   std::int64_t end;
 };
 
-inline constexpr std::int64_t kChunkPicks = 512;
-inline constexpr std::int64_t kMostPrefetched = 4096;
+inline constexpr std::int64_t kChunkPicks = 128;  // named at a time; their slots fit the first cache
 inline constexpr std::int64_t kNodesAhead = 64;  // how far ahead `indptr` is fetched
+
+// Sends for the entries of all picks, in a loop of its own: mixed with other work it is slower. A
+// hub taken whole is read in order, which the hardware sees by itself.
+template <class Adjacency>
+void send_for(const Adjacency& adjacency, const Picks& picks) {
+  constexpr std::int64_t kMost = 4096;
+  const std::int64_t last = std::min(picks.size, kMost);
+  for (std::int64_t i = 0; i < last; ++i) prefetch_once(adjacency.entry(picks.at[i]));
+}
 
 template <class Adjacency, class Table>
 class Hop {
@@ -98,20 +106,17 @@ class Hop {
     Picks* ready = &picks_[0];
     Picks* filling = &picks_[1];
     if (!fill(frontier, repeated, next, *ready)) return Outcome::kDamaged;
-    send_for(*ready, ready->size);
     while (ready->size > 0) {
       if (!fill(frontier, repeated, next, *filling)) return Outcome::kDamaged;
-      sent_ = 0;
-      const Outcome outcome = take(*ready, *filling);
+      const Outcome outcome = take(*ready);
       if (outcome != Outcome::kDone) return outcome;
-      send_for(*filling, filling->size - sent_);
       std::swap(ready, filling);
     }
     return Outcome::kDone;
   }
 
  private:
-  // Chooses the edges of the next block of nodes.
+  // Chooses the edges of the next block of nodes, and sends for their entries.
   template <class SeedTable>
   bool fill(const Frontier& frontier, const SeedTable* repeated, std::int64_t& next, Picks& picks) {
     picks.size = 0;
@@ -119,6 +124,7 @@ class Hop {
       if (!read_degrees(frontier, repeated, next)) return false;
       chooser_.choose(block_, picks);
     }
+    send_for(adjacency_, picks);
     return true;
   }
 
@@ -144,14 +150,7 @@ class Hop {
     return !damaged;
   }
 
-  // Sends for the entries of the next `count` picks. A hub taken whole is read in order, which the
-  // hardware sees by itself.
-  void send_for(const Picks& picks, std::int64_t count) {
-    const std::int64_t last = std::min(sent_ + count, std::min(picks.size, kMostPrefetched));
-    for (; sent_ < last; ++sent_) prefetch_once(adjacency_.entry(picks.at[sent_]));
-  }
-
-  Outcome take(const Picks& picks, const Picks& upcoming) {
+  Outcome take(const Picks& picks) {
     for (std::int64_t begin = 0; begin < picks.size; begin += kChunkPicks) {
       const std::int64_t size = std::min(kChunkPicks, picks.size - begin);
       if (!found_.ids.reserve(found_.size + size) || !edges_.reserve(size)) {
@@ -160,7 +159,7 @@ class Hop {
       table_.reserve(size, found_.ids.data(), found_.size);
       if (!look_up(picks.at.data() + begin, size)) return Outcome::kDamaged;
       if (most_nodes_ < 0) {
-        name(picks.owner.data() + begin, size, upcoming);
+        name(picks.owner.data() + begin, size);
       } else {
         name_up_to_cap(picks.owner.data() + begin, size);
       }
@@ -182,22 +181,17 @@ class Hop {
   }
 
   // Names every neighbour; it is written at the end of the list whether it is new or not, and only
-  // the length tells. Between two names the next chunk's entries are sent for: naming waits for the
-  // nearer caches, they for memory, and the two overlap.
-  void name(const std::int64_t* owner, std::int64_t size, const Picks& upcoming) {
+  // the length tells.
+  void name(const std::int64_t* owner, std::int64_t size) {
     std::int64_t* const row = edges_.row.data() + edges_.size;
     std::int64_t* const nodes = found_.ids.data();
-    const std::int64_t* const next = upcoming.at.data() + sent_;
-    const std::int64_t sending = std::min(size, std::min(upcoming.size, kMostPrefetched) - sent_);
     std::int64_t count = found_.size;
     for (std::int64_t i = 0; i < size; ++i) {
-      if (i < sending) prefetch_once(adjacency_.entry(next[i]));
       const auto [local, is_new] = table_.find_or_insert(neighbor_[i], count);
       nodes[count] = neighbor_[i];
       count += is_new;
       row[i] = local;
     }
-    if (sending > 0) sent_ += sending;
     found_.size = count;
     const auto bytes = static_cast<std::size_t>(size) * sizeof(std::int64_t);
     std::memcpy(edges_.col.data() + edges_.size, owner, bytes);
@@ -231,7 +225,6 @@ class Hop {
   std::int64_t most_nodes_;
   NodeBlock block_{};
   Picks picks_[2];
-  std::int64_t sent_ = 0;  // how many of the upcoming picks' entries are on their way
   std::int64_t neighbor_[kChunkPicks];
   std::int64_t edge_id_[kChunkPicks];
 };

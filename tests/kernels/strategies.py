@@ -1,7 +1,7 @@
 """Sampling jobs for tests: a graph, seeds and options, for the native kernels and for the twin.
 
-The graphs are small, and Hypothesis sees to the corners: isolated nodes, self-loops, parallel edges,
-hubs, no edges, one node, no node. Large ones, for the block sizes, are in `large.py`.
+The graphs are small, and Hypothesis sees to the corners: isolated nodes, self-loops, parallel
+edges, hubs, no edges, one node, no node. Large ones, for the block sizes, are in `large.py`.
 """
 
 from __future__ import annotations

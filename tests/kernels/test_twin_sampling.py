@@ -80,9 +80,7 @@ def test_relabeling_is_the_twins(calls: list[tuple[str, list[int]]]) -> None:
 
 
 @given(ANY_IDS, st.data())
-def test_the_list_of_nodes_can_be_read_from_anywhere(
-    values: list[int], data: st.DataObject
-) -> None:
+def test_the_nodes_can_be_read_from_any_place_on(values: list[int], data: st.DataObject) -> None:
     relabeler = Relabeler()
     relabeler.relabel(np.array(values, np.int64))
     start = data.draw(st.integers(0, len(relabeler)))

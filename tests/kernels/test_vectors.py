@@ -1,4 +1,4 @@
-"""The test vectors in docs/random.md and docs/digest.md hold for the native code and for the twin."""
+"""The test vectors in docs/random.md and docs/digest.md hold for native code and twin."""
 
 from __future__ import annotations
 
