@@ -7,6 +7,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <stdexcept>
@@ -36,13 +37,64 @@ using Output = nb::ndarray<nb::numpy, nb::c_contig>;
 using IdOutput = nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>, nb::c_contig>;
 using ByteOutput = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
 
+// Kernels read whole numbers: at an odd address that is undefined, and vectors may trap on it.
+void check_aligned(const void* data, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(data) % bytes != 0) {
+    throw nb::value_error("arrays must be aligned to the size of their elements");
+  }
+}
+
+template <class Array>
+void check_aligned(const Array& array) {
+  check_aligned(array.data(), array.itemsize());
+}
+
+// The addresses from an array's first byte to its last.
+struct Extent {
+  std::uintptr_t begin;
+  std::uintptr_t end;
+};
+
+template <class Array>
+Extent extent(const Array& array) {
+  std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(array.data()), end = begin;
+  const auto bytes = static_cast<std::int64_t>(array.itemsize());
+  for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
+    if (array.shape(axis) == 0) return {begin, begin};
+    const auto last = (static_cast<std::int64_t>(array.shape(axis)) - 1) * array.stride(axis);
+    if (last < 0) begin -= static_cast<std::uintptr_t>(-last * bytes);
+    else end += static_cast<std::uintptr_t>(last * bytes);
+  }
+  return {begin, end + static_cast<std::uintptr_t>(bytes)};
+}
+
+// What a kernel writes must overlap nothing else it works with: ids are checked before it runs, and
+// would be other ids afterwards.
+void check_apart(std::vector<Extent> written, const std::vector<Extent>& read) {
+  std::erase_if(written, [](const Extent& e) { return e.begin == e.end; });
+  std::sort(written.begin(), written.end(),
+            [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  bool overlap = false;
+  for (std::size_t i = 1; i < written.size(); ++i) {
+    overlap |= written[i].begin < written[i - 1].end;
+  }
+  for (const Extent& e : read) {
+    const auto after = std::lower_bound(written.begin(), written.end(), e.end,
+                                        [](const Extent& a, std::uintptr_t at) { return a.begin < at; });
+    overlap |= e.begin != e.end && after != written.begin() && std::prev(after)->end > e.begin;
+  }
+  if (overlap) throw nb::value_error("output must not share memory with other arrays");
+}
+
 template <class T>
 Strided<T> strided(const Input& array) {
+  check_aligned(array);
   return {static_cast<const T*>(array.data()), static_cast<std::int64_t>(array.shape(0)),
           array.stride(0)};
 }
 
 Strided<std::int64_t> strided(const Ids& array) {
+  check_aligned(array);
   return {array.data(), static_cast<std::int64_t>(array.shape(0)), array.stride(0)};
 }
 
@@ -90,6 +142,9 @@ void py_fill_adjacency(const Input& keys, const Input& values, IdOutput indptr, 
     throw nb::value_error("keys, values and adjacency must be of one length");
   }
   if (indptr.shape(0) < 1) throw nb::value_error("indptr must have at least one entry");
+  check_aligned(indptr);
+  check_aligned(adjacency);
+  check_apart({extent(indptr), extent(adjacency)}, {extent(keys), extent(values)});
   const auto num_rows = static_cast<std::int64_t>(indptr.shape(0)) - 1;
   std::int64_t* const starts = indptr.data();
   void* const entries = adjacency.data();
@@ -113,6 +168,8 @@ class Adjacency {
             nb::ndarray<nb::numpy, nb::ro, nb::c_contig> entries)
       : indptr_(std::move(indptr)), entries_(std::move(entries)) {
     if (indptr_.shape(0) < 1) throw nb::value_error("indptr must have at least one entry");
+    check_aligned(indptr_);
+    check_aligned(entries_);
     const bool paired = is_paired(entries_.ndim(), entries_.ndim() == 2 ? entries_.shape(1) : 0);
     with_index_type(entries_.dtype(), [&]<class Index>(Index*) {
       if (paired) view_ = make<Paired<Index>>();
@@ -123,6 +180,7 @@ class Adjacency {
   std::int64_t num_nodes() const { return static_cast<std::int64_t>(indptr_.shape(0)) - 1; }
   std::int64_t num_edges() const { return static_cast<std::int64_t>(entries_.shape(0)); }
   const AnyAdjacency& view() const { return view_; }
+  std::vector<Extent> extents() const { return {extent(indptr_), extent(entries_)}; }
 
  private:
   template <class View>
@@ -142,6 +200,9 @@ bool py_transpose(const Adjacency& from, IdOutput indptr, Output adjacency) {
       static_cast<std::int64_t>(adjacency.shape(0)) != from.num_edges() || indptr.shape(0) < 1) {
     throw nb::value_error("the transpose needs indptr [n + 1] and adjacency [E, 2]");
   }
+  check_aligned(indptr);
+  check_aligned(adjacency);
+  check_apart({extent(indptr), extent(adjacency)}, from.extents());
   const auto num_rows = static_cast<std::int64_t>(indptr.shape(0)) - 1;
   std::int64_t* const starts = indptr.data();
   void* const entries = adjacency.data();
@@ -175,6 +236,7 @@ std::int64_t py_gather_rows(const Bytes& rows, std::int64_t num_rows, std::int64
   if (out.shape(0) != ids.shape(0) * static_cast<std::size_t>(row_bytes)) {
     throw nb::value_error("out must hold one row per id");
   }
+  check_apart({extent(out)}, {extent(rows), extent(ids)});
   const auto* const from = reinterpret_cast<const char*>(rows.data());
   auto* const to = reinterpret_cast<char*>(out.data());
   const Strided<std::int64_t> span = strided(ids);
@@ -187,6 +249,7 @@ void py_permute(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size, std
   if (start > size || out.shape(0) > size - start) {
     throw nb::value_error("start and out must lie within the permutation");
   }
+  check_aligned(out);
   std::int64_t* const to = out.data();
   const std::uint64_t count = out.shape(0);
   nb::gil_scoped_release unlocked;
@@ -215,6 +278,7 @@ class Turn {
 enum class Code { kDone = 0, kTooSmall = 1, kDamaged = 2 };
 
 Column column(const IdOutput& out) {
+  check_aligned(out);
   return Column(out.data(), static_cast<std::int64_t>(out.shape(0)));
 }
 
@@ -251,9 +315,14 @@ class KHopSampler {
         cols.size() != relations || (edge_ids && edge_ids->size() != relations)) {
       throw nb::value_error("one array per node type, or relation, is needed in each list");
     }
-    std::vector<Strided<std::int64_t>> starts;
+    check_apart(nodes, rows, cols, edge_ids);
     BatchLists lists;
-    for (const Ids& ids : seeds) starts.push_back(strided(ids));
+    Counts starts;  // copied: the seeds may lie in memory that will be written to
+    for (const Ids& ids : seeds) {
+      const Strided<std::int64_t> span = strided(ids);
+      std::vector<std::int64_t>& copy = starts.emplace_back(static_cast<std::size_t>(span.size));
+      for (std::int64_t i = 0; i < span.size; ++i) copy[static_cast<std::size_t>(i)] = span[i];
+    }
     for (const IdOutput& out : nodes) lists.nodes.push_back({column(out)});
     for (std::size_t r = 0; r < relations; ++r) {
       const Column ids = edge_ids ? column((*edge_ids)[r]) : Column(nullptr, 0);
@@ -284,19 +353,32 @@ class KHopSampler {
     }
   }
 
-  static bool enter(const std::vector<Strided<std::int64_t>>& seeds, BatchLists& lists) {
+  static void check_apart(const std::vector<IdOutput>& nodes, const std::vector<IdOutput>& rows,
+                          const std::vector<IdOutput>& cols,
+                          const std::optional<std::vector<IdOutput>>& edge_ids) {
+    std::vector<Extent> written;
+    for (const auto* outputs : {&nodes, &rows, &cols, edge_ids ? &*edge_ids : nullptr}) {
+      if (outputs == nullptr) continue;
+      for (const IdOutput& out : *outputs) written.push_back(extent(out));
+    }
+    penstock::check_apart(std::move(written), {});
+  }
+
+  static bool enter(const Counts& seeds, BatchLists& lists) {
     for (std::size_t type = 0; type < seeds.size(); ++type) {
       NodeList& list = lists.nodes[type];
-      list.size = seeds[type].size;
+      list.size = static_cast<std::int64_t>(seeds[type].size());
       if (!list.ids.reserve(list.size)) return false;
-      for (std::int64_t i = 0; i < list.size; ++i) list.ids.data()[i] = seeds[type][i];
+      std::copy(seeds[type].begin(), seeds[type].end(), list.ids.data());
     }
     return true;
   }
 
-  Code run(const std::vector<Strided<std::int64_t>>& seeds, BatchLists& lists) {
+  Code run(const Counts& seeds, BatchLists& lists) {
     for (std::size_t type = 0; type < seeds.size(); ++type) {
-      if (first_outside(seeds[type], spec_.num_nodes[type]) >= 0) return Code::kDamaged;
+      const auto count = static_cast<std::int64_t>(seeds[type].size());
+      const Strided<std::int64_t> span{seeds[type].data(), count, 1};
+      if (first_outside(span, spec_.num_nodes[type]) >= 0) return Code::kDamaged;
     }
     Outcome outcome = Outcome::kTooSmall;
     if (enter(seeds, lists)) outcome = workspace_.sample(spec_, lists);
@@ -306,7 +388,7 @@ class KHopSampler {
 
   // The batch again, in memory that grows: it tells how much is needed, and, since room is asked
   // for by the chunk, may turn out to fit after all.
-  Code run_aside(const std::vector<Strided<std::int64_t>>& seeds, BatchLists& lists) {
+  Code run_aside(const Counts& seeds, BatchLists& lists) {
     std::vector<std::vector<std::int64_t>> spill(lists.nodes.size() + 3 * lists.edges.size());
     BatchLists aside;
     std::size_t next = 0;
@@ -361,6 +443,8 @@ std::pair<int, std::int64_t> py_sample_hop(const Adjacency& adjacency, const Ids
                                            IdOutput counts, IdOutput neighbors,
                                            IdOutput edge_ids) {
   if (counts.shape(0) != nodes.shape(0)) throw nb::value_error("one count per node is needed");
+  check_aligned(counts);
+  check_apart({extent(counts), extent(neighbors), extent(edge_ids)}, {extent(nodes)});
   const Strided<std::int64_t> span = strided(nodes);
   std::int64_t* const count = counts.data();
   const Column neighbor_column = column(neighbors), edge_column = column(edge_ids);
@@ -413,6 +497,8 @@ class Relabeler {
   // Writes the place of every id, entering those not seen before in order.
   void relabel(const Ids& ids, IdOutput out) {
     if (out.shape(0) != ids.shape(0)) throw nb::value_error("out must be as long as ids");
+    check_aligned(out);
+    check_apart({extent(out)}, {extent(ids)});
     Turn turn(busy_);
     const Strided<std::int64_t> span = strided(ids);
     std::int64_t* const local = out.data();

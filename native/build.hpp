@@ -60,9 +60,9 @@ void fill_bare(Strided<T> keys, Strided<T> values, std::int64_t* indptr, std::in
 
 // Counting sort, stable. While placing, indptr[row] is the cursor of its row; afterwards it stands
 // where the next row begins, so moving all one place up restores it: no second array is needed.
-template <class T, class Index>
-void fill_paired(Strided<T> keys, Strided<T> values, std::int64_t* indptr, std::int64_t num_rows,
-                 Index* entries) {
+template <class Key, class Value, class Index>
+void fill_paired(Strided<Key> keys, Strided<Value> values, std::int64_t* indptr,
+                 std::int64_t num_rows, Index* entries) {
   constexpr std::int64_t kCursorAhead = 64, kEntryAhead = 32;
   detail::count_rows(keys, indptr, num_rows);
   for (std::int64_t i = 0; i < keys.size; ++i) {
@@ -82,12 +82,14 @@ void fill_paired(Strided<T> keys, Strided<T> values, std::int64_t* indptr, std::
 // false, with nothing of use written, where the topology is damaged.
 template <class Adjacency, class Index>
 bool transpose(const Adjacency& from, std::int64_t num_rows, std::int64_t* indptr, Index* entries) {
-  // Wide enough for either side: that of the result, which holds nodes and edge ids.
-  using Id = Index;
+  // What owns a row of the result was a neighbour, and is as wide as those were; what will be a
+  // neighbour is as wide as those of the result are.
+  using Key = typename Adjacency::Id;
+  using Value = Index;
   const std::int64_t size = from.num_edges;
   // Value-initialised: an edge id that stands twice leaves another one unset, as a harmless 0.
-  auto keys = std::make_unique<Id[]>(static_cast<std::size_t>(size));
-  auto values = std::make_unique<Id[]>(static_cast<std::size_t>(size));
+  auto keys = std::make_unique<Key[]>(static_cast<std::size_t>(size));
+  auto values = std::make_unique<Value[]>(static_cast<std::size_t>(size));
   if (from.indptr[0] != 0 || from.indptr[from.num_nodes] != size) return false;
   for (std::int64_t node = 0; node < from.num_nodes; ++node) {
     const std::int64_t begin = from.indptr[node], end = from.indptr[node + 1];
@@ -95,11 +97,12 @@ bool transpose(const Adjacency& from, std::int64_t num_rows, std::int64_t* indpt
     for (std::int64_t at = begin; at < end; ++at) {
       const std::int64_t neighbor = from.neighbor(at), edge = from.edge_id(at);
       if (neighbor < 0 || neighbor >= num_rows || edge < 0 || edge >= size) return false;
-      keys[edge] = static_cast<Id>(neighbor);
-      values[edge] = static_cast<Id>(node);
+      keys[edge] = static_cast<Key>(neighbor);
+      values[edge] = static_cast<Value>(node);
     }
   }
-  const Strided<Id> key_span{keys.get(), size, 1}, value_span{values.get(), size, 1};
+  const Strided<Key> key_span{keys.get(), size, 1};
+  const Strided<Value> value_span{values.get(), size, 1};
   fill_paired(key_span, value_span, indptr, num_rows, entries);
   return true;
 }

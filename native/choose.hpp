@@ -23,7 +23,7 @@ struct Picks {
   std::int64_t size = 0;
 
   void make_room(std::int64_t more) {
-    const auto wanted = static_cast<std::size_t>(size + more);
+    const auto wanted = static_cast<std::size_t>(size) + static_cast<std::size_t>(more);
     if (wanted <= at.size()) [[likely]] return;
     at.resize(std::max(wanted, 2 * at.size()));
     owner.resize(at.size());

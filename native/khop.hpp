@@ -49,19 +49,29 @@ class Workspace {
   // `lists.nodes` hold the seeds already, checked to be in range.
   Outcome sample(const BatchSpec& spec, BatchLists& lists) {
     prepare(spec, lists);
+    const Clearing at_the_end{tables_, lists};
     const bool repeats = enter_seeds(lists);
     std::vector<std::int64_t> begin(lists.nodes.size(), 0);
     Outcome outcome = Outcome::kDone;
     for (std::int64_t hop = 0; hop < spec.num_hops && outcome == Outcome::kDone; ++hop) {
       outcome = expand(spec, lists, hop, begin, repeats && hop == 0);
     }
-    for (std::size_t type = 0; type < tables_.size(); ++type) {
-      std::visit([&](auto& table) { table.clear(lists.nodes[type].size); }, tables_[type]);
-    }
     return outcome;
   }
 
  private:
+  // The tables are empty between batches, also after one that ran out of memory.
+  struct Clearing {
+    std::vector<AnyTable>& tables;
+    const BatchLists& lists;
+
+    ~Clearing() {
+      for (std::size_t type = 0; type < tables.size(); ++type) {
+        std::visit([&](auto& table) { table.clear(lists.nodes[type].size); }, tables[type]);
+      }
+    }
+  };
+
   void prepare(const BatchSpec& spec, BatchLists& lists) {
     tables_.resize(spec.num_nodes.size());
     for (std::size_t type = 0; type < tables_.size(); ++type) {
@@ -122,7 +132,10 @@ class Workspace {
                        const Frontier& frontier, bool repeats, NodeList& found,
                        std::int64_t found_before, EdgeList& edges) {
     const auto h = static_cast<std::size_t>(hop);
-    const std::int64_t cap = h < spec.node_caps.size() ? spec.node_caps[h] : -1;
+    // A cap that no list can reach is none; added to the list's length it would overflow.
+    const std::int64_t limit = std::numeric_limits<std::int64_t>::max() - found_before;
+    const std::int64_t given = h < spec.node_caps.size() ? spec.node_caps[h] : -1;
+    const std::int64_t cap = given < limit ? given : -1;
     const std::int64_t num_found = spec.num_nodes[static_cast<std::size_t>(relation.finds)];
     const auto key = hop_key(spec.batch_key, static_cast<std::uint64_t>(hop), relation.name_hash);
     return std::visit(

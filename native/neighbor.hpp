@@ -145,7 +145,9 @@ class Hop {
       block_.node[i] = node;
       block_.place[i] = place;
       block_.begin[i] = begin;
-      block_.degree[i] = end - begin;
+      // Unsigned: damaged offsets may lie further apart than a signed number can say.
+      block_.degree[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(end) -
+                                                   static_cast<std::uint64_t>(begin));
     }
     return !damaged;
   }

@@ -154,7 +154,7 @@ class KHop:
         """Room for a modest batch; a larger one costs a second run."""
         nodes = [16 * len(ids) + 1024 for ids in seeds]
         return Buffers.allocate(
-            nodes, [max(nodes)] * len(self.relations), with_edge_ids=with_edge_ids
+            nodes, [max(nodes, default=0)] * len(self.relations), with_edge_ids=with_edge_ids
         )
 
     def _check_seeds(self, seeds: Array, type_: int) -> Ids:
@@ -198,7 +198,7 @@ def sample_hop(
     if fanout < -1:
         raise ValueError(f"fanout is {fanout}; expected -1 (all), 0 (none) or a number")
     counts = np.empty(len(ids), np.int64)
-    room = max(fanout, 16) * len(ids)
+    room = len(ids) * (fanout if 0 <= fanout <= 64 else 64)  # a guess; a second run knows
     while True:
         neighbors, edge_ids = np.empty(room, np.int64), np.empty(room, np.int64)
         code, total = _native.sample_hop(
@@ -208,7 +208,7 @@ def sample_hop(
             raise GraphFormatError(_DAMAGE)
         if code == _DONE:
             return counts, neighbors[:total], edge_ids[:total]
-        room = total + 64 * max(fanout, 1)
+        room = total
 
 
 class Relabeler:
