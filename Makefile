@@ -13,8 +13,9 @@ STEP   := .ci/step
 # Two makes at once take turns at setting up (where the system has flock).
 TURN := $(shell command -v flock >/dev/null 2>&1 && echo flock Makefile)
 
-CONFIGURE = $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
-            -DPython_EXECUTABLE=$(CURDIR)/$(PY) --log-level=WARNING
+# The checkout may lie in a folder with spaces in its name.
+CONFIGURE = $(CMAKE) -S . -G Ninja "-DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja" \
+            "-DPython_EXECUTABLE=$(CURDIR)/$(PY)" --log-level=WARNING
 # ninja says nothing but what it does; only what goes wrong is worth reading.
 BUILD = $(TURN) $(CMAKE) --build
 
@@ -49,7 +50,7 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	  --config-settings=editable.mode=inplace --editable '.[pyg,bench,dev]'
 	@touch $@
 
-build/native/.configured: $(VENV)/.installed CMakeLists.txt
+build/native/.configured: $(VENV)/.installed CMakeLists.txt Makefile
 	@$(TURN) $(CONFIGURE) -B build/native
 	@touch $@
 
@@ -110,8 +111,8 @@ check-stubs: setup
 check-wheel: setup
 	@$(STEP) "a wheel, native code with -Wall -Wextra -Werror" $(TURN) .ci/wheel $(PY)
 
-build/asan/.configured: $(VENV)/.installed CMakeLists.txt
-	@$(TURN) $(CONFIGURE) -B build/asan -DPENSTOCK_SANITIZE=ON -DPENSTOCK_TESTS=ON
+build/asan/.configured: $(VENV)/.installed CMakeLists.txt Makefile
+	@$(TURN) $(CONFIGURE) -B build/asan -DPENSTOCK_SANITIZE=ON -DPENSTOCK_TESTS=ON -DPENSTOCK_WERROR=ON
 	@touch $@
 
 check-native: setup build/asan/.configured

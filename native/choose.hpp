@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <new>
 #include <vector>
 
 #include "rng.hpp"
@@ -25,6 +26,7 @@ struct Picks {
   void make_room(std::int64_t more) {
     const auto wanted = static_cast<std::size_t>(size) + static_cast<std::size_t>(more);
     if (wanted <= at.size()) [[likely]] return;
+    if (wanted > at.max_size()) throw std::bad_alloc();
     at.resize(std::max(wanted, 2 * at.size()));
     owner.resize(at.size());
   }

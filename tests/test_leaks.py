@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
-from multiprocessing import shared_memory
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.leaks import MARK, Holdings, leaks_since
+from penstock.graph.named import DIRECTORY_VARIABLE, NamedMemory
+from tests.leaks import MARK, SHARED_MEMORY, Holdings, leaks_since
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and /dev/shm")
 
@@ -35,6 +36,41 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def before(mark: str) -> Holdings:
     return Holdings.now(mark)
+
+
+class Unclosed:
+    """Holds a descriptor for as long as it lives."""
+
+    itself: Unclosed
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+@pytest.fixture
+def only_told_to_collect() -> Iterator[None]:
+    """No garbage is collected but by those who ask."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
+def shared_file() -> Iterator[Callable[[str], Path]]:
+    """Makes a file in shared memory whose name begins as told."""
+    made: list[Path] = []
+
+    def make(prefix: str) -> Path:
+        made.append(SHARED_MEMORY / f"{prefix}-{os.getpid()}-{uuid.uuid4().hex[:16]}")
+        made[-1].touch()
+        return made[-1]
+
+    yield make
+    for file in made:
+        file.unlink()
 
 
 @pytest.fixture
@@ -96,14 +132,53 @@ def test_a_grandchild_is_found_after_its_parent_has_gone(mark: str) -> None:
     assert [leak.split(":")[0] for leak in leaks] == [f"process {parent.stdout.strip()}"]
 
 
-def test_a_shared_memory_file_is_named(before: Holdings, mark: str) -> None:
-    block = shared_memory.SharedMemory(create=True, size=1)
+def test_a_descriptor_that_took_the_number_of_a_closed_one_is_named(mark: str) -> None:
+    number = os.memfd_create("same name")
+    before = Holdings.now(mark)
+    os.close(number)
+    assert os.memfd_create("same name") == number
     try:
         leaks = Holdings.now(mark).beyond(before)
     finally:
-        block.close()
-        block.unlink()
-    assert f"shared memory /dev/shm/{block.name}" in leaks
+        os.close(number)
+    assert leaks == [f"descriptor {number}: /memfd:same name (deleted)"]
+
+
+def test_what_only_a_cycle_keeps_alive_is_not_left_behind(
+    before: Holdings, mark: str, tmp_path: Path, only_told_to_collect: None
+) -> None:
+    holder = Unclosed(tmp_path / "held")
+    holder.itself = holder
+    del holder
+    assert Holdings.now(mark).beyond(before) != []
+    assert leaks_since(before, mark) == []
+
+
+def test_a_shared_memory_file_is_named(
+    before: Holdings, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(DIRECTORY_VARIABLE, raising=False)
+    memory = NamedMemory(1)
+    try:
+        leaks = Holdings.now(mark).beyond(before)
+    finally:
+        memory.close()
+    assert f"shared memory {memory.handle.path}" in leaks
+
+
+def test_a_shared_memory_file_of_another_program_is_not_ours(
+    before: Holdings, mark: str, shared_file: Callable[[str], Path]
+) -> None:
+    shared_file("another-program")
+    assert Holdings.now(mark).beyond(before) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_shared_memory_file_of_another_user_is_not_ours(
+    before: Holdings, mark: str, shared_file: Callable[[str], Path]
+) -> None:
+    os.chown(shared_file("penstock"), 65534, -1)
+    assert Holdings.now(mark).beyond(before) == []
 
 
 def test_the_fixture_fails_a_test_that_leaves_a_descriptor_open(tmp_path: Path) -> None:

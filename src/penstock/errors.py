@@ -5,7 +5,7 @@ Bad arguments are plain `ValueError`; these are for things that go wrong outside
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class PenstockError(Exception):
@@ -25,20 +25,17 @@ class BatchTooLarge(PenstockError):
         self.edges = list(edges)
 
     @classmethod
-    def for_arrays(
-        cls,
-        nodes: Sequence[int],
-        edges: Sequence[int],
-        node_room: Sequence[int],
-        edge_room: Sequence[int],
+    def for_lists(
+        cls, needs: Mapping[str, Sequence[int]], rooms: Mapping[str, Sequence[int]]
     ) -> BatchTooLarge:
-        """Names the first list that is too short."""
-        for kind, needed, room in (("nodes", nodes, node_room), ("edges", edges, edge_room)):
-            for number, (need, have) in enumerate(zip(needed, room, strict=True)):
+        """Names the first of the lists given that is too short."""
+        for name, room in rooms.items():
+            what = "nodes" if name.endswith("nodes") else "edges"
+            for number, (need, have) in enumerate(zip(needs[what], room, strict=True)):
                 if need > have:
-                    message = f"the batch needs room for {need} {kind} of type {number}, not {have}"
-                    return cls(message, nodes, edges)
-        return cls("the batch does not fit", nodes, edges)
+                    message = f"{name}[{number}] has room for {have} {what}; the batch has {need}"
+                    return cls(message, needs["nodes"], needs["edges"])
+        return cls("the batch does not fit", needs["nodes"], needs["edges"])
 
     def __reduce__(self) -> tuple[type[BatchTooLarge], tuple[str, list[int], list[int]]]:
         return type(self), (str(self), self.nodes, self.edges)

@@ -37,6 +37,16 @@ def test_the_installed_command_prints_its_version() -> None:
     assert done.stdout == f"penstock, version {penstock.__version__}\n"
 
 
+def test_the_package_runs_as_a_module_like_the_installed_command() -> None:
+    installed, module = [Path(sys.executable).with_name("penstock")], ["-m", "penstock"]
+    told = [
+        subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+        for command in (installed, [sys.executable, *module])
+    ]
+    assert told[0] == told[1]
+    assert told[0].startswith("Usage: penstock ")
+
+
 def test_help_lists_every_command_with_its_summary() -> None:
     lines = CliRunner().invoke(main, ["--help"]).output.splitlines()
     listed = [line.split(maxsplit=1) for line in lines[lines.index("Commands:") + 1 :]]

@@ -16,6 +16,11 @@ from penstock.demo.sbm import BlockModel, block_model
 PENSTOCK = Path(sys.executable).with_name("penstock")
 
 
+def run_demo(*options: object) -> subprocess.CompletedProcess[str]:
+    command = [str(PENSTOCK), "demo", *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=110)
+
+
 def test_a_block_model_is_the_same_for_the_same_seed_and_another_for_another() -> None:
     spec = BlockModel(num_nodes=500)
     same, again = block_model(spec).version, block_model(spec).version
@@ -61,3 +66,44 @@ def test_the_demo_prints_accuracy_rate_and_where_the_time_went() -> None:
     words = " ".join(done.stdout.split())
     for expected in ("test accuracy", "per second", "where the time went", "sampling"):
         assert expected in words
+
+
+def test_the_demo_keeps_a_graph_whose_path_looks_like_markup(tmp_path: Path) -> None:
+    pytest.importorskip("torch_geometric")
+    kept = tmp_path / "x[" / "y].graph"
+    kept.parent.mkdir()
+    done = run_demo("--nodes", 2000, "--epochs", 1, "--keep", kept)
+    assert (done.returncode, done.stderr) == (0, "")
+    with Graph.open(kept) as graph:
+        assert graph.num_nodes() == 2000
+
+
+def test_the_demo_takes_the_largest_seed() -> None:
+    pytest.importorskip("torch_geometric")
+    done = run_demo("--nodes", 2000, "--epochs", 1, "--seed", 2**64 - 1)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_a_seed_out_of_range_is_a_usage_error(seed: int) -> None:
+    done = run_demo("--seed", seed)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"'--seed': {seed} is not in the range 0<=x<={2**64 - 1}" in " ".join(
+        done.stderr.split()
+    )
+
+
+@pytest.mark.parametrize("missing", ["torch", "torch_geometric"])
+def test_without_pyg_the_demo_says_so_before_it_makes_a_graph(missing: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch_geometric")
+    kept = tmp_path / "sbm.graph"
+    script = (
+        f"import sys; sys.modules[{missing!r}] = None;"
+        f"from penstock.cli import main; main(['demo', '--keep', {str(kept)!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, kept.exists()) == (1, "", False)
+    assert done.stderr == (
+        f"Error: the demo trains with PyTorch and PyG (no module named {missing}): "
+        "pip install 'penstock[pyg]'\n"
+    )

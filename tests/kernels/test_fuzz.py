@@ -158,8 +158,15 @@ def test_relabeling(calls: list[tuple[bool, Array]], start: int) -> None:
     works_or_is_refused(lambda: relabeler.nodes(start))
 
 
-@given(SCALARS, SCALARS, SCALARS, SCALARS, SCALARS)
-def test_keys_and_permutations(first: Any, second: Any, size: Any, start: Any, stop: Any) -> None:
-    works_or_is_refused(lambda: kernels.batch_key(first, second, size))
-    works_or_is_refused(lambda: kernels.hop_key(first, second, size))
-    works_or_is_refused(lambda: kernels.permutation(first, second, size, start, stop))
+@given(SCALARS, SCALARS, SCALARS)
+def test_keys(first: Any, second: Any, third: Any) -> None:
+    works_or_is_refused(lambda: kernels.batch_key(first, second, third))
+    works_or_is_refused(lambda: kernels.hop_key(first, second, third))
+
+
+@given(SCALARS, SCALARS, SCALARS, SIZES, st.integers(-3, 50))
+def test_permutations(seed: Any, epoch: Any, size: Any, start: int, length: int) -> None:
+    window = works_or_is_refused(
+        lambda: kernels.permutation(seed, epoch, size, start, start + length)
+    )
+    assert window is None or len(window) == length

@@ -37,6 +37,16 @@ def test_degrees_around_the_fanout(fanout: int, with_replacement: bool) -> None:
     same_arrays(list(hop), list(twin))
 
 
+@pytest.mark.parametrize("fanout", [32, 40])
+def test_hubs_of_which_little_is_taken(fanout: int) -> None:
+    # Few draws of a hub fall on one chosen before; with so many nodes some do.
+    degrees = np.array([200, 2000, 20_000]).repeat(60)
+    rows = rows_with_degrees(degrees, 10**6, paired=False, dtype="int32")
+    hop = kernels.sample_hop(rows.adjacency, np.arange(180), fanout, 3)
+    twin = reference.sample_hop(Edges(rows, ()).twin, np.arange(180), fanout, 3)
+    same_arrays(list(hop), list(twin))
+
+
 @pytest.mark.parametrize("num_seeds", [1, 63, 64, 65, 127, 128, 129])
 def test_frontiers_that_just_fill_a_block(num_seeds: int) -> None:
     rows = rows_with_degrees(np.full(200, 9), 200)
@@ -99,6 +109,18 @@ def test_found_nodes_and_edges_beyond_32_bits(replacement: bool) -> None:
     sample = job.native()
     assert sample.nodes[1].max() > 2**40
     assert_same(sample, job.twin())
+
+
+def test_ids_alike_in_their_lower_32_bits_that_meet_in_the_table() -> None:
+    # A multiple of 2**32 that hardly moves an id's place in a table of any size.
+    multiples = np.arange(1, 2**22, dtype=np.uint64)
+    moved = (multiples << np.uint64(32)) * np.uint64(reference.GAMMA)
+    step = int(multiples[np.argmin(np.minimum(moved, -moved))]) << 32
+    ids = np.arange(500) * 3
+    native, twin = Relabeler(), reference.Relabeler()
+    for part in (ids, ids + step, ids):
+        same_array(native.relabel(part), twin.relabel(part))
+    assert len(native) == 1000
 
 
 def test_the_largest_ids_of_the_narrow_and_the_wide_table() -> None:

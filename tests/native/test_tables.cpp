@@ -1,4 +1,5 @@
 // The table of nodes, whose stamps run through all 32 bits, and the columns it fills.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <unordered_map>
@@ -86,6 +87,23 @@ TEST(ids_alike_in_their_lower_bits_are_told_apart) {
   }
   list.add(std::numeric_limits<std::int64_t>::max());
   list.add(std::numeric_limits<std::int64_t>::min());
+  list.check_all();
+}
+
+TEST(ids_alike_in_their_lower_bits_are_told_apart_where_they_meet) {
+  // A multiple of 2^32 that hardly moves an id's place in the table.
+  std::int64_t step = 0;
+  std::uint64_t least = ~std::uint64_t{0};
+  for (std::uint64_t multiple = 1; multiple < (1U << 20); ++multiple) {
+    const std::uint64_t moved = (multiple << 32) * 0x9E3779B97F4A7C15ULL;
+    if (std::min(moved, 0 - moved) >= least) continue;
+    least = std::min(moved, 0 - moved);
+    step = static_cast<std::int64_t>(multiple << 32);
+  }
+  Listed<std::int64_t> list;
+  for (std::int64_t id = 0; id < 600; id += 2) list.add(id);
+  for (std::int64_t id = 0; id < 600; id += 2) list.add(id + step);
+  CHECK_EQUAL(list.size(), 600);
   list.check_all();
 }
 

@@ -86,8 +86,11 @@ def test_a_heterogeneous_batch_is_the_twins(seed: int, direction: str) -> None:
         ({RATES: [1]}, "Not all edge types specified"),
         ({RATES: [1], LIKED: [1, 1]}, "Number of hops must be the same across all edge types"),
         ({RATES: [1], LIKED: [1], ("a", "b", "c"): [1]}, "which the graph has not"),
-        ([2, -2], "num_neighbors of hop 1 is -2"),
-        ([1.5], "num_neighbors of hop 0 is 1.5"),
+        ([2, -2], r"num_neighbors\[1\] is -2"),
+        ([1.5], r"num_neighbors\[0\] is 1.5"),
+        (["a"], r"num_neighbors\[0\] is 'a'"),
+        (10, "num_neighbors is 10; expected one fan-out per hop"),
+        ({RATES: [1], LIKED: [2**63]}, r"num_neighbors\[\('item', 'liked_by', 'user'\)\]\[0\] is"),
     ],
 )
 def test_fan_outs_that_make_no_sense_are_refused(num_neighbors: object, message: str) -> None:
@@ -114,3 +117,9 @@ def test_no_hops_gives_the_seeds_alone() -> None:
     sample = NeighborSampler(Graph.from_coo([[0], [1]]), []).sample(np.array([1, 0, 1]))
     assert sample.nodes[0].tolist() == [1, 0, 1]
     assert sample.num_sampled_nodes == [[3]]
+
+
+def test_a_graph_without_edges_still_counts_its_hops() -> None:
+    graph = Graph.from_coo({}, num_nodes={"a": 5})
+    sample = NeighborSampler(graph, [1, 2]).sample({"a": np.array([1])})
+    assert sample.num_sampled_nodes == [[1, 0, 0]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from penstock.demo.sbm import BlockModel, block_model
 from penstock.errors import PenstockError
@@ -19,6 +21,8 @@ from penstock.graph import Graph
 
 if TYPE_CHECKING:
     from penstock.demo.training import Report
+
+NEEDED = ("torch", "torch_geometric")
 
 
 @click.command()
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     help="Size of the graph.",
 )
 @click.option("--epochs", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**64 - 1))
 @click.option(
     "--keep",
     type=click.Path(path_type=Path),
@@ -49,6 +53,7 @@ def demo(nodes: int, epochs: int, seed: int, keep: Path | None, as_json: bool) -
       penstock demo --nodes 50000 --epochs 5
       penstock demo --keep sbm.graph && penstock inspect sbm.graph
     """
+    _look_for_what_training_needs()
     console = Console(stderr=as_json)
     seconds: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as scratch:
@@ -62,13 +67,27 @@ def demo(nodes: int, epochs: int, seed: int, keep: Path | None, as_json: bool) -
         _show(report, seconds, console)
 
 
+def _look_for_what_training_needs() -> None:
+    """Complains before any work is done, not after; imports nothing."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise _untrainable(f"no module named {' or '.join(missing)}")
+
+
+def _untrainable(reason: object) -> PenstockError:
+    return PenstockError(
+        f"the demo trains with PyTorch and PyG ({reason}): pip install 'penstock[pyg]'"
+    )
+
+
 def _make(spec: BlockModel, path: Path, console: Console, seconds: dict[str, float]) -> Graph:
     """Generates, saves and opens; notes how long each takes."""
     with console.status(f"generating {spec.num_nodes:,} nodes"):
         start = time.perf_counter()
         graph = block_model(spec)
         seconds["generated"] = time.perf_counter() - start
-    with console.status(f"saving to {path}"), graph:
+    # As text: brackets and colons in a path are no markup.
+    with console.status(Text(f"saving to {path}")), graph:
         start = time.perf_counter()
         graph.save(path)
         seconds["saved"] = time.perf_counter() - start
@@ -86,10 +105,8 @@ def _make(spec: BlockModel, path: Path, console: Console, seconds: dict[str, flo
 def _train(graph: Graph, epochs: int, seed: int, console: Console) -> Report:
     try:
         from penstock.demo.training import Settings, num_steps, train
-    except ImportError as error:
-        raise PenstockError(
-            f"the demo trains with PyTorch and PyG ({error}): pip install 'penstock[pyg]'"
-        ) from error
+    except ImportError as error:  # there, but broken
+        raise _untrainable(error) from error
     settings = Settings(epochs=epochs, seed=seed)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:

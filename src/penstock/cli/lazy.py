@@ -17,6 +17,8 @@ from penstock.errors import PenstockError
 
 # What a user can put right. Anything else is a mistake of ours and keeps its traceback.
 EXPECTED_ERRORS = (PenstockError, ValueError, OSError)
+# What a shell reports of a program that Ctrl-C ended: 128 and the number of the signal.
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # the reader has gone (`| head`): click ends quietly
+        except KeyboardInterrupt:
+            if ctx.params.get("traceback"):
+                raise
+            click.echo("Interrupted", err=True)
+            ctx.exit(INTERRUPTED)
         except EXPECTED_ERRORS as error:
             if ctx.params.get("traceback"):
                 raise

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+import operator
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,17 +11,32 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 Ids: TypeAlias = npt.NDArray[np.int64]
 
+MOST_NEIGHBORS: Final = 2**62  # what a list can never hold, and sums of it do not overflow
+
 
 def as_ids(values: npt.ArrayLike, name: str) -> Ids:
     """`values` as one-dimensional int64; ids of another kind are an error, not a conversion."""
     array = np.asarray(values)
-    if array.size == 0 and array.ndim == 1:
-        return array.astype(np.int64)
     if array.ndim != 1:
         raise ValueError(f"{name} must have one dimension, not shape {list(array.shape)}")
+    if array.size == 0:
+        return np.empty(0, np.int64)
     if array.dtype.kind not in "iu" or array.dtype == np.uint64:
         raise ValueError(f"{name} must be integers, not {array.dtype}")
-    return array.astype(np.int64, copy=False)
+    return np.require(array, np.int64, "A")
+
+
+def check_output(array: Any, name: str) -> Ids:
+    """Memory that a kernel can write ids to: nothing is converted, or the caller would see none."""
+    if not isinstance(array, np.ndarray) or array.dtype != np.int64 or array.ndim != 1:
+        kind = (
+            f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array)
+        )
+        raise ValueError(f"{name} must be a one-dimensional array of int64, not {kind}")
+    flags = array.flags
+    if not (flags.c_contiguous and flags.aligned and flags.writeable):
+        raise ValueError(f"{name} must be contiguous, aligned and writeable")
+    return array
 
 
 def raw_bytes(array: Array, name: str = "array") -> npt.NDArray[np.uint8]:
@@ -32,9 +48,27 @@ def raw_bytes(array: Array, name: str = "array") -> npt.NDArray[np.uint8]:
     return array.reshape(-1).view(np.uint8)
 
 
-def check_word(value: int, name: str) -> int:
+def check_integer(value: Any, name: str, low: int, high: int) -> int:
+    """`value` as a plain int with low <= value < high; bools and fractions are refused."""
+    try:
+        number = operator.index(value) if not isinstance(value, (bool, np.bool_)) else None
+    except TypeError:
+        number = None
+    if number is None or not low <= number < high:
+        raise ValueError(f"{name} is {value!r}; expected an integer, {low} <= {name} < {high}")
+    return number
+
+
+def check_word(value: Any, name: str) -> int:
     """`value` as an unsigned 64-bit word: seeds, epochs, indices."""
-    word = int(value)
-    if word != value or not 0 <= word < 2**64:
-        raise ValueError(f"{name} must be an integer with 0 <= {name} < 2**64, not {value!r}")
-    return word
+    return check_integer(value, name, 0, 2**64)
+
+
+def check_fanout(value: Any, name: str) -> int:
+    """A fan-out: -1 for all, 0 for none, or how many."""
+    try:
+        return check_integer(value, name, -1, MOST_NEIGHBORS + 1)
+    except ValueError:
+        raise ValueError(
+            f"{name} is {value!r}; expected -1 (all), 0 (none) or a number up to 2**62"
+        ) from None

@@ -13,11 +13,21 @@ import numpy as np
 
 from penstock.errors import BatchTooLarge, GraphFormatError
 from penstock.kernels import _native
-from penstock.kernels.arrays import Array, Ids, as_ids
+from penstock.kernels.arrays import (
+    Array,
+    Ids,
+    as_ids,
+    check_fanout,
+    check_integer,
+    check_output,
+    check_word,
+)
 from penstock.kernels.random import name_hash
 from penstock.kernels.topology import Adjacency
 
 _DONE, _TOO_SMALL, _DAMAGED = 0, 1, 2
+# Kernels ask for room by the chunk: with this much to spare a batch is written at the first go.
+_SPARE = 128
 _DAMAGE = "damaged topology: an offset or neighbour points outside the graph; run its validate()"
 
 
@@ -53,6 +63,12 @@ class Buffers:
             [np.empty(n, np.int64) for n in nodes], rows, cols, ids if with_edge_ids else None
         )
 
+    def check(self) -> None:
+        """Refuses what a kernel cannot write to, by name."""
+        for name in ("nodes", "rows", "cols", "edge_ids"):
+            for number, array in enumerate(getattr(self, name) or ()):
+                check_output(array, f"out.{name}[{number}]")
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -75,7 +91,8 @@ class KHop:
     """A sampler of k hops over relations; belongs to one thread at a time.
 
     `node_caps[h]` limits how many nodes of a type hop h may add; edges to further nodes are then
-    left out, in the order they would have come. Negative: no limit.
+    left out, in the order they would have come. -1: no limit. `num_hops` counts where there are no
+    relations to tell.
     """
 
     def __init__(
@@ -83,18 +100,26 @@ class KHop:
         num_nodes: Sequence[int],
         relations: Sequence[Relation],
         *,
+        num_hops: int = 0,
         replace: bool = False,
         node_caps: Sequence[int] = (),
     ) -> None:
         hops = {len(relation.fanouts) for relation in relations}
         if len(hops) > 1:
             raise ValueError("Number of hops must be the same across all edge types")
-        self.num_nodes = [int(n) for n in num_nodes]
+        self.num_nodes = [
+            check_integer(n, f"num_nodes[{number}]", 0, 2**63) for number, n in enumerate(num_nodes)
+        ]
         self.relations = list(relations)
-        self.num_hops = hops.pop() if hops else 0
+        self.num_hops = hops.pop() if hops else num_hops
         self.replace = replace
-        self.node_caps = [int(cap) for cap in node_caps]
+        self.node_caps = [
+            check_integer(cap, f"node_caps[{hop}]", -1, 2**63) for hop, cap in enumerate(node_caps)
+        ]
         self._check_relations()
+        # What the largest batch so far needed: the guess for the next one.
+        self._most_nodes = [0] * len(self.num_nodes)
+        self._most_edges = [0] * len(self.relations)
         self._native = _native.KHopSampler(
             self.num_nodes,
             [relation.adjacency.native for relation in relations],
@@ -119,16 +144,18 @@ class KHop:
 
         Raises `BatchTooLarge`, which says what is needed, where `out` cannot hold it.
         """
+        key = check_word(key, "key")
         checked = [self._check_seeds(ids, type_) for type_, ids in enumerate(seeds)]
         if len(checked) != len(self.num_nodes):
             raise ValueError(f"seeds must have one array for each of {len(self.num_nodes)} types")
         if out is not None:
+            out.check()
             return self._sample_into(key, checked, out)
         try:
             return self._sample_into(key, checked, self._guess(checked, with_edge_ids))
         except BatchTooLarge as error:
-            exact = Buffers.allocate(error.nodes, error.edges, with_edge_ids=with_edge_ids)
-            return self._sample_into(key, checked, exact)
+            self._remember(error.nodes, error.edges)
+            return self._sample_into(key, checked, self._guess(checked, with_edge_ids))
 
     def _sample_into(self, key: int, seeds: list[Ids], out: Buffers) -> Sample:
         code, hop_nodes, hop_edges = self._native.sample(
@@ -138,8 +165,14 @@ class KHop:
             raise GraphFormatError(_DAMAGE)
         nodes, edges = [sum(hops) for hops in hop_nodes], [sum(hops) for hops in hop_edges]
         if code == _TOO_SMALL:
-            raise BatchTooLarge.for_arrays(
-                nodes, edges, [len(a) for a in out.nodes], [len(a) for a in out.rows]
+            raise BatchTooLarge.for_lists(
+                {"nodes": nodes, "edges": edges},
+                {
+                    "out.nodes": [len(array) for array in out.nodes],
+                    "out.rows": [len(array) for array in out.rows],
+                    "out.cols": [len(array) for array in out.cols],
+                    "out.edge_ids": [len(array) for array in out.edge_ids or out.rows],
+                },
             )
         return Sample(
             _cut(out.nodes, nodes),
@@ -150,12 +183,18 @@ class KHop:
             hop_edges,
         )
 
+    def _remember(self, nodes: list[int], edges: list[int]) -> None:
+        self._most_nodes = [max(pair) for pair in zip(self._most_nodes, nodes, strict=True)]
+        self._most_edges = [max(pair) for pair in zip(self._most_edges, edges, strict=True)]
+
     def _guess(self, seeds: list[Ids], with_edge_ids: bool) -> Buffers:
-        """Room for a modest batch; a larger one costs a second run."""
-        nodes = [16 * len(ids) + 1024 for ids in seeds]
-        return Buffers.allocate(
-            nodes, [max(nodes, default=0)] * len(self.relations), with_edge_ids=with_edge_ids
-        )
+        """Room for the largest batch so far, and some; a larger one costs a second run."""
+        nodes = [
+            max(len(ids), most + most // 8) + _SPARE
+            for ids, most in zip(seeds, self._most_nodes, strict=True)
+        ]
+        edges = [most + most // 8 + _SPARE for most in self._most_edges]
+        return Buffers.allocate(nodes, edges, with_edge_ids=with_edge_ids)
 
     def _check_seeds(self, seeds: Array, type_: int) -> Ids:
         ids = as_ids(seeds, f"seeds[{type_}]")
@@ -171,11 +210,7 @@ class KHop:
     def _check_relations(self) -> None:
         for number, relation in enumerate(self.relations):
             for hop, fanout in enumerate(relation.fanouts):
-                if fanout < -1:
-                    raise ValueError(
-                        f"fan-out of relation {number} at hop {hop} is {fanout}; "
-                        "expected -1 (all), 0 (none) or a number"
-                    )
+                check_fanout(fanout, f"fan-out of relation {number} at hop {hop}")
             for side in (relation.expands, relation.finds):
                 if not 0 <= side < len(self.num_nodes):
                     raise ValueError(
@@ -195,8 +230,7 @@ def sample_hop(
     bad = _native.first_outside(ids, adjacency.num_nodes)
     if bad >= 0:
         raise ValueError(f"nodes[{bad}] is {ids[bad]}; expected 0 <= id < {adjacency.num_nodes}")
-    if fanout < -1:
-        raise ValueError(f"fanout is {fanout}; expected -1 (all), 0 (none) or a number")
+    fanout, key = check_fanout(fanout, "fanout"), check_word(key, "key")
     counts = np.empty(len(ids), np.int64)
     room = len(ids) * (fanout if 0 <= fanout <= 64 else 64)  # a guess; a second run knows
     while True:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock.kernels import _native
-from penstock.kernels.arrays import Ids, check_word
+from penstock.kernels.arrays import Ids, check_integer, check_word
 
 _NAME_DOMAIN = 0x6E616D6500000001
 
@@ -33,14 +33,18 @@ def batch_key(seed: int, epoch: int, index: int) -> int:
 
 def hop_key(batch_key: int, hop: int, edge_type_hash: int) -> int:
     """The key that all nodes expanded by one hop along one edge type share."""
-    return _native.hop_key(batch_key, check_word(hop, "hop"), edge_type_hash)
+    return _native.hop_key(
+        check_word(batch_key, "batch_key"),
+        check_word(hop, "hop"),
+        check_word(edge_type_hash, "edge_type_hash"),
+    )
 
 
 def permutation(seed: int, epoch: int, size: int, start: int = 0, stop: int | None = None) -> Ids:
     """Places `start` to `stop` of the permutation of `range(size)` for (seed, epoch, size)."""
-    stop = size if stop is None else stop
-    if not 0 <= start <= stop <= size:
-        raise ValueError(f"need 0 <= start <= stop <= size, not {start}, {stop}, {size}")
+    size = check_integer(size, "size", 0, 2**63 + 1)
+    stop = check_integer(size if stop is None else stop, "stop", 0, size + 1)
+    start = check_integer(start, "start", 0, stop + 1)
     out = np.empty(stop - start, np.int64)
     _native.permute(check_word(seed, "seed"), check_word(epoch, "epoch"), size, start, out)
     return out

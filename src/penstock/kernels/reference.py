@@ -23,7 +23,7 @@ PERMUTE_DOMAIN = 0x7065726D75740001
 DIGEST_DOMAIN = 0x6469676573740001
 NAME_DOMAIN = 0x6E616D6500000001
 DIGEST_FACTOR = 0x9FB21C651E98DF25
-FEISTEL_ROUNDS = 12
+FEISTEL_ROUNDS, FEISTEL_ROUNDS_FOR_FEW_BITS, FEW_BITS = 12, 32, 8
 
 # --- random numbers -------------------------------------------------------------------------------
 
@@ -90,7 +90,8 @@ def permutation(seed: int, epoch: int, size: int, start: int = 0, stop: int | No
     right_bits = (bits + 1) // 2
     left_mask = np.uint64((1 << (bits - right_bits)) - 1)
     right_mask = np.uint64((1 << right_bits) - 1)
-    keys = draws(fold(fold(fold(PERMUTE_DOMAIN, seed), epoch), size), FEISTEL_ROUNDS)
+    rounds = FEISTEL_ROUNDS_FOR_FEW_BITS if bits <= FEW_BITS else FEISTEL_ROUNDS
+    keys = draws(fold(fold(fold(PERMUTE_DOMAIN, seed), epoch), size), rounds)
     places = np.arange(start, size if stop is None else stop, dtype=np.uint64)
     outside = np.ones(len(places), bool)
     while outside.any():

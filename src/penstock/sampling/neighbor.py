@@ -7,13 +7,13 @@ knows types; it knows nothing of features, processes or torch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from penstock.graph import EdgeType, Graph
 from penstock.kernels import Adjacency, Buffers, KHop, Relation, Sample, batch_key
-from penstock.kernels.arrays import Array
+from penstock.kernels.arrays import Array, check_fanout
 
 Direction: TypeAlias = Literal["in", "out"]
 Fanouts: TypeAlias = Sequence[int] | Mapping[EdgeType, Sequence[int]]
@@ -41,10 +41,16 @@ class NeighborSampler:
         self.direction = direction
         self._types = {name: number for number, name in enumerate(graph.node_types)}
         fanouts = fanouts_by_type(num_neighbors, graph.edge_types)
-        self.num_hops = len(next(iter(fanouts.values()), ()))
+        hops = (
+            num_neighbors
+            if not isinstance(num_neighbors, Mapping)
+            else next(iter(fanouts.values()), ())
+        )
+        self.num_hops = len(hops)
         self._khop = KHop(
             [graph.num_nodes(name) for name in graph.node_types],
             [self._relation(name, fanouts[name]) for name in graph.edge_types],
+            num_hops=self.num_hops,
             replace=replace,
             node_caps=node_caps,
         )
@@ -90,8 +96,7 @@ def fanouts_by_type(
 ) -> dict[EdgeType, tuple[int, ...]]:
     """One tuple of fan-outs per edge type, all of one length."""
     if not isinstance(num_neighbors, Mapping):
-        shared = tuple(_fanout(value, hop) for hop, value in enumerate(num_neighbors))
-        return dict.fromkeys(edge_types, shared)
+        return dict.fromkeys(edge_types, _checked(num_neighbors, "num_neighbors"))
     unknown = [name for name in num_neighbors if name not in edge_types]
     if unknown:
         raise ValueError(f"num_neighbors names edge type {unknown[0]!r}, which the graph has not")
@@ -100,16 +105,12 @@ def fanouts_by_type(
         raise ValueError(f"Not all edge types specified: num_neighbors lacks {missing[0]!r}")
     if len({len(fanouts) for fanouts in num_neighbors.values()}) > 1:
         raise ValueError("Number of hops must be the same across all edge types")
-    return {
-        name: tuple(_fanout(value, hop) for hop, value in enumerate(num_neighbors[name]))
-        for name in edge_types
-    }
+    return {name: _checked(num_neighbors[name], f"num_neighbors[{name!r}]") for name in edge_types}
 
 
-def _fanout(value: int, hop: int) -> int:
-    number = int(value)
-    if number != value or number < -1:
+def _checked(fanouts: Any, name: str) -> tuple[int, ...]:
+    if not isinstance(fanouts, (Sequence, np.ndarray)):
         raise ValueError(
-            f"num_neighbors of hop {hop} is {value!r}; expected -1 (all), 0 (none) or a number"
+            f"{name} is {fanouts!r}; expected one fan-out per hop, such as [15, 10, 5]"
         )
-    return number
+    return tuple(check_fanout(value, f"{name}[{hop}]") for hop, value in enumerate(fanouts))
