@@ -15,12 +15,15 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.hpp"
+#include "batch.hpp"
 #include "build.hpp"
 #include "digest.hpp"
 #include "floor.hpp"
 #include "gather.hpp"
 #include "khop.hpp"
 #include "permute.hpp"
+#include "relabel.hpp"
 #include "rng.hpp"
 
 namespace nb = nanobind;
@@ -28,89 +31,6 @@ using namespace nb::literals;
 
 namespace penstock {
 namespace {
-
-using Input = nb::ndarray<nb::numpy, nb::ro>;
-using Ids = nb::ndarray<nb::numpy, const std::int64_t, nb::ndim<1>>;
-using Bytes = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>, nb::c_contig>;
-using Words = nb::ndarray<nb::numpy, const std::uint64_t, nb::ndim<1>, nb::c_contig>;
-using Output = nb::ndarray<nb::numpy, nb::c_contig>;
-using IdOutput = nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>, nb::c_contig>;
-using ByteOutput = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
-
-// Kernels read whole numbers: at an odd address that is undefined, and vectors may trap on it.
-void check_aligned(const void* data, std::size_t bytes) {
-  if (reinterpret_cast<std::uintptr_t>(data) % bytes != 0) {
-    throw nb::value_error("arrays must be aligned to the size of their elements");
-  }
-}
-
-template <class Array>
-void check_aligned(const Array& array) {
-  check_aligned(array.data(), array.itemsize());
-}
-
-// The addresses from an array's first byte to its last.
-struct Extent {
-  std::uintptr_t begin;
-  std::uintptr_t end;
-};
-
-template <class Array>
-Extent extent(const Array& array) {
-  std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(array.data()), end = begin;
-  const auto bytes = static_cast<std::int64_t>(array.itemsize());
-  for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
-    if (array.shape(axis) == 0) return {begin, begin};
-    const auto last = (static_cast<std::int64_t>(array.shape(axis)) - 1) * array.stride(axis);
-    if (last < 0) begin -= static_cast<std::uintptr_t>(-last * bytes);
-    else end += static_cast<std::uintptr_t>(last * bytes);
-  }
-  return {begin, end + static_cast<std::uintptr_t>(bytes)};
-}
-
-// What a kernel writes must overlap nothing else it works with: ids are checked before it runs, and
-// would be other ids afterwards.
-void check_apart(std::vector<Extent> written, const std::vector<Extent>& read) {
-  std::erase_if(written, [](const Extent& e) { return e.begin == e.end; });
-  std::sort(written.begin(), written.end(),
-            [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
-  bool overlap = false;
-  for (std::size_t i = 1; i < written.size(); ++i) {
-    overlap |= written[i].begin < written[i - 1].end;
-  }
-  for (const Extent& e : read) {
-    const auto after = std::lower_bound(written.begin(), written.end(), e.end,
-                                        [](const Extent& a, std::uintptr_t at) { return a.begin < at; });
-    overlap |= e.begin != e.end && after != written.begin() && std::prev(after)->end > e.begin;
-  }
-  if (overlap) throw nb::value_error("output must not share memory with other arrays");
-}
-
-template <class T>
-Strided<T> strided(const Input& array) {
-  check_aligned(array);
-  return {static_cast<const T*>(array.data()), static_cast<std::int64_t>(array.shape(0)),
-          array.stride(0)};
-}
-
-Strided<std::int64_t> strided(const Ids& array) {
-  check_aligned(array);
-  return {array.data(), static_cast<std::int64_t>(array.shape(0)), array.stride(0)};
-}
-
-// Calls `body` with a null pointer of the array's integer type.
-template <class Body>
-auto with_index_type(nb::dlpack::dtype dtype, Body body) {
-  if (dtype == nb::dtype<std::int32_t>()) return body(static_cast<std::int32_t*>(nullptr));
-  if (dtype == nb::dtype<std::int64_t>()) return body(static_cast<std::int64_t*>(nullptr));
-  throw nb::type_error("ids must be int32 or int64");
-}
-
-template <class Body>
-auto with_ids(const Input& ids, Body body) {
-  if (ids.ndim() != 1) throw nb::value_error("ids must have one dimension");
-  return with_index_type(ids.dtype(), [&]<class T>(T*) { return body(strided<T>(ids)); });
-}
 
 std::int64_t py_first_outside(const Input& ids, std::int64_t bound) {
   return with_ids(ids, [&](auto span) {
@@ -275,20 +195,16 @@ class Turn {
   std::atomic_flag& busy_;
 };
 
-enum class Code { kDone = 0, kTooSmall = 1, kDamaged = 2 };
-
 Column column(const IdOutput& out) {
   check_aligned(out);
   return Column(out.data(), static_cast<std::int64_t>(out.shape(0)));
 }
 
-using Counts = std::vector<std::vector<std::int64_t>>;
-
 class KHopSampler {
  public:
   KHopSampler(std::vector<std::int64_t> num_nodes, std::vector<const Adjacency*> adjacencies,
               const std::vector<std::int64_t>& expands, const std::vector<std::int64_t>& finds,
-              const std::vector<std::uint64_t>& name_hashes, const Counts& fanouts,
+              const std::vector<std::uint64_t>& name_hashes, const IdLists& fanouts,
               std::int64_t num_hops, bool replace, std::vector<std::int64_t> node_caps) {
     const std::size_t count = adjacencies.size();
     if (expands.size() != count || finds.size() != count || name_hashes.size() != count ||
@@ -305,7 +221,7 @@ class KHopSampler {
   }
 
   // Returns a code and the counts per hop, which say how much memory is needed if it was too small.
-  std::tuple<int, Counts, Counts> sample(std::uint64_t batch_key, const std::vector<Ids>& seeds,
+  std::tuple<int, IdLists, IdLists> sample(std::uint64_t batch_key, const std::vector<Ids>& seeds,
                                          const std::vector<IdOutput>& nodes,
                                          const std::vector<IdOutput>& rows,
                                          const std::vector<IdOutput>& cols,
@@ -317,7 +233,7 @@ class KHopSampler {
     }
     check_apart(nodes, rows, cols, edge_ids);
     BatchLists lists;
-    Counts starts;  // copied: the seeds may lie in memory that will be written to
+    IdLists starts;  // copied: the seeds may lie in memory that will be written to
     for (const Ids& ids : seeds) {
       const Strided<std::int64_t> span = strided(ids);
       std::vector<std::int64_t>& copy = starts.emplace_back(static_cast<std::size_t>(span.size));
@@ -329,13 +245,13 @@ class KHopSampler {
       lists.edges.push_back({column(rows[r]), column(cols[r]), ids, edge_ids.has_value()});
     }
     Turn turn(busy_);
-    Code code;
+    Outcome outcome;
     {
       nb::gil_scoped_release unlocked;
       spec_.batch_key = batch_key;
-      code = run(starts, lists);
+      outcome = sampler_.sample(spec_, starts, lists);
     }
-    return {static_cast<int>(code), std::move(lists.hop_nodes), std::move(lists.hop_edges)};
+    return {static_cast<int>(outcome), std::move(lists.hop_nodes), std::move(lists.hop_edges)};
   }
 
  private:
@@ -364,76 +280,9 @@ class KHopSampler {
     penstock::check_apart(std::move(written), {});
   }
 
-  static bool enter(const Counts& seeds, BatchLists& lists) {
-    for (std::size_t type = 0; type < seeds.size(); ++type) {
-      NodeList& list = lists.nodes[type];
-      list.size = static_cast<std::int64_t>(seeds[type].size());
-      if (!list.ids.reserve(list.size)) return false;
-      std::copy(seeds[type].begin(), seeds[type].end(), list.ids.data());
-    }
-    return true;
-  }
-
-  Code run(const Counts& seeds, BatchLists& lists) {
-    for (std::size_t type = 0; type < seeds.size(); ++type) {
-      const auto count = static_cast<std::int64_t>(seeds[type].size());
-      const Strided<std::int64_t> span{seeds[type].data(), count, 1};
-      if (first_outside(span, spec_.num_nodes[type]) >= 0) return Code::kDamaged;
-    }
-    Outcome outcome = Outcome::kTooSmall;
-    if (enter(seeds, lists)) outcome = workspace_.sample(spec_, lists);
-    if (outcome == Outcome::kTooSmall) return run_aside(seeds, lists);
-    return outcome == Outcome::kDone ? Code::kDone : Code::kDamaged;
-  }
-
-  // The batch again, in memory that grows: it tells how much is needed, and, since room is asked
-  // for by the chunk, may turn out to fit after all.
-  Code run_aside(const Counts& seeds, BatchLists& lists) {
-    std::vector<std::vector<std::int64_t>> spill(lists.nodes.size() + 3 * lists.edges.size());
-    BatchLists aside;
-    std::size_t next = 0;
-    for (std::size_t t = 0; t < lists.nodes.size(); ++t) {
-      aside.nodes.push_back({Column(&spill[next++])});
-    }
-    for (const EdgeList& edges : lists.edges) {
-      aside.edges.push_back({Column(&spill[next]), Column(&spill[next + 1]),
-                             Column(&spill[next + 2]), edges.with_edge_ids});
-      next += 3;
-    }
-    enter(seeds, aside);
-    const Outcome outcome = workspace_.sample(spec_, aside);
-    lists.hop_nodes = std::move(aside.hop_nodes);
-    lists.hop_edges = std::move(aside.hop_edges);
-    if (outcome != Outcome::kDone) return Code::kDamaged;
-    return copy_back(aside, lists) ? Code::kDone : Code::kTooSmall;
-  }
-
-  static bool copy_back(const BatchLists& aside, BatchLists& lists) {
-    for (std::size_t t = 0; t < lists.nodes.size(); ++t) {
-      if (!lists.nodes[t].ids.reserve(aside.nodes[t].size)) return false;
-    }
-    for (std::size_t r = 0; r < lists.edges.size(); ++r) {
-      lists.edges[r].size = 0;
-      if (!lists.edges[r].reserve(aside.edges[r].size)) return false;
-    }
-    const auto copy = [](const Column& from, std::int64_t size, const Column& to) {
-      if (size > 0) std::memcpy(to.data(), from.data(), static_cast<std::size_t>(size) * 8);
-    };
-    for (std::size_t t = 0; t < lists.nodes.size(); ++t) {
-      copy(aside.nodes[t].ids, aside.nodes[t].size, lists.nodes[t].ids);
-    }
-    for (std::size_t r = 0; r < lists.edges.size(); ++r) {
-      const EdgeList& from = aside.edges[r];
-      copy(from.row, from.size, lists.edges[r].row);
-      copy(from.col, from.size, lists.edges[r].col);
-      if (from.with_edge_ids) copy(from.edge_id, from.size, lists.edges[r].edge_id);
-    }
-    return true;
-  }
-
   BatchSpec spec_;
   std::vector<Adjacency> kept_;  // the arrays that spec_ points into
-  Workspace workspace_;
+  BatchSampler sampler_;
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
 };
 
@@ -450,7 +299,7 @@ std::pair<int, std::int64_t> py_sample_hop(const Adjacency& adjacency, const Ids
   const Column neighbor_column = column(neighbors), edge_column = column(edge_ids);
   nb::gil_scoped_release unlocked;
   if (first_outside(span, adjacency.num_nodes()) >= 0) {
-    return {static_cast<int>(Code::kDamaged), 0};
+    return {static_cast<int>(Outcome::kDamaged), 0};
   }
   return std::visit(
       [&](const auto& view) -> std::pair<int, std::int64_t> {
@@ -462,80 +311,52 @@ std::pair<int, std::int64_t> py_sample_hop(const Adjacency& adjacency, const Ids
           std::vector<std::int64_t> spill[2];
           Column more(&spill[0]), more_ids(&spill[1]);
           outcome = sample_hop(view, span, Chooser(fanout, replace, key), count, more, more_ids, total);
-          if (outcome == Outcome::kDone) return {static_cast<int>(Code::kTooSmall), total};
+          if (outcome == Outcome::kDone) outcome = Outcome::kTooSmall;
         }
-        return {static_cast<int>(outcome == Outcome::kDone ? Code::kDone : Code::kDamaged), total};
+        return {static_cast<int>(outcome), total};
       },
       adjacency.view());
 }
 
-// The second half of a hop: names nodes by their place in a list that grows.
 class Relabeler {
  public:
-  // Empties the list. Returns nothing; the memory is kept.
   void clear() {
     Turn turn(busy_);
-    table_.clear(size_);
-    nodes_.clear();
-    size_ = 0;
+    list_.clear();
   }
 
-  std::int64_t size() const { return size_; }
+  std::int64_t size() const { return list_.size(); }
 
-  // Appends seeds: each has a place of its own, also when it stands twice.
   void add_seeds(const Ids& seeds) {
     Turn turn(busy_);
     const Strided<std::int64_t> span = strided(seeds);
     nb::gil_scoped_release unlocked;
-    make_room(span.size);
-    for (std::int64_t i = 0; i < span.size; ++i) {
-      table_.find_or_insert(span[i], size_);
-      nodes_[static_cast<std::size_t>(size_++)] = span[i];
-    }
+    list_.add_seeds(span);
   }
 
-  // Writes the place of every id, entering those not seen before in order.
   void relabel(const Ids& ids, IdOutput out) {
     if (out.shape(0) != ids.shape(0)) throw nb::value_error("out must be as long as ids");
     check_aligned(out);
     check_apart({extent(out)}, {extent(ids)});
     Turn turn(busy_);
     const Strided<std::int64_t> span = strided(ids);
-    std::int64_t* const local = out.data();
+    std::int64_t* const places = out.data();
     nb::gil_scoped_release unlocked;
-    constexpr std::int64_t kChunk = 1024;
-    for (std::int64_t begin = 0; begin < span.size; begin += kChunk) {
-      const std::int64_t end = std::min(begin + kChunk, span.size);
-      make_room(end - begin);
-      for (std::int64_t i = begin; i < end; ++i) table_.prefetch(span[i]);
-      for (std::int64_t i = begin; i < end; ++i) {
-        const auto [place, is_new] = table_.find_or_insert(span[i], size_);
-        nodes_[static_cast<std::size_t>(size_)] = span[i];
-        size_ += is_new;
-        local[i] = place;
-      }
-    }
+    list_.relabel(span, places);
   }
 
-  // Copies the list from `start` on.
   void copy_nodes(std::int64_t start, IdOutput out) {
-    if (start < 0 || start > size_ || static_cast<std::int64_t>(out.shape(0)) != size_ - start) {
+    const std::int64_t size = list_.size();
+    if (start < 0 || start > size || static_cast<std::int64_t>(out.shape(0)) != size - start) {
       throw nb::value_error("out must hold the nodes from start on");
     }
+    check_aligned(out);
     Turn turn(busy_);
-    std::copy(nodes_.begin() + start, nodes_.begin() + size_, out.data());
+    if (start < size) std::copy(list_.data() + start, list_.data() + size, out.data());
   }
 
  private:
-  void make_room(std::int64_t more) {
-    table_.reserve(more, nodes_.data(), size_);
-    const auto wanted = static_cast<std::size_t>(size_ + more + 1);
-    if (nodes_.size() < wanted) nodes_.resize(std::max(wanted, 2 * nodes_.size()));
-  }
-
-  NodeTable<std::int64_t> table_;
-  std::vector<std::int64_t> nodes_;
-  std::int64_t size_ = 0;
+  PlaceList list_;
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
 };
 
@@ -596,7 +417,7 @@ NB_MODULE(_native, m) {
   nb::class_<KHopSampler>(m, "KHopSampler")
       .def(nb::init<std::vector<std::int64_t>, std::vector<const Adjacency*>,
                     const std::vector<std::int64_t>&, const std::vector<std::int64_t>&,
-                    const std::vector<std::uint64_t>&, const Counts&, std::int64_t, bool,
+                    const std::vector<std::uint64_t>&, const IdLists&, std::int64_t, bool,
                     std::vector<std::int64_t>>(),
            "num_nodes"_a, "adjacencies"_a, "expands"_a, "finds"_a, "name_hashes"_a, "fanouts"_a,
            "num_hops"_a, "replace"_a, "node_caps"_a)

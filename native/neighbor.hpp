@@ -17,10 +17,10 @@
 
 namespace penstock {
 
-enum class Outcome {
-  kDone,
-  kTooSmall,  // the memory given may not hold the batch
-  kDamaged,   // the topology points outside itself: nothing was read there
+enum class Outcome {  // the face knows these numbers
+  kDone = 0,
+  kTooSmall = 1,  // the memory given may not hold the batch
+  kDamaged = 2,   // the topology points outside itself: nothing was read there
 };
 
 // A list in memory of the caller's, or, with `spill`, in memory that grows.

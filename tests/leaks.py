@@ -56,8 +56,8 @@ class Holdings:
 def leaks_since(earlier: Holdings, mark: str) -> list[str]:
     """What has been left behind since; waits a little for what is just going.
 
-    What only a cycle keeps alive is not a leak. But collecting garbage takes a good part of a second
-    once torch is loaded, so it is done only when something seems to be left.
+    What only a cycle keeps alive is not a leak. But once torch is loaded, collecting garbage takes
+    longer than most tests, so it is done only when something seems to be left.
     """
     leaks = Holdings.now(mark).beyond(earlier)
     if leaks:
