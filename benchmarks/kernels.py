@@ -81,55 +81,75 @@ def mapped(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     return array
 
 
+class Bench:
+    """The graph, the memory batches are written to, and the seeds of one batch after another."""
+
+    def __init__(self, graph: Graph) -> None:
+        bound = SEEDS * (1 + 15 + 15 * 10 + 15 * 10 * 5)
+        self.graph = graph
+        self.out = Buffers(*([mapped((bound,), "int64")] for _ in range(4)))
+        self.rows = mapped((bound, WIDTH), "float32")
+        self.sampler = NeighborSampler(graph, FANOUTS)
+        self.sizes: dict[str, int] = {}
+        self._rng = np.random.default_rng(2)
+
+    def seeds(self) -> Any:
+        return self._rng.integers(0, self.graph.num_nodes(), SEEDS)
+
+    def sampling(self, repeats: int, warmup: int) -> dict[str, float]:
+        """Each batch in turn with the floor, which reads as often as the batch before did."""
+        words = mapped((self.graph.num_edges() * 4 // 8,), "int64").view(np.uint64)
+        offsets = self.graph.csc().indptr.view(np.uint64)
+        timings, sizes = Timings(), []
+        batch = self.sampler.sample(self.seeds(), out=self.out)
+        for index in range(warmup + repeats):
+            if index == warmup:
+                timings, sizes = Timings(), []
+            places = self._rng.integers(0, len(words), len(batch.rows[0]))
+            heads = batch.nodes[0][: sum(batch.num_sampled_nodes[0][:-1])].copy()
+            seeds = self.seeds()
+
+            def floor(places: Any = places, heads: Any = heads) -> None:
+                _native.floor_random_reads(words, places)
+                _native.floor_random_reads(offsets, heads)
+
+            def sample(seeds: Any = seeds, index: int = index) -> Any:
+                return self.sampler.sample(seeds, index=index, out=self.out)
+
+            batch = timings.add(sample, floor)
+            sizes.append((len(batch.rows[0]), len(batch.nodes[0]), len(heads)))
+        edges, nodes, expanded = (statistics.median(column) for column in zip(*sizes, strict=True))
+        self.sizes = {"edges": int(edges), "nodes": int(nodes), "expanded": int(expanded)}
+        return timings.summary()
+
+    def gathering(self, repeats: int, warmup: int) -> dict[str, float]:
+        """The rows of a batch, in turn with the bare copying loop."""
+        x = self.graph.node_attribute("x")
+        timings = Timings()
+        for index in range(warmup + repeats):
+            if index == warmup:
+                timings = Timings()
+            ids = self.sampler.sample(self.seeds(), index=index, out=self.out).nodes[0]
+            rows = self.rows[: len(ids)]
+
+            def gather(ids: Any = ids, rows: Any = rows) -> None:
+                gather_rows(x, ids, rows)
+
+            def floor(ids: Any = ids, rows: Any = rows) -> None:
+                source, target = (array.reshape(-1).view(np.uint8) for array in (x, rows))
+                _native.floor_copy_rows(source, 4 * WIDTH, ids, target)
+
+            timings.add(gather, floor)
+        return timings.summary()
+
+
 def measure(graph: Graph, repeats: int, warmup: int) -> dict[str, Any]:
-    bound = SEEDS * (1 + 15 + 15 * 10 + 15 * 10 * 5)
-    out = Buffers(*([mapped((bound,), "int64")] for _ in range(4)))
-    rows_out = mapped((bound, WIDTH), "float32")
-    x = graph.node_attribute("x")
-    words = mapped((graph.num_edges() * 4 // 8,), "int64").view(np.uint64)
-    indptr_words = graph.csc().indptr.view(np.uint64)
-    rng = np.random.default_rng(2)
-    sampler = NeighborSampler(graph, FANOUTS)
-    sampling, gathering = Timings(), Timings()
-    edges, nodes, expanded = [], [], []
-    first = sampler.sample(rng.integers(0, graph.num_nodes(), SEEDS), index=0, out=out)
-    count = len(first.rows[0])
-    for index in range(warmup + repeats):
-        if index == warmup:
-            sampling, gathering = Timings(), Timings()
-        seeds = rng.integers(0, graph.num_nodes(), SEEDS)
-        # The floor makes as many reads as the batch before had edges: close, and known in time.
-        places = rng.integers(0, len(words), count)
-        heads = first.nodes[0][: sum(first.num_sampled_nodes[0][:-1])].copy()
-
-        def floor_reads(places: Any = places, heads: Any = heads) -> None:
-            _native.floor_random_reads(words, places)
-            _native.floor_random_reads(indptr_words, heads)
-
-        def sample(seeds: Any = seeds, index: int = index) -> Any:
-            return sampler.sample(seeds, index=index, out=out)
-
-        first = sampling.add(sample, floor_reads)
-        count = len(first.rows[0])
-        ids = first.nodes[0]
-        target = rows_out[: len(ids)]
-        flat, flat_out = x.reshape(-1).view(np.uint8), target.reshape(-1).view(np.uint8)
-        gathering.add(
-            lambda ids=ids, target=target: gather_rows(x, ids, target),
-            lambda ids=ids, out=flat_out, flat=flat: _native.floor_copy_rows(
-                flat, 4 * WIDTH, ids, out
-            ),
-        )
-        edges.append(count)
-        nodes.append(len(ids))
-        expanded.append(len(heads))
-    return {
-        "edges_per_batch": int(statistics.median(edges[warmup:])),
-        "nodes_per_batch": int(statistics.median(nodes[warmup:])),
-        "expanded_per_batch": int(statistics.median(expanded[warmup:])),
-        "sampling": sampling.summary(),
-        "gathering": gathering.summary(),
+    bench = Bench(graph)
+    result: dict[str, Any] = {
+        "sampling": bench.sampling(repeats, warmup),
+        "gathering": bench.gathering(repeats, warmup),
     }
+    return result | {f"{name}_per_batch": size for name, size in bench.sizes.items()}
 
 
 COLD = """

@@ -159,8 +159,11 @@ class Hop {
         return Outcome::kTooSmall;
       }
       table_.reserve(size, found_.ids.data(), found_.size);
-      if (!look_up(picks.at.data() + begin, size)) return Outcome::kDamaged;
-      if (most_nodes_ < 0) {
+      const bool capped = most_nodes_ >= 0;
+      const bool in_place = edges_.with_edge_ids && !capped;
+      std::int64_t* const ids = in_place ? edges_.edge_id.data() + edges_.size : edge_id_;
+      if (!look_up(picks.at.data() + begin, size, ids)) return Outcome::kDamaged;
+      if (!capped) {
         name(picks.owner.data() + begin, size);
       } else {
         name_up_to_cap(picks.owner.data() + begin, size);
@@ -169,14 +172,14 @@ class Hop {
     return Outcome::kDone;
   }
 
-  // Reads the entries and sends for the neighbours' places in the table.
-  bool look_up(const std::int64_t* at, std::int64_t size) {
+  // Reads the entries, and sends for the neighbours' places in the table.
+  bool look_up(const std::int64_t* at, std::int64_t size, std::int64_t* edge_ids) {
     bool damaged = false;
     for (std::int64_t i = 0; i < size; ++i) {
       const std::int64_t neighbor = adjacency_.neighbor(at[i]);
       damaged |= static_cast<std::uint64_t>(neighbor) >= static_cast<std::uint64_t>(num_neighbors_);
       neighbor_[i] = neighbor;
-      edge_id_[i] = adjacency_.edge_id(at[i]);
+      edge_ids[i] = adjacency_.edge_id(at[i]);
       table_.prefetch(neighbor);
     }
     return !damaged;
@@ -195,9 +198,8 @@ class Hop {
       row[i] = local;
     }
     found_.size = count;
-    const auto bytes = static_cast<std::size_t>(size) * sizeof(std::int64_t);
-    std::memcpy(edges_.col.data() + edges_.size, owner, bytes);
-    if (edges_.with_edge_ids) std::memcpy(edges_.edge_id.data() + edges_.size, edge_id_, bytes);
+    std::memcpy(edges_.col.data() + edges_.size, owner,
+                static_cast<std::size_t>(size) * sizeof(std::int64_t));
     edges_.size += size;
   }
 

@@ -129,9 +129,18 @@ def test_an_error_at_any_call_leaves_the_old_graph_or_the_new_one(
     assert position > 30
 
 
-def error_of_saving_with(fault: FailAt, path: Path, parts: Parts) -> OSError | None:
+def test_a_first_save_that_cannot_sync_the_folder_above_leaves_none_behind(tmp_path: Path) -> None:
+    fault = FailAt(1, for_good=False)
+    told = error_of_saving_with(fault, tmp_path / "x.graph", tiny(), ("fsync",))
+    assert told is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+def error_of_saving_with(
+    fault: FailAt, path: Path, parts: Parts, calls: tuple[str, ...] = CHANGES + OTHERS
+) -> OSError | None:
     with pytest.MonkeyPatch.context() as patch:
-        for name, wrapped in at_every_call(fault, CHANGES + OTHERS).items():
+        for name, wrapped in at_every_call(fault, calls).items():
             patch.setattr(os, name, wrapped)
         try:
             write(path, *parts)

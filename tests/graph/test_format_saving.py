@@ -53,6 +53,16 @@ def test_a_link_to_a_graph_may_be_saved_through(tmp_path: Path) -> None:
     assert saved_data(tmp_path / "x.graph") == as_data(*tiny(1))
 
 
+def test_a_path_that_is_empty_is_not_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for use in (lambda: write("", *tiny()), lambda: read(""), lambda: verify("")):
+        with pytest.raises(ValueError, match=r"^path is empty; expected the folder of a graph$"):
+            use()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years")
     with pytest.raises(FileExistsError, match=r"the folder holds thesis\.tex, and no graph"):

@@ -14,6 +14,7 @@ from penstock.graph.check import PIECE
 EDGES = np.array([[0, 1, 2, 0, 3], [1, 2, 0, 2, 2]])
 CITES = ("paper", "cites", "paper")
 WRITES = ("author", "writes", "paper")
+PLAIN_WORDS = "without control characters and lone surrogates"
 
 
 def refused(message: str, edge_index: Any = EDGES, num_nodes: Any = 4, **arguments: Any) -> None:
@@ -171,10 +172,12 @@ class TestAttributes:
         message = "node_attrs['time'] is given twice: node_time has that name too"
         refused(message, node_time=np.zeros(4), node_attrs={"time": np.zeros(4)})
 
-    @pytest.mark.parametrize("name", ["", "a\nb", 3, None])
+    @pytest.mark.parametrize("name", ["", "a\nb", "a\ud800", 3, None])
     def test_no_name(self, name: Any) -> None:
-        message = f"node_attrs has the name {name!r}; expected a non-empty string without control"
-        refused(f"{message} characters", node_attrs={name: np.zeros(4)})
+        refused(
+            f"node_attrs has the name {name!r}; expected a non-empty string {PLAIN_WORDS}",
+            node_attrs={name: np.zeros(4)},
+        )
 
     @pytest.mark.parametrize("argument", ["node_attrs", "edge_attrs", "graph_attrs"])
     def test_attributes_without_names(self, argument: str) -> None:
@@ -188,6 +191,8 @@ class TestAttributes:
             (2**70, f"{2**70} (int)"),
             ({1: 2}, "{1: 2} (dict)"),
             ({1, 2}, "{1, 2} (set)"),
+            ("\ud800", "'\\ud800' (str)"),
+            ({"\ud800": 1}, "{'\\ud800': 1} (dict)"),
         ],
     )
     def test_a_value_that_json_cannot_tell(self, value: Any, said: str) -> None:
@@ -223,6 +228,23 @@ class TestWeightsAndTimes:
         message = f"{label}[1] is -1.0; expected a finite weight >= 0"
         refused_for_types(message, edge_weight={CITES: [1.0, -1.0]})
 
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
+    def test_a_weight_that_comes_with_further_attributes(self, value: float) -> None:
+        weights = changed(2, value, np.ones(5))
+        message = f"edge_attrs['edge_weight'][2] is {value}; expected a finite weight >= 0"
+        refused(message, edge_attrs={"edge_weight": weights})
+
+    def test_a_time_that_comes_with_further_attributes(self) -> None:
+        times = changed(1, np.nan, np.zeros(4))
+        refused("node_attrs['time'][1] is nan; expected a time", node_attrs={"time": times})
+        label = "edge_attrs[('paper', 'cites', 'paper')]['edge_time']"
+        refused_for_types(
+            f"{label}[0] is nan; expected a time", edge_attrs={CITES: {"edge_time": [np.nan, 1]}}
+        )
+        dates = changed(3, "NaT", np.zeros(5, "datetime64[s]"))
+        message = "edge_attrs['edge_time'][3] is NaT; expected a time"
+        refused(message, edge_attrs={"edge_time": dates})
+
     def test_weights_in_columns(self) -> None:
         message = "edge_weight has shape [5, 1]; expected one dimension"
         refused(message, edge_weight=np.ones((5, 1)))
@@ -247,6 +269,14 @@ class TestWeightsAndTimes:
             "node_time has shape [4, 2]; expected one dimension",
             node_time=np.zeros((4, 2), "datetime64[s]"),
         )
+
+    def test_a_single_date(self) -> None:
+        message = "node_time has shape []; expected one dimension"
+        refused(message, node_time=np.datetime64("2020-01-01"))
+
+    def test_a_date_missing_from_a_list(self) -> None:
+        dates = [np.datetime64("2020-01-01"), np.datetime64("NaT")] * 2
+        refused("node_time[1] is NaT; expected a time", node_time=dates)
 
     def test_times_that_are_no_numbers(self) -> None:
         message = "edge_time has dtype bool; expected numbers or datetime64"
@@ -295,17 +325,37 @@ class TestTypes:
             ("a", "", "b"),
             ("a", "b\x00", "c"),
             ("a", "b\x7f", "c"),
+            ("a", "b", "c\udfff"),
         ],
     )
     def test_no_edge_type(self, name: Any) -> None:
         message = f"edge_index has the edge type {name!r}; expected (source, relation, destination)"
-        rest = ": three non-empty strings without control characters"
+        rest = f": three non-empty strings {PLAIN_WORDS}"
         refused(message + rest, {name: EDGES}, None)
 
-    @pytest.mark.parametrize("name", ["", "a\tb", 3, ("a", "b", "c")])
+    @pytest.mark.parametrize("name", ["", "a\tb", "\ud83d", 3, ("a", "b", "c")])
     def test_no_node_type(self, name: Any) -> None:
         message = f"x has the node type {name!r}; expected a non-empty string"
-        refused_for_types(f"{message} without control characters", x={name: np.zeros(3)})
+        refused_for_types(f"{message} {PLAIN_WORDS}", x={name: np.zeros(3)})
+
+    def test_a_mistyped_type_of_nodes_whose_numbers_are_given(self) -> None:
+        expected = "is given, but there is no node type 'papr'; there are: 'paper'"
+        refused_for_types(f"x['papr'] {expected}", x={"papr": np.zeros((3, 2))})
+        message = f"node_attrs['papr']['age'] {expected}"
+        refused_for_types(message, node_attrs={"papr": {"age": np.zeros(3)}})
+
+    def test_types_that_only_edges_name_are_among_those_there_are(self) -> None:
+        message = "x['b'] is given, but there is no node type 'b'; there are: 'author', 'paper'"
+        edges = {WRITES: [[0, 1], [0, 0]]}
+        refused_for_types(message, edges, num_nodes={"author": 2}, x={"b": np.zeros(3)})
+
+    @pytest.mark.parametrize("split", ["train", "val", "test"])
+    def test_a_mistyped_type_of_a_split(self, split: str) -> None:
+        message = f"{split}['Paper'] is given, but there is no node type 'Paper'"
+        for nodes in ([], [0], [True, False]):
+            refused_for_types(
+                f"{message}; there are: 'paper'", num_nodes=None, **{split: {"Paper": nodes}}
+            )
 
     def test_an_attribute_of_edges_there_are_not(self) -> None:
         message = (
@@ -330,6 +380,15 @@ class TestTypes:
 class TestMemory:
     def test_an_unknown_kind_of_memory(self) -> None:
         refused("kind is 'magic': use one of auto, memfd, named", kind="magic")
+
+    def test_more_memory_than_the_machine_has(self) -> None:
+        expected = r"^8796093\d{6} bytes of shared memory are needed, \d+ are available: is a num"
+        with pytest.raises(MemoryError, match=expected):
+            Graph.from_coo(EDGES, 2**40, kind="memfd")
+        with Graph.from_coo({WRITES: EDGES}, {"author": 2**40, "paper": 4}, kind="memfd") as graph:
+            with pytest.raises(MemoryError, match=expected):
+                graph.csr(WRITES)
+            graph.validate()
 
     def test_nothing_is_left_when_building_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The room runs out half-way: the fixture sees whether a file or descriptor stays."""

@@ -80,9 +80,14 @@ class TestTypes:
             assert graph.edge_types == (WRITES, CITES)
 
     def test_a_node_type_may_have_no_edges(self) -> None:
-        with academic(x={"venue": np.zeros((4, 1))}) as graph:
-            assert graph.node_types == ("author", "paper", "venue")
+        with academic(num_nodes=None, x={"venue": np.zeros((4, 1))}) as graph:
+            assert graph.node_types == ("venue", "author", "paper")
             assert graph.num_nodes("venue") == 4
+
+    def test_a_type_whose_number_is_not_given_may_be_named_by_edges(self) -> None:
+        with academic(num_nodes={"paper": 3}, x={"author": np.zeros((6, 1))}) as graph:
+            assert graph.node_types == ("paper", "author")
+            assert graph.num_nodes("author") == 6
 
     def test_types_may_come_as_pairs(self) -> None:
         with Graph.from_coo([(CITES, EDGES)], [("paper", 5)], x=[("paper", [1.0] * 5)]) as graph:
@@ -235,6 +240,27 @@ class TestAttributes:
         with Graph.from_coo(EDGES, node_time=dates) as graph:
             found = graph.node_attribute("time")
             npt.assert_array_equal(found.view("datetime64[ns]"), dates)
+
+    def test_dates_may_come_in_whatever_numpy_makes_an_array_of(self) -> None:
+        class Column:
+            """A table's column, say, of a library that is not known here."""
+
+            def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+                return np.array(dates, dtype)
+
+        dates = [np.datetime64("2020-01-01"), np.datetime64("1999-12-31T23:59:59.5")] * 2
+        for given in (dates, tuple(dates), Column()):
+            with Graph.from_coo(EDGES[:, :4], node_time=given, edge_time=given) as graph:
+                for found in (graph.node_attribute("time"), graph.edge_attribute("edge_time")):
+                    assert (
+                        found.view("datetime64[ns]").tolist()
+                        == np.array(dates, "datetime64[ns]").tolist()
+                    )
+
+    def test_dates_may_come_with_further_attributes(self) -> None:
+        dates = np.array(["1970-01-02"] * 4, "datetime64[D]")
+        with Graph.from_coo(EDGES, node_attrs={"time": dates}) as graph:
+            assert graph.node_attribute("time").tolist() == [86_400 * 10**9] * 4
 
     def test_bfloat16_is_kept_as_16_bits_and_known_by_name(self) -> None:
         bits = np.array([[0x3F80], [0x4000], [0x7FC0], [0]], np.uint16)

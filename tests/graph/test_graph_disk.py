@@ -58,6 +58,46 @@ def test_a_csr_of_an_opened_graph_is_made_in_memory(tmp_path: Path) -> None:
         assert opened.describe().backing == "mixed"
 
 
+def test_saving_tells_its_progress_in_bytes_up_to_the_whole(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    with Graph.from_coo(EDGES, x=np.ones((4, 2)), train=[1]) as graph:
+        graph.save(tmp_path / "graph", progress=lambda *now: told.append(now))
+        total = sum(array.nbytes for array in graph.arrays.values())
+    assert told == sorted(told)
+    assert len(told) >= len(graph.arrays)
+    assert told[0][0] < told[-1][0]
+    assert {whole for _, whole in told} == {total} == {told[-1][0]}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("a" * 300, "b" * 300),
+        ("a" * 300, "a" * 299 + "b"),
+        ("../up", "/etc/passwd"),
+        ("a/b", "a-b"),
+        ("Café 🎬", "論文\\"),
+        ("paper", "Paper"),
+    ],
+)
+def test_types_and_attributes_of_any_name_are_saved(names: tuple[str, str], tmp_path: Path) -> None:
+    first, second = names
+    to, back = (first, second, second), (second, first, first)
+    edges = {to: [[0, 1], [3, 0]], back: [[2], [1]]}
+    columns = {name: {first: [1, 2, 3, 4], second: [5, 6, 7, 8]} for name in names}
+    with Graph.from_coo(edges, dict.fromkeys(names, 4), node_attrs=columns) as graph:
+        graph.save(tmp_path / "graph")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["graph"]
+    with Graph.open(tmp_path / "graph") as opened:
+        opened.validate()
+        assert (opened.node_types, opened.edge_types) == (names, (to, back))
+        for edge_type, given in edges.items():
+            assert opened.edge_index(edge_type).tolist() == given
+        for name in names:
+            assert opened.node_attribute(first, name).tolist() == [1, 2, 3, 4]
+            assert opened.node_attribute(second, name).tolist() == [5, 6, 7, 8]
+
+
 class TestVersion:
     def test_equal_content_has_one_version_wherever_it_lies(self, tmp_path: Path) -> None:
         with Graph.from_coo(EDGES, x=np.ones((4, 2))) as graph:

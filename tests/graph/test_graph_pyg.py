@@ -111,6 +111,23 @@ class TestData:
             expected = {"title": "cora", "sizes": [1, 2, 3], "options": {"a": None}}
             assert graph.schema.attributes == expected
 
+    @pytest.mark.parametrize("number", [3, 4, 5])
+    @pytest.mark.parametrize("item", ["a", None, ["b"], {"c": 1}])
+    def test_a_list_of_no_numbers_belongs_to_the_whole_whatever_its_length(
+        self, item: Any, number: int
+    ) -> None:
+        with Graph.from_pyg(data(names=[item] * number)) as graph:
+            assert graph.graph_attributes() == {"names": [item] * number}
+
+    def test_lists_that_differ_in_length_belong_to_the_whole(self) -> None:
+        with Graph.from_pyg(data(walks=[[0], [1, 2], [], [3]])) as graph:
+            assert graph.graph_attributes() == {"walks": [[0], [1, 2], [], [3]]}
+
+    def test_negative_weights_are_kept(self) -> None:
+        weights = torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0])
+        with Graph.from_pyg(data(edge_weight=weights)) as graph:
+            npt.assert_array_equal(graph.edge_attribute("edge_weight"), weights)
+
     def test_masks_are_kept_and_are_splits(self) -> None:
         mask = torch.tensor([True, False, True, False])
         with Graph.from_pyg(data(train_mask=mask, test_mask=~mask)) as graph:
@@ -270,8 +287,18 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"^data.fun is <function .*leave it out$"):
             Graph.from_pyg(data(fun=refused))
 
-    def test_a_list_of_words_per_node(self) -> None:
-        refused("data.names has an unsupported dtype <U1", data(names=["a", "b", "c", "d"]))
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+    def test_a_weight_that_is_not_finite(self, value: float) -> None:
+        weights = torch.ones(5)
+        weights[3] = value
+        message = f"data.edge_weight[3] is {value}; expected a finite weight"
+        refused(message, data(edge_weight=weights))
+
+    def test_a_weight_of_a_type_that_is_not_finite_in_a_column(self) -> None:
+        given = films()
+        given[RATES].edge_weight = torch.tensor([[1.0], [float("nan")], [2.0]])
+        message = "data['user', 'rates', 'film'].edge_weight[1] is [nan]; expected a finite weight"
+        refused(message, given)
 
     def test_a_count_that_is_none(self) -> None:
         refused("data.num_nodes is -2; expected a non-negative", Data(num_nodes=-2))

@@ -121,6 +121,26 @@ def test_a_wrong_number_of_descriptors_is_refused_and_they_are_closed(number: in
         assert open_descriptors() == before
 
 
+def test_swapped_descriptors_are_refused_and_closed() -> None:
+    with papers("memfd") as graph:
+        graph.csr(CITES)
+        before = open_descriptors()
+        with pytest.raises(ValueError, match="the descriptor is not that of the shared memory"):
+            Graph.attach(graph.handle(), copies(graph)[::-1])
+        assert open_descriptors() == before
+
+
+def test_a_descriptor_that_is_none_does_not_keep_the_others_open() -> None:
+    with papers("memfd") as graph:
+        before = open_descriptors()
+        none = os.dup(graph.descriptors[0])
+        good = copies(graph)
+        os.close(none)
+        with pytest.raises(ValueError, match=r"^fds has 2 descriptors; this graph needs 1$"):
+            Graph.attach(graph.handle(), [none, *good])
+        assert open_descriptors() == before
+
+
 def edited(handle: GraphHandle, **changes: Any) -> GraphHandle:
     """A handle of which the first array is another."""
     first = msgspec.structs.replace(handle.arrays[0], **changes)
@@ -153,7 +173,7 @@ def test_a_segment_that_is_gone_leaves_nothing_open() -> None:
         handle = graph.handle()
     with papers("memfd") as other:
         before = open_descriptors()
-        both = msgspec.structs.replace(handle, segments=(*handle.segments, MemfdHandle(8)))
+        both = msgspec.structs.replace(handle, segments=(*handle.segments, MemfdHandle(8, 0, 0)))
         with pytest.raises(FileNotFoundError):
             Graph.attach(both, copies(other))
         assert open_descriptors() == before
@@ -172,6 +192,25 @@ def test_a_graph_of_files_pickles_small(tmp_path: Path) -> None:
         with pickle.loads(pickled) as again:
             npt.assert_array_equal(again.edge_index(CITES), EDGES)
             assert again.version == graph.version
+
+
+def test_a_graph_of_files_pickles_without_the_csr_that_was_made_of_it(tmp_path: Path) -> None:
+    with papers() as graph:
+        graph.save(tmp_path / "papers")
+    with Graph.open(tmp_path / "papers") as graph:
+        ids = graph.csr(CITES).edge_ids.tolist()
+        with pickle.loads(pickle.dumps(graph)) as again:
+            assert again.schema == graph.schema
+            assert again.arrays.keys() == {key for key in graph.arrays if key.group != "csr"}
+            assert again.csr(CITES).edge_ids.tolist() == ids
+
+
+def test_a_graph_of_files_pickles_with_the_csr_that_was_saved(tmp_path: Path) -> None:
+    with papers() as graph:
+        graph.csr(CITES)
+        graph.save(tmp_path / "papers")
+    with Graph.open(tmp_path / "papers") as graph, pickle.loads(pickle.dumps(graph)) as again:
+        assert again.arrays.keys() == graph.arrays.keys()
 
 
 def test_a_graph_of_files_is_attached_by_its_handle_alone(tmp_path: Path) -> None:

@@ -78,11 +78,14 @@ def test_an_attached_segment_has_no_descriptor_to_hand_on(kind: str) -> None:
 
 
 @kinds
-def test_a_handle_that_promises_too_much_is_refused_and_its_descriptor_closed(kind: str) -> None:
+@pytest.mark.parametrize("nbytes", [65, 63, -1])
+def test_a_handle_of_another_size_is_refused_and_its_descriptor_closed(
+    kind: str, nbytes: int
+) -> None:
     with Segment.create(64, kind=kind) as segment:
         before = open_descriptors()
-        handle = msgspec.structs.replace(segment.handle, nbytes=65)
-        with pytest.raises(ValueError, match="the handle speaks of 65 bytes"):
+        handle = msgspec.structs.replace(segment.handle, nbytes=nbytes)
+        with pytest.raises(ValueError, match=f"the handle speaks of {nbytes} bytes"):
             Segment.attach(handle, duplicate(segment))
         assert open_descriptors() == before
 
@@ -106,7 +109,15 @@ def test_a_descriptor_that_is_not_needed_is_refused_and_closed(tmp_path: Path) -
 
 def test_a_memfd_without_its_descriptor_is_refused() -> None:
     with pytest.raises(ValueError, match="fd is missing"):
-        Segment.attach(MemfdHandle(64))
+        Segment.attach(MemfdHandle(64, 0, 0))
+
+
+def test_a_descriptor_of_other_memory_is_refused_and_closed() -> None:
+    with Segment.create(64, kind="memfd") as segment, Segment.create(64, kind="memfd") as other:
+        before = open_descriptors()
+        with pytest.raises(ValueError, match="not that of the shared memory the handle speaks of"):
+            Segment.attach(segment.handle, duplicate(other))
+        assert open_descriptors() == before
 
 
 def test_a_named_segment_whose_creator_closed_it_is_not_found() -> None:

@@ -1,6 +1,7 @@
 """Graphs large enough that every block and chunk of the kernels fills up and overflows.
 
-The kernels work on 64 nodes and 512 picks at a time, and draw fan-outs up to 32 by blocks.
+The kernels work on 64 nodes and 128 picks at a time, and draw fan-outs up to 32 by blocks. Tests
+try sizes around those, and around other powers of two, which the numbers may become.
 """
 
 from __future__ import annotations

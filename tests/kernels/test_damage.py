@@ -109,7 +109,7 @@ def test_damage_anywhere_in_a_large_batch() -> None:
     expected = khop.sample(job.key, job.seeds)
     assert expected.edge_ids is not None
     position = np.argsort(rows.entries[:, 1])[expected.edge_ids[0]]
-    for number in (0, 511, 512, len(position) - 1):
+    for number in (0, 127, 128, 511, 512, len(position) - 1):
         kept = rows.entries[position[number], 0]
         rows.entries[position[number], 0] = 1000
         with pytest.raises(GraphFormatError, match="damaged topology"):

@@ -248,3 +248,9 @@ def test_a_graph_of_one_node_and_one_of_none() -> None:
 def test_no_types_at_all_are_an_empty_batch() -> None:
     sample = KHop([], []).sample(0, [])
     assert (sample.nodes, sample.rows) == ([], [])
+
+
+def test_hops_count_also_where_there_are_no_edges_to_follow() -> None:
+    sample = KHop([3], [], num_hops=2).sample(0, [np.array([2, 2])])
+    assert sample.nodes[0].tolist() == [2, 2]
+    assert sample.num_sampled_nodes == [[2, 0, 0]]

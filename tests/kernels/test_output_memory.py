@@ -106,9 +106,9 @@ def test_the_batch_lies_in_the_memory_given() -> None:
         assert len(cut) < len(whole)
 
 
-# Room is asked for by the chunk of 512 picks: batches around that size, and with less than a chunk
-# to spare.
-@pytest.mark.parametrize("spare", [0, 1, 400, 511, 512, 513])
+# Room is asked for by the chunk of some hundred picks: batches around that size, and with more and
+# with less than a chunk to spare.
+@pytest.mark.parametrize("spare", [0, 1, 100, 127, 128, 129, 511, 512, 513])
 @pytest.mark.parametrize("num_seeds", [1, 40, 60, 200])
 def test_large_batches_fit_with_any_room_to_spare(num_seeds: int, spare: int) -> None:
     job = large_job(900, (10, 3), num_seeds, paired=True, dtype="int64", seed=num_seeds)

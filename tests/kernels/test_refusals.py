@@ -233,6 +233,14 @@ BAD_FILLS = {
     "a key too large": ({"keys": np.array([1, 0, 2])}, r"keys\[2\] is 2; expected 0 <= id < 2"),
     "a negative key": ({"keys": np.array([1, -1, 1])}, r"keys\[1\] is -1; expected 0 <= id < 2"),
     "unsorted keys for bare rows": ({"adjacency": np.zeros(3, np.int64)}, "sorted keys"),
+    "a value too large for the rows": (
+        {"values": np.array([5, 2**31, 7]), "adjacency": np.zeros((3, 2), np.int32)},
+        r"values\[1\] is 2147483648",
+    ),
+    "a value too large after one that just fits": (
+        {"values": np.array([2**31 - 1, 5, 2**40]), "adjacency": np.zeros((3, 2), np.int32)},
+        r"values\[2\] is 1099511627776",
+    ),
     "more keys than values": ({"values": VALUES[:2]}, "one length"),
     "fewer entries than edges": ({"adjacency": np.zeros((2, 2), np.int64)}, "one length"),
     "entries of three": ({"adjacency": np.zeros((3, 3), np.int64)}, "shape"),
@@ -252,6 +260,12 @@ BAD_FILLS = {
 def test_edges_that_cannot_be_sorted_into_rows(changes: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         fill(**changes)
+
+
+def test_the_largest_value_that_fits_is_taken() -> None:
+    adjacency = np.zeros((3, 2), np.int32)
+    fill(values=np.array([2**31 - 1, 0, 7]), adjacency=adjacency)
+    assert adjacency.tolist() == [[0, 1], [2**31 - 1, 0], [7, 2]]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_frontiers_that_just_fill_a_block(num_seeds: int) -> None:
     assert_same(job.native(), job.twin())
 
 
-@pytest.mark.parametrize("degree", [511, 512, 513, 1024, 1025, 5000, 9000])
+@pytest.mark.parametrize("degree", [127, 128, 129, 511, 512, 513, 1025, 5000, 9000])
 def test_rows_that_just_fill_a_chunk(degree: int) -> None:
     rows = rows_with_degrees(np.array([degree, 3, degree]), 3)
     wide = Edges(rows, (-1, -1))
@@ -63,7 +63,7 @@ def test_rows_that_just_fill_a_chunk(degree: int) -> None:
     assert_same(job.native(), job.twin())
 
 
-@pytest.mark.parametrize("cap", [0, 1, 100, 511, 512, 513, 2000])
+@pytest.mark.parametrize("cap", [0, 1, 127, 128, 129, 511, 512, 513, 2000])
 def test_caps_across_blocks(cap: int) -> None:
     job = large_job(1500, (10, 5), 150, paired=True, dtype="int32", seed=3)
     job = replace(job, node_caps=(cap, cap // 2))

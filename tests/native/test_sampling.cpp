@@ -1,9 +1,11 @@
 // Whole batches out of a workspace, without Python: small graphs whose batches are known.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <numeric>
 #include <vector>
 
+#include "batch.hpp"
 #include "check.hpp"
 #include "khop.hpp"
 
@@ -135,22 +137,68 @@ TEST(a_workspace_keeps_nothing_from_batch_to_batch) {
 
 TEST(memory_too_small_is_told_and_not_overrun) {
   const Ring ring(500, 9);
-  Workspace workspace;
-  for (std::int64_t room = 1; room < 3000; room += 37) {
-    Numbers nodes(static_cast<std::size_t>(room)), rows(nodes), cols(nodes), ids(nodes);
+  const BatchSpec spec = ring.spec({8, 8, 8}, false);
+  BatchSampler sampler;
+  const Numbers seeds{3, 103, 203, 303};
+  Batch whole(seeds);
+  CHECK(Workspace().sample(spec, whole.lists) == Outcome::kDone);
+  check_edges(ring, whole);
+  const auto num_nodes = static_cast<std::int64_t>(whole.nodes().size());
+  const auto num_edges = static_cast<std::int64_t>(whole.rows().size());
+  CHECK(num_edges > 3 * kChunkPicks);
+  // Memory of exactly that length, where one number more is a fault.
+  const auto fits = [&](std::int64_t node_room, std::int64_t edge_room) {
+    Numbers nodes(static_cast<std::size_t>(node_room)), rows(static_cast<std::size_t>(edge_room));
+    Numbers cols(rows), ids(rows);
     BatchLists lists;
-    lists.nodes.push_back({Column(nodes.data(), room), 1});
-    lists.edges.push_back({Column(rows.data(), room), Column(cols.data(), room),
-                           Column(ids.data(), room), true});
-    nodes[0] = 3;
-    const Outcome outcome = workspace.sample(ring.spec({8, 8, 8}, false), lists);
-    CHECK(outcome == Outcome::kDone || outcome == Outcome::kTooSmall);
-    CHECK(lists.nodes[0].size <= room);
-    CHECK(lists.edges[0].size <= room);
-    Batch batch({3});
-    CHECK(workspace.sample(ring.spec({8, 8, 8}, false), batch.lists) == Outcome::kDone);
-    CHECK(batch.lists.edges[0].size <= room || outcome == Outcome::kTooSmall);
-    check_edges(ring, batch);
+    lists.nodes.push_back({Column(nodes.data(), node_room)});
+    lists.edges.push_back({Column(rows.data(), edge_room), Column(cols.data(), edge_room),
+                           Column(ids.data(), edge_room), true});
+    const Outcome outcome = sampler.sample(spec, {seeds}, lists);
+    CHECK(lists.hop_nodes == whole.lists.hop_nodes);
+    CHECK(lists.hop_edges == whole.lists.hop_edges);
+    if (outcome != Outcome::kDone) return outcome != Outcome::kTooSmall;
+    CHECK(Batch::cut(lists.nodes[0].ids, num_nodes) == whole.nodes());
+    CHECK(Batch::cut(lists.edges[0].row, num_edges) == whole.rows());
+    CHECK(Batch::cut(lists.edges[0].col, num_edges) == whole.cols());
+    CHECK(Batch::cut(lists.edges[0].edge_id, num_edges) == whole.ids());
+    return true;
+  };
+  for (std::int64_t room = 0; room < num_nodes + 2 * kChunkPicks; room += 13) {
+    CHECK_EQUAL(fits(room, 10 * num_edges), room >= num_nodes);
+  }
+  for (std::int64_t room = 0; room < num_edges + 2 * kChunkPicks; room += 37) {
+    CHECK_EQUAL(fits(10 * num_nodes, room), room >= num_edges);
+  }
+  for (const std::int64_t spare : {0, 1}) CHECK(fits(num_nodes + spare, num_edges + spare));
+  CHECK(!fits(num_nodes - 1, num_edges));
+  CHECK(!fits(num_nodes, num_edges - 1));
+}
+
+TEST(seeds_that_are_no_nodes_are_refused) {
+  const Ring ring(20, 3);
+  BatchSampler sampler;
+  for (const std::int64_t seed : {std::int64_t{-1}, std::int64_t{20},
+                                  std::numeric_limits<std::int64_t>::max()}) {
+    Batch batch({});
+    CHECK(sampler.sample(ring.spec({2}, false), {{0, seed}}, batch.lists) == Outcome::kDamaged);
+  }
+}
+
+TEST(a_batch_without_edge_ids_leaves_their_column_alone) {
+  const Ring ring(500, 9);
+  Batch without({});
+  without.lists.edges[0].edge_id = Column(nullptr, 0);
+  without.lists.edges[0].with_edge_ids = false;
+  for (const Numbers& caps : {Numbers{}, Numbers{5, 5}}) {
+    BatchSpec spec = ring.spec({8, 8}, false);
+    spec.node_caps = caps;
+    Batch plain({});
+    CHECK(BatchSampler().sample(spec, {{3, 4}}, plain.lists) == Outcome::kDone);
+    without.lists.edges[0].size = 0;
+    CHECK(BatchSampler().sample(spec, {{3, 4}}, without.lists) == Outcome::kDone);
+    CHECK(without.nodes() == plain.nodes() && without.rows() == plain.rows());
+    CHECK(without.cols() == plain.cols());
   }
 }
 

@@ -8,6 +8,7 @@
 #include "check.hpp"
 #include "neighbor.hpp"
 #include "node_table.hpp"
+#include "relabel.hpp"
 #include "rng.hpp"
 
 namespace {
@@ -135,6 +136,31 @@ TEST(repeated_seeds_are_found_at_their_first_place_after_growth) {
     CHECK_EQUAL(table.find(7), 0);
     CHECK_EQUAL(table.find(3), 1);
     CHECK_EQUAL(table.find(9), 5);
+  }
+}
+
+TEST(a_list_of_places_names_nodes_and_keeps_seeds_apart) {
+  PlaceList list;
+  for (const std::int64_t size : {0, 1, 127, 128, 129, 5000, 3}) {
+    list.clear();
+    CHECK_EQUAL(list.size(), 0);
+    const std::vector<std::int64_t> seeds{7, -3, 7};
+    list.add_seeds({seeds.data(), 3, 1});
+    std::unordered_map<std::int64_t, std::int64_t> known{{7, 0}, {-3, 1}};
+    std::vector<std::int64_t> nodes = seeds, ids, expected;
+    for (std::int64_t i = 0; i < size; ++i) {
+      const auto id = static_cast<std::int64_t>(draw(4, static_cast<std::uint64_t>(i % 700)));
+      const auto [place, is_new] =
+          known.try_emplace(i % 9 ? id : 7, static_cast<std::int64_t>(nodes.size()));
+      ids.push_back(place->first);
+      expected.push_back(place->second);
+      if (is_new) nodes.push_back(place->first);
+    }
+    std::vector<std::int64_t> places(ids.size(), -7);
+    list.relabel({ids.data(), size, 1}, places.data());
+    CHECK(places == expected);
+    CHECK_EQUAL(list.size(), static_cast<std::int64_t>(nodes.size()));
+    CHECK(std::equal(nodes.begin(), nodes.end(), list.data()));
   }
 }
 

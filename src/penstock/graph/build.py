@@ -10,7 +10,7 @@ from penstock import kernels
 from penstock.graph.draft import Draft, EdgeList
 from penstock.graph.layout import layout
 from penstock.graph.schema import ArrayKey, EdgeType, Schema
-from penstock.graph.segment import Segment
+from penstock.graph.segment import Segment, check_room
 from penstock.graph.shared import SharedArray
 from penstock.graph.topology import Spec, specs
 
@@ -20,6 +20,7 @@ def build(draft: Draft, *, kind: str | None) -> tuple[Schema, dict[ArrayKey, Sha
     schema = draft.settle()
     wanted = _wanted(draft, schema)
     offsets, nbytes = layout(wanted.values())
+    check_room(nbytes, kind=kind)
     segment = Segment.create(nbytes, kind=kind)
     try:
         arrays = {

@@ -41,7 +41,7 @@ def node_type(label: str, name: object) -> str:
     if not isinstance(name, str) or not is_name(name):
         raise ValueError(
             f"{label} has the node type {name!r}; expected a non-empty string "
-            "without control characters"
+            "without control characters and lone surrogates"
         )
     return name
 
@@ -55,7 +55,7 @@ def edge_type(label: str, name: object) -> EdgeType:
                 return names
     raise ValueError(
         f"{label} has the edge type {name!r}; expected (source, relation, destination): three "
-        "non-empty strings without control characters"
+        "non-empty strings without control characters and lone surrogates"
     )
 
 
@@ -63,14 +63,25 @@ def attribute_name(label: str, name: object) -> str:
     """The name of an attribute."""
     if not isinstance(name, str) or not is_name(name):
         raise ValueError(
-            f"{label} has the name {name!r}; expected a non-empty string without control characters"
+            f"{label} has the name {name!r}; expected a non-empty string "
+            "without control characters and lone surrogates"
         )
     return name
 
 
 def is_name(name: str) -> bool:
     """Whether a type or an attribute may be called so."""
-    return name != "" and not any(ord(letter) < 32 or ord(letter) == 127 for letter in name)
+    controls = any(ord(letter) < 32 or ord(letter) == 127 for letter in name)
+    return name != "" and not controls and is_text(name)
+
+
+def is_text(value: str) -> bool:
+    """Whether `value` can be put down in a file: a lone half of a surrogate pair cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def rows(column: Plain, expected: int, of: str) -> None:
@@ -85,8 +96,7 @@ def rows(column: Plain, expected: int, of: str) -> None:
 
 def vector(column: Plain) -> None:
     """A list of numbers, not a table."""
-    if len(column.shape) != 1:
-        raise ValueError(f"{column.label} has shape {list(column.shape)}; expected one dimension")
+    _one_dimension(column.label, column.array)
 
 
 def edge_index(pairs: Plain) -> None:
@@ -123,6 +133,13 @@ def weights(column: Plain) -> None:
         )
 
 
+def finite(column: Plain) -> None:
+    """Numbers to reckon with, of any sign and in any number of columns."""
+    at = _first(column, lambda rows: ~np.isfinite(rows).all(axis=tuple(range(1, rows.ndim))))
+    if at >= 0:
+        raise ValueError(f"{column.label}[{at}] is {_value(column, at)}; expected a finite weight")
+
+
 def times(column: Plain) -> None:
     """Times that can be compared."""
     vector(column)
@@ -135,6 +152,7 @@ def times(column: Plain) -> None:
 
 def nanoseconds(label: str, dates: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """NumPy's dates as nanoseconds since 1970, the one unit in which they compare as integers."""
+    _one_dimension(label, dates)
     at = first_true(np.isnat(dates[begin : begin + PIECE]) for begin in _begins(dates))
     if at >= 0:
         raise ValueError(f"{label}[{at}] is NaT; expected a time")
@@ -149,7 +167,9 @@ def nanoseconds(label: str, dates: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 def json_value(label: str, value: Any) -> Any:
     """A value as JSON can tell it, and as it will be after saving: a tuple becomes a list."""
     match value:
-        case None | bool() | str():
+        case None | bool():
+            return value
+        case str() if is_text(value):
             return value
         case int() if -(2**63) <= value < 2**63:
             return int(value)
@@ -157,7 +177,7 @@ def json_value(label: str, value: Any) -> Any:
             return float(value)
         case list() | tuple():
             return [json_value(f"{label}[{at}]", item) for at, item in enumerate(value)]
-        case dict() if all(isinstance(name, str) for name in value):
+        case dict() if all(isinstance(name, str) and is_text(name) for name in value):
             return {name: json_value(f"{label}[{name!r}]", item) for name, item in value.items()}
     raise ValueError(
         f"{label} is {_shortened(value)} ({type(value).__qualname__}), which a graph cannot keep; "
@@ -173,6 +193,11 @@ def first_true(pieces: Iterable[npt.NDArray[np.bool_]]) -> int:
             return begin + int(piece.argmax())
         begin += len(piece)
     return -1
+
+
+def _one_dimension(label: str, array: npt.NDArray[Any]) -> None:
+    if array.ndim != 1:
+        raise ValueError(f"{label} has shape {list(array.shape)}; expected one dimension")
 
 
 def _first(column: Plain, is_bad: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]) -> int:

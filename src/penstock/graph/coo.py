@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from penstock.graph import check
 from penstock.graph.draft import Draft
 from penstock.graph.schema import EDGE, NODE, ArrayKey, EdgeType
-from penstock.graph.tensors import Plain, plain
+from penstock.graph.shared import SharedArray
+from penstock.graph.tensors import Plain, as_numpy, is_sparse, is_tensor, plain
 
 # The attribute that an argument becomes, where it is not called the same: PyG's names.
 _STORED_AS: Final = {"node_time": "time"}
 
-_CHECKS: Final[dict[str, Callable[[Plain], None]]] = {
-    "edge_weight": check.weights,
-    "node_time": check.times,
-    "edge_time": check.times,
+# By the attribute, so that it does not matter which argument it came by.
+_CHECKS: Final[dict[tuple[str, str], Callable[[Plain], None]]] = {
+    ("edge", "edge_weight"): check.weights,
+    ("node", "time"): check.times,
+    ("edge", "edge_time"): check.times,
 }
 
 
@@ -65,17 +65,24 @@ def _add_nodes(draft: Draft, given: Arguments) -> None:
         draft.mention(NODE)
     for node_type, label, count in _per_node_type(draft, "num_nodes", given.num_nodes):
         draft.add_count(node_type, label, count)
-    for argument, value in given.node_columns.items():
-        for node_type, label, column in _per_node_type(draft, argument, value):
-            key = ArrayKey("node", node_type, _STORED_AS.get(argument, argument))
-            _add_column(draft, key, argument, label, column)
-    for node_type, label, columns in _per_node_type(draft, "node_attrs", given.node_attrs):
-        for name, column in _items(label, columns):
-            key = ArrayKey("node", node_type, name)
-            _add_column(draft, key, "node_attrs", f"{label}[{name!r}]", column)
+    for key, label, column in _node_columns(draft, given):
+        # Where sizes are given they tell the types, and any other name is mistyped.
+        if given.num_nodes is None:
+            draft.mention(str(key.type))
+        _add_column(draft, key, label, column)
     for split, value in given.splits.items():
         for node_type, label, nodes in _per_node_type(draft, split, value):
             draft.add_split(node_type, split, label, nodes)
+
+
+def _node_columns(draft: Draft, given: Arguments) -> Iterator[tuple[ArrayKey, str, Any]]:
+    for argument, value in given.node_columns.items():
+        for node_type, label, column in _per_node_type(draft, argument, value):
+            name = _STORED_AS.get(argument, argument)
+            yield ArrayKey("node", node_type, name), label, column
+    for node_type, label, columns in _per_node_type(draft, "node_attrs", given.node_attrs):
+        for name, column in _items(label, columns):
+            yield ArrayKey("node", node_type, name), f"{label}[{name!r}]", column
 
 
 def _add_edges(draft: Draft, given: Arguments) -> None:
@@ -85,29 +92,35 @@ def _add_edges(draft: Draft, given: Arguments) -> None:
         draft.add_edges(edge_type, label, edges)
     for argument, value in given.edge_columns.items():
         for edge_type, label, column in _per_edge_type(draft, argument, value):
-            _add_column(draft, ArrayKey("edge", edge_type, argument), argument, label, column)
+            _add_column(draft, ArrayKey("edge", edge_type, argument), label, column)
     for edge_type, label, columns in _per_edge_type(draft, "edge_attrs", given.edge_attrs):
         for name, column in _items(label, columns):
             key = ArrayKey("edge", edge_type, name)
-            _add_column(draft, key, "edge_attrs", f"{label}[{name!r}]", column)
+            _add_column(draft, key, f"{label}[{name!r}]", column)
 
 
-def _add_column(draft: Draft, key: ArrayKey, argument: str, label: str, value: Any) -> None:
+def _add_column(draft: Draft, key: ArrayKey, label: str, value: Any) -> None:
     if value is None:
         return
-    if argument.endswith("_time") and isinstance(value, np.ndarray) and value.dtype.kind == "M":
-        value = check.nanoseconds(label, value)
-    column = plain(label, value)
+    complain = _CHECKS.get((key.group, key.name))
+    column = _times(label, value) if complain is check.times else plain(label, value)
     draft.add_column(key, column)
-    if (complain := _CHECKS.get(argument)) is not None:
+    if complain is not None:
         complain(column)
 
 
+def _times(label: str, value: Any) -> Plain:
+    """As `plain`, with dates, which only NumPy has, as nanoseconds."""
+    if not (is_tensor(value) or is_sparse(value) or isinstance(value, SharedArray)):
+        value = as_numpy(label, value)
+        if value.dtype.kind == "M":
+            value = check.nanoseconds(label, value)
+    return plain(label, value)
+
+
 def _per_node_type(draft: Draft, argument: str, value: Any) -> Iterator[Given]:
-    """What was given for each node type; the type is known to the draft from then on."""
-    for given in _per_type(draft, argument, value, NODE, check.node_type):
-        draft.mention(given.type)
-        yield given
+    """What was given for each node type."""
+    yield from _per_type(draft, argument, value, NODE, check.node_type)
 
 
 def _per_edge_type(draft: Draft, argument: str, value: Any) -> Iterator[Given]:

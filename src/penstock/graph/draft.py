@@ -78,6 +78,7 @@ class Draft:
 
     def settle(self) -> Schema:
         """Finds the sizes that were not given, and complains of whatever does not fit them."""
+        self._check_node_types()
         sizes = {node_type: self._size_of(node_type) for node_type in self.num_nodes}
         for edge_type, edges in self.edges.items():
             check.ids(f"{edges.label}[0]", edges.sources, sizes[edge_type[0]])
@@ -90,6 +91,16 @@ class Draft:
         for key, nodes in self._splits.items():
             self.columns[key] = _ids_of_split(nodes, sizes[str(key.type)])
         return self._schema(sizes)
+
+    def _check_node_types(self) -> None:
+        """Attributes and splits belong to types that were mentioned: any other is mistyped."""
+        for key, column in [*self.columns.items(), *self._splits.items()]:
+            if key.group in ("node", "split") and key.type not in self.num_nodes:
+                there = ", ".join(map(repr, self.num_nodes)) or "none"
+                raise ValueError(
+                    f"{column.label} is given, but there is no node type {key.type!r}; "
+                    f"there are: {there}"
+                )
 
     def _size_of(self, node_type: str) -> int:
         if (given := self.num_nodes[node_type]) is not None:

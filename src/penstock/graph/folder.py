@@ -62,6 +62,8 @@ def claimed(folder: Path) -> Iterator[None]:
     made = _make(folder)
     with _locked(folder):
         try:
+            if made:
+                sync_folder(folder.parent)
             _check_ours(folder)
             # The last saver may have died between putting its manifest in place and syncing it.
             sync_folder(folder)
@@ -151,7 +153,6 @@ def _make(folder: Path) -> bool:
                 errno.EEXIST, "a graph is saved as a folder, and here is a file", str(folder)
             ) from None
         return False
-    sync_folder(folder.parent)
     return True
 
 

@@ -62,7 +62,7 @@ def write(path: StrPath, schema: Schema, arrays: Arrays, progress: Progress | No
     Returns its version. Arrays may be mapped from the very graph that is replaced: they stay valid.
     """
     _check_arguments(schema, arrays)
-    folder = Path(os.path.abspath(path))
+    folder = _folder(path)
     with claimed(folder), new_generation(folder) as generation:
         entries = tuple(_write_arrays(generation, arrays, _Meter(_nbytes(arrays), progress)))
         version = version_from_sums(schema, {entry.key: entry for entry in entries})
@@ -77,7 +77,7 @@ def read(path: StrPath) -> Opened:
         arrays = {entry.key: _map_array(folder, manifest, entry) for entry in manifest.arrays}
         return Opened(manifest.schema, arrays, manifest.version)
 
-    return _with_manifest(Path(os.path.abspath(path)), opened)
+    return _with_manifest(_folder(path), opened)
 
 
 def verify(path: StrPath, progress: Progress | None = None) -> str:
@@ -91,7 +91,13 @@ def verify(path: StrPath, progress: Progress | None = None) -> str:
             raise GraphFormatError(f"{folder / MANIFEST}: its version is not that of its content")
         return manifest.version
 
-    return _with_manifest(Path(os.path.abspath(path)), verified)
+    return _with_manifest(_folder(path), verified)
+
+
+def _folder(path: StrPath) -> Path:
+    if not os.fspath(path):  # which would be taken for the current folder
+        raise ValueError("path is empty; expected the folder of a graph")
+    return Path(os.path.abspath(path))
 
 
 class _Meter:

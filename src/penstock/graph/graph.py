@@ -82,9 +82,13 @@ class Graph:
         belong to the whole. The attributes are kept under PyG's names (`node_time` as `time`).
         Dates (datetime64) become nanoseconds since 1970.
 
+        Weights (`edge_weight`) must be finite and not negative, times (`time`, `edge_time`) not
+        NaN, by whichever argument they come.
+
         Heterogeneous: every argument is a mapping by type, or a list of (type, value); an edge
-        type is (source, relation, destination). Types stand in the order of first mention, node
-        types those of `num_nodes` first, then of `x` and so on, then those only edges name.
+        type is (source, relation, destination). Types stand in the order of first mention: node
+        types those of `num_nodes`, or where it is left out those of `x` and so on, then those only
+        edges name. Any other is an error.
 
         `kind` is the kind of shared memory: see `Segment.create`.
         """
@@ -109,7 +113,9 @@ class Graph:
         """A graph from PyG's `Data` or `HeteroData`, with all attributes under their names.
 
         One-dimensional `train_mask`, `val_mask` and `test_mask` are also the splits. Attributes of
-        the whole may be arrays or JSON values; of what a graph cannot keep, it complains by name.
+        the whole may be arrays or JSON values, as lists of words are, however long; of what a graph
+        cannot keep, it complains by name. `edge_weight` must be finite; negative weights, which PyG
+        allows, are kept, though nothing can be sampled by them.
         """
         return cls._from_draft(draft_from_pyg(data), kind)
 
@@ -289,7 +295,13 @@ class Graph:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        handle = self.handle()
+        # A csr made in memory can be made again over there; what was opened need not suffer by it.
+        kept = {
+            key: array
+            for key, array in self._arrays.items()
+            if key.group != "csr" or isinstance(array.segment.handle, FileHandle)
+        }
+        handle = sharing.handle_of(self._schema, kept, self._version)
         if all(isinstance(segment, FileHandle) for segment in handle.segments):
             return type(self).attach, (handle,)
         raise TypeError(

@@ -16,9 +16,14 @@ class FileHandle(msgspec.Struct, frozen=True, tag="file"):
 
 
 class MemfdHandle(msgspec.Struct, frozen=True, tag="memfd"):
-    """Memory without a name. Useless alone: it travels with its descriptor."""
+    """Memory without a name. Useless alone: it travels with its descriptor.
+
+    `device` and `inode` tell, of a descriptor that comes with it, whether it is the right one.
+    """
 
     nbytes: int
+    device: int
+    inode: int
     frozen: bool = False
 
 

@@ -43,7 +43,8 @@ class Memfd:
         self.close = weakref.finalize(self, os.close, self.fd)
         os.ftruncate(self.fd, nbytes)
         _forbid_resizing(self.fd)
-        self.handle = MemfdHandle(nbytes)
+        status = os.fstat(self.fd)
+        self.handle = MemfdHandle(nbytes, status.st_dev, status.st_ino)
 
     @property
     def descriptors(self) -> tuple[int, ...]:

@@ -116,6 +116,8 @@ def _add_attribute(draft: Draft, source: _Store, name: str, value: Any) -> None:
         return
     column = plain(label, value)
     draft.add_column(key, column)
+    if (key.group, key.name) == ("edge", "edge_weight"):
+        check.finite(column)
     split = _MASKS.get(name)
     if split and key.group == "node" and column.dtype == "bool" and len(column.shape) == 1:
         draft.add_split(str(key.type), split, label, value)
@@ -125,7 +127,7 @@ def _row_key(source: _Store, name: str, value: Any) -> ArrayKey | None:
     """The key of an attribute that has a row per node or per edge; None for any other."""
     if is_sparse(value):
         raise ValueError(f"{source.label}.{name} is sparse; make it dense or remove it")
-    if not is_array(value) and not isinstance(value, list | tuple):
+    if not is_array(value) and not _is_list_of_numbers(value):
         return None
     if np.ndim(value) > 1 and source.data.__cat_dim__(name, value, source.store) != 0:
         return None
@@ -134,3 +136,13 @@ def _row_key(source: _Store, name: str, value: Any) -> ArrayKey | None:
     if source.edge_type is not None and source.store.is_edge_attr(name):
         return ArrayKey("edge", source.edge_type, name)
     return None
+
+
+def _is_list_of_numbers(value: Any) -> bool:
+    """Whether an array can be made of the list `value`. PyG itself looks at its length only."""
+    if not isinstance(value, list | tuple):
+        return False
+    try:
+        return np.asarray(value).dtype.kind in "biuf"
+    except (TypeError, ValueError):  # of lists that differ in length
+        return False

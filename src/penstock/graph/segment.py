@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import psutil
 
 from penstock.graph.dtypes import dtype_name, itemsize, storage_dtype
 from penstock.graph.handles import FileHandle, MemfdHandle, NamedHandle, SegmentHandle
@@ -210,6 +211,20 @@ def cannot_pickle(what: str) -> TypeError:
     )
 
 
+def check_room(nbytes: int, *, kind: str | None) -> None:
+    """Complains if shared memory of which every byte will be written cannot fit.
+
+    The system would promise it, and kill somebody later. Named memory is reserved when it is made.
+    Not for memory that is to stay sparse.
+    """
+    available = psutil.virtual_memory().available
+    if _resolve(kind) == "memfd" and nbytes > available:
+        raise MemoryError(
+            f"{nbytes} bytes of shared memory are needed, {available} are available: "
+            "is a number of nodes, or an id, too large?"
+        )
+
+
 def _resolve(kind: str | None) -> str:
     source = "kind" if kind else KIND_VARIABLE
     chosen = kind or os.environ.get(KIND_VARIABLE) or "auto"
@@ -244,6 +259,15 @@ def _check_writable(handle: SegmentHandle, descriptor: int) -> None:
         raise PermissionError(errno.EACCES, "this shared memory is frozen: attach it read-only")
 
 
+def _check_identity(handle: MemfdHandle, status: os.stat_result) -> None:
+    """Descriptors are but numbers, and easily swapped on the way."""
+    if (handle.device, handle.inode) != (status.st_dev, status.st_ino):
+        raise ValueError(
+            "the descriptor is not that of the shared memory the handle speaks of: "
+            "hand descriptors on in the order they were given"
+        )
+
+
 def _size_behind(handle: SegmentHandle, descriptor: int) -> int:
     """The bytes to map, having made sure that they are there."""
     status = os.fstat(descriptor)
@@ -251,7 +275,9 @@ def _size_behind(handle: SegmentHandle, descriptor: int) -> int:
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{handle.path} is not a regular file")
         return status.st_size
-    if not 0 <= handle.nbytes <= status.st_size:
+    if isinstance(handle, MemfdHandle):
+        _check_identity(handle, status)
+    if handle.nbytes != status.st_size:
         raise ValueError(
             f"the handle speaks of {handle.nbytes} bytes of shared memory, "
             f"its descriptor of {status.st_size}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -85,7 +86,8 @@ def _attach_segments(handles: Sequence[SegmentHandle], fds: list[int]) -> list[S
             segments.append(Segment.attach(handle, fd))
     except BaseException:
         for fd in fds:
-            os.close(fd)
+            with suppress(OSError):  # one that is none must not keep the others open
+                os.close(fd)
         for segment in segments:
             segment.close()
         raise

@@ -57,15 +57,28 @@ def plain(label: str, value: Any) -> Plain:
         return Plain(label, value.array, value.dtype)
     if is_tensor(value):
         return _from_tensor(label, value)
-    return _from_numpy(label, _as_numpy(label, value))
+    return _from_numpy(label, as_numpy(label, value))
 
 
 def integers(label: str, value: Any) -> Plain:
     """As `plain`, for ids: an empty list, which has no type of its own, holds integers."""
     if isinstance(value, Sequence):
-        value = _as_numpy(label, value)
+        value = as_numpy(label, value)
         value = value if value.size else value.astype(np.int64)
     return plain(label, value)
+
+
+def as_numpy(label: str, value: Any) -> npt.NDArray[Any]:
+    """`value` as NumPy's array, of whatever type but objects."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(f"{label} is a masked array; fill its gaps first")
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{label} is no array ({_kind(value)}): {error}") from None
+    if array.dtype == object:
+        raise ValueError(f"{label} is an array of objects ({_kind(value)}); expected numbers")
+    return array
 
 
 def floats(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
@@ -89,18 +102,6 @@ def _from_numpy(label: str, array: npt.NDArray[Any]) -> Plain:
     little_endian = array.dtype.newbyteorder("<")
     name = _supported(label, little_endian)
     return Plain(label, array.astype(storage_dtype(name), copy=False), name)
-
-
-def _as_numpy(label: str, value: Any) -> npt.NDArray[Any]:
-    if isinstance(value, np.ma.MaskedArray):
-        raise ValueError(f"{label} is a masked array; fill its gaps first")
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{label} is no array ({_kind(value)}): {error}") from None
-    if array.dtype == object:
-        raise ValueError(f"{label} is an array of objects ({_kind(value)}); expected numbers")
-    return array
 
 
 def _supported(label: str, dtype: object) -> str:

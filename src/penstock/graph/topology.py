@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from penstock import kernels
 from penstock.graph.layout import layout
-from penstock.graph.segment import Segment
+from penstock.graph.segment import Segment, check_room
 from penstock.graph.shared import SharedArray
 
 INT32_MAX: Final = 2**31 - 1
@@ -78,6 +78,7 @@ def transposed(
     """`indptr` and `adjacency` of the other direction, in shared memory of their own."""
     wanted = specs(num_neighbors, topology.num_rows, topology.num_edges, paired=True)
     offsets, nbytes = layout(wanted)
+    check_room(nbytes, kind=kind)
     segment = Segment.create(nbytes, kind=kind)
     try:
         indptr, adjacency = (
