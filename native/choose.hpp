@@ -156,13 +156,20 @@ class Chooser {
       if (take == 0) continue;
       picks.make_room(take);
       std::int64_t* const at = picks.at.data() + picks.size;
-      std::fill_n(picks.owner.data() + picks.size, take, block.place[i]);
+      std::int64_t* const owner = picks.owner.data() + picks.size;
       picks.size += take;
-      const std::int64_t begin = block.begin[i];
+      const std::int64_t begin = block.begin[i], place = block.place[i];
+      if (by_block && !takes_all(block.degree[i])) {
+        const std::uint32_t* offset = &block.offset[0][i];
+        for (std::int64_t j = 0; j < take; ++j, offset += kBlockNodes) {
+          at[j] = begin + *offset;
+          owner[j] = place;
+        }
+        continue;
+      }
+      std::fill_n(owner, take, place);
       if (takes_all(block.degree[i])) {
         for (std::int64_t j = 0; j < take; ++j) at[j] = begin + j;
-      } else if (by_block) {
-        for (std::int64_t j = 0; j < take; ++j) at[j] = begin + block.offset[j][i];
       } else {
         draw_one(block.node[i], begin, block.degree[i], take, at);
       }

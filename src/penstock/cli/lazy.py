@@ -61,8 +61,6 @@ class LazyGroup(click.Group):
         except BrokenPipeError:
             raise  # the reader has gone (`| head`): click ends quietly
         except KeyboardInterrupt:
-            if ctx.params.get("traceback"):
-                raise
             click.echo("Interrupted", err=True)
             ctx.exit(INTERRUPTED)
         except EXPECTED_ERRORS as error:
