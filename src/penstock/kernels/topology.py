@@ -67,10 +67,10 @@ def fill_adjacency(keys: Array, values: Array, indptr: Array, adjacency: Array) 
     bad = first_outside(keys, len(indptr) - 1)
     if bad >= 0:
         raise ValueError(f"keys[{bad}] is {keys[bad]}; expected 0 <= id < {len(indptr) - 1}")
-    largest = np.iinfo(adjacency.dtype).max if adjacency.dtype.kind == "i" else 0
-    bad = first_outside(values, largest) if values.dtype != adjacency.dtype else -1
-    if bad >= 0 and values[bad] != largest:
-        raise ValueError(f"values[{bad}] is {values[bad]}, which {adjacency.dtype} cannot hold")
+    if adjacency.dtype.itemsize < values.dtype.itemsize:
+        bad = first_outside(values, np.iinfo(adjacency.dtype).max + 1)
+        if bad >= 0:
+            raise ValueError(f"values[{bad}] is {values[bad]}, which {adjacency.dtype} cannot hold")
     if adjacency.ndim == 1 and not is_sorted(keys):
         raise ValueError("a bare adjacency needs sorted keys")
     _native.fill_adjacency(keys, values, indptr, adjacency)
