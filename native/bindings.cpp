@@ -360,14 +360,14 @@ class Relabeler {
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
 };
 
-std::uint64_t py_floor_random_reads(const Words& words, const Ids& at) {
+std::uint64_t py_floor_random_reads(const Words& words, const Ids& at, int cache_level) {
   const Strided<std::int64_t> span = strided(at);
   if (span.size > 0 && span.stride != 1) throw nb::value_error("places must be contiguous");
   const std::uint64_t* const data = words.data();
   const auto size = static_cast<std::int64_t>(words.shape(0));
   nb::gil_scoped_release unlocked;
   if (first_outside(span, size) >= 0) throw std::out_of_range("a place outside the words");
-  return floor_random_reads(data, span);
+  return cache_level == 1 ? floor_random_reads<3>(data, span) : floor_random_reads<2>(data, span);
 }
 
 void py_floor_copy_rows(const Bytes& rows, std::int64_t row_bytes, const Ids& ids, ByteOutput out) {
@@ -436,7 +436,8 @@ NB_MODULE(_native, m) {
       .def("relabel", &Relabeler::relabel, "ids"_a.noconvert(), "out"_a.noconvert())
       .def("copy_nodes", &Relabeler::copy_nodes, "start"_a, "out"_a.noconvert());
 
-  m.def("floor_random_reads", &py_floor_random_reads, "words"_a.noconvert(), "at"_a.noconvert());
+  m.def("floor_random_reads", &py_floor_random_reads, "words"_a.noconvert(), "at"_a.noconvert(),
+        "cache_level"_a);
   m.def("floor_copy_rows", &py_floor_copy_rows, "rows"_a.noconvert(), "row_bytes"_a,
         "ids"_a.noconvert(), "out"_a.noconvert());
 }

@@ -17,7 +17,7 @@ RATIOS = {
     "floor_milliseconds",
 }
 FIGURES = {
-    "sampling": RATIOS,
+    "sampling": RATIOS | {"ratio_to_best_floor", "best_floor_milliseconds"},
     "gathering": RATIOS,
     "cold": {"import_numpy_seconds", "open_and_first_batch_seconds"},
 }
