@@ -4,7 +4,7 @@
 namespace penstock {
 
 // For what is read once, soon: into the second level, where it does not push out what is in use.
-// Measured: a third faster for independent random reads than fetching into the first.
+// Measured: independent random reads take about a fifth less time than fetched into the first.
 inline void prefetch_once(const void* address) { __builtin_prefetch(address, 0, 2); }
 inline void prefetch_write(const void* address) { __builtin_prefetch(address, 1, 3); }
 
