@@ -39,3 +39,23 @@ class BatchTooLarge(PenstockError):
 
     def __reduce__(self) -> tuple[type[BatchTooLarge], tuple[str, list[int], list[int]]]:
         return type(self), (str(self), self.nodes, self.edges)
+
+
+class SamplingError(PenstockError):
+    """A sampler could not make a batch: it raised, or gave back something that is no batch."""
+
+
+class WorkerDied(PenstockError):
+    """A worker died with a batch as often as it may; the message tells the whole story."""
+
+
+class HubGone(PenstockError):
+    """The hub is gone and could not be started or reached again."""
+
+
+class ChannelClosed(PenstockError):
+    """The channel was closed, here or by the hub; nothing more can be read from it."""
+
+
+class ProtocolError(PenstockError):
+    """The other side of a connection said something that makes no sense here."""

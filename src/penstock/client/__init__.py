@@ -1,0 +1,1 @@
+"""A rank's side: connections to a hub, channels, batches."""

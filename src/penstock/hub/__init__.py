@@ -1,0 +1,1 @@
+"""One process per graph and host: the shell round the scheduler."""

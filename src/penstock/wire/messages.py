@@ -1,0 +1,454 @@
+"""Every message there is, as a struct. Who may say what to whom is all in this file.
+
+Four unions: `FromHubToWorker`, `FromWorkerToHub`, `FromRankToHub`, `FromHubToRank`. A connection
+carries one union each way, so that a message in the wrong place cannot even be decoded. Batches
+never travel in messages: they lie in slots, and a message says where and how. Descriptors travel
+beside the message that speaks of them, in the order it names them.
+
+Nothing here has behaviour. How bytes become messages is `wire.stream`'s affair.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from penstock.graph.handles import SegmentHandle
+from penstock.graph.sharing import GraphHandle
+from penstock.sampling.spec import Feed, Spec
+
+# Both sides of a connection must say the same number.
+PROTOCOL: Final = 1
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The root of all messages; each carries its own name."""
+
+
+# --- parts of messages -----------------------------------------------------------------------
+
+
+class ArrayLayout(msgspec.Struct, frozen=True, array_like=True):
+    """One array of a batch, and where in its slot it begins.
+
+    `name` is the attribute's ("n_id", "x"); heterogeneous ones have their type in front
+    ("paper/n_id", "author,writes,paper/edge_index").
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+
+class BatchId(msgspec.Struct, frozen=True, array_like=True):
+    """The name of a batch: `core.events.Batch` on the wire."""
+
+    channel: int
+    epoch: int
+    step: int
+
+
+class SlotPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How a channel's mapping is cut: slot i begins at i * slot_bytes."""
+
+    memory: SegmentHandle
+    slots: int
+    slot_bytes: int
+    most_bytes: int  # a batch may need at most this much; beyond a slot, it gets memory of its own
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """An error on its way to the rank: `kind` is the name of a class in `penstock.errors`."""
+
+    kind: str
+    message: str
+    details: dict[str, Any] = {}
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """Which batches of the global list a rank takes; see `core.plan.EpochPlan`."""
+
+    rank: int = 0
+    world_size: int = 1
+    remainder: str = "wrap"
+
+
+# --- hub to worker ---------------------------------------------------------------------------
+
+
+class Outfit(Message, frozen=True, kw_only=True):
+    """The first thing a worker hears. Descriptors: those of the graph."""
+
+    worker: int
+    graph: GraphHandle
+    search_path: tuple[str, ...] = ()  # where the user's modules are found
+    hard_memory: int | None = None
+    beat_every: float = 1.0
+
+
+class Supplement(Message, frozen=True, kw_only=True):
+    """More arrays of the graph, made since. Descriptors: those of its segments."""
+
+    graph: GraphHandle
+
+
+class OpenBackend(Message, frozen=True, kw_only=True):
+    """How to sample; channels refer to it by number."""
+
+    backend: int
+    spec: Spec
+
+
+class OpenChannel(Message, frozen=True, kw_only=True):
+    """Where batches of a channel come from and go to.
+
+    Descriptors: the arena's, then that of the inputs if they lie in a memfd.
+    """
+
+    channel: int
+    backend: int
+    feed: Feed
+    arena: SlotPlan
+
+
+class CloseChannel(Message, frozen=True, kw_only=True):
+    """Nothing more of this channel will be asked for."""
+
+    channel: int
+
+
+class CloseBackend(Message, frozen=True, kw_only=True):
+    """Nothing more of this backend will be asked for."""
+
+    backend: int
+
+
+class Sample(Message, frozen=True, kw_only=True):
+    """Make batch `index` of the epoch's global list, into `slot`."""
+
+    batch: BatchId
+    index: int
+    slot: int
+    attempt: int
+
+
+class Retire(Message, frozen=True, kw_only=True):
+    """Answer for what you have, and go."""
+
+
+FromHubToWorker: TypeAlias = (
+    Outfit | Supplement | OpenBackend | OpenChannel | CloseChannel | CloseBackend | Sample | Retire
+)
+
+
+# --- worker to hub ---------------------------------------------------------------------------
+
+
+class Ready(Message, frozen=True, kw_only=True):
+    """The worker has all it needs."""
+
+    pid: int
+
+
+class Begun(Message, frozen=True, kw_only=True):
+    """Said before a batch is begun, so that no kind of death can hide the attempt."""
+
+    batch: BatchId
+
+
+class Done(Message, frozen=True, kw_only=True):
+    """A batch lies in its slot; or, `one_off`, in memory of its own, whose descriptor comes along.
+
+    `nbytes` is how far into the slot it reaches.
+    """
+
+    batch: BatchId
+    cost: float
+    layouts: tuple[ArrayLayout, ...]
+    nbytes: int
+    facts: dict[str, Any] = {}  # what is no array: numbers per hop, batch size
+    one_off: SegmentHandle | None = None
+
+
+class Failed(Message, frozen=True, kw_only=True):
+    """A batch cannot be made; the worker lives."""
+
+    batch: BatchId
+    cost: float
+    report: Report
+
+
+class Beat(Message, frozen=True, kw_only=True):
+    """Alive. `private` is memory nobody shares, `cpu` seconds used, `batch` what is being made."""
+
+    private: int
+    cpu: float
+    batches: int
+    batch: BatchId | None = None
+
+
+class Struck(Message, frozen=True, kw_only=True):
+    """Last words of a worker that met its own memory limit."""
+
+    batch: BatchId | None
+    limit: int
+    private: int
+
+
+FromWorkerToHub: TypeAlias = Ready | Begun | Done | Failed | Beat | Struck
+
+
+# --- rank to hub -----------------------------------------------------------------------------
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """The first thing a hub hears on a connection."""
+
+    protocol: int
+    pid: int
+
+
+class Found(Message, frozen=True, kw_only=True):
+    """Said once, before Hello, by the rank that started the hub. Descriptors: the graph's."""
+
+    address: str
+    graph: GraphHandle
+    workers: int
+    search_path: tuple[str, ...] = ()
+    worker_concurrency: int = 2
+    beat_every: float = 1.0
+    silence: float = 10.0
+    start_limit: float = 60.0
+    max_batches: int | None = None  # per worker, then it is replaced
+    max_age: float | None = None
+    soft_memory: int | None = None
+    hard_memory: int | None = None
+    max_channels: int = 4096
+    max_connections: int = 8192
+    slow_step: float = 1.0  # seconds after which a step is named in the log
+
+
+class CreateBackend(Message, frozen=True, kw_only=True):
+    """Asks for a way of sampling; equal specs share one. Answer: BackendCreated or Refused.
+
+    `supplement` has arrays of the graph that this spec needs and the hub has not (out-edges);
+    descriptors: those of its segments.
+    """
+
+    request: int
+    spec: Spec
+    supplement: GraphHandle | None = None
+    workers: int | None = None  # for a user's sampler: how many of its own
+
+
+class Register(Message, frozen=True, kw_only=True):
+    """Opens a channel. Answer: Registered or Refused. Descriptors: the inputs', if a memfd."""
+
+    request: int
+    backend: int
+    feed: Feed
+    share: Share = Share()
+    slots: int = 4
+    slot_bytes: int | None = None  # None: from the spec and the graph
+    most_bytes: int | None = None
+    weight: float = 1.0
+    deadline: float | None = None
+    max_attempts: int = 3
+    on_error: str = "raise"
+    max_substitutes: int = 0
+    job: str = ""  # the user's name for it, for errors
+
+
+class StartEpoch(Message, frozen=True, kw_only=True):
+    """Wants an epoch of a channel: the share's steps from `first_step` on.
+
+    `first` is where the plan begins in the global list (`EpochPlan.first`).
+    """
+
+    channel: int
+    epoch: int
+    first: int = 0
+    first_step: int = 0
+
+
+class ReturnSlot(Message, frozen=True, kw_only=True):
+    """The rank is done with the batch in a slot."""
+
+    channel: int
+    slot: int
+
+
+class Unregister(Message, frozen=True, kw_only=True):
+    """The rank wants nothing more of a channel. No answer."""
+
+    channel: int
+
+
+class Reweigh(Message, frozen=True, kw_only=True):
+    """A channel's share is to be in proportion to this."""
+
+    channel: int
+    weight: float
+
+
+class Resize(Message, frozen=True, kw_only=True):
+    """The pool is to have so many workers. Answer: Resized, when they are ready, or Refused."""
+
+    request: int
+    workers: int
+
+
+class AskWorkers(Message, frozen=True, kw_only=True):
+    """Answer: Resized once all workers wanted are ready, or Refused with the cause."""
+
+    request: int
+    backend: int | None = None
+
+
+class AskStatistics(Message, frozen=True, kw_only=True):
+    """Answer: Statistics."""
+
+    request: int
+
+
+class AskGraph(Message, frozen=True, kw_only=True):
+    """Answer: GraphHere, with its descriptors."""
+
+    request: int
+
+
+class Stop(Message, frozen=True, kw_only=True):
+    """Ends the hub; only the rank that started it may say so."""
+
+
+FromRankToHub: TypeAlias = (
+    Found
+    | Hello
+    | CreateBackend
+    | Register
+    | StartEpoch
+    | ReturnSlot
+    | Unregister
+    | Reweigh
+    | Resize
+    | AskWorkers
+    | AskStatistics
+    | AskGraph
+    | Stop
+)
+
+
+# --- hub to rank -----------------------------------------------------------------------------
+
+
+class Welcome(Message, frozen=True, kw_only=True):
+    """The answer to Hello. `boot` differs after every start of a hub."""
+
+    protocol: int
+    boot: str
+    pid: int
+    address: str
+
+
+class BackendCreated(Message, frozen=True, kw_only=True):
+    """A backend's number, on this boot of the hub."""
+
+    request: int
+    backend: int
+
+
+class Registered(Message, frozen=True, kw_only=True):
+    """A channel's number and memory. Descriptor: the arena's."""
+
+    request: int
+    channel: int
+    arena: SlotPlan
+
+
+class Resized(Message, frozen=True, kw_only=True):
+    """So many workers are ready."""
+
+    request: int
+    workers: int
+
+
+class Statistics(Message, frozen=True, kw_only=True):
+    """The scheduler's, the pool's and the hub's numbers, as plain data."""
+
+    request: int
+    numbers: dict[str, Any]
+
+
+class GraphHere(Message, frozen=True, kw_only=True):
+    """The graph. Descriptors: those of its segments."""
+
+    request: int
+    graph: GraphHandle
+
+
+class Refused(Message, frozen=True, kw_only=True):
+    """The answer to a request that cannot be granted."""
+
+    request: int
+    report: Report
+
+
+class BatchReady(Message, frozen=True, kw_only=True):
+    """A batch lies in a slot (or came along by descriptor), and is the rank's until returned.
+
+    `index` is its place in the global list; of a substitute, that of the batch really sampled,
+    and `substitute` is true. A one-off batch still holds its slot: it counts as credit.
+    """
+
+    batch: BatchId
+    index: int
+    slot: int
+    layouts: tuple[ArrayLayout, ...]
+    nbytes: int
+    facts: dict[str, Any] = {}
+    cost: float = 0.0
+    substitute: bool = False
+    one_off: SegmentHandle | None = None
+
+
+class BatchLost(Message, frozen=True, kw_only=True):
+    """A batch will not come, and why. The next ones will."""
+
+    batch: BatchId
+    index: int
+    report: Report
+
+
+class EpochDone(Message, frozen=True, kw_only=True):
+    """Every batch of the epoch has ended, and all that were delivered can be read."""
+
+    channel: int
+    epoch: int
+    delivered: int
+    failed: int
+    cancelled: int
+
+
+class ChannelBroken(Message, frozen=True, kw_only=True):
+    """Nobody can serve this channel; its epoch ends here. A new one may be tried later."""
+
+    channel: int
+    epoch: int
+    report: Report
+
+
+FromHubToRank: TypeAlias = (
+    Welcome
+    | BackendCreated
+    | Registered
+    | Resized
+    | Statistics
+    | GraphHere
+    | Refused
+    | BatchReady
+    | BatchLost
+    | EpochDone
+    | ChannelBroken
+)

@@ -1,0 +1,1 @@
+"""The processes that sample: their memory, their lives, their deaths."""
