@@ -1,0 +1,126 @@
+"""Which tests prove which line of the contract: read from their docstrings.
+
+A test says `CONTRACT 12` in its docstring; `python -m tests.contract` writes docs/contract.md from
+what they say, and a test compares.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "contract.md"
+
+# The lines that what stands so far has to keep, in a few words each.
+LINES = {
+    "A. Epochs": {
+        1: "how many batches an epoch has",
+        2: "the batches are slices of one permutation; every input in exactly one",
+        3: "a static split over workers, where one is shown",
+        4: "permutations differ by epoch, and are a documented function of (seed, epoch, n)",
+        5: "a batch is a pure function of (graph, config, seed, epoch, index)",
+        6: "ranks take turns in one global list; all get the same number",
+    },
+    "B. Scheduler": {
+        7: "channels share workers by measured cost and weight; an idle one banks nothing",
+        8: "a channel stands in the run queue at most once",
+        9: "no batch is handed out without a slot; a consumer that stops holds up itself alone",
+        10: "starting an epoch: old ones ignored, gaps allowed, unknown and destroyed channels",
+        11: "an epoch without batches is done at once",
+        12: "done is announced once, after the last batch is readable",
+        13: "starting over cancels what is left; nothing old is seen in the new epoch",
+        14: "late completions are ignored",
+        15: "leaving never waits, and takes effect at the last completion",
+        16: "nothing polls",
+    },
+    "C. Delivery": {
+        17: "every batch ends exactly once: delivered, failed or cancelled",
+        18: "a worker may be killed at any instruction; same bytes",
+        19: "attempts, quarantine, substitutes",
+        20: "a sampler that raises fails that batch alone",
+        21: "batches larger than a slot",
+        22: "nothing shared but memory that changes hands; the hub's death is survived",
+        23: "a user may keep every batch",
+    },
+    "D. Backend": {
+        24: "the constructor starts nothing; `init_backend`",
+        25: "what `register_input` refuses",
+        26: "`is_channel_epoch_done`",
+        27: "`describe_channel` never raises",
+        28: "`unregister_input` never waits",
+        29: "`shutdown` is bounded and leaves nothing",
+    },
+    "F. Batches": {
+        42: "the names and meanings of a batch's arrays",
+        43: "edges are edges, rows are rows, seeds come first",
+        44: "types that were not reached are empty, not missing",
+    },
+    "G. A worker's death": {
+        49: "the error tells the whole story",
+        50: "and ends with a command that samples that batch again",
+        51: "past the deadline, or silent: stacks, kill, sample again",
+        52: "memory limits, soft and hard",
+        53: "back-off and breaker; overload is refused at the door",
+    },
+    "H. Seeing": {
+        54: "the scheduler in one line",
+        55: "slow steps are named",
+        56: "fetch times per channel",
+        57: "logs and views read `.statistics()` alone",
+    },
+    "I. Options": {
+        58: "inputs as ids, or as a split by name",
+        59: "`num_workers`, `worker_concurrency`: never another share, never another byte",
+        60: "what a graph needs once is made once, and shared",
+        61: "an unknown kind of sampling is refused when the backend is made",
+    },
+}
+
+_CLAIM = re.compile(r"CONTRACT ((?:\d+(?:, | and |,)?)+)")
+
+
+def claims() -> dict[int, list[str]]:
+    """Line -> the tests that say they prove it, as `file::name`."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for name, text in _docstrings(ast.parse(path.read_text())):
+            for claim in _CLAIM.findall(text):
+                for number in re.findall(r"\d+", claim):
+                    found[int(number)].append(f"{path.relative_to(ROOT)}::{name}")
+    return found
+
+
+def page() -> str:
+    """docs/contract.md."""
+    found = claims()
+    lines = [
+        "# What must hold, and the tests that show it",
+        "",
+        "Written by `python -m tests.contract` from the tests' own words; a test keeps it current.",
+    ]
+    for section, entries in LINES.items():
+        lines += ["", f"## {section}", ""]
+        for number, words in entries.items():
+            lines.append(f"**{number}.** {words}")
+            lines += ["", *(f"- `{test}`" for test in sorted(set(found[number]))), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _docstrings(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef):
+            if text := ast.get_docstring(node):
+                yield prefix + node.name, text
+            yield from _docstrings(node, f"{prefix}{node.name}::")
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield prefix + node.name, ast.get_docstring(node) or ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(f"wrote {PAGE}", file=sys.stderr)
