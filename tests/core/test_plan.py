@@ -67,7 +67,7 @@ def march(plan: EpochPlan, steps: int) -> list[int]:
 def test_the_number_of_batches_is_as_in_the_contracts_examples(
     n: int, batch_size: int, drop_last: bool, expected: int
 ) -> None:
-    """CONTRACT A1"""
+    """CONTRACT 1: CONTRACT A1"""
     assert num_batches(n, batch_size, drop_last) == expected
 
 
@@ -97,14 +97,14 @@ def test_counts_past_the_range_of_floats_are_exact() -> None:
 def test_batches_are_consecutive_slices_and_only_the_tail_is_short_or_dropped(
     plan: EpochPlan,
 ) -> None:
-    """CONTRACT A2"""
+    """CONTRACT 2: CONTRACT A2"""
     slices = [list(range(*plan.input_range(index))) for index in range(plan.num_batches)]
     assert slices == cut(plan.num_inputs, plan.batch_size, plan.drop_last)
 
 
 @given(plans())
 def test_without_drop_last_every_input_is_in_exactly_one_batch(plan: EpochPlan) -> None:
-    """CONTRACT A2"""
+    """CONTRACT 2: CONTRACT A2"""
     plan = replace(plan, drop_last=False, first=0)
     ranges = [plan.input_range(index) for index in range(plan.num_batches)]
     assert [at for start, stop in ranges for at in range(start, stop)] == list(
@@ -129,7 +129,7 @@ def test_without_drop_last_every_input_is_in_exactly_one_batch(plan: EpochPlan) 
 def test_a_static_split_is_as_in_the_examples(
     n: int, batch_size: int, workers: int, expected: tuple[tuple[int, int], ...]
 ) -> None:
-    """CONTRACT A3"""
+    """CONTRACT 3: CONTRACT A3"""
     assert static_split(n, batch_size, workers) == expected
 
 
@@ -147,7 +147,7 @@ def test_a_static_split_has_a_slice_for_each_worker_and_they_join_up(
 def test_a_static_split_deals_complete_batches_evenly_with_the_extra_ones_to_lower_ranks(
     n: int, batch_size: int, workers: int
 ) -> None:
-    """CONTRACT A3"""
+    """CONTRACT 3: CONTRACT A3"""
     dealt = [0] * workers
     for batch in range(len(cut(n, batch_size, drop_last=True))):
         dealt[batch % workers] += batch_size
@@ -162,7 +162,7 @@ def test_a_static_split_deals_complete_batches_evenly_with_the_extra_ones_to_low
 def test_the_list_of_batches_depends_on_neither_ranks_nor_remainder_nor_the_start(
     plan: EpochPlan, world_size: int, remainder: Remainder
 ) -> None:
-    """CONTRACT A5, A6"""
+    """CONTRACT 6: CONTRACT A5, A6"""
     other = replace(plan, world_size=world_size, remainder=remainder, first=0)
     assert other.num_batches == plan.num_batches
     for index in range(plan.num_batches):
@@ -194,7 +194,7 @@ def test_fewer_batches_than_ranks_wrap_around_more_than_once() -> None:
 
 @given(plans())
 def test_every_rank_gets_the_same_number_of_batches(plan: EpochPlan) -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6: CONTRACT A6"""
     counts = {len(list(plan.indices(rank))) for rank in range(plan.world_size)}
     assert counts == {plan.batches_per_rank}
 

@@ -49,6 +49,7 @@ def test_all_permutations_of_a_few_are_equally_likely(size: int, source: str) ->
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("source", ["seeds", "epochs"])
 def test_successive_permutations_are_independent(size: int, source: str) -> None:
+    """CONTRACT 4."""
     numbers = numbers_of(many(size, 24_000, source))
     assert_independent(numbers[0::2], numbers[1::2], factorial(size))
 

@@ -156,6 +156,7 @@ def _hop_key() -> int:
 
 @each("random.md", "batch")
 def test_batch(vector: Vector) -> None:
+    """CONTRACT 5."""
     rows = _documented_graph()
     fanouts = tuple(numbers(vector["fan-outs"]))
     seeds = [np.array(numbers(vector["seeds"]))]
@@ -182,6 +183,7 @@ def _documented_batch(vector: Vector) -> kernels.Sample:
 
 @each("random.md", "permutation")
 def test_permutation(vector: Vector) -> None:
+    """CONTRACT 4."""
     arguments = [number(vector[name]) for name in ("seed", "epoch", "n", "start", "stop")]
     expected = numbers(vector["permutation"])
     assert kernels.permutation(*arguments).tolist() == expected
