@@ -53,6 +53,10 @@ class HubGone(PenstockError):
     """The hub is gone and could not be started or reached again."""
 
 
+class Overloaded(PenstockError):
+    """A hub has as much as it may have, of connections, channels or memory; names the setting."""
+
+
 class ChannelClosed(PenstockError):
     """The channel was closed, here or by the hub; nothing more can be read from it."""
 

@@ -67,7 +67,7 @@ def march(plan: EpochPlan, steps: int) -> list[int]:
 def test_the_number_of_batches_is_as_in_the_contracts_examples(
     n: int, batch_size: int, drop_last: bool, expected: int
 ) -> None:
-    """CONTRACT 1: CONTRACT A1"""
+    """CONTRACT 1"""
     assert num_batches(n, batch_size, drop_last) == expected
 
 
@@ -75,18 +75,18 @@ def test_the_number_of_batches_is_as_in_the_contracts_examples(
 def test_the_number_of_batches_is_what_cutting_them_gives(
     n: int, batch_size: int, drop_last: bool
 ) -> None:
-    """CONTRACT A1"""
+    """CONTRACT 1"""
     assert num_batches(n, batch_size, drop_last) == len(cut(n, batch_size, drop_last))
 
 
 @given(st.integers(max_value=0), BATCH_SIZES, st.booleans())
 def test_no_inputs_or_fewer_make_no_batches(n: int, batch_size: int, drop_last: bool) -> None:
-    """CONTRACT A1"""
+    """CONTRACT 1"""
     assert num_batches(n, batch_size, drop_last) == 0
 
 
 def test_counts_past_the_range_of_floats_are_exact() -> None:
-    """CONTRACT A1"""
+    """CONTRACT 1"""
     assert num_batches(2**60 + 1, 2, False) == 2**59 + 1
 
 
@@ -97,14 +97,14 @@ def test_counts_past_the_range_of_floats_are_exact() -> None:
 def test_batches_are_consecutive_slices_and_only_the_tail_is_short_or_dropped(
     plan: EpochPlan,
 ) -> None:
-    """CONTRACT 2: CONTRACT A2"""
+    """CONTRACT 2"""
     slices = [list(range(*plan.input_range(index))) for index in range(plan.num_batches)]
     assert slices == cut(plan.num_inputs, plan.batch_size, plan.drop_last)
 
 
 @given(plans())
 def test_without_drop_last_every_input_is_in_exactly_one_batch(plan: EpochPlan) -> None:
-    """CONTRACT 2: CONTRACT A2"""
+    """CONTRACT 2"""
     plan = replace(plan, drop_last=False, first=0)
     ranges = [plan.input_range(index) for index in range(plan.num_batches)]
     assert [at for start, stop in ranges for at in range(start, stop)] == list(
@@ -129,7 +129,7 @@ def test_without_drop_last_every_input_is_in_exactly_one_batch(plan: EpochPlan) 
 def test_a_static_split_is_as_in_the_examples(
     n: int, batch_size: int, workers: int, expected: tuple[tuple[int, int], ...]
 ) -> None:
-    """CONTRACT 3: CONTRACT A3"""
+    """CONTRACT 3"""
     assert static_split(n, batch_size, workers) == expected
 
 
@@ -137,7 +137,7 @@ def test_a_static_split_is_as_in_the_examples(
 def test_a_static_split_has_a_slice_for_each_worker_and_they_join_up(
     n: int, batch_size: int, workers: int
 ) -> None:
-    """CONTRACT A3"""
+    """CONTRACT 3"""
     slices = static_split(n, batch_size, workers)
     assert len(slices) == workers
     assert [at for start, stop in slices for at in range(start, stop)] == list(range(n))
@@ -147,7 +147,7 @@ def test_a_static_split_has_a_slice_for_each_worker_and_they_join_up(
 def test_a_static_split_deals_complete_batches_evenly_with_the_extra_ones_to_lower_ranks(
     n: int, batch_size: int, workers: int
 ) -> None:
-    """CONTRACT 3: CONTRACT A3"""
+    """CONTRACT 3"""
     dealt = [0] * workers
     for batch in range(len(cut(n, batch_size, drop_last=True))):
         dealt[batch % workers] += batch_size
@@ -162,7 +162,7 @@ def test_a_static_split_deals_complete_batches_evenly_with_the_extra_ones_to_low
 def test_the_list_of_batches_depends_on_neither_ranks_nor_remainder_nor_the_start(
     plan: EpochPlan, world_size: int, remainder: Remainder
 ) -> None:
-    """CONTRACT 6: CONTRACT A5, A6"""
+    """CONTRACT 5, 6"""
     other = replace(plan, world_size=world_size, remainder=remainder, first=0)
     assert other.num_batches == plan.num_batches
     for index in range(plan.num_batches):
@@ -170,31 +170,31 @@ def test_the_list_of_batches_depends_on_neither_ranks_nor_remainder_nor_the_star
 
 
 def test_ranks_take_every_wth_batch_and_the_remainder_is_dropped() -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     plan = EpochPlan(14, 2, world_size=3, remainder=Remainder.DROP)
     assert [list(plan.indices(rank)) for rank in range(3)] == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_ranks_take_every_wth_batch_and_the_remainder_wraps_around() -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     plan = EpochPlan(14, 2, world_size=3, remainder=Remainder.WRAP)
     assert [list(plan.indices(rank)) for rank in range(3)] == [[0, 3, 6], [1, 4, 0], [2, 5, 1]]
 
 
 def test_nothing_is_dropped_unless_asked() -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     assert EpochPlan(14, 2, world_size=3).remainder is Remainder.WRAP
 
 
 def test_fewer_batches_than_ranks_wrap_around_more_than_once() -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     plan = EpochPlan(4, 2, world_size=5, remainder=Remainder.WRAP)
     assert [list(plan.indices(rank)) for rank in range(5)] == [[0], [1], [0], [1], [0]]
 
 
 @given(plans())
 def test_every_rank_gets_the_same_number_of_batches(plan: EpochPlan) -> None:
-    """CONTRACT 6: CONTRACT A6"""
+    """CONTRACT 6"""
     counts = {len(list(plan.indices(rank))) for rank in range(plan.world_size)}
     assert counts == {plan.batches_per_rank}
 
@@ -203,7 +203,7 @@ def test_every_rank_gets_the_same_number_of_batches(plan: EpochPlan) -> None:
 def test_dropping_gives_the_rest_of_the_list_once_less_fewer_batches_than_ranks(
     plan: EpochPlan,
 ) -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     given_out = march(plan, plan.batches_per_rank)
     assert given_out == list(range(plan.first, plan.first + len(given_out)))
     assert 0 <= plan.num_batches - plan.first - len(given_out) < plan.world_size
@@ -211,7 +211,7 @@ def test_dropping_gives_the_rest_of_the_list_once_less_fewer_batches_than_ranks(
 
 @given(plans(Remainder.WRAP))
 def test_wrapping_gives_the_whole_rest_then_fewer_repeats_than_ranks(plan: EpochPlan) -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     given_out = march(plan, plan.batches_per_rank)
     rest = list(range(plan.first, plan.num_batches))
     repeats = given_out[len(rest) :]
@@ -224,7 +224,7 @@ def test_wrapping_gives_the_whole_rest_then_fewer_repeats_than_ranks(plan: Epoch
 def test_iterating_from_any_step_is_the_tail_of_iterating_from_the_first(
     plan: EpochPlan, data: st.DataObject
 ) -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     rank = data.draw(st.integers(0, plan.world_size - 1))
     start = data.draw(st.integers(0, plan.batches_per_rank))
     tail = [plan.global_index(rank, step) for step in range(start, plan.batches_per_rank)]
@@ -236,7 +236,7 @@ def test_iterating_from_any_step_is_the_tail_of_iterating_from_the_first(
 def test_an_epoch_without_batches_gives_every_rank_none(
     num_inputs: int, drop_last: bool, remainder: Remainder
 ) -> None:
-    """CONTRACT A1, A6"""
+    """CONTRACT 1, 6"""
     plan = EpochPlan(num_inputs, 2, drop_last, world_size=3, remainder=remainder)
     assert (plan.num_batches, plan.batches_per_rank, list(plan.indices(2))) == (0, 0, [])
 
@@ -248,7 +248,7 @@ def test_an_epoch_without_batches_gives_every_rank_none(
 def test_resuming_after_any_step_with_the_same_ranks_goes_on_as_if_never_stopped(
     plan: EpochPlan, data: st.DataObject
 ) -> None:
-    """CONTRACT A5, A6"""
+    """CONTRACT 5, 6"""
     step = data.draw(st.integers(0, plan.batches_per_rank))
     position = plan.position(3, step)
     if position.epoch == 4:
@@ -261,27 +261,27 @@ def test_resuming_after_any_step_with_the_same_ranks_goes_on_as_if_never_stopped
 
 @given(plans())
 def test_the_end_of_an_epoch_is_the_start_of_the_next(plan: EpochPlan) -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     position = plan.position(0, plan.batches_per_rank)
     assert position == Position(epoch=1, delivered=0)
     assert plan.resume(position) == replace(plan, first=0)
 
 
 def test_a_position_in_the_second_epoch_counts_that_epochs_batches_only() -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     plan = EpochPlan(14, 2, world_size=2)
     assert plan.position(1, 2) == Position(epoch=1, delivered=4)
 
 
 def test_other_ranks_go_on_where_the_former_ones_stopped() -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     position = EpochPlan(22, 2, world_size=3).position(0, 1)
     resumed = EpochPlan(22, 2, world_size=2).resume(position)
     assert [list(resumed.indices(rank)) for rank in range(2)] == [[3, 5, 7, 9], [4, 6, 8, 10]]
 
 
 def test_the_remainder_policy_applies_to_what_is_left_for_the_new_ranks() -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     position = EpochPlan(16, 2, world_size=3).position(0, 1)
     dropping = EpochPlan(16, 2, world_size=4, remainder=Remainder.DROP).resume(position)
     wrapping = EpochPlan(16, 2, world_size=4, remainder=Remainder.WRAP).resume(position)
@@ -313,7 +313,7 @@ STOPS = st.lists(st.tuples(WORLD_SIZES, st.integers(0, 4)), max_size=6)
 def test_any_stops_and_changes_of_ranks_give_the_list_once_then_wrap(
     plan: EpochPlan, stops: list[tuple[int, int]]
 ) -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     given_out, position, last = run_an_epoch(replace(plan, first=0), stops)
     assert position == Position(epoch=6, delivered=0)
     assert given_out == [at % plan.num_batches for at in range(len(given_out))]
@@ -324,7 +324,7 @@ def test_any_stops_and_changes_of_ranks_give_the_list_once_then_wrap(
 def test_any_stops_and_changes_of_ranks_give_the_list_once_and_drop_only_the_end(
     plan: EpochPlan, stops: list[tuple[int, int]]
 ) -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     given_out, position, last = run_an_epoch(replace(plan, first=0), stops)
     assert position == Position(epoch=6, delivered=0)
     assert given_out == list(range(len(given_out)))
@@ -333,20 +333,20 @@ def test_any_stops_and_changes_of_ranks_give_the_list_once_and_drop_only_the_end
 
 @given(st.integers(min_value=0), st.integers(min_value=0))
 def test_a_position_survives_json(epoch: int, delivered: int) -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     position = Position(epoch, delivered)
     assert Position.from_dict(json.loads(json.dumps(position.to_dict()))) == position
 
 
 @given(plans())
 def test_plans_and_positions_survive_pickling(plan: EpochPlan) -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     both = plan, plan.position(2, 0)
     assert pickle.loads(pickle.dumps(both)) == both
 
 
 def test_plans_and_positions_cannot_be_changed() -> None:
-    """CONTRACT A5"""
+    """CONTRACT 5"""
     plan, position = EpochPlan(14, 2), Position()
     with pytest.raises(FrozenInstanceError):
         plan.first = 1  # type: ignore[misc]
@@ -378,7 +378,7 @@ def bad(name: str, call: Callable[[], object], value: str) -> object:
 def test_a_bad_argument_of_num_batches_is_named_with_its_value(
     call: Callable[[], object], name: str, value: str
 ) -> None:
-    """CONTRACT A1"""
+    """CONTRACT 1"""
     with pytest.raises(ValueError, match=rf"^{name} must .*, got {value}$"):
         call()
 
@@ -395,7 +395,7 @@ def test_a_bad_argument_of_num_batches_is_named_with_its_value(
 def test_a_bad_argument_of_static_split_is_named_with_its_value(
     call: Callable[[], object], name: str, value: str
 ) -> None:
-    """CONTRACT A3"""
+    """CONTRACT 3"""
     with pytest.raises(ValueError, match=rf"^{name} must .*, got {value}$"):
         call()
 
@@ -430,7 +430,7 @@ def test_a_bad_argument_of_static_split_is_named_with_its_value(
 def test_a_bad_argument_of_a_plan_is_named_with_its_value(
     call: Callable[[], object], name: str, value: str
 ) -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     with pytest.raises(ValueError, match=rf"^{name} must .*, got {value}$"):
         call()
 
@@ -452,19 +452,19 @@ def test_a_bad_argument_of_a_plan_is_named_with_its_value(
 def test_nonsense_in_a_position_is_named_with_its_value(
     call: Callable[[], object], name: str, value: str
 ) -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     with pytest.raises(ValueError, match=rf"^{name} must .*, got {value}$"):
         call()
 
 
 def test_a_position_with_a_field_it_does_not_know_is_refused_by_name() -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     with pytest.raises(ValueError, match=r"^state must not have the field 'rank', got 3$"):
         Position.from_dict({**GOOD_STATE, "rank": 3})
 
 
 def test_integers_of_other_libraries_are_taken_and_become_plain() -> None:
-    """CONTRACT A6"""
+    """CONTRACT 6"""
     plan = EpochPlan(Seven(), 2)  # type: ignore[arg-type]
     assert type(plan.num_inputs) is int
     assert plan == EpochPlan(7, 2)

@@ -24,6 +24,8 @@ Bytes = npt.NDArray[np.uint8]
 
 HUGE_PAGE: Final = 2 << 20
 
+_PROT_NONE: Final = 0  # which Python's mmap does not name
+
 if sys.platform != "win32":
     _libc = ctypes.CDLL(None, use_errno=True)
     _libc.mmap.restype = ctypes.c_void_p
@@ -37,6 +39,7 @@ if sys.platform != "win32":
     ]
     _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 def map_bytes(fd: int, nbytes: int, *, writable: bool) -> Bytes:
@@ -64,6 +67,30 @@ def ask_for_huge_pages(data: Bytes) -> None:
     """Asks for huge pages under `data`. A system that has none to give is no error."""
     if sys.platform == "linux" and data.nbytes >= HUGE_PAGE:
         _libc.madvise(data.ctypes.data, data.nbytes, mmap.MADV_HUGEPAGE)
+
+
+def forbid_access(data: Bytes) -> None:
+    """Makes whole pages of a mapping a trap: who touches them, here, dies of it (SIGSEGV)."""
+    if sys.platform != "win32":
+        _complain_unless_done(
+            _libc.mprotect(data.ctypes.data, data.nbytes, _PROT_NONE),
+            f"cannot guard {data.nbytes} bytes of a mapping (see vm.max_map_count)",
+        )
+
+
+def give_pages_back(data: Bytes) -> None:
+    """Empties whole pages of shared memory for everybody who maps them; they read as zeros after.
+
+    A system that cannot is no error: the pages are then kept, as they are.
+    """
+    if sys.platform == "linux":
+        _libc.madvise(data.ctypes.data, data.nbytes, mmap.MADV_REMOVE)
+
+
+def _complain_unless_done(status: int, what: str) -> None:
+    if status:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
 
 
 class _Mapping:

@@ -21,7 +21,7 @@ import tempfile
 import weakref
 from typing import Final
 
-from penstock.graph.handles import NamedHandle
+from penstock.graph.handles import MemfdHandle, NamedHandle
 
 if sys.platform != "win32":
     import fcntl
@@ -43,11 +43,7 @@ class NamedMemory:
     descriptors: tuple[int, ...] = ()
 
     def __init__(self, nbytes: int) -> None:
-        folder = memory_folder()
-        if folder not in _swept:
-            sweep(folder)
-            _swept.add(folder)
-        self.fd, path = _create_locked(folder)
+        self.fd, path = _create_locked(_swept_folder())
         self.close = weakref.finalize(self, _remove, self.fd, path, os.getpid())
         _reserve(self.fd, nbytes, path)
         self.handle = NamedHandle(path, nbytes)
@@ -57,6 +53,31 @@ class NamedMemory:
         # On Windows a read-only file could not be removed: there the handle alone tells.
         if sys.platform != "win32":
             os.fchmod(self.fd, 0o400)
+
+
+class UnlinkedFile:
+    """The creator's hold on sparse memory: a file whose name is taken away as soon as it is there.
+
+    Nothing is reserved, so a memory file system that is full shows as a bus error at some write.
+    It is found by its descriptor only, like a memfd, and as far as anybody can tell it is one.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self.fd, path = _create_locked(_swept_folder())
+        self.close = weakref.finalize(self, os.close, self.fd)
+        _unlink(path)
+        os.ftruncate(self.fd, nbytes)
+        status = os.fstat(self.fd)
+        self.handle = MemfdHandle(nbytes, status.st_dev, status.st_ino)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What has to travel with the handle."""
+        return (self.fd,)
+
+    def forbid_writing(self) -> None:
+        """From now on nobody attaches this memory writable; writable mappings made before stay."""
+        os.fchmod(self.fd, 0o400)
 
 
 def memory_folder() -> str:
@@ -78,6 +99,14 @@ def sweep(folder: str | None = None) -> list[str]:
     with os.scandir(folder or memory_folder()) as entries:
         paths = sorted(entry.path for entry in entries if _NAME.fullmatch(entry.name))
     return [path for path in paths if _remove_if_abandoned(path)]
+
+
+def _swept_folder() -> str:
+    folder = memory_folder()
+    if folder not in _swept:
+        sweep(folder)
+        _swept.add(folder)
+    return folder
 
 
 def _create_locked(folder: str) -> tuple[int, str]:

@@ -29,40 +29,45 @@ from penstock.graph.handles import FileHandle, MemfdHandle, NamedHandle, Segment
 from penstock.graph.layout import Shape, array_nbytes, normal_shape
 from penstock.graph.mapping import Bytes, ask_for_huge_pages, map_bytes
 from penstock.graph.memfd import Memfd, memfd_works
-from penstock.graph.named import NamedMemory
+from penstock.graph.named import NamedMemory, UnlinkedFile
 
 KIND_VARIABLE: Final = "PENSTOCK_SHARED_MEMORY"
 KINDS: Final = ("auto", "memfd", "named")
 
 StrPath = str | os.PathLike[str]
+CreatorsHold = Memfd | NamedMemory | UnlinkedFile
 
 
 class Segment:
     """One mapping. Made by `create`, `open` or `attach`; a context manager that closes itself."""
 
     def __init__(
-        self, handle: SegmentHandle, data: Bytes, memory: Memfd | NamedMemory | None = None
+        self, handle: SegmentHandle, data: Bytes, memory: CreatorsHold | None = None
     ) -> None:
         self._handle = handle
         self._data: Bytes | None = data
         self._memory = memory  # the creator's hold on it; nobody else has one
 
     @classmethod
-    def create(cls, nbytes: int, *, kind: str | None = None) -> Self:
+    def create(cls, nbytes: int, *, kind: str | None = None, sparse: bool = False) -> Self:
         """New shared memory, zeroed and writable.
 
         `kind` is "memfd", "named" (the portable fallback) or "auto" (memfd where it works); without
         it the environment variable PENSTOCK_SHARED_MEMORY decides, and without that "auto".
+
+        `sparse` memory is larger than what will be written: no page is reserved before it is
+        touched, huge ones are not asked for, and it travels by descriptor, whatever the kind.
         """
         if nbytes < 0:
             raise ValueError(f"nbytes is {nbytes}: a segment cannot have a negative size")
-        memory = Memfd(nbytes) if _resolve(kind) == "memfd" else NamedMemory(nbytes)
+        memory = _create_memory(nbytes, _resolve(kind), sparse=sparse)
         try:
             data = map_bytes(memory.fd, nbytes, writable=True)
         except BaseException:
             memory.close()
             raise
-        ask_for_huge_pages(data)
+        if not sparse:
+            ask_for_huge_pages(data)
         return cls(memory.handle, data, memory)
 
     @classmethod
@@ -75,9 +80,14 @@ class Segment:
 
     @classmethod
     def attach(
-        cls, handle: SegmentHandle, fd: int | None = None, *, writable: bool = False
+        cls,
+        handle: SegmentHandle,
+        fd: int | None = None,
+        *,
+        writable: bool = False,
+        sparse: bool = False,
     ) -> Self:
-        """Maps what another process described by `handle`.
+        """Maps what another process described by `handle`; `sparse` as it was created.
 
         A memfd's handle needs its descriptor `fd`, which is taken over: closed in any case.
         """
@@ -89,7 +99,7 @@ class Segment:
             data = map_bytes(descriptor, nbytes, writable=writable)
         finally:
             os.close(descriptor)
-        if not isinstance(handle, FileHandle):
+        if not sparse and not isinstance(handle, FileHandle):
             ask_for_huge_pages(data)
         return cls(handle, data)
 
@@ -223,6 +233,12 @@ def check_room(nbytes: int, *, kind: str | None) -> None:
             f"{nbytes} bytes of shared memory are needed, {available} are available: "
             "is a number of nodes, or an id, too large?"
         )
+
+
+def _create_memory(nbytes: int, kind: str, *, sparse: bool) -> CreatorsHold:
+    if kind == "memfd":
+        return Memfd(nbytes)
+    return UnlinkedFile(nbytes) if sparse else NamedMemory(nbytes)
 
 
 def _resolve(kind: str | None) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.graph.handles import SegmentHandle
 from penstock.graph.sharing import GraphHandle
-from penstock.sampling.spec import Feed, Spec
+from penstock.sampling.spec import CustomSpec, Feed, Spec
 
 # Both sides of a connection must say the same number.
 PROTOCOL: Final = 1
@@ -51,7 +51,7 @@ class BatchId(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SlotPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How a channel's mapping is cut: slot i begins at i * slot_bytes."""
+    """How a channel's mapping is cut; where a slot begins, and what lies between, `Arena` knows."""
 
     memory: SegmentHandle
     slots: int
@@ -86,6 +86,7 @@ class Outfit(Message, frozen=True, kw_only=True):
     search_path: tuple[str, ...] = ()  # where the user's modules are found
     hard_memory: int | None = None
     beat_every: float = 1.0
+    sampler: CustomSpec | None = None  # the user's, that this worker is for: loaded before Ready
 
 
 class Supplement(Message, frozen=True, kw_only=True):
@@ -227,6 +228,7 @@ class Found(Message, frozen=True, kw_only=True):
     hard_memory: int | None = None
     max_channels: int = 4096
     max_connections: int = 8192
+    max_arena_bytes: int | None = None  # of the slots of all channels together
     slow_step: float = 1.0  # seconds after which a step is named in the log
 
 

@@ -1,0 +1,298 @@
+"""`SharedDistSamplingBackend`: one way of sampling, and the channels that are fed by it.
+
+The public face for those who know the reference design. It speaks to a hub, its own or a borrowed
+one, by the same messages as everybody, or samples in this process (`num_workers=0`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Literal, Self, TypeAlias, Unpack
+
+import msgspec
+
+from penstock.client.batch import Batch
+from penstock.client.channel import Channel
+from penstock.client.deadline import Deadline, positive_seconds
+from penstock.client.description import BackendStatistics, ChannelDescription, ChannelId
+from penstock.client.hub import Hub
+from penstock.client.hub_process import START_TIMEOUT_S, HubProcess, PoolOptions
+from penstock.client.inline import InlineChannel
+from penstock.client.inputs import InputKind, inputs_of
+from penstock.client.naming import spec_of
+from penstock.client.readiness import wait_any
+from penstock.client.registration import Registration, out_edges
+from penstock.client.roster import AnyChannel, Roster
+from penstock.client.service import Service
+from penstock.client.terms import ChannelTerms, check_names
+from penstock.errors import ChannelClosed
+from penstock.graph import Graph
+from penstock.hub.backends import check_spec
+from penstock.sampling.spec import NeighborSpec, Spec
+
+Workers: TypeAlias = int | Literal["auto"]
+
+
+class SharedDistSamplingBackend:
+    """Samples for any number of channels, by a pool of workers that they share.
+
+    `source` is a graph, for a pool of its own, or a hub, whose pool is borrowed. The constructor
+    starts nothing. `sampling_config` is a spec, or the class of a user's sampler. `num_workers` is
+    a number, "auto" (as many as the machine has room for; the default), or 0: batches are made in
+    this process. `options`: how the pool is run, such as `worker_concurrency`.
+    """
+
+    def __init__(
+        self,
+        source: Graph | Hub,
+        sampling_config: Spec | type[Any],
+        *,
+        num_workers: Workers | None = None,
+        input_kind: str | InputKind = InputKind.NODE,
+        start_timeout: float = START_TIMEOUT_S,
+        address: str | None = None,
+        **options: Unpack[PoolOptions],
+    ) -> None:
+        InputKind.known(input_kind)
+        self._graph = source if isinstance(source, Graph) else source.graph
+        self._spec = spec_of(sampling_config)
+        _check_early(self._spec, self._graph)
+        self._start_timeout = positive_seconds(start_timeout, "start_timeout")
+        self._owned: Callable[[], HubProcess] | None = None
+        self._hub: Hub | None = None
+        self._crew: int | None = None  # of a user's sampler in a borrowed pool
+        if type(num_workers) is int and num_workers == 0:
+            pass
+        elif isinstance(source, Graph):
+            workers: Workers = "auto" if num_workers is None else num_workers
+            self._owned = lambda: HubProcess(
+                source, workers, address=address, start_timeout=start_timeout, **options
+            )
+            self._hub = self._owned()
+        else:
+            self._borrow(source, num_workers, {"address": address} if address else options)
+        self._service: Service | None = None
+        self._ready = self._shut = False
+        self._starting = threading.Lock()
+        self._channels = Roster()
+        self._owner = os.getpid()
+
+    def _borrow(self, hub: Hub, num_workers: Workers | None, options: Any) -> None:
+        for name in options:
+            raise ValueError(f"{name} is given, but the pool is borrowed: ask its owner")
+        if num_workers is not None and isinstance(self._spec, NeighborSpec):
+            raise ValueError(
+                f"num_workers is {num_workers!r}, but the pool is borrowed, and has its own size: "
+                "use hub.resize(), or 0 to sample in this process"
+            )
+        self._hub = hub
+        self._crew = num_workers if isinstance(num_workers, int) else None
+
+    # --- life --------------------------------------------------------------------------------
+
+    def init_backend(self) -> None:
+        """Sees to it that the workers are up; returns when all are ready. Idempotent.
+
+        Fails within `start_timeout` seconds, with the cause, and may then be tried again.
+        """
+        self._check_process()
+        with self._starting:
+            if self._shut:
+                raise ChannelClosed("the backend was shut down")
+            if self._ready:
+                return
+            out_edges(self._spec, self._graph)  # before a hub is told what the graph has
+            check_spec(self._spec, self._graph)
+            if self._hub is not None:
+                self._service = self._start(self._hub)
+            self._ready = True
+
+    def _start(self, hub: Hub) -> Service:
+        service = Service(hub, self._spec, self._crew)
+        try:
+            if isinstance(hub, HubProcess) and self._owned is not None:
+                hub.start()
+            service.wait_for_workers(self._start_timeout)
+        except BaseException:
+            service.close()
+            if self._owned is not None:
+                hub.close()
+                self._hub = self._owned()
+            raise
+        return service
+
+    def shutdown(self) -> None:
+        """Ends all channels, and the hub if it is this backend's own. Idempotent, bounded."""
+        if os.getpid() != self._owner:
+            return  # a fork's copy; the parent goes on
+        self._shut, self._ready = True, False
+        self._channels.close()
+        with self._starting:
+            if self._service is not None:
+                self._service.close()
+            if self._owned is not None and self._hub is not None:
+                self._hub.close()
+
+    def __enter__(self) -> Self:
+        self.init_backend()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "a backend cannot be pickled: send its address, and give a new one over there "
+            "penstock.connect(address)"
+        )
+
+    @property
+    def graph(self) -> Graph:
+        """What is sampled."""
+        return self._graph
+
+    @property
+    def sampling_config(self) -> Spec:
+        """How it is sampled."""
+        return self._spec
+
+    @property
+    def hub(self) -> Hub | None:
+        """The hub whose pool is used; None if batches are made in this process."""
+        return self._hub
+
+    @property
+    def address(self) -> str | None:
+        """Where other processes can join the hub, by `penstock.connect`."""
+        return None if self._hub is None else self._hub.address
+
+    # --- channels ----------------------------------------------------------------------------
+
+    def register_input(
+        self,
+        channel_id: ChannelId,
+        sampler_input: Any = None,
+        sampling_config: Spec | type[Any] | None = None,
+        **terms: Unpack[ChannelTerms],
+    ) -> None:
+        """Opens a channel under `channel_id`; for the terms see `ChannelTerms`.
+
+        `sampler_input`: ids, the name of a split, None for all nodes, or (node type, any of these).
+        """
+        self._check_ready()
+        check_names(terms)
+        if sampling_config is not None and spec_of(sampling_config) != self._spec:
+            raise ValueError(
+                f"sampling_config is {sampling_config!r}; this backend's is {self._spec!r}"
+            )
+        with self._channels.opening(channel_id):
+            inputs = inputs_of(self._graph, sampler_input)
+            try:
+                wishes = Registration.make(self._spec, inputs, terms, self._crew)
+                self._channels.add(channel_id, self._open(wishes.named(str(channel_id))))
+            except BaseException:
+                inputs.close()
+                raise
+
+    def _open(self, wishes: Registration) -> AnyChannel:
+        if self._hub is None:
+            return InlineChannel(self._graph, wishes)
+        return Channel(self._hub, wishes)
+
+    def unregister_input(self, channel_id: ChannelId) -> None:
+        """Closes a channel, without waiting for anything. An unknown one: nothing to do."""
+        self._check_process()
+        self._channels.remove(channel_id)
+
+    def start_new_epoch_sampling(
+        self, channel_id: ChannelId, epoch: int, *, first: int = 0, first_step: int = 0
+    ) -> None:
+        """Starts an epoch of a channel, and cancels what is left of the one before.
+
+        One that is not newer is ignored, as is a channel that was unregistered; `KeyError` for one
+        that never was registered. `first` is where in the epoch's global list to begin.
+        """
+        self._check_ready()
+        channel = self._channels.get(channel_id)
+        if channel is not None:
+            with suppress(ChannelClosed):  # unregistered this very moment
+                channel.start(epoch, first=first, first_step=first_step)
+
+    def is_channel_epoch_done(self, channel_id: ChannelId, epoch: int) -> bool:
+        """Whether every batch of an epoch has ended; false for one that was never started."""
+        self._check_process()
+        channel = self._channels.find(channel_id)
+        return channel is not None and channel.is_epoch_done(epoch)
+
+    def describe_channel(self, channel_id: ChannelId) -> ChannelDescription:
+        """A channel in a few numbers; never raises."""
+        channel = self._channels.find(channel_id)
+        if channel is None:
+            return ChannelDescription(channel_id)
+        return ChannelDescription.of(channel_id, channel, channel.registration, self.num_workers)
+
+    def reweigh(self, channel_id: ChannelId, weight: float) -> None:
+        """Gives a channel another share of the workers."""
+        self._check_ready()
+        self._channels[channel_id].reweigh(weight)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def next_batch(self, channel_id: ChannelId, timeout: float | None = None) -> Batch | None:
+        """The next batch of a channel's epoch, in order; None at its end. See `Reader.next`."""
+        self._check_ready()
+        return self._channels[channel_id].next(timeout)
+
+    def batches(self, channel_id: ChannelId) -> Iterator[Batch]:
+        """The batches that are left of a channel's epoch."""
+        self._check_ready()
+        return iter(self._channels[channel_id])
+
+    def wait_any(
+        self, channel_ids: Iterable[ChannelId], timeout: float | None = None
+    ) -> list[ChannelId]:
+        """Those of the channels whose `next_batch` would answer at once.
+
+        Waits for the first of them, at most `timeout` seconds; then there may be none.
+        """
+        self._check_ready()
+        channels = {channel_id: self._channels[channel_id] for channel_id in channel_ids}
+        return wait_any(channels, Deadline(timeout))
+
+    def statistics(self) -> BackendStatistics:
+        """What the hub counts, and what each reader here has seen."""
+        self._check_ready()
+        numbers = {} if self._hub is None else self._hub.statistics()
+        seen = {name: channel.statistics() for name, channel in self._channels.items()}
+        return BackendStatistics(numbers, seen)
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers the pool was made with; 0 if there is none, or it is borrowed."""
+        return self._hub.num_workers if isinstance(self._hub, HubProcess) else 0
+
+    def _check_ready(self) -> None:
+        self._check_process()
+        if self._shut:
+            raise ChannelClosed("the backend was shut down")
+        if not self._ready:
+            raise RuntimeError("the backend is not up: call init_backend() first")
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._owner:
+            raise RuntimeError(
+                f"this backend belongs to process {self._owner}, and does not survive a fork: make "
+                "one here with penstock.connect(address), or start processes by 'spawn'"
+            )
+
+
+def _check_early(spec: Spec, graph: Graph) -> None:
+    """ValueError if this graph cannot be sampled so. Out-edges can still be made."""
+    if isinstance(spec, NeighborSpec):
+        if spec.direction not in ("in", "out"):
+            raise ValueError(f"direction is {spec.direction!r}; expected 'in' or 'out'")
+        spec = msgspec.structs.replace(spec, direction="in")
+    check_spec(spec, graph)

@@ -1,0 +1,44 @@
+"""A batch as its reader gets it: NumPy arrays, and the facts that are no arrays.
+
+The arrays lie in memory that is shared with the sampling processes, or in private memory; a reader
+need not know which. Nothing here knows torch, or how the batch came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+class Batch:
+    """One batch. Its memory is its reader's for as long as any of its arrays lives.
+
+    `index` is its place in the epoch's global list, `step` the reader's own count. Of a substitute,
+    `index` is that of the batch really sampled. `dtypes` names what NumPy has no type for.
+    """
+
+    arrays: Mapping[str, npt.NDArray[Any]]
+    facts: Mapping[str, Any]
+    epoch: int
+    step: int
+    index: int
+    substitute: bool = False
+    copied: bool = False  # lies in private memory, since the reader holds on to others
+    cost: float = 0.0  # seconds it took to sample
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self.arrays[name]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays together."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def __repr__(self) -> str:
+        what = ", ".join(f"{name}={list(array.shape)}" for name, array in self.arrays.items())
+        return f"Batch(epoch={self.epoch}, step={self.step}, index={self.index}, {what})"

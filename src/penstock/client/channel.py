@@ -1,0 +1,242 @@
+"""A channel of a hub: batches come over a line, and are read in order of steps.
+
+Everything the hub has sent is in one of three places: in the socket, in the `Reading`, or with the
+user. When the hub dies, when it hangs up, or when an exception (Ctrl-C) struck while something was
+between two of them, the line is given up and another one made, which goes on with the first step
+that has not come: batches are pure functions, so nothing is lost and nothing comes twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.client.batch import Batch
+from penstock.client.connection import Received
+from penstock.client.deadline import Deadline
+from penstock.client.failures import error_of
+from penstock.client.hub import Hub
+from penstock.client.inputs import Inputs
+from penstock.client.line import Line, close_all
+from penstock.client.reader import Content, Reader
+from penstock.client.reading import Reading
+from penstock.client.registration import Registration
+from penstock.core.plan import EpochPlan
+from penstock.errors import ProtocolError
+from penstock.wire.messages import (
+    BatchLost,
+    BatchReady,
+    ChannelBroken,
+    EpochDone,
+    FromHubToRank,
+    Refused,
+    Report,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Channel(Reader):
+    """The batches of one registration with a hub."""
+
+    def __init__(self, hub: Hub, registration: Registration, **options: Any) -> None:
+        super().__init__(registration.register.job, **options)
+        self._hub = hub
+        self.registration = registration
+        self._broken: Report | None = None
+        self._patience: Deadline | None = None  # runs since the hub was lost
+        self._lines = 0
+        self._ends = _Ends(registration.inputs)
+        # At exit too: the hub is told by the socket's end, whoever else may hold batches.
+        self._finalizer = weakref.finalize(self, self._ends.close)
+        self._enroll(Deadline(None))
+
+    @property
+    def rank(self) -> int:
+        """Whose batches these are."""
+        return self.registration.share.rank
+
+    def plan(self, first: int = 0) -> EpochPlan:
+        """The arithmetic of an epoch that begins at batch `first` of the list."""
+        return self.registration.plan(first)
+
+    def fileno(self) -> int:
+        """Readable when something has come from the hub; -1 if there is no line just now."""
+        line = self._ends.line
+        return -1 if line is None or self.closed else line.connection.fileno()
+
+    @property
+    def ready(self) -> bool:
+        """Whether `next` would answer at once."""
+        return super().ready or self._broken is not None
+
+    def reweigh(self, weight: float) -> None:
+        """Asks for a share of the workers in proportion to `weight`, from now on."""
+        with self._turn(Deadline(None)):
+            self.registration = self.registration.reweighed(weight)
+            if self._ends.line is not None:
+                self._ends.line.reweigh(weight)
+
+    # --- what `Reader` asks for ---
+
+    def _begin(self, reading: Reading[Content]) -> None:
+        self._broken = None
+        line = self._ends.line
+        if line is not None and not self._unsure:
+            line.start(reading.epoch, reading.plan.first, reading.first_step)
+        # Else a new line is made when somebody waits, and begins there.
+
+    def _wait(self, reading: Reading[Content], deadline: Deadline) -> None:
+        line = self._ends.line
+        if line is None or self._unsure:
+            self._start_over(deadline)
+        elif self._broken is not None:
+            raise error_of(self._broken)
+        else:
+            line.connection.wait(deadline)
+            self._take_in(line)
+
+    def _glance(self) -> None:
+        line = self._ends.line
+        if line is not None and not self._unsure:
+            line.connection.flush()
+            self._take_in(line)
+
+    def _hang_up(self) -> None:
+        line = self._ends.line
+        if line is not None:
+            line.connection.hang_up()
+
+    def _let_go_of_all(self) -> None:
+        self._abandon()
+        self._finalizer()
+
+    def _held(self) -> int:
+        line = self._ends.line
+        return 0 if line is None else line.held
+
+    def _recoveries(self) -> int:
+        return max(0, self._lines - 1)
+
+    # --- lines ---
+
+    def _enroll(self, deadline: Deadline) -> Line:
+        if self._patience is None:
+            self._patience = Deadline(self._hub.patience)
+        line = self.registration.enroll(self._hub, deadline, self._patience)
+        self._ends.line = line
+        self._patience = None
+        self._lines += 1
+        return line
+
+    def _start_over(self, deadline: Deadline) -> None:
+        """Another line, which goes on with the first step that has not come."""
+        self._lose_line()
+        line = self._enroll(deadline)
+        reading = self._reading
+        if reading is not None:
+            step, beyond = reading.resume()
+            for content in beyond:
+                content.drop()
+            if self._broken is None:
+                line.start(reading.epoch, reading.plan.first, step)
+        self._unsure = False
+
+    def _lose_line(self) -> None:
+        line, self._ends.line = self._ends.line, None
+        if line is not None:
+            line.close()
+
+    # --- what the hub says ---
+
+    def _take_in(self, line: Line) -> None:
+        self._unsure = True
+        try:
+            received = line.connection.receive()
+        except ConnectionError as error:
+            log.info("%s lost its hub: %s", self, error)
+            self._lose_line()
+            self._unsure = False
+            return
+        self._hear_all(line, received)
+        self._unsure = False
+
+    def _hear_all(self, line: Line, received: Received) -> None:
+        try:
+            while received:
+                message, fds = received.pop(0)
+                self._hear(line, message, fds)
+        except BaseException:
+            for _, left in received:
+                close_all(left)
+            raise
+
+    def _hear(self, line: Line, message: FromHubToRank, fds: Sequence[int]) -> None:
+        reading = self._reading
+        match message:
+            case BatchReady(batch=batch):
+                parcel = line.take(message, fds)
+                if not self._wants(batch.epoch) or not _accept(reading, batch.step, parcel):
+                    parcel.drop()
+                self._hub.note_progress()
+            case BatchLost(batch=batch) if self._wants(batch.epoch):
+                _accept(reading, batch.step, _Loss(message))
+            case EpochDone(epoch=epoch) if self._wants(epoch):
+                self._check_complete(message)
+            case ChannelBroken(epoch=epoch, report=report) if self._wants(epoch):
+                self._broken = report
+            case BatchLost() | EpochDone() | ChannelBroken():
+                pass  # of an epoch that was left
+            case Refused(report=report):
+                raise error_of(report)
+            case _:
+                raise ProtocolError(f"{self} has no use for {type(message).__name__}")
+
+    def _wants(self, epoch: int) -> bool:
+        return self._reading is not None and self._reading.epoch == epoch
+
+    def _check_complete(self, done: EpochDone) -> None:
+        """By the time an epoch is done, everything of it must have come."""
+        assert self._reading is not None
+        if not self._reading.complete and self._broken is None:
+            raise ProtocolError(
+                f"the hub says that an epoch is done, but batches are missing: {done}"
+            )
+
+
+@dataclass
+class _Ends:
+    """What must be let go of with the channel: held apart, for the finalizer."""
+
+    inputs: Inputs
+    line: Line | None = None
+    owner: int = field(default_factory=os.getpid)
+
+    def close(self) -> None:
+        if os.getpid() != self.owner:
+            return  # a fork's copy; the parent goes on
+        line, self.line = self.line, None
+        if line is not None:
+            line.close()
+        self.inputs.close()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Loss:
+    """A batch that will not come."""
+
+    lost: BatchLost
+
+    def open(self) -> Batch:
+        raise error_of(self.lost.report)
+
+    def drop(self) -> None:
+        pass
+
+
+def _accept(reading: Reading[Content] | None, step: int, content: Content) -> bool:
+    return reading is not None and reading.accept(step, content)

@@ -1,0 +1,36 @@
+"""How long a caller is willing to wait."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+
+class Deadline:
+    """A point in time, or never; made from a timeout in seconds, or None."""
+
+    def __init__(self, timeout: float | None) -> None:
+        if timeout is not None and (isinstance(timeout, bool) or not timeout >= 0):
+            raise ValueError(f"timeout is {timeout!r}; expected seconds, or None to wait for ever")
+        self.at = math.inf if timeout is None else time.monotonic() + timeout
+
+    def or_sooner(self, other: Deadline) -> Deadline:
+        """Whichever comes first."""
+        return self if self.at <= other.at else other
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds left, 0 when it has passed; None: as many as you like."""
+        return None if self.at == math.inf else max(0.0, self.at - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        return time.monotonic() >= self.at
+
+
+def positive_seconds(value: Any, name: str) -> float:
+    """`value` as seconds, more than none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ValueError(f"{name} is {value!r}; expected seconds, more than none")
+    return float(value)

@@ -1,0 +1,95 @@
+"""A hub as its users see it: an address, a graph, a way to reach it that outlives its deaths."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Final
+
+from penstock.client.connection import Connection
+from penstock.client.deadline import Deadline
+from penstock.errors import HubGone
+from penstock.graph import Graph
+from penstock.wire.messages import AskStatistics, Resize, Resized, Statistics
+
+# How long a rank waits for a hub that has died to come back.
+PATIENCE_S: Final = 30.0
+_FIRST_PAUSE_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 0.5
+
+
+class Hub(ABC):
+    """Something to connect to. `graph` is the one it serves, mapped here."""
+
+    address: str
+    graph: Graph
+    patience: float = PATIENCE_S
+
+    def reach(self, deadline: Deadline, patience: Deadline | None = None) -> Connection:
+        """A connection, once somebody answers. `HubGone` when patience ends, or hope does.
+
+        `patience` runs since the hub was lost; without it, it begins now.
+        """
+        patience = patience or Deadline(self.patience)
+        for pause in _pauses():
+            try:
+                return Connection.open(self.address, deadline.or_sooner(patience))
+            except (ConnectionError, TimeoutError) as error:
+                self.check(deadline, patience, error)
+            self.pause(Deadline(pause).or_sooner(deadline))
+        raise AssertionError("pauses never end")
+
+    def check(self, deadline: Deadline, patience: Deadline, error: Exception) -> None:
+        """Raises if it is time to give up trying: for good, or for this call."""
+        self.check_hope()
+        if patience.passed:
+            raise HubGone(f"no hub answers at {self.address}: {error}") from error
+        if deadline.passed:
+            raise TimeoutError(f"no hub answers at {self.address} yet: {error}") from error
+
+    @abstractmethod
+    def check_hope(self) -> None:
+        """`HubGone` if it is known that the hub will not come back."""
+
+    @abstractmethod
+    def pause(self, deadline: Deadline) -> None:
+        """Waits a moment; less if there is news of the hub."""
+
+    def note_progress(self) -> None:  # noqa: B027 - of no interest to those who do not own it
+        """A batch came: whatever went wrong before is behind us."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of the hub; ends it if it is ours. Idempotent."""
+
+    def statistics(self, timeout: float | None = 30.0) -> dict[str, Any]:
+        """The hub's numbers."""
+        deadline = Deadline(timeout)
+        connection = self.reach(deadline)
+        try:
+            return connection.ask(AskStatistics(request=0), Statistics, deadline)[0].numbers
+        finally:
+            connection.close()
+
+    def resize(self, num_workers: int, timeout: float | None = 60.0) -> int:
+        """Gives the pool another size; returns when so many workers are ready."""
+        deadline = Deadline(timeout)
+        connection = self.reach(deadline)
+        try:
+            request = Resize(request=0, workers=num_workers)
+            return connection.ask(request, Resized, deadline)[0].workers
+        finally:
+            connection.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled: send its address, "
+            "and call penstock.connect(address) over there"
+        )
+
+
+def _pauses() -> Iterator[float]:
+    pause = _FIRST_PAUSE_S
+    while True:
+        yield pause
+        pause = min(2 * pause, _LONGEST_PAUSE_S)

@@ -1,0 +1,169 @@
+"""A channel without a hub: batches are sampled in the caller's thread, when they are asked for.
+
+The same interface and the same bytes as a `Channel`, in private memory. For `num_workers=0`: small
+graphs, debuggers, systems that have no unix sockets. There is nothing to wait for, so nothing is
+made ahead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.client.batch import Batch
+from penstock.client.deadline import Deadline
+from penstock.client.failures import error_of
+from penstock.client.private import PrivateMemory
+from penstock.client.reader import Content, Reader
+from penstock.client.reading import Reading
+from penstock.client.registration import Registration
+from penstock.core.plan import EpochPlan
+from penstock.graph import Graph
+from penstock.wire.frames import SlotTooSmall, private_memory, read
+from penstock.workers.failures import report_of, too_large
+from penstock.workers.station import Bytes, Station, Written, slot_bytes_for
+
+# What a batch may need, unless the user says otherwise; as a hub has it.
+MOST_BYTES: Final = 4 << 30
+# A station of its own serves each channel, so that channels can be read by different threads.
+_BACKEND: Final = 0
+_CHANNEL: Final = 0
+
+
+class InlineChannel(Reader):
+    """The batches of one registration, made here."""
+
+    def __init__(self, graph: Graph, registration: Registration, **options: Any) -> None:
+        super().__init__(registration.register.job, **options)
+        self.registration = registration
+        self._station: Station | None = _station_for(graph, registration)
+        slot = registration.register.slot_bytes
+        room = slot or slot_bytes_for(registration.spec, graph, registration.feed)
+        self._memory = PrivateMemory(room)
+        self._most = max(registration.register.most_bytes or MOST_BYTES, room)
+        self._substituted = 0
+        self._quarantined: set[int] = set()
+
+    @property
+    def rank(self) -> int:
+        """Whose batches these are."""
+        return self.registration.share.rank
+
+    def plan(self, first: int = 0) -> EpochPlan:
+        """The arithmetic of an epoch that begins at batch `first` of the list."""
+        return self.registration.plan(first)
+
+    def reweigh(self, weight: float) -> None:
+        """There is nobody to share with; the number is checked all the same."""
+        self.registration = self.registration.reweighed(weight)
+
+    # --- what `Reader` asks for ---
+
+    def _begin(self, reading: Reading[Content]) -> None:
+        self._substituted = 0
+        self._quarantined.clear()
+
+    def _wait(self, reading: Reading[Content], deadline: Deadline) -> None:
+        self._unsure = False  # whatever was in between can be made again
+        if not reading.ready:
+            reading.accept(reading.due, self._make(reading))
+
+    def _let_go_of_all(self) -> None:
+        self._abandon()
+        self._station = None
+        self.registration.inputs.close()
+
+    # --- making ---
+
+    def _make(self, reading: Reading[Content]) -> Content:
+        """The batch that is due, or another in its place, or what went wrong with it."""
+        try:
+            return self._sample(reading, reading.due)
+        except Exception as error:
+            self._quarantined.add(reading.due)
+            failure = error
+        for source in self._substitutes_for(reading):
+            try:
+                return self._sample(reading, source)
+            except Exception as error:
+                self._quarantined.add(source)
+                failure = error
+        return _Failure(failure)
+
+    def _substitutes_for(self, reading: Reading[Content]) -> Iterator[int]:
+        """The steps after the one that is due, round the epoch, as far as the limit allows."""
+        register = self.registration.register
+        if register.on_error != "substitute":
+            return
+        begin, steps = reading.first_step, reading.total - reading.first_step
+        for ahead in range(1, steps):
+            source = begin + (reading.due - begin + ahead) % steps
+            if self._substituted >= register.max_substitutes:
+                return
+            if source not in self._quarantined:
+                self._substituted += 1
+                yield source
+
+    def _sample(self, reading: Reading[Content], source: int) -> _Made:
+        index = reading.index(source)
+        began = time.perf_counter()
+        memory, written = self._write(reading.epoch, index)
+        batch = Batch(
+            arrays=read(memory, written.layouts),
+            facts=written.facts,
+            epoch=reading.epoch,
+            step=reading.due,
+            index=index,
+            substitute=source != reading.due,
+            cost=time.perf_counter() - began,
+            dtypes={layout.name: layout.dtype for layout in written.layouts},
+        )
+        return _Made(batch)
+
+    def _write(self, epoch: int, index: int) -> tuple[Bytes, Written]:
+        assert self._station is not None
+        memory = self._memory.lend()
+        try:
+            return memory, self._station.sample(_CHANNEL, epoch, index, memory)
+        except SlotTooSmall as small:
+            if small.needed > self._most:
+                raise too_large(small, self._most) from None
+            memory = private_memory(small.needed)
+        return memory, self._station.sample(_CHANNEL, epoch, index, memory)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Made:
+    """A batch that was made here."""
+
+    batch: Batch
+
+    def open(self) -> Batch:
+        return self.batch
+
+    def drop(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Failure:
+    """A batch that could not be made."""
+
+    error: Exception
+
+    def open(self) -> Batch:
+        # As a rank of a hub would see it, and with the user's own error behind it.
+        raise error_of(report_of(self.error)) from self.error
+
+    def drop(self) -> None:
+        pass
+
+
+def _station_for(graph: Graph, registration: Registration) -> Station:
+    station = Station(graph)
+    ids = registration.inputs.ids
+    station.open_backend(_BACKEND, registration.spec)
+    station.open_channel(_CHANNEL, _BACKEND, registration.feed, None if ids is None else ids.array)
+    return station

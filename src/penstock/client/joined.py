@@ -1,0 +1,58 @@
+"""A hub that somebody else started, joined by its address."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from typing import Self
+
+from penstock.client.connection import Connection
+from penstock.client.deadline import Deadline
+from penstock.client.hub import PATIENCE_S, Hub
+from penstock.errors import HubGone
+from penstock.graph import Graph
+from penstock.wire.messages import AskGraph, GraphHere
+
+
+class JoinedHub(Hub):
+    """A hub at an address. Its graph is mapped here, once."""
+
+    def __init__(self, address: str, graph: Graph, patience: float = PATIENCE_S) -> None:
+        self.address = address
+        self.graph = graph
+        self.patience = patience
+        self._let_go = weakref.finalize(self, graph.close)
+
+    def check_hope(self) -> None:
+        """Nobody here knows whether it will come back: patience decides."""
+
+    def pause(self, deadline: Deadline) -> None:
+        """A moment, while its owner starts it again."""
+        time.sleep(deadline.remaining or 0.0)
+
+    def close(self) -> None:
+        """Lets go of the graph. The hub is its owner's affair."""
+        self._let_go()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"JoinedHub({self.address!r})"
+
+
+def connect(address: str, *, timeout: float | None = 30.0) -> JoinedHub:
+    """The hub at `address`, which is what the process that started it calls `hub.address`."""
+    deadline = Deadline(timeout)
+    try:
+        connection = Connection.open(address, deadline)
+    except ConnectionError as error:
+        raise HubGone(f"no hub answers at {address}: {error}") from error
+    try:
+        here, fds = connection.ask(AskGraph(request=0), GraphHere, deadline)
+        return JoinedHub(address, Graph.attach(here.graph, fds))
+    finally:
+        connection.close()

@@ -1,0 +1,198 @@
+"""The keeper: a thread that starts a hub, watches it, and starts another one when it dies.
+
+The kernel ends a hub together with the thread that started it (and the hub ends itself when its
+control socket does), so this thread lives exactly as long as there is to be a hub. A hub that dies
+unasked is followed by another at the same address, at once the first time, then with pauses that
+double; too many deaths in a row, without a batch in between, are taken for a verdict.
+
+The thread holds on to nothing that its users may drop: it ends when it is asked to.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import select
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from penstock.client.child import Child
+from penstock.client.deadline import Deadline
+from penstock.errors import HubGone
+from penstock.wire.messages import Found
+
+log = logging.getLogger(__name__)
+
+# A hub that lived so long was in order; its death is counted as the first.
+_LONG_LIFE_S: Final = 30.0
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 5.0
+# Longer than asking, telling and killing take together.
+_STOPPING_S: Final = 30.0
+
+Foundation = Callable[[], tuple[Found, Sequence[int]]]
+
+
+class Phase(Enum):
+    """Where the keeper stands."""
+
+    STARTING = "starting"  # for the first time, or again
+    UP = "up"
+    STOPPED = "stopped"  # as it was asked to
+    GONE = "gone"  # given up
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is known of the hub. `boots` counts those that came up."""
+
+    phase: Phase = Phase.STARTING
+    boots: int = 0
+    pid: int | None = None
+    cause: str = ""
+
+
+class Keeper:
+    """Keeps one hub running. `found` is asked, at each start, what to tell the new one."""
+
+    def __init__(self, found: Foundation, *, restarts: int, start_timeout: float) -> None:
+        self._found = found
+        self._restarts = restarts
+        self._start_timeout = start_timeout
+        self._news = threading.Condition()  # may be entered again: by a finalizer, in the thread
+        self._state = State()
+        self._stopping = False
+        self._deaths = 0
+        self.served = False  # set by readers when a batch came; deaths before it do not count
+        self._wake, self._waker = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="penstock-keeper", daemon=True)
+        _running.add(self)
+        self._thread.start()
+
+    @property
+    def state(self) -> State:
+        """How things stand."""
+        return self._state
+
+    def wait_until_up(self, deadline: Deadline) -> State:
+        """The state with the hub up. `HubGone` with the cause if that will not be."""
+        return self.wait_for(lambda state: state.phase is not Phase.STARTING, deadline)
+
+    def wait_for(self, wanted: Callable[[State], bool], deadline: Deadline) -> State:
+        """The first state that is as wanted, or the one when the deadline passed."""
+        with self._news:
+            self._news.wait_for(lambda: wanted(self._state), deadline.remaining)
+            return self._state
+
+    def ask_to_stop(self) -> None:
+        """Has the hub ended; does not wait for it. From any thread, any number of times."""
+        with self._news:
+            if not self._stopping:
+                self._stopping = True
+                if self._waker >= 0:
+                    os.write(self._waker, b"!")
+
+    def stop(self) -> None:
+        """Ends the hub and waits for that, within a bound."""
+        self.ask_to_stop()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_STOPPING_S)
+
+    # --- in the thread ---
+
+    def _run(self) -> None:
+        if hasattr(signal, "pthread_sigmask"):
+            # Inherited by the hub, which has no use for it before it can say so itself.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            while not self._stopping and self._keep_one():
+                pass
+            self._tell(Phase.GONE if self._state.cause else Phase.STOPPED, self._state.cause)
+        except BaseException as error:
+            self._tell(Phase.GONE, f"its keeper failed: {error!r}")
+            raise
+        finally:
+            self._let_go()
+
+    def _keep_one(self) -> bool:
+        """Starts a hub and stays with it to its end. Whether there is to be another."""
+        child, born, cause = Child(), time.monotonic(), ""
+        try:
+            cause = self._bring_up(child)
+            if not cause and not child.watch(self._wake):
+                child.stop()
+        finally:
+            how = child.bury()
+        if self._stopping:
+            return False
+        return self._after_death(child, cause or f"it ended {how}", time.monotonic() - born)
+
+    def _bring_up(self, child: Child) -> str:
+        """Founds the hub. Why it did not come up, or nothing."""
+        message, fds = self._found()
+        try:
+            child.found(message, fds, Deadline(self._start_timeout))
+        except TimeoutError:
+            return f"it was not up within {self._start_timeout:g} s (setting: start_timeout)"
+        except ConnectionError:
+            return f"it ended {child.bury()} before it was up"
+        except HubGone as error:
+            return str(error)
+        with self._news:
+            boots = self._state.boots + 1
+            self._state = State(Phase.UP, boots, child.pid)
+            self._news.notify_all()
+        return ""
+
+    def _after_death(self, child: Child, cause: str, lived: float) -> bool:
+        if self.served or lived > _LONG_LIFE_S:
+            self._deaths = 0
+        self.served = False
+        self._deaths += 1
+        hopeless = not self._state.boots and not child.was_killed
+        if hopeless or self._deaths > self._restarts:
+            self._tell(Phase.GONE, cause)
+            return False
+        self._tell(Phase.STARTING)
+        pause = _pause_before(self._deaths)
+        log.warning("the hub (pid %d) died: %s; starting another in %g s", child.pid, cause, pause)
+        return not self._woken_within(pause)
+
+    def _woken_within(self, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def _tell(self, phase: Phase, cause: str = "") -> None:
+        with self._news:
+            self._state = State(phase, self._state.boots, None, cause)
+            self._news.notify_all()
+
+    def _let_go(self) -> None:
+        with self._news:
+            os.close(self._wake)
+            os.close(self._waker)
+            self._wake = self._waker = -1
+        _running.discard(self)
+
+
+def _pause_before(death: int) -> float:
+    return 0.0 if death == 1 else min(_FIRST_PAUSE_S * 2.0 ** (death - 2), _LONGEST_PAUSE_S)
+
+
+# At exit the interpreter would stop these threads wherever they are; their hubs would be killed
+# rather than asked.
+_running: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for keeper in list(_running):
+        keeper.stop()

@@ -1,0 +1,128 @@
+"""What a channel asks of a hub: how to sample, what, and on which terms.
+
+Kept by the rank, so that it can ask another boot of the hub for the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from penstock.client.connection import Connection
+from penstock.client.deadline import Deadline
+from penstock.client.hub import Hub
+from penstock.client.inputs import Inputs
+from penstock.client.line import Line
+from penstock.client.terms import ChannelTerms, cutting, wishes
+from penstock.core.plan import EpochPlan
+from penstock.graph import Graph
+from penstock.graph.handles import MemfdHandle
+from penstock.graph.sharing import GraphHandle, descriptors_of, handle_of, segments_of
+from penstock.hub.channels import check_wishes, plan_of
+from penstock.sampling.spec import Feed, NeighborSpec, Spec
+from penstock.wire.messages import BackendCreated, CreateBackend, Register, Registered, Share
+
+# Between two attempts to register with a hub that hangs up on us.
+_PAUSE_S: Final = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Registration:
+    """One channel's wishes. `register` has no numbers yet: each boot of a hub gives its own."""
+
+    spec: Spec
+    inputs: Inputs
+    register: Register
+    workers: int | None = None
+
+    @classmethod
+    def make(
+        cls, spec: Spec, inputs: Inputs, terms: ChannelTerms, workers: int | None = None
+    ) -> Registration:
+        """The wishes, checked: ValueError for numbers that make no sense."""
+        feed = Feed(
+            num_inputs=inputs.num,
+            node_type=inputs.node_type,
+            ids=None if inputs.ids is None else inputs.ids.handle,
+            **cutting(terms),
+        )
+        register = Register(request=0, backend=0, feed=feed, **wishes(terms))
+        plan_of(feed, register.share)
+        check_wishes(register)
+        return cls(spec, inputs, register, workers)
+
+    @property
+    def feed(self) -> Feed:
+        """The inputs, and how they are cut."""
+        return self.register.feed
+
+    @property
+    def share(self) -> Share:
+        """Which batches of the list are this rank's."""
+        return self.register.share
+
+    def plan(self, first: int = 0) -> EpochPlan:
+        """The arithmetic of an epoch that begins at batch `first`."""
+        return plan_of(self.feed, self.share, first)
+
+    def named(self, job: str) -> Registration:
+        """The same under a name, if it has none."""
+        if self.register.job:
+            return self
+        return replace(self, register=msgspec.structs.replace(self.register, job=job))
+
+    def reweighed(self, weight: float) -> Registration:
+        """The same with another weight."""
+        register = msgspec.structs.replace(self.register, weight=weight)
+        check_wishes(register)
+        return replace(self, register=register)
+
+    def enroll(self, hub: Hub, deadline: Deadline, patience: Deadline) -> Line:
+        """Registers with the hub, whichever boot of it answers."""
+        while True:
+            connection = hub.reach(deadline, patience)
+            try:
+                return self._over(connection, hub.graph, deadline)
+            except ConnectionError as error:
+                # It died on the way, or has no wish to see us.
+                connection.close()
+                hub.check(deadline, patience, error)
+                hub.pause(Deadline(_PAUSE_S).or_sooner(deadline))
+            except BaseException:
+                connection.close()
+                raise
+
+    def _over(self, connection: Connection, graph: Graph, deadline: Deadline) -> Line:
+        backend = create_backend(connection, self.spec, graph, self.workers, deadline)
+        register = msgspec.structs.replace(self.register, backend=backend)
+        fds = self.inputs.descriptors
+        registered, theirs = connection.ask(register, Registered, deadline, fds)
+        return Line(connection, registered, theirs)
+
+
+def create_backend(
+    connection: Connection, spec: Spec, graph: Graph, workers: int | None, deadline: Deadline
+) -> int:
+    """The number of the backend for a spec, on this boot of the hub."""
+    supplement, fds = out_edges(spec, graph)
+    request = CreateBackend(request=0, spec=spec, supplement=supplement, workers=workers)
+    return connection.ask(request, BackendCreated, deadline, fds)[0].backend
+
+
+def out_edges(spec: Spec, graph: Graph) -> tuple[GraphHandle | None, Sequence[int]]:
+    """The arrays a spec needs beyond those every graph has, made if need be; and descriptors.
+
+    Nothing if it needs none, or if they were got from the hub in the first place.
+    """
+    if not isinstance(spec, NeighborSpec) or spec.direction != "out":
+        return None, ()
+    for name in graph.edge_types:
+        graph.csr(name)
+    made = {key: array for key, array in graph.arrays.items() if key.group == "csr"}
+    for segment in segments_of(made):
+        if isinstance(segment.handle, MemfdHandle) and not segment.descriptors:
+            return None, ()
+    return handle_of(graph.schema, made, None), descriptors_of(made)

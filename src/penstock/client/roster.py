@@ -1,0 +1,89 @@
+"""Which channels a backend has, under the ids their users gave them; asked by any thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from penstock.client.channel import Channel
+from penstock.client.description import ChannelId
+from penstock.client.inline import InlineChannel
+from penstock.errors import ChannelClosed
+
+AnyChannel: TypeAlias = Channel | InlineChannel
+
+
+class Roster:
+    """Channels by id. Opening one takes time, during which the id is taken but nobody waits."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._there: dict[ChannelId, AnyChannel] = {}
+        self._opening: set[ChannelId] = set()
+        self._gone: set[ChannelId] = set()
+        self._closed = False
+
+    @contextmanager
+    def opening(self, channel_id: ChannelId) -> Iterator[None]:
+        """Keeps an id for a channel that is being opened; ValueError if it is taken."""
+        with self._lock:
+            if channel_id in self._there or channel_id in self._opening:
+                raise ValueError(f"channel_id is {channel_id!r}, which is registered already")
+            self._opening.add(channel_id)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._opening.discard(channel_id)
+
+    def add(self, channel_id: ChannelId, channel: AnyChannel) -> None:
+        """A channel has been opened."""
+        with self._lock:
+            if not self._closed:
+                self._there[channel_id] = channel
+                self._gone.discard(channel_id)
+                return
+        channel.close()
+        raise ChannelClosed("the backend was shut down")
+
+    def get(self, channel_id: ChannelId) -> AnyChannel | None:
+        """The channel, if there is one now; `KeyError` that names it if there never was."""
+        with self._lock:
+            if channel_id not in self._there and channel_id not in self._gone:
+                there = ", ".join(map(repr, self._there)) or "none"
+                raise KeyError(f"no channel {channel_id!r} was registered; there are: {there}")
+            return self._there.get(channel_id)
+
+    def __getitem__(self, channel_id: ChannelId) -> AnyChannel:
+        """The channel; `ChannelClosed` if it has gone, `KeyError` if it never was."""
+        channel = self.get(channel_id)
+        if channel is None:
+            raise ChannelClosed(f"channel {channel_id!r} was unregistered")
+        return channel
+
+    def find(self, channel_id: ChannelId) -> AnyChannel | None:
+        """The channel, if there is one."""
+        return self._there.get(channel_id)
+
+    def items(self) -> list[tuple[ChannelId, AnyChannel]]:
+        """All that are there now."""
+        with self._lock:
+            return list(self._there.items())
+
+    def remove(self, channel_id: ChannelId) -> None:
+        """Closes a channel and remembers that it was; one that is not there, not."""
+        with self._lock:
+            channel = self._there.pop(channel_id, None)
+            if channel is not None:
+                self._gone.add(channel_id)
+        if channel is not None:
+            channel.close()
+
+    def close(self) -> None:
+        """Closes all, also those that are being opened. Idempotent."""
+        with self._lock:
+            self._closed = True
+        for channel_id, _ in self.items():
+            self.remove(channel_id)

@@ -1,0 +1,26 @@
+"""Sizes as people write them: 67108864, "64MB", "1.5 GiB"."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# As the reference design has it: MB and MiB are both 2**20.
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
+
+
+def parse_bytes(size: int | str, name: str) -> int:
+    """`size` in bytes; `name` is the argument it was given for."""
+    if isinstance(size, str):
+        match = _SIZE.fullmatch(size)
+        if match is None:
+            raise ValueError(f"{name} is {size!r}; expected bytes, or a size such as '64MB'")
+        number = int(float(match[1]) * _UNITS[match[2].lower()])
+    elif isinstance(size, bool) or not isinstance(size, int):
+        raise ValueError(f"{name} is {size!r}; expected bytes, or a size such as '64MB'")
+    else:
+        number = size
+    if number <= 0:
+        raise ValueError(f"{name} is {size!r}; it must be more than nothing")
+    return number

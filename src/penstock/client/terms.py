@@ -1,0 +1,103 @@
+"""The terms on which a channel is opened: as users name them, and as a hub is asked for them."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypedDict
+
+from penstock.client.sizes import parse_bytes
+from penstock.wire.messages import Share
+
+SLOTS: Final = 4
+
+
+class ChannelTerms(TypedDict, total=False):
+    """What `register_input` takes beside the inputs. Only `batch_size` must be given.
+
+    batch_size, shuffle, drop_last, seed   how the inputs are cut into the epoch's list of batches
+    rank, world_size, remainder            which of them are for this channel; "wrap" or "drop"
+    slots (or buffer_capacity)             batches that may be ready or in the reader's hands
+    buffer_size                            bytes of all slots together; else enough for any batch
+    max_batch_bytes                        what a batch larger than its slot may need
+    weight                                 the channel's share of the workers
+    deadline, max_attempts                 seconds a batch may take, and how often it may lose
+                                           its worker
+    on_error, max_substitutes              "raise", or "substitute" up to so many times an epoch
+    job (or worker_key)                    a name for it, in errors and logs
+    """
+
+    batch_size: int
+    shuffle: bool
+    drop_last: bool
+    seed: int
+    rank: int
+    world_size: int
+    remainder: Literal["wrap", "drop"]
+    slots: int
+    buffer_capacity: int
+    buffer_size: int | str | None
+    max_batch_bytes: int | str | None
+    weight: float
+    deadline: float | None
+    max_attempts: int
+    on_error: Literal["raise", "substitute"]
+    max_substitutes: int
+    job: str
+    worker_key: str
+
+
+_CUTTING: Final = ("batch_size", "shuffle", "drop_last", "seed")
+_SHARING: Final = ("rank", "world_size", "remainder")
+_AS_THEY_ARE: Final = ("weight", "deadline", "max_attempts", "on_error", "max_substitutes")
+
+
+def check_names(terms: ChannelTerms) -> None:
+    """TypeError for a term there is none of, as Python has it."""
+    for name in terms:
+        if name not in ChannelTerms.__annotations__:
+            there = ", ".join(ChannelTerms.__annotations__)
+            raise TypeError(f"there is no term {name!r}; there are {there}")
+    if "batch_size" not in terms:
+        raise TypeError("batch_size is missing")
+
+
+def cutting(terms: ChannelTerms) -> dict[str, Any]:
+    """What becomes part of the `Feed`."""
+    return {name: value for name, value in terms.items() if name in _CUTTING}
+
+
+def wishes(terms: ChannelTerms) -> dict[str, Any]:
+    """What becomes part of the `Register`, but the feed."""
+    slots = _either(terms, "slots", "buffer_capacity", SLOTS)
+    return {
+        "share": _share(terms),
+        "slots": slots,
+        "slot_bytes": _slot_bytes(terms, slots),
+        "most_bytes": _bytes(terms, "max_batch_bytes"),
+        "job": _either(terms, "job", "worker_key", ""),
+        **{name: value for name, value in terms.items() if name in _AS_THEY_ARE},
+    }
+
+
+def _share(terms: ChannelTerms) -> Share:
+    given: dict[str, Any] = {name: value for name, value in terms.items() if name in _SHARING}
+    return Share(**given)
+
+
+def _either(terms: ChannelTerms, name: str, alias: str, default: Any) -> Any:
+    """A term that has two names."""
+    given = {terms[key] for key in (name, alias) if key in terms}  # type: ignore[literal-required]
+    if len(given) > 1:
+        raise ValueError(f"{name} and {alias} are the same, and were given as {sorted(given)}")
+    return given.pop() if given else default
+
+
+def _bytes(terms: ChannelTerms, name: Literal["buffer_size", "max_batch_bytes"]) -> int | None:
+    size = terms.get(name)
+    return None if size is None else parse_bytes(size, name)
+
+
+def _slot_bytes(terms: ChannelTerms, slots: Any) -> int | None:
+    size = _bytes(terms, "buffer_size")
+    if size is None or not isinstance(slots, int) or slots < 1:
+        return None  # of slots that are no number, the registration complains
+    return max(1, size // slots)

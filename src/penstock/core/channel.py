@@ -1,0 +1,260 @@
+"""One rank's stream of batches: its epoch, its slots, what it is owed and what it waits for.
+
+A channel knows nothing of workers: it gives out tasks, and is told how each of them ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+from typing import NamedTuple
+
+from penstock.core.epoch import Epoch
+from penstock.core.events import (
+    Batch,
+    BreakChannel,
+    ChannelRegistered,
+    Deliver,
+    Fail,
+    FinishEpoch,
+    Forget,
+    Instruction,
+    OnError,
+)
+from penstock.core.fair import Flow, Mean
+from penstock.core.settings import Settings
+from penstock.core.slots import Slots
+from penstock.core.story import Story
+
+
+class Phase(Enum):
+    IDLE = "idle"
+    ACTIVE = "active"  # an epoch is running
+    LEAVING = "leaving"  # unregistered; workers still hold batches of it
+
+
+class Wait(Enum):
+    """What keeps a channel from having more batches made."""
+
+    NOTHING = "nothing"  # there is no step left to give
+    TURN = "turn"
+    CREDIT = "credit"  # every slot is taken
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """A batch on its way: it has a slot from the moment it is given out until it ends."""
+
+    channel: Channel
+    epoch: Epoch
+    batch: Batch
+    slot: int
+    source: int
+    attempt: int = 1  # at this source; those that were never begun do not count
+    charged: int = 0  # attempts at this source that count against the limit
+    excused: int = 0  # attempts at this source lost while the whole crew was failing
+    began: float | None = None
+    charge: float = 0.0  # virtual time, to be settled
+    weight: float = 1.0  # the channel's, when that was charged
+
+
+class Quarantined(NamedTuple):
+    """A batch that could not be made from `source`, its own step or one put in its place."""
+
+    batch: Batch
+    source: int
+    cause: str
+    attempts: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Channel(Flow):
+    """Everything known about one rank's stream."""
+
+    id: int
+    crew: str
+    slots: Slots
+    settings: Settings
+    deadline: float | None
+    max_attempts: int
+    max_substitutes: int
+    costs: Mean
+    crew_costs: Mean
+    first_estimate: float
+    story: Story
+    epoch: Epoch = field(default_factory=lambda: Epoch(-1, range(0), open=False))
+    retries: deque[Task] = field(default_factory=deque)
+    in_flight: int = 0
+    leaving: bool = False
+    alarm: float = inf
+
+    waits: Wait = Wait.NOTHING
+    since: float = 0.0
+    waited: dict[Wait, float] = field(default_factory=lambda: dict.fromkeys(Wait, 0.0))
+    service: float = 0.0
+    attempts_lost: int = 0
+    substitutes: int = 0
+    stray_returns: int = 0
+    delivered: int = 0  # these three over all epochs before this one
+    failed: int = 0
+    cancelled: int = 0
+
+    @classmethod
+    def open(cls, event: ChannelRegistered, crew_costs: Mean, settings: Settings) -> Channel:
+        substitutes = event.max_substitutes if event.on_error is OnError.SUBSTITUTE else 0
+        return cls(
+            id=event.channel,
+            crew=event.crew,
+            slots=Slots(event.slots),
+            settings=settings,
+            weight=event.weight,
+            deadline=event.deadline,
+            max_attempts=event.max_attempts,
+            max_substitutes=substitutes,
+            costs=Mean(settings.cost_memory),
+            crew_costs=crew_costs,
+            first_estimate=event.estimate,
+            story=Story(settings.story_length),
+        )
+
+    @property
+    def phase(self) -> Phase:
+        if self.leaving:
+            return Phase.LEAVING
+        return Phase.ACTIVE if self.epoch.open else Phase.IDLE
+
+    # --- what it could give ------------------------------------------------------------------
+
+    def wants(self) -> Wait:
+        """TURN if a batch could be handed out now; else what is missing."""
+        if self.retries:
+            return Wait.TURN
+        epoch = self.epoch
+        if not epoch.open or epoch.given == epoch.total:
+            return Wait.NOTHING
+        return Wait.TURN if self.slots.free else Wait.CREDIT
+
+    def wait_for(self, wait: Wait, now: float) -> None:
+        if wait is not self.waits:
+            self.waited[self.waits] += now - self.since
+            self.waits, self.since = wait, now
+
+    def estimate(self) -> float:
+        """What the next batch is likely to cost, in seconds."""
+        if self.costs.count:
+            return self.costs.value
+        known = self.first_estimate or self.crew_costs.value or self.settings.first_estimate
+        return max(known, self.settings.least_cost)
+
+    def hand_out(self) -> Task:
+        """The next batch to be made: one to be tried again, or the next step."""
+        if self.retries:
+            task = self.retries.popleft()
+        else:
+            step = self.epoch.next_step()
+            batch = Batch(self.id, self.epoch.number, step)
+            task = Task(self, self.epoch, batch, self.slots.reserve(), step)
+        task.charge, task.weight = self.charge(self.estimate()), self.weight
+        self.in_flight += 1
+        return task
+
+    # --- how its batches end -----------------------------------------------------------------
+
+    def back(self, task: Task, seconds: float) -> None:
+        """A worker no longer has this task, and spent so long on it."""
+        self.in_flight -= 1
+        self.service += seconds
+        self.settle(task.charge, seconds / task.weight, last=not self.in_flight)
+
+    def deliver(self, task: Task, worker: int, now: float, out: list[Instruction]) -> None:
+        if not task.epoch.open:
+            self.drop(task, now, out)
+            return
+        self.slots.lend(task.slot)
+        self.epoch.delivered += 1
+        out.append(Deliver(task.batch, task.slot, task.source, worker))
+        self._finish(out)
+
+    def drop(self, task: Task, now: float, out: list[Instruction]) -> None:
+        """Nobody waits for this one any more."""
+        self.slots.release(task.slot, now)
+        self.forget(out)
+
+    def try_again(self, task: Task) -> None:
+        task.began = None
+        self.retries.appendleft(task)
+
+    def spoil(self, task: Task, cause: str, now: float, out: list[Instruction]) -> None:
+        """Its source will not do: another is taken, or the batch fails."""
+        if self._substitute(task):
+            return
+        self.slots.release(task.slot, now)
+        self.epoch.failed += 1
+        out.append(Fail(task.batch, cause, task.attempt))
+        self._finish(out)
+
+    def _substitute(self, task: Task) -> bool:
+        epoch = self.epoch
+        if epoch.substitutes == self.max_substitutes:
+            return False
+        epoch.spoiled.add(task.source)
+        source = epoch.next_source(task.batch.step)
+        if source is None:
+            return False
+        epoch.substitutes += 1
+        self.substitutes += 1
+        task.source, task.attempt, task.charged, task.excused = source, 1, 0, 0
+        self.try_again(task)
+        return True
+
+    def _finish(self, out: list[Instruction]) -> None:
+        epoch = self.epoch
+        if epoch.ended == epoch.total:
+            epoch.open = False
+            counts = epoch.delivered, epoch.failed, epoch.cancelled
+            out.append(FinishEpoch(self.id, epoch.number, *counts))
+
+    # --- epochs ------------------------------------------------------------------------------
+
+    def start(self, number: int, steps: range, now: float, out: list[Instruction]) -> None:
+        """A new epoch; what is left of the last one is cancelled, and not announced."""
+        self.cancel(now)
+        old = self.epoch
+        self.delivered += old.delivered
+        self.failed += old.failed
+        self.cancelled += old.cancelled
+        self.epoch = Epoch(number, steps)
+        self._finish(out)
+
+    def cancel(self, now: float) -> None:
+        """Tasks with workers keep their slots until they come back; nobody waits for them."""
+        if self.epoch.open:
+            self.epoch.close()
+        for task in self.retries:
+            self.slots.release(task.slot, now)
+        self.retries.clear()
+
+    def fail_for_good(self, cause: str, now: float, out: list[Instruction]) -> None:
+        """Nobody can serve this channel: its epoch ends here."""
+        self.cancel(now)
+        out.append(BreakChannel(self.id, self.epoch.number, cause))
+
+    def leave(self, now: float, out: list[Instruction]) -> None:
+        self.leaving = True
+        self.cancel(now)
+        self.forget(out)
+
+    def forget(self, out: list[Instruction]) -> None:
+        if self.leaving and not self.in_flight:
+            out.append(Forget(self.id))
+
+    @property
+    def gone(self) -> bool:
+        return self.leaving and not self.in_flight
+
+    # --- slots that rest ---------------------------------------------------------------------
+
+    def due(self) -> float:
+        return inf if self.leaving else self.slots.rested(self.settings.trim_after)

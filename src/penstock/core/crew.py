@@ -1,0 +1,182 @@
+"""A crew and its workers: who is there, who has room for a batch, who must be looked at when.
+
+A crew keeps its own books consistent; what to do about them the `Staff` decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+
+from penstock.core.channel import Channel, Task
+from penstock.core.events import Fault, Leave
+from penstock.core.fair import Mean, RunQueue
+from penstock.core.restarts import Backoff, Breaker, BreakerState, Streak
+from penstock.core.settings import Settings
+
+
+class WorkerState(Enum):
+    STARTING = "starting"
+    READY = "ready"
+    LEAVING = "leaving"  # asked to go; finishes what it has
+    DOOMED = "doomed"  # to be killed; may be dead already
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One process, as far as the scheduler has to know."""
+
+    id: int
+    crew: Crew
+    started: float
+    heard: float
+    state: WorkerState = WorkerState.STARTING
+    was_ready: bool = False
+    retired: bool = False  # it no longer counts: its place is another's, or nobody's
+    tasks: list[Task] = field(default_factory=list)  # in the order in which it makes them
+    made: int = 0
+    private_bytes: int = 0
+    alarm: float = inf
+
+    @property
+    def begun(self) -> Task | None:
+        return self.tasks[0] if self.tasks and self.tasks[0].began is not None else None
+
+    def due(self) -> float:
+        if self.state is WorkerState.DOOMED:
+            return inf
+        return min(self.must_be_heard(), self.must_be_done(), self.must_leave())
+
+    def must_be_heard(self) -> float:
+        settings = self.crew.settings
+        if self.was_ready:
+            return self.heard + settings.silence
+        return self.started + settings.start_limit
+
+    def must_be_done(self) -> float:
+        task = self.begun
+        if task is None or task.began is None or task.channel.deadline is None:
+            return inf
+        return task.began + task.channel.deadline
+
+    def must_leave(self) -> float:
+        limit = self.crew.settings.max_age
+        if limit is None or self.state is not WorkerState.READY:
+            return inf
+        return self.started + limit
+
+
+@dataclass(slots=True, eq=False)
+class Crew:
+    """Workers that serve the same channels, and the run queue of those channels."""
+
+    name: str
+    settings: Settings
+    wanted: int = 0
+    workers: dict[int, Worker] = field(default_factory=dict)
+    channels: dict[int, Channel] = field(default_factory=dict)
+    queue: RunQueue[Channel] = field(default_factory=RunQueue)
+    starting: int = 0  # these three: of those that are not retired
+    ready: int = 0
+    dying: int = 0
+    room: list[dict[int, Worker]] = field(init=False)  # by load: the ready ones that can take more
+    costs: Mean = field(init=False)
+    deaths: Backoff = field(init=False)  # of workers that were ready, since a batch was completed
+    starts: Backoff = field(init=False)  # of workers that were not, since one was
+    breaker: Breaker = field(init=False)
+    streak: Streak = field(default_factory=Streak)
+    alarm: float = inf
+
+    started: int = 0
+    lost: int = 0  # without having been asked to leave
+    done: int = 0
+    failed: int = 0
+    retired: Counter[Leave] = field(default_factory=Counter)
+    killed: Counter[Fault] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.room = [{} for _ in range(self.settings.worker_concurrency)]
+        self.costs = Mean(self.settings.cost_memory)
+        self.deaths, self.starts = Backoff(self.settings), Backoff(self.settings)
+        self.breaker = Breaker(self.settings)
+
+    @property
+    def missing(self) -> int:
+        """Workers to be started; the dying are replaced when they are dead."""
+        return self.wanted - self.starting - self.ready - self.dying
+
+    @property
+    def stranded(self) -> bool:
+        """Nobody serves, and nobody will be started."""
+        return self.breaker.state is BreakerState.OPEN and not self.ready
+
+    def held_until(self) -> float:
+        return max(self.deaths.until, self.starts.until)
+
+    def due(self) -> float:
+        """When those that are missing may be started."""
+        waiting = self.breaker.state is BreakerState.CLOSED and self.missing > 0
+        return self.held_until() if waiting else inf
+
+    # --- who has what ------------------------------------------------------------------------
+
+    def idlest(self) -> Worker | None:
+        """One of those with the fewest batches: of these the one whose caches are warmest."""
+        for workers in self.room:
+            if workers:
+                return next(reversed(workers.values()))
+        return None
+
+    def give(self, worker: Worker, task: Task) -> None:
+        load = len(worker.tasks)
+        del self.room[load][worker.id]
+        worker.tasks.append(task)
+        if load + 1 < len(self.room):
+            self.room[load + 1][worker.id] = worker
+
+    def take(self, worker: Worker) -> Task:
+        """Its first task: it has answered for it."""
+        load = len(worker.tasks)
+        if worker.state is WorkerState.READY:
+            if load < len(self.room):
+                del self.room[load][worker.id]
+            self.room[load - 1][worker.id] = worker
+        return worker.tasks.pop(0)
+
+    # --- who is what -------------------------------------------------------------------------
+
+    def hire(self, worker: Worker) -> None:
+        self.workers[worker.id] = worker
+        self.starting += 1
+        self.started += 1
+
+    def move(self, worker: Worker, state: WorkerState) -> None:
+        self._leave(worker)
+        worker.state = state
+        match state:
+            case WorkerState.READY:
+                self.ready += 1
+                self.room[len(worker.tasks)][worker.id] = worker
+            case WorkerState.LEAVING:
+                worker.retired = True
+            case WorkerState.DOOMED:
+                self.dying += not worker.retired
+
+    def dismiss(self, worker: Worker) -> None:
+        """Its process has ended."""
+        self._leave(worker)
+        worker.state = WorkerState.DOOMED  # nothing is due from it any more
+        del self.workers[worker.id]
+
+    def _leave(self, worker: Worker) -> None:
+        match worker.state:
+            case WorkerState.STARTING:
+                self.starting -= 1
+            case WorkerState.READY:
+                self.ready -= 1
+                if len(worker.tasks) < len(self.room):
+                    del self.room[len(worker.tasks)][worker.id]
+            case WorkerState.DOOMED:
+                self.dying -= not worker.retired

@@ -1,0 +1,128 @@
+"""Fair shares of a crew's time: start-time fair queueing on measured cost.
+
+Every flow has a virtual time: the seconds it was served, divided by its weight. The flow that is
+furthest behind is next. What a batch will cost is estimated when it is handed out and settled when
+it is known. This module knows neither channels nor workers, only flows, seconds and weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Flow:
+    """One that takes turns. `vtime` contains `outstanding`: what was charged and is not settled."""
+
+    weight: float = 1.0
+    vtime: float = 0.0
+    outstanding: float = 0.0
+    place: int = 0  # the number of its one valid entry in the run queue; 0: it is not there
+
+    def charge(self, seconds: float) -> float:
+        """Count an estimate, and say how much virtual time that was, to be settled later."""
+        charged = seconds / self.weight
+        self.vtime += charged
+        self.outstanding += charged
+        return charged
+
+    def settle(self, charged: float, served: float, *, last: bool) -> None:
+        """Put what was really served (virtual time) in the place of what was charged for it."""
+        self.vtime += served - charged
+        # With nothing in flight nothing is outstanding: rounding must not pile up over the years.
+        self.outstanding = 0.0 if last else self.outstanding - charged
+
+
+F = TypeVar("F", bound=Flow)
+
+
+@dataclass(slots=True, eq=False)
+class RunQueue(Generic[F]):
+    """The flows that could be served now, least virtual time first, equals in order of arrival.
+
+    A flow has at most one valid entry. One whose virtual time changes gets a new entry; the old one
+    is recognised by its number when it comes up, and dropped.
+    """
+
+    virtual_now: float = 0.0
+    _heap: list[tuple[float, int, F]] = field(default_factory=list)
+    _number: int = 0
+    _size: int = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def wake(self, flow: F) -> None:
+        """A flow that could not be served comes (back): it has nothing saved up."""
+        floor = self._floor()
+        if flow.vtime < floor:
+            flow.vtime = floor
+        self.push(flow)
+
+    def push(self, flow: F) -> None:
+        """A flow that never slept stands in line again, with all that it is owed."""
+        self._size += 1
+        self._enter(flow)
+
+    def renew(self, flow: F) -> None:
+        """The virtual time of a flow in the queue has changed."""
+        self._enter(flow)
+
+    def remove(self, flow: F) -> None:
+        flow.place = 0
+        self._size -= 1
+
+    def pop(self) -> F | None:
+        """The flow that is next, taken out of the queue."""
+        flow = self._first()
+        if flow is None:
+            return None
+        self._floor()
+        heappop(self._heap)
+        self.remove(flow)
+        return flow
+
+    def _enter(self, flow: F) -> None:
+        self._number += 1
+        flow.place = self._number
+        heappush(self._heap, (flow.vtime, self._number, flow))
+        if len(self._heap) > 2 * self._size + 64:
+            self._heap = [entry for entry in self._heap if entry[2].place == entry[1]]
+            heapify(self._heap)
+
+    def _first(self) -> F | None:
+        heap = self._heap
+        while heap:
+            _, number, flow = heap[0]
+            if flow.place == number:
+                return flow
+            heappop(heap)
+        return None
+
+    def _floor(self) -> float:
+        """Where the service stands: the time of the one furthest behind, less its estimates.
+
+        Estimates do not count here: were they too high, whoever arrived now would have to wait
+        until the one that is refunded has caught up with them.
+        """
+        first = self._first()
+        if first is not None:
+            settled = first.vtime - first.outstanding
+            if settled > self.virtual_now:
+                self.virtual_now = settled
+        return self.virtual_now
+
+
+@dataclass(slots=True, eq=False)
+class Mean:
+    """A running mean that forgets: of the first `memory` values exactly, then exponentially."""
+
+    memory: int
+    value: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.value += (value - self.value) / min(self.count, self.memory)

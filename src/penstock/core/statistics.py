@@ -1,0 +1,185 @@
+"""What the scheduler tells about itself: frozen snapshots, plain enough for JSON.
+
+Logs, metrics and live views read these and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.channel import Channel, Quarantined, Wait
+from penstock.core.crew import Crew, WorkerState
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatistics:
+    """One channel. `handed_out` to `total` are those of its present epoch, or of its last one."""
+
+    id: int
+    crew: str
+    phase: str
+    epoch: int
+    handed_out: int
+    delivered: int
+    failed: int
+    cancelled: int
+    total: int
+    delivered_before: int  # in the epochs before this one, as the next two
+    failed_before: int
+    cancelled_before: int
+    runnable: bool
+    in_flight: int
+    waiting_again: int  # batches to be tried again
+    slots_free: int
+    slots_reserved: int
+    slots_with_rank: int
+    weight: float
+    service: float  # seconds of work settled
+    estimate: float  # seconds the next batch is taken to cost
+    vtime_lag: float  # its virtual time beyond the crew's: how much more it had than its share
+    attempts_lost: int
+    substitutes: int
+    stray_returns: int
+    waited_for_credit: float
+    waited_for_turn: float
+
+    @property
+    def ended(self) -> int:
+        return self.delivered + self.failed + self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class CrewStatistics:
+    """One crew."""
+
+    crew: str
+    wanted: int
+    starting: int
+    ready: int
+    busy: int
+    leaving: int
+    doomed: int
+    started: int
+    lost: int
+    retired: dict[str, int]  # reason -> how many
+    killed: dict[str, int]  # fault -> how many
+    breaker: str
+    cause: str  # of its opening, the last time
+    done: int
+    failed: int
+    in_flight: int
+    runnable: int  # channels in its run queue
+    mean_cost: float
+
+    @property
+    def breaker_open(self) -> bool:
+        return self.breaker == "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Over all channels that were ever there."""
+
+    registered: int
+    forgotten: int
+    delivered: int
+    failed: int
+    cancelled: int
+    attempts_lost: int
+    substitutes: int
+    stray_returns: int
+    quarantined: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The whole scheduler at one moment."""
+
+    now: float
+    channels: tuple[ChannelStatistics, ...]
+    crews: tuple[CrewStatistics, ...]
+    totals: Totals
+    quarantined: tuple[Quarantined, ...]  # the last few
+
+
+def of_channel(channel: Channel, virtual_now: float, now: float) -> ChannelStatistics:
+    epoch, slots = channel.epoch, channel.slots
+    waited = dict(channel.waited)
+    waited[channel.waits] += now - channel.since
+    return ChannelStatistics(
+        id=channel.id,
+        crew=channel.crew,
+        phase=channel.phase.value,
+        epoch=epoch.number,
+        handed_out=epoch.given,
+        delivered=epoch.delivered,
+        failed=epoch.failed,
+        cancelled=epoch.cancelled,
+        total=epoch.total,
+        delivered_before=channel.delivered,
+        failed_before=channel.failed,
+        cancelled_before=channel.cancelled,
+        runnable=channel.place > 0,
+        in_flight=channel.in_flight,
+        waiting_again=len(channel.retries),
+        slots_free=slots.free,
+        slots_reserved=slots.reserved,
+        slots_with_rank=slots.lent,
+        weight=channel.weight,
+        service=channel.service,
+        estimate=channel.estimate(),
+        vtime_lag=channel.vtime - virtual_now,
+        attempts_lost=channel.attempts_lost,
+        substitutes=channel.substitutes,
+        stray_returns=channel.stray_returns,
+        waited_for_credit=waited[Wait.CREDIT],
+        waited_for_turn=waited[Wait.TURN],
+    )
+
+
+def of_crew(crew: Crew) -> CrewStatistics:
+    workers = crew.workers.values()
+    states = [worker.state for worker in workers]
+    return CrewStatistics(
+        crew=crew.name,
+        wanted=crew.wanted,
+        starting=states.count(WorkerState.STARTING),
+        ready=crew.ready,
+        busy=sum(bool(worker.tasks) for worker in workers),
+        leaving=states.count(WorkerState.LEAVING),
+        doomed=states.count(WorkerState.DOOMED),
+        started=crew.started,
+        lost=crew.lost,
+        retired={reason.value: count for reason, count in crew.retired.items()},
+        killed={fault.value: count for fault, count in crew.killed.items()},
+        breaker=crew.breaker.state.value,
+        cause=crew.breaker.cause,
+        done=crew.done,
+        failed=crew.failed,
+        in_flight=sum(len(worker.tasks) for worker in workers),
+        runnable=len(crew.queue),
+        mean_cost=crew.costs.value,
+    )
+
+
+def in_words(statistics: tuple[ChannelStatistics, ...], few: int = 8) -> str:
+    """One line: how many channels there are in each phase, and where the first few stand."""
+    phases = [channel.phase for channel in statistics]
+    runnable = sum(channel.runnable for channel in statistics)
+    there = [channel for channel in statistics if channel.phase != "leaving"]
+    shown = [_position(channel) for channel in there[:few]]
+    if len(there) > few:
+        shown.append("…")
+    counts = (
+        f"channels: {len(there)} registered, {phases.count('active')} active, "
+        f"{runnable} runnable, {phases.count('leaving')} leaving"
+    )
+    return "; ".join([counts, " ".join(shown)]) if shown else counts
+
+
+def _position(channel: ChannelStatistics) -> str:
+    if channel.phase == "idle":
+        return f"{channel.id}:idle"
+    progress = f"{channel.handed_out}/{channel.ended}/{channel.total}"
+    return f"{channel.id}:e{channel.epoch}/{progress}"

@@ -1,0 +1,153 @@
+"""Backends: ways of sampling that a hub has been asked for, each with a number and a crew.
+
+Equal specs share one. Built-in ones are all served by the same crew; a user's sampler has a crew of
+its own, which goes when nobody wants it any more. A backend is held by the connections that asked
+for it and by its channels. Specs are checked against the graph here, when the backend is made, not
+when its first batch fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from penstock.graph.graph import Graph
+from penstock.graph.validate import topology_keys
+from penstock.kernels.arrays import check_integer
+from penstock.sampling.neighbor import fanouts_by_type
+from penstock.sampling.spec import CustomSpec, NeighborSpec, Spec
+
+# The crew of all built-in samplers.
+BUILT_IN: Final = ""
+
+
+@dataclass(slots=True, eq=False)
+class Backend:
+    """One way of sampling. `holders` are the connections that asked for it."""
+
+    number: int
+    spec: Spec
+    crew: str
+    workers: int | None = None  # of a crew of its own
+    holders: set[int] = field(default_factory=set)
+    channels: set[int] = field(default_factory=set)
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self.holders or self.channels)
+
+
+class Backends:
+    """All backends that somebody holds. Numbers count up and are never used again."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._by_number: dict[int, Backend] = {}
+        self._by_spec: dict[bytes, Backend] = {}
+        self._by_crew: dict[str, Backend] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def __iter__(self) -> Iterator[Backend]:
+        return iter(self._by_number.values())
+
+    def get(self, number: int) -> Backend | None:
+        """The backend of this number, if there is one now."""
+        return self._by_number.get(number)
+
+    def custom(self, crew: str) -> CustomSpec | None:
+        """The user's sampler a crew is for; None for the crew of the built-in ones."""
+        backend = self._by_crew.get(crew)
+        return backend.spec if backend and isinstance(backend.spec, CustomSpec) else None
+
+    def find(self, spec: Spec) -> Backend | None:
+        """The backend of an equal spec."""
+        return self._by_spec.get(_key(spec))
+
+    def create(self, spec: Spec) -> Backend:
+        """A new backend, held by nobody yet; the spec has been checked."""
+        self._last += 1
+        backend = Backend(self._last, spec, crew_of(spec))
+        self._by_number[backend.number] = backend
+        self._by_spec[_key(spec)] = backend
+        if backend.crew != BUILT_IN:
+            self._by_crew[backend.crew] = backend
+        return backend
+
+    def remove(self, backend: Backend) -> None:
+        """Nobody wants it any more."""
+        del self._by_number[backend.number]
+        del self._by_spec[_key(backend.spec)]
+        self._by_crew.pop(backend.crew, None)
+
+
+def crew_of(spec: Spec) -> str:
+    """The name of the crew that serves a spec: the same for equal specs, also another time."""
+    if not isinstance(spec, CustomSpec):
+        return BUILT_IN
+    if not spec.options:
+        return spec.sampler
+    return f"{spec.sampler}~{hashlib.sha256(_key(spec)).hexdigest()[:8]}"
+
+
+def check_spec(spec: Spec, graph: Graph) -> None:
+    """ValueError unless this graph can be sampled so."""
+    match spec:
+        case NeighborSpec():
+            _check_hops(spec, graph)
+            _check_attributes(spec, graph)
+            _check_direction(spec, graph)
+        case CustomSpec():
+            _check_sampler(spec)
+
+
+def _check_hops(spec: NeighborSpec, graph: Graph) -> None:
+    if spec.by_type is not None and spec.num_neighbors:
+        raise ValueError("num_neighbors and by_type are both given: one of them says all")
+    fanouts = spec.num_neighbors if spec.by_type is None else dict(spec.by_type)
+    fanouts_by_type(fanouts, graph.edge_types)
+    for hop, cap in enumerate(spec.node_caps):
+        check_integer(cap, f"node_caps[{hop}]", -1, 2**63)
+
+
+def _check_attributes(spec: NeighborSpec, graph: Graph) -> None:
+    nodes = {name for type_ in graph.node_types for name in graph.node_attributes(type_)}
+    edges = {name for type_ in graph.edge_types for name in graph.edge_attributes(type_)}
+    _check_names("node_attributes", spec.node_attributes, nodes)
+    _check_names("edge_attributes", spec.edge_attributes, edges)
+
+
+def _check_names(argument: str, names: Sequence[str] | None, there: set[str]) -> None:
+    for name in names or ():
+        if name not in there:
+            known = ", ".join(map(repr, sorted(there))) or "none"
+            raise ValueError(f"{argument} names {name!r}, which the graph has not; it has: {known}")
+
+
+def _check_direction(spec: NeighborSpec, graph: Graph) -> None:
+    # Made by whoever asks, once, and shared: every worker would make its own otherwise.
+    if spec.direction == "in":
+        return
+    for name in graph.edge_types:
+        if any(key not in graph.arrays for key in topology_keys(name, "csr")):
+            raise ValueError(
+                f"direction is 'out', and the hub has no out-edges of {name!r}: call "
+                "graph.csr() first, and send them along"
+            )
+
+
+def _check_sampler(spec: CustomSpec) -> None:
+    module, colon, name = spec.sampler.rpartition(":")
+    if not colon or not module or not all(part.isidentifier() for part in name.split(".")):
+        raise ValueError(
+            f"sampler is {spec.sampler!r}; expected 'module:Class' or '/path/to/file.py:Class'"
+        )
+
+
+def _key(spec: Spec) -> bytes:
+    return msgspec.msgpack.encode(spec, order="deterministic")

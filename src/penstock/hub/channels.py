@@ -1,0 +1,196 @@
+"""Channels as the hub sees them: whose they are, where their batches come from and go to.
+
+The scheduler knows a channel as a number with slots; here that number has a feed, a share of it, a
+memory and a rank. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+from penstock.core.events import Batch, OnError
+from penstock.core.plan import EpochPlan, Remainder
+from penstock.graph.graph import Graph
+from penstock.graph.handles import MemfdHandle
+from penstock.graph.shared import SharedArray
+from penstock.hub.backends import Backend
+from penstock.hub.connection import Connection
+from penstock.hub.timings import Timing
+from penstock.sampling.inputs import check_feed
+from penstock.sampling.spec import Feed
+from penstock.wire.messages import BatchId, Register, Report, Share
+from penstock.workers.arena import Arena
+
+MOST_SLOTS: Final = 1024
+SPOILED_KEPT: Final = 64
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """One stream of batches."""
+
+    number: int
+    connection: Connection
+    backend: Backend
+    feed: Feed
+    share: Share
+    job: str
+    arena: Arena
+    ids: tuple[int, ...]  # the descriptor of the inputs, where they lie in a memfd
+    plan: EpochPlan
+    epoch: int = -1
+    leaving: float | None = None  # since when
+    # What is known of batches that have failed or lost a worker, until they end. A batch whose
+    # seeds have failed in the place of another fails by what was said then, found by its index.
+    reports: dict[Batch, Report] = field(default_factory=dict)
+    spoiled: dict[int, Report] = field(default_factory=dict)
+    # When the rank asked for what comes in each slot: at the epoch's start, or by returning it.
+    asked: dict[int, float] = field(default_factory=dict)
+    handing_out: Timing = field(default_factory=lambda: Timing("handing out"))
+    fetching: Timing = field(default_factory=lambda: Timing("fetching"))
+
+    def start(self, epoch: int, plan: EpochPlan, now: float) -> None:
+        """A new epoch: nothing of the last one matters any more."""
+        self.epoch, self.plan = epoch, plan
+        self.reports.clear()
+        self.spoiled.clear()
+        self.asked = dict.fromkeys(range(self.arena.plan.slots), now)
+
+    def index(self, step: int) -> int:
+        """Where a step of the current epoch stands in the global list."""
+        return self.plan.global_index(self.share.rank, step)
+
+    def note(self, batch: Batch, index: int, report: Report) -> None:
+        """Something went wrong with a batch, when the seeds at `index` were sampled for it."""
+        self.reports[batch] = report
+        self.spoiled[index] = report
+        while len(self.spoiled) > SPOILED_KEPT:
+            del self.spoiled[next(iter(self.spoiled))]
+
+    def report_on(self, batch: Batch, index: int) -> Report | None:
+        """What went wrong with a batch that has failed, if anything is known."""
+        return self.reports.pop(batch, None) or self.spoiled.get(index)
+
+    def __str__(self) -> str:
+        return f"channel {self.number}" + (f" ({self.job})" if self.job else "")
+
+    def close(self) -> None:
+        """Lets go of its memory. Idempotent."""
+        self.arena.close()
+        for fd in self.ids:
+            os.close(fd)
+        self.ids = ()
+
+
+class Channels:
+    """All channels there are, also those that are leaving. Numbers count up from 1."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self._by_number: dict[int, Channel] = {}
+        self.slot_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def __iter__(self) -> Iterator[Channel]:
+        return iter(self._by_number.values())
+
+    def __getitem__(self, number: int) -> Channel:
+        return self._by_number[number]
+
+    def get(self, number: int) -> Channel | None:
+        """The channel of this number, unless it has never been or has gone."""
+        return self._by_number.get(number)
+
+    def next_number(self) -> int:
+        """A number for a new channel."""
+        self.last += 1
+        return self.last
+
+    def add(self, channel: Channel) -> None:
+        """A channel that was opened."""
+        self._by_number[channel.number] = channel
+        self.slot_bytes += arena_bytes(channel.arena.plan.slots, channel.arena.plan.slot_bytes)
+
+    def remove(self, number: int) -> Channel:
+        """A channel that nobody can touch any more; the caller closes it."""
+        channel = self._by_number.pop(number)
+        self.slot_bytes -= arena_bytes(channel.arena.plan.slots, channel.arena.plan.slot_bytes)
+        return channel
+
+
+def arena_bytes(slots: int, slot_bytes: int) -> int:
+    """What a channel's memory can come to."""
+    return slots * slot_bytes
+
+
+def batch_of(batch: BatchId) -> Batch:
+    """A batch's name as the scheduler has it."""
+    return Batch(batch.channel, batch.epoch, batch.step)
+
+
+def batch_id(batch: Batch) -> BatchId:
+    """A batch's name on the wire."""
+    return BatchId(batch.channel, batch.epoch, batch.step)
+
+
+def plan_of(feed: Feed, share: Share, first: int = 0) -> EpochPlan:
+    """The arithmetic of an epoch of a feed; ValueError if there is no such."""
+    plan = EpochPlan(
+        feed.num_inputs,
+        feed.batch_size,
+        feed.drop_last,
+        share.world_size,
+        Remainder(share.remainder),
+        first,
+    )
+    if not 0 <= share.rank < share.world_size:
+        raise ValueError(f"rank is {share.rank}; expected 0 <= rank < {share.world_size}")
+    return plan
+
+
+def check_wishes(wish: Register) -> None:
+    """ValueError for numbers that make no sense, whatever the graph."""
+    _check("slots", wish.slots, 1 <= wish.slots <= MOST_SLOTS, f"1 to {MOST_SLOTS}")
+    _check("slot_bytes", wish.slot_bytes, (wish.slot_bytes or 1) > 0, "at least 1")
+    _check("most_bytes", wish.most_bytes, (wish.most_bytes or 1) > 0, "at least 1")
+    _check("weight", wish.weight, 0 < wish.weight < math.inf, "a finite number above 0")
+    _check("deadline", wish.deadline, 0 < (wish.deadline or 1) < math.inf, "seconds above 0")
+    _check("max_attempts", wish.max_attempts, wish.max_attempts >= 1, "at least 1")
+    _check("max_substitutes", wish.max_substitutes, wish.max_substitutes >= 0, "at least 0")
+    OnError(wish.on_error)
+
+
+def check_inputs(feed: Feed, graph: Graph, fds: Sequence[int]) -> None:
+    """ValueError unless this graph has such inputs; `fds` stay the caller's."""
+    if not 0 <= feed.seed < 2**64:
+        raise ValueError(f"seed is {feed.seed}; expected 0 <= seed < 2**64")
+    needed = int(feed.ids is not None and isinstance(feed.ids.segment, MemfdHandle))
+    if len(fds) != needed:
+        raise ValueError(f"{len(fds)} descriptors came with a feed that needs {needed}")
+    # Looked at, so that a handle that lies is found out here, and not by every worker.
+    with mapped_ids(feed, fds) as ids:
+        check_feed(feed, graph, ids)
+
+
+@contextmanager
+def mapped_ids(feed: Feed, fds: Sequence[int]) -> Iterator[NDArray[Any] | None]:
+    """The inputs of a feed, mapped for a moment; None where they are all nodes."""
+    if feed.ids is None:
+        yield None
+        return
+    with SharedArray.attach(feed.ids, os.dup(fds[0]) if fds else None) as shared:
+        yield shared.array
+
+
+def _check(name: str, value: object, holds: bool, expected: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} is {value!r}; expected {expected}")

@@ -1,0 +1,231 @@
+"""Errands: what has happened is told to the scheduler, and what it answers is carried out.
+
+Nothing is decided here. Everything goes out without waiting: to a worker by its post, to a rank by
+its connection. What happens while an errand is run (a worker that cannot be started) is told to
+the scheduler when the errands before it are done.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Sequence
+
+from penstock.core.events import (
+    Assign,
+    BatchDone,
+    BreakChannel,
+    CrewSized,
+    Deliver,
+    Event,
+    Fail,
+    FinishEpoch,
+    Forget,
+    Instruction,
+    KillWorker,
+    RetireWorker,
+    StartWorker,
+    TrimSlots,
+    WorkerLost,
+)
+from penstock.errors import PenstockError
+from penstock.hub.backends import BUILT_IN, Backend
+from penstock.hub.channels import Channel, batch_id
+from penstock.hub.house import House
+from penstock.hub.posts import Post, Task
+from penstock.hub.reports import breaker_report, failure_report
+from penstock.hub.timings import SlowStep
+from penstock.wire.messages import (
+    BatchLost,
+    BatchReady,
+    ChannelBroken,
+    Done,
+    EpochDone,
+    Sample,
+)
+
+log = logging.getLogger(__name__)
+
+REPORT_EVERY = 1000  # fetches of a channel, between two lines about them
+
+
+class Errands:
+    """The way to the scheduler, and from it to everybody else."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._events: deque[Event] = deque()
+        self._telling = False
+        self._finished: tuple[Task, Done, Sequence[int]] | None = None
+
+    # --- to the scheduler --------------------------------------------------------------------
+
+    def tell(self, event: Event) -> None:
+        """Something has happened: the scheduler hears it, and its instructions are carried out."""
+        self._events.append(event)
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._events:
+                for instruction in self._house.scheduler.handle(self._events.popleft()):
+                    self._carry_out(instruction)
+        finally:
+            self._telling = False
+
+    def finish(self, post: Post, task: Task, done: Done, fds: Sequence[int]) -> None:
+        """A batch was made. If nobody wants it any more, it is dropped here."""
+        self._finished = task, done, fds
+        try:
+            self.tell(BatchDone(self._house.now, post.id, task.batch, done.cost))
+        finally:
+            self._finished = None
+            for fd in fds:  # whoever it was for has a descriptor of its own by now
+                os.close(fd)
+
+    def size_crew(self, crew: str, workers: int) -> None:
+        """A crew is to have this many workers from now on."""
+        self._house.crews[crew] = workers
+        self.tell(CrewSized(self._house.now, crew, workers))
+
+    def release(self, backend: Backend) -> None:
+        """Somebody let go of a backend: if it was the last, it goes, and a crew of its own too."""
+        if backend.wanted or self._house.backends.get(backend.number) is not backend:
+            return
+        for post in self._house.posts.values():
+            post.forget_backend(backend.number)
+        self._house.backends.remove(backend)
+        if backend.crew != BUILT_IN:
+            self.size_crew(backend.crew, 0)
+
+    # --- from the scheduler ------------------------------------------------------------------
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case Assign():
+                self._assign(instruction)
+            case Deliver():
+                self._deliver(instruction)
+            case Fail():
+                self._fail(instruction)
+            case FinishEpoch():
+                self._finish_epoch(instruction)
+            case BreakChannel():
+                self._break(instruction)
+            case Forget(channel):
+                self._forget(channel)
+            case TrimSlots(channel, slots):
+                self._house.channels[channel].arena.trim(slots)
+            case StartWorker(worker, crew):
+                self._start(worker, crew)
+            case RetireWorker(worker, reason):
+                log.info("worker %d is to go (%s)", worker, reason.value)
+                self._house.pool.retire(worker)
+            case KillWorker(worker, fault, _):
+                log.info("worker %d is killed (%s)", worker, fault.value)
+                self._house.pool.kill(worker, fault)
+
+    def _assign(self, order: Assign) -> None:
+        house = self._house
+        post, channel = house.posts[order.worker], house.channels[order.batch.channel]
+        index = channel.index(order.source)
+        post.prepare(channel, house.graph)
+        post.tasks[order.batch] = Task(order.batch, index, order.slot, order.attempt, house.now)
+        post.send(
+            Sample(batch=batch_id(order.batch), index=index, slot=order.slot, attempt=order.attempt)
+        )
+
+    def _deliver(self, order: Deliver) -> None:
+        assert self._finished is not None  # a batch is delivered when it is done, at no other time
+        task, done, fds = self._finished
+        channel = self._house.channels[order.batch.channel]
+        channel.reports.pop(order.batch, None)
+        ready = BatchReady(
+            batch=batch_id(order.batch),
+            index=task.index,
+            slot=order.slot,
+            layouts=done.layouts,
+            nbytes=done.nbytes,
+            facts=done.facts,
+            cost=done.cost,
+            substitute=order.source != order.batch.step,
+            one_off=done.one_off,
+        )
+        channel.connection.send(ready, fds)
+        self._time(channel, task)
+
+    def _time(self, channel: Channel, task: Task) -> None:
+        now, threshold = self._house.now, self._house.found.slow_step
+        _name(channel.handing_out.add(now - task.given, threshold, task.batch))
+        asked = channel.asked.get(task.slot, task.given)
+        _name(channel.fetching.add(now - asked, threshold, task.batch))
+        if channel.fetching.count % REPORT_EVERY == 0:
+            log.info(
+                "%s: %d fetches, %.6f s on average, %d slow",
+                channel,
+                channel.fetching.count,
+                channel.fetching.mean,
+                channel.fetching.slow,
+            )
+
+    def _fail(self, order: Fail) -> None:
+        channel = self._house.channels[order.batch.channel]
+        index = channel.index(order.batch.step)
+        known = channel.report_on(order.batch, index)
+        brief = channel.connection.overfull
+        lost = BatchLost(
+            batch=batch_id(order.batch),
+            index=index,
+            report=failure_report(order, known, brief=brief),
+        )
+        log.info("%s: batch %s will not come: %s", channel, tuple(order.batch), order.cause)
+        channel.connection.send(lost)
+
+    def _finish_epoch(self, order: FinishEpoch) -> None:
+        channel = self._house.channels[order.channel]
+        channel.connection.send(
+            EpochDone(
+                channel=order.channel,
+                epoch=order.epoch,
+                delivered=order.delivered,
+                failed=order.failed,
+                cancelled=order.cancelled,
+            )
+        )
+
+    def _break(self, order: BreakChannel) -> None:
+        channel = self._house.channels[order.channel]
+        crew = channel.backend.crew
+        report = breaker_report(crew, order.cause, self._house.stories.get(crew, ""))
+        log.warning("%s cannot be served: %s", channel, order.cause)
+        channel.connection.send(
+            ChannelBroken(channel=order.channel, epoch=order.epoch, report=report)
+        )
+
+    def _forget(self, number: int) -> None:
+        channel = self._house.channels.remove(number)
+        for post in self._house.posts.values():
+            post.forget_channel(number)
+        channel.close()
+        channel.backend.channels.discard(number)
+        if channel.leaving is not None:
+            seconds = self._house.now - channel.leaving
+            if seconds >= self._house.found.slow_step:
+                _name(SlowStep(f"destroying {channel}", None, seconds))
+        self.release(channel.backend)
+
+    def _start(self, worker: int, crew: str) -> None:
+        try:
+            started = self._house.pool.start(worker, crew)
+        except (OSError, PenstockError) as error:
+            log.warning("worker %d could not be started: %s", worker, error)
+            self.tell(WorkerLost(self._house.now, worker, f"could not be started: {error}"))
+            return
+        self._house.posts[worker] = Post(started, self._house.pool)
+
+
+def _name(step: SlowStep | None) -> None:
+    if step is not None:
+        of = f" {tuple(step.batch)}" if step.batch else ""
+        log.info("slow: %s%s took %.3f s", step.what, of, step.seconds)

@@ -1,0 +1,95 @@
+"""The graph a hub hosts: the one mapping of it, and the descriptors to hand on.
+
+The hub reads nothing of it but its shape. It keeps the descriptors it was given, because whoever
+comes later (a worker, a rank that joins) needs them, and only their owner can give them. Arrays
+that are made later (out-edges) come as a supplement, once; the hub makes none itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from penstock.graph.graph import Graph
+from penstock.graph.handles import MemfdHandle
+from penstock.graph.sharing import GraphHandle, attach, segments_of
+
+
+class HostedGraph:
+    """A graph, its handle and its descriptors; takes those it is given over."""
+
+    def __init__(self, handle: GraphHandle, fds: Sequence[int]) -> None:
+        self._fds: dict[tuple[int, int], int] = {}
+        self.graph = Graph.attach(handle, _duplicates(fds))
+        self.founded = handle
+        self.supplements: list[GraphHandle] = []
+        self._keep(handle, fds)
+
+    @property
+    def handle(self) -> GraphHandle:
+        """The whole graph, with what was supplemented."""
+        return self.graph.handle()
+
+    def descriptors(self, handle: GraphHandle) -> list[int]:
+        """What must travel with `handle`, which speaks of this graph. They stay ours."""
+        anonymous = (s for s in handle.segments if isinstance(s, MemfdHandle))
+        return [self._fds[segment.device, segment.inode] for segment in anonymous]
+
+    def supplement(self, handle: GraphHandle, fds: Sequence[int]) -> None:
+        """Adds arrays the graph has not. Takes `fds` over, also when it fails or has them all."""
+        try:
+            news = {placed.key for placed in handle.arrays} - set(self.graph.arrays)
+            if news:
+                self._add(handle, fds)
+        except BaseException:
+            _close_all(fds)
+            raise
+        if news:
+            self._keep(handle, fds)
+            self.supplements.append(handle)
+        else:
+            _close_all(fds)
+
+    def close(self) -> None:
+        """Lets go of the graph. Idempotent."""
+        self.graph.close()
+        _close_all(list(self._fds.values()))
+        self._fds.clear()
+
+    def _add(self, handle: GraphHandle, fds: Sequence[int]) -> None:
+        if handle.schema != self.founded.schema:
+            raise ValueError("supplement is of another graph: its types are not this graph's")
+        arrays = attach(handle, _duplicates(fds))
+        try:
+            # What is here stays: a supplement cannot put something else in its place.
+            whole = {**arrays, **self.graph.arrays}
+            self.graph = Graph(self.graph.schema, whole, self.founded.version)
+        except BaseException:
+            for segment in segments_of(arrays):
+                segment.close()
+            raise
+
+    def _keep(self, handle: GraphHandle, fds: Sequence[int]) -> None:
+        anonymous = [s for s in handle.segments if isinstance(s, MemfdHandle)]
+        for segment, fd in zip(anonymous, fds, strict=True):
+            key = segment.device, segment.inode
+            if key in self._fds:
+                os.close(fd)
+            else:
+                self._fds[key] = fd
+
+
+def _duplicates(fds: Sequence[int]) -> list[int]:
+    made: list[int] = []
+    try:
+        for fd in fds:
+            made.append(os.dup(fd))
+    except BaseException:
+        _close_all(made)
+        raise
+    return made
+
+
+def _close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -1,0 +1,86 @@
+"""The house: everything a hub holds, in one place, so that each part can be handed what it needs.
+
+It holds and it closes; the loop, the reception, the floor and the errands do the rest.
+"""
+
+from __future__ import annotations
+
+import secrets
+import selectors
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from penstock.core.scheduler import Scheduler
+from penstock.core.settings import Settings
+from penstock.hub.backends import Backends
+from penstock.hub.channels import Channels
+from penstock.hub.connection import Connection
+from penstock.hub.hosted import HostedGraph
+from penstock.hub.muster import Muster
+from penstock.hub.posts import Post
+from penstock.wire.messages import Found
+from penstock.workers.pool import Pool
+
+
+class House:
+    """What a hub has: the graph, the scheduler, the pool, and records of all who are in it.
+
+    `now` is the time of the current turn of the loop: one reading for all that happens in it.
+    """
+
+    def __init__(self, found: Found, fds: Sequence[int]) -> None:
+        self.found = found
+        self.boot = secrets.token_hex(8)
+        self.now = time.monotonic()
+        self.started = self.now
+        self.selector = selectors.DefaultSelector()
+        self.graph = HostedGraph(found.graph, fds)
+        self.scheduler = Scheduler(settings_of(found))
+        self.pool = Pool(
+            found.graph,
+            self.graph.descriptors(found.graph),
+            self.selector,
+            search_path=found.search_path,
+            hard_memory=found.hard_memory,
+            beat_every=found.beat_every,
+        )
+        self.backends = Backends()
+        self.channels = Channels()
+        self.muster = Muster()
+        # Of each crew, what its last worker died of that never became ready.
+        self.stories: dict[str, str] = {}
+        self.connections: dict[int, Connection] = {}
+        # Connections to which something was said in this turn.
+        self.touched: set[Connection] = set()
+        # Connections that have said more than was answered yet.
+        self.backlogged: set[Connection] = set()
+        self.turns = 0
+        self.posts: dict[int, Post] = {}
+        # How large the pool is to be; its workers are started when somebody first needs them.
+        self.workers = found.workers
+        self.crews: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Ends every worker, in bounded time, and lets go of all memory. Idempotent."""
+        with ExitStack() as stack:  # each, whatever becomes of the others
+            stack.callback(self.selector.close)
+            stack.callback(self.graph.close)
+            for channel in self.channels:
+                stack.callback(channel.close)
+            for connection in self.connections.values():
+                stack.callback(connection.close)
+            stack.callback(self.pool.close)
+
+
+def settings_of(found: Found) -> Settings:
+    """The scheduler's settings as the founder wished them; ValueError if they make no sense."""
+    return Settings(
+        worker_concurrency=found.worker_concurrency,
+        silence=found.silence,
+        start_limit=found.start_limit,
+        max_batches=found.max_batches,
+        max_age=found.max_age,
+        soft_memory=found.soft_memory,
+        hard_memory=found.hard_memory,
+    )

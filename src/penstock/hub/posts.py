@@ -1,0 +1,93 @@
+"""A post: one worker as the hub deals with it, from its start until it has been reaped.
+
+Workers are told of backends and channels only when the first batch needs them, so that a new one
+has little to hear. The post remembers what its worker has been told, and what it has been given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from penstock.core.events import Batch
+from penstock.hub.channels import Channel
+from penstock.hub.hosted import HostedGraph
+from penstock.wire.messages import (
+    CloseBackend,
+    CloseChannel,
+    FromHubToWorker,
+    OpenBackend,
+    OpenChannel,
+    Supplement,
+)
+from penstock.workers.pool import Pool, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A batch that a worker was given."""
+
+    batch: Batch
+    index: int  # in the global list
+    slot: int
+    attempt: int
+    given: float  # when
+
+
+@dataclass(slots=True, eq=False)
+class Post:
+    """One worker, what it knows and what it has."""
+
+    worker: Worker
+    pool: Pool
+    tasks: dict[Batch, Task] = field(default_factory=dict)
+    begun: Batch | None = None
+    supplements: int = 0
+    backends: set[int] = field(default_factory=set)
+    channels: set[int] = field(default_factory=set)
+    # It has said something impossible: it is being killed, and not listened to any more.
+    shunned: bool = False
+
+    @property
+    def id(self) -> int:
+        return self.worker.id
+
+    def send(self, message: FromHubToWorker, fds: Sequence[int] = ()) -> None:
+        """Says something, without waiting. To a worker that is gone it is said in vain."""
+        self.pool.send(self.id, message, fds)
+
+    def prepare(self, channel: Channel, graph: HostedGraph) -> None:
+        """Tells the worker what it must know before the first batch of a channel."""
+        backend = channel.backend
+        if backend.number not in self.backends:
+            self._supplement(graph)
+            self.send(OpenBackend(backend=backend.number, spec=backend.spec))
+            self.backends.add(backend.number)
+        if channel.number not in self.channels:
+            self.send(
+                OpenChannel(
+                    channel=channel.number,
+                    backend=backend.number,
+                    feed=channel.feed,
+                    arena=channel.arena.plan,
+                ),
+                (*channel.arena.descriptors, *channel.ids),
+            )
+            self.channels.add(channel.number)
+
+    def forget_channel(self, channel: int) -> None:
+        """Nothing more of it will be asked for."""
+        if channel in self.channels:
+            self.channels.discard(channel)
+            self.send(CloseChannel(channel=channel))
+
+    def forget_backend(self, backend: int) -> None:
+        """Nothing more of it will be asked for."""
+        if backend in self.backends:
+            self.backends.discard(backend)
+            self.send(CloseBackend(backend=backend))
+
+    def _supplement(self, graph: HostedGraph) -> None:
+        for handle in graph.supplements[self.supplements :]:
+            self.send(Supplement(graph=handle), graph.descriptors(handle))
+        self.supplements = len(graph.supplements)

@@ -1,0 +1,156 @@
+"""A hub's process: `python -m penstock.hub.process --control FD`, started by a rank.
+
+The control socket is the founder's connection. The first thing said on it is Found, which says what
+the hub is to be; its end is the hub's end. The kernel's signal at the death of the thread that
+started it is a second net, in case the socket was handed on by mistake. Ctrl-C in the terminal is
+not for the hub: its rank decides what that means. SIGTERM lets workers finish, then ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from penstock.core.scheduler import SchedulerError
+from penstock.errors import PenstockError, ProtocolError
+from penstock.hub.door import Door
+from penstock.hub.house import House
+from penstock.hub.loop import DRAIN_S, Loop
+from penstock.hub.reports import report_of
+from penstock.wire.messages import Found, FromRankToHub, Refused
+from penstock.wire.stream import Stream
+
+log = logging.getLogger("penstock.hub")
+
+LOG_VARIABLE: Final = "PENSTOCK_LOG"
+
+# How it ended, to whoever looks at the exit status.
+EXIT_OK: Final = 0
+EXIT_REFUSED: Final = 3  # it could not be what it was told to be
+EXIT_INTERNAL: Final = 4  # the scheduler was in doubt
+
+_PR_SET_PDEATHSIG: Final = 1
+# Closing takes a few seconds at most. A hub that hangs while it ends is ended by an alarm.
+_PATIENCE_S: Final = 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a hub to its end; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m penstock.hub.process", description=__doc__)
+    parser.add_argument("--control", type=int, required=True, metavar="FD")
+    control = socket.socket(fileno=parser.parse_args(arguments).control)
+    control.set_inheritable(False)
+    _set_up_process()
+    _set_up_logging()
+    stream: Stream[FromRankToHub] = Stream(control, FromRankToHub)
+    try:
+        return _serve(stream)
+    finally:
+        stream.close()
+
+
+def _serve(stream: Stream[FromRankToHub]) -> int:
+    with contextlib.ExitStack() as stack:
+        try:
+            first = _first_words(stream)
+            if first is None:
+                return EXIT_OK  # nobody wants a hub any more
+            (found, fds), more = first
+            house = House(found, fds)
+            stack.callback(house.close)
+            door = Door(found.address)
+            stack.callback(door.close)
+        except (PenstockError, ValueError, OSError, MemoryError) as error:
+            log.error("the hub cannot be started: %s", error)
+            stream.send(Refused(request=0, report=report_of(error)))
+            stream.flush(1.0)
+            return EXIT_REFUSED
+        return _run(house, door, stream, more)
+
+
+_Said = tuple[FromRankToHub, list[int]]
+
+
+def _first_words(
+    stream: Stream[FromRankToHub],
+) -> tuple[tuple[Found, list[int]], list[_Said]] | None:
+    """Found, and what came right behind it; None if nothing ever came."""
+    received: list[_Said] = []
+    while not received and not stream.ended:
+        stream.wait()
+        received = stream.receive()
+    if not received:
+        return None
+    (found, fds), *more = received
+    if not isinstance(found, Found):
+        raise ProtocolError(f"the first word must be Found, not {type(found).__name__}")
+    return (found, fds), more
+
+
+def _run(house: House, door: Door, stream: Stream[FromRankToHub], more: list[_Said]) -> int:
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        reader.setblocking(False)
+        writer.setblocking(False)
+        loop = Loop(house, door, reader)
+        founder = loop.found(stream)
+        founder.backlog.extend(more)
+        house.backlogged.add(founder)
+        with _terminable(loop, writer):
+            try:
+                loop.run()
+            except SchedulerError as error:
+                # Going on in doubt could lose batches, or deliver them twice. The ranks will
+                # start another hub, which begins with what they have.
+                log.critical("the hub ends, for something impossible has happened:\n%s", error)
+                return EXIT_INTERNAL
+    return EXIT_OK
+
+
+@contextlib.contextmanager
+def _terminable(loop: Loop, writer: socket.socket) -> Iterator[None]:
+    def drain(*_: object) -> None:
+        signal.alarm(int(DRAIN_S) + _PATIENCE_S)
+        loop.drain()
+
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    handler = signal.signal(signal.SIGTERM, drain)
+    try:
+        yield
+    finally:
+        # From here on the hub is ending anyway.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if handler == signal.SIG_DFL else handler)
+        signal.set_wakeup_fd(before)
+        signal.alarm(_PATIENCE_S)
+
+
+def _set_up_process() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    # Every channel costs two descriptors, every worker three.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _set_up_logging() -> None:
+    level = os.environ.get(LOG_VARIABLE, "WARNING").upper()
+    if level not in logging.getLevelNamesMapping():
+        level = "WARNING"
+    logging.basicConfig(
+        level=level, format=f"penstock hub {os.getpid()}: %(message)s", stream=sys.stderr
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,367 @@
+"""The reception: what ranks say, checked, answered, and told to the scheduler.
+
+A request that cannot be granted is refused, with the reason. Something that makes no sense at all
+(another rank's channel, a slot that is not there, words in the wrong order) ends the connection
+that said it, and no other. Nothing a rank can say stops the hub.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.core.events import (
+    ChannelRegistered,
+    ChannelUnregistered,
+    EpochStarted,
+    OnError,
+    SlotReturned,
+    WeightChanged,
+)
+from penstock.errors import Overloaded, PenstockError, ProtocolError
+from penstock.hub.backends import BUILT_IN, Backend, check_spec
+from penstock.hub.channels import (
+    Channel,
+    arena_bytes,
+    check_inputs,
+    check_wishes,
+    plan_of,
+)
+from penstock.hub.connection import Connection
+from penstock.hub.errands import Errands
+from penstock.hub.house import House
+from penstock.hub.reports import report_of
+from penstock.hub.statistics import gather
+from penstock.sampling.spec import CustomSpec
+from penstock.wire.messages import (
+    PROTOCOL,
+    AskGraph,
+    AskStatistics,
+    AskWorkers,
+    BackendCreated,
+    CreateBackend,
+    Found,
+    FromRankToHub,
+    GraphHere,
+    Hello,
+    Refused,
+    Register,
+    Registered,
+    Resize,
+    ReturnSlot,
+    Reweigh,
+    StartEpoch,
+    Statistics,
+    Stop,
+    Unregister,
+    Welcome,
+)
+from penstock.workers.arena import Arena
+from penstock.workers.station import slot_bytes_for
+
+log = logging.getLogger(__name__)
+
+MOST_WORKERS: Final = 4096
+# A batch that outgrows its slot may have so much, unless the rank says otherwise.
+MOST_BYTES: Final = 4 << 30
+
+_Request = CreateBackend | Register | Resize | AskWorkers | AskStatistics | AskGraph
+
+
+class Reception:
+    """Hears what ranks say. `stopping` is set when the founder has said Stop."""
+
+    def __init__(self, house: House, errands: Errands) -> None:
+        self._house = house
+        self._errands = errands
+        self.stopping = False
+
+    def hear(self, connection: Connection, message: FromRankToHub, fds: Sequence[int]) -> None:
+        """One message. Takes the descriptors over that came with it."""
+        left = list(fds)
+        try:
+            self._hear(connection, message, left)
+        except ProtocolError as error:
+            self.expel(connection, error)
+        finally:
+            for fd in left:
+                os.close(fd)
+
+    def expel(self, connection: Connection, error: ProtocolError) -> None:
+        """Says what made no sense, and lets go of the connection."""
+        log.warning("%r is closed: %s", connection, error)
+        connection.send(Refused(request=0, report=report_of(error)))
+        connection.end(str(error))
+
+    def farewell(self, connection: Connection) -> None:
+        """A connection has ended: whatever hung on it is let go of."""
+        for number in sorted(connection.channels):
+            self._unregister(connection, number)
+        for number in connection.backends:
+            if backend := self._house.backends.get(number):
+                backend.holders.discard(connection.number)
+                self._errands.release(backend)
+        self._house.muster.drop(connection)
+
+    def muster(self) -> None:
+        """Something about workers has changed: some who wait may be answered."""
+        if self._house.muster:
+            crews = self._house.scheduler.statistics().crews
+            self._house.muster.look(crews, self._house.stories)
+
+    # --- what is said ------------------------------------------------------------------------
+
+    def _hear(self, connection: Connection, message: FromRankToHub, fds: list[int]) -> None:
+        if not connection.greeted and not isinstance(message, Hello):
+            raise ProtocolError(f"the first word must be Hello, not {type(message).__name__}")
+        if fds and not isinstance(message, CreateBackend | Register):
+            raise ProtocolError(f"{len(fds)} descriptors came with {type(message).__name__}")
+        match message:
+            case ReturnSlot():
+                self._return(connection, message)
+            case StartEpoch():
+                self._start(connection, message)
+            case Unregister(channel=number):
+                if self._channel(connection, number):
+                    self._unregister(connection, number)
+            case Reweigh():
+                self._reweigh(connection, message)
+            case Hello():
+                self._hello(connection, message)
+            case Found():
+                raise ProtocolError("Found is said once, by the rank that starts the hub")
+            case Stop():
+                self._stop(connection)
+            case _:
+                self._request(connection, message, fds)
+
+    def _hello(self, connection: Connection, hello: Hello) -> None:
+        if connection.greeted:
+            raise ProtocolError("Hello was said before")
+        if hello.protocol != PROTOCOL:
+            raise ProtocolError(
+                f"you speak protocol {hello.protocol}, this hub {PROTOCOL}: "
+                "install the same version of penstock on both sides"
+            )
+        connection.greeted, connection.pid = True, hello.pid
+        connection.send(
+            Welcome(
+                protocol=PROTOCOL,
+                boot=self._house.boot,
+                pid=os.getpid(),
+                address=self._house.found.address,
+            )
+        )
+
+    def _stop(self, connection: Connection) -> None:
+        if not connection.founder:
+            raise ProtocolError("only the rank that started the hub may stop it")
+        self.stopping = True
+
+    # --- requests, each of which is answered -------------------------------------------------
+
+    def _request(self, connection: Connection, request: _Request, fds: list[int]) -> None:
+        try:
+            self._grant(connection, request, fds)
+        except (ValueError, KeyError, OSError, MemoryError, PenstockError) as error:
+            if isinstance(error, ProtocolError):
+                raise
+            log.info("%r is refused %s: %s", connection, type(request).__name__, error)
+            connection.send(Refused(request=request.request, report=report_of(error)))
+
+    def _grant(self, connection: Connection, request: _Request, fds: list[int]) -> None:
+        match request:
+            case CreateBackend():
+                self._create_backend(connection, request, fds)
+            case Register():
+                self._register(connection, request, fds)
+            case Resize():
+                _check_workers(request.workers)
+                self._house.workers = request.workers
+                self._errands.size_crew(BUILT_IN, request.workers)
+                self._await_workers(connection, request.request, BUILT_IN)
+            case AskWorkers():
+                self._ask_workers(connection, request)
+            case AskStatistics():
+                numbers = gather(self._house)
+                connection.send(Statistics(request=request.request, numbers=numbers))
+            case AskGraph():
+                handle = self._house.graph.handle
+                answer = GraphHere(request=request.request, graph=handle)
+                connection.send(answer, self._house.graph.descriptors(handle))
+
+    def _create_backend(self, connection: Connection, wish: CreateBackend, fds: list[int]) -> None:
+        house = self._house
+        workers = house.workers if wish.workers is None else wish.workers
+        _check_workers(workers)
+        self._supplement(wish, fds)
+        check_spec(wish.spec, house.graph.graph)
+        backend = house.backends.find(wish.spec) or house.backends.create(wish.spec)
+        backend.holders.add(connection.number)
+        connection.backends.add(backend.number)
+        if isinstance(wish.spec, CustomSpec):
+            self._ensure_crew(backend.crew, workers, least=True)
+        else:
+            self._ensure_crew(BUILT_IN, house.workers)
+        connection.send(BackendCreated(request=wish.request, backend=backend.number))
+
+    def _supplement(self, wish: CreateBackend, fds: list[int]) -> None:
+        if wish.supplement is None:
+            if fds:
+                raise ProtocolError(f"{len(fds)} descriptors came with a backend that needs none")
+            return
+        taken, fds[:] = list(fds), []
+        self._house.graph.supplement(wish.supplement, taken)
+
+    def _ensure_crew(self, crew: str, workers: int, *, least: bool = False) -> None:
+        """Starts a crew that is not there yet; `least`: one that is there grows if it must."""
+        there = self._house.crews.get(crew, 0)
+        if there == 0 or (least and there < workers):
+            self._errands.size_crew(crew, workers)
+
+    def _register(self, connection: Connection, wish: Register, fds: list[int]) -> None:
+        house = self._house
+        backend = house.backends.get(wish.backend)
+        if backend is None:
+            raise KeyError(f"there is no backend {wish.backend} on this boot of the hub")
+        check_wishes(wish)
+        plan = plan_of(wish.feed, wish.share)
+        check_inputs(wish.feed, house.graph.graph, fds)
+        self._check_room(wish)
+        arena = self._arena(wish, backend)
+        ids, fds[:] = tuple(fds), []
+        channel = Channel(
+            number=house.channels.next_number(),
+            connection=connection,
+            backend=backend,
+            feed=wish.feed,
+            share=wish.share,
+            job=wish.job,
+            arena=arena,
+            ids=ids,
+            plan=plan,
+        )
+        house.channels.add(channel)
+        connection.channels.add(channel.number)
+        backend.channels.add(channel.number)
+        self._errands.tell(_registration(house.now, channel, wish))
+        connection.send(
+            Registered(request=wish.request, channel=channel.number, arena=arena.plan),
+            arena.descriptors,
+        )
+        self.describe(f"{channel} came")
+
+    def _check_room(self, wish: Register) -> None:
+        limit = self._house.found.max_channels
+        if len(self._house.channels) >= limit:
+            raise Overloaded(
+                f"the hub has {limit} channels, as many as it may have (setting: max_channels)"
+            )
+
+    def _arena(self, wish: Register, backend: Backend) -> Arena:
+        house = self._house
+        slot_bytes = wish.slot_bytes
+        if slot_bytes is None:
+            slot_bytes = slot_bytes_for(backend.spec, house.graph.graph, wish.feed)
+        limit, there = house.found.max_arena_bytes, house.channels.slot_bytes
+        if limit is not None and there + arena_bytes(wish.slots, slot_bytes) > limit:
+            raise Overloaded(
+                f"{wish.slots} slots of {slot_bytes} bytes do not fit: {there} of {limit} bytes "
+                "are taken by other channels (setting: max_arena_bytes)"
+            )
+        most = max(slot_bytes, MOST_BYTES) if wish.most_bytes is None else wish.most_bytes
+        return Arena.create(wish.slots, slot_bytes, most)
+
+    def _ask_workers(self, connection: Connection, request: AskWorkers) -> None:
+        crew = BUILT_IN
+        if request.backend is not None:
+            backend = self._house.backends.get(request.backend)
+            if backend is None:
+                raise KeyError(f"there is no backend {request.backend} on this boot of the hub")
+            crew = backend.crew
+        if crew == BUILT_IN:
+            self._ensure_crew(BUILT_IN, self._house.workers)
+        self._await_workers(connection, request.request, crew)
+
+    def _await_workers(self, connection: Connection, request: int, crew: str) -> None:
+        self._house.muster.add(connection, request, crew)
+        self.muster()
+
+    # --- a channel's life --------------------------------------------------------------------
+
+    def _channel(self, connection: Connection, number: int) -> Channel | None:
+        """The connection's channel; None if it has gone; an error if it never was, or not here."""
+        if number in connection.channels:
+            return self._house.channels[number]
+        if not 1 <= number <= self._house.channels.last:
+            raise ProtocolError(f"channel {number} was never registered")
+        if self._house.channels.get(number) and self._house.channels[number].leaving is None:
+            raise ProtocolError(f"channel {number} belongs to another connection")
+        return None
+
+    def _return(self, connection: Connection, said: ReturnSlot) -> None:
+        channel = self._channel(connection, said.channel)
+        if channel is None:
+            return
+        if not 0 <= said.slot < channel.arena.plan.slots:
+            raise ProtocolError(f"{channel} has no slot {said.slot}")
+        channel.asked[said.slot] = self._house.now
+        self._errands.tell(SlotReturned(self._house.now, channel.number, said.slot))
+
+    def _start(self, connection: Connection, said: StartEpoch) -> None:
+        channel = self._channel(connection, said.channel)
+        if channel is None or said.epoch <= channel.epoch:
+            return
+        try:
+            plan = plan_of(channel.feed, channel.share, said.first)
+        except ValueError as error:
+            raise ProtocolError(f"{channel} cannot start epoch {said.epoch}: {error}") from None
+        if not 0 <= said.first_step <= plan.batches_per_rank or said.epoch >= 2**63:
+            raise ProtocolError(
+                f"{channel} has {plan.batches_per_rank} steps in epoch {said.epoch}: "
+                f"it cannot start at {said.first_step}"
+            )
+        steps = range(said.first_step, plan.batches_per_rank)
+        channel.start(said.epoch, plan, self._house.now)
+        self._errands.tell(EpochStarted(self._house.now, channel.number, said.epoch, steps))
+        self.describe(f"{channel} started epoch {said.epoch}")
+
+    def _reweigh(self, connection: Connection, said: Reweigh) -> None:
+        if not 0 < said.weight < math.inf:
+            raise ProtocolError(f"weight is {said.weight}; expected a finite number above 0")
+        if channel := self._channel(connection, said.channel):
+            self._errands.tell(WeightChanged(self._house.now, channel.number, said.weight))
+
+    def _unregister(self, connection: Connection, number: int) -> None:
+        channel = self._house.channels[number]
+        connection.channels.discard(number)
+        channel.leaving = self._house.now
+        self._errands.tell(ChannelUnregistered(self._house.now, number))
+        self.describe(f"{channel} left")
+
+    def describe(self, why: str) -> None:
+        """One line that shows the scheduler, where anybody reads it."""
+        if log.isEnabledFor(logging.INFO):
+            log.info("%s; %s", why, self._house.scheduler.describe())
+
+
+def _registration(now: float, channel: Channel, wish: Register) -> ChannelRegistered:
+    return ChannelRegistered(
+        now,
+        channel.number,
+        channel.backend.crew,
+        channel.arena.plan.slots,
+        weight=wish.weight,
+        deadline=wish.deadline,
+        max_attempts=wish.max_attempts,
+        on_error=OnError(wish.on_error),
+        max_substitutes=wish.max_substitutes,
+    )
+
+
+def _check_workers(workers: int) -> None:
+    if not 0 <= workers <= MOST_WORKERS:
+        raise ValueError(f"workers is {workers}; expected 0 to {MOST_WORKERS}")

@@ -1,0 +1,64 @@
+"""How long the steps of a channel take: how often, on average, and which ones were slow.
+
+A clock is read by the caller; this only keeps numbers, and few of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.core.events import Batch
+
+SLOW_ONES_KEPT: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SlowStep:
+    """One step that took longer than it should."""
+
+    what: str
+    batch: Batch | None
+    seconds: float
+
+
+@dataclass(slots=True)
+class Timing:
+    """One kind of step: handing out a batch, fetching one."""
+
+    what: str
+    count: int = 0
+    total: float = 0.0
+    longest: float = 0.0
+    slow: int = 0
+    slow_ones: deque[SlowStep] = field(default_factory=lambda: deque(maxlen=SLOW_ONES_KEPT))
+
+    def add(self, seconds: float, threshold: float, batch: Batch | None = None) -> SlowStep | None:
+        """Counts one; says so if it was slow."""
+        self.count += 1
+        self.total += seconds
+        self.longest = max(self.longest, seconds)
+        if seconds < threshold:
+            return None
+        self.slow += 1
+        step = SlowStep(self.what, batch, seconds)
+        self.slow_ones.append(step)
+        return step
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+    def numbers(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "count": self.count,
+            "mean": self.mean,
+            "longest": self.longest,
+            "slow": self.slow,
+            "slow_ones": [
+                {"batch": list(step.batch) if step.batch else None, "seconds": step.seconds}
+                for step in self.slow_ones
+            ],
+        }

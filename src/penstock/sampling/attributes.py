@@ -1,0 +1,83 @@
+"""Which attributes go with a batch: names in a spec become rows to gather, each with a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.graph import Graph
+from penstock.graph.shared import SharedArray
+from penstock.kernels.arrays import Array
+from penstock.sampling.names import Owner, qualified
+from penstock.sampling.spec import NeighborSpec
+
+# What a batch itself consists of. An attribute of such a name would be taken for it.
+OWN_NAMES: Final = frozenset({"n_id", "e_id", "edge_index", "input_id"})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """An attribute and its owner's number; gathered by the ids of that owner."""
+
+    name: str
+    owner: int
+    dtype: str
+    rows: Array
+
+    def shape(self, count: int) -> tuple[int, ...]:
+        """The shape of `count` rows."""
+        return (count, *self.rows.shape[1:])
+
+
+def columns_of(graph: Graph, spec: NeighborSpec) -> tuple[list[Column], list[Column]]:
+    """The attributes of nodes and of edges that a spec asks for, wherever the graph has them.
+
+    Where it asks for all, those are left out whose names mean something else in a batch.
+    """
+    nodes = _chosen(
+        "node_attributes",
+        spec.node_attributes,
+        [(owner, graph.node_attributes(owner)) for owner in graph.node_types],
+    )
+    edges = _chosen(
+        "edge_attributes",
+        spec.edge_attributes,
+        [(kind, graph.edge_attributes(kind)) for kind in graph.edge_types],
+    )
+    _check_apart(nodes, edges)
+    return nodes, edges
+
+
+def _chosen(
+    argument: str,
+    names: Sequence[str] | None,
+    found: Sequence[tuple[Owner, Mapping[str, SharedArray]]],
+) -> list[Column]:
+    _check_known(argument, names or (), {name for _, there in found for name in there})
+    return [
+        Column(qualified(owner, name), number, array.dtype, array.array)
+        for number, (owner, there) in enumerate(found)
+        for name, array in there.items()
+        if (name not in OWN_NAMES if names is None else name in names)
+    ]
+
+
+def _check_known(argument: str, names: Iterable[str], known: set[str]) -> None:
+    for name in names:
+        if name not in known:
+            there = ", ".join(map(repr, sorted(known))) or "none"
+            raise ValueError(f"{argument} names {name!r}, which the graph has not; it has: {there}")
+        if name in OWN_NAMES:
+            raise ValueError(f"{argument} names {name!r}, which means something else in a batch")
+
+
+def _check_apart(nodes: Iterable[Column], edges: Iterable[Column]) -> None:
+    """A homogeneous batch has one name for each thing, be it of nodes or of edges."""
+    names = {column.name for column in nodes}
+    for column in edges:
+        if column.name in names:
+            raise ValueError(
+                f"nodes and edges both have an attribute {column.name!r}, and a batch can have "
+                "only one of that name: choose with node_attributes and edge_attributes"
+            )

@@ -1,0 +1,95 @@
+"""How large a batch can become, before anything is sampled: arithmetic on fan-outs and sizes.
+
+The bound decides how much room a batch is offered, not what is in it. It is generous: it knows
+nothing of who is whose neighbour. Only a seed that is given twice, with all of its neighbours
+asked for, can make a batch larger; the kernel then says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Room beyond what any memory has; sums of it are still exact.
+_MOST = 2**62
+# Kernels ask for room by the chunk: with this much to spare a batch is written at the first go.
+SPARE = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many nodes of each type, how many edges of each relation."""
+
+    nodes: tuple[int, ...]
+    edges: tuple[int, ...]
+
+    def with_spare(self) -> Sizes:
+        return Sizes(
+            tuple(count + SPARE for count in self.nodes),
+            tuple(count + SPARE for count in self.edges),
+        )
+
+    def scaled(self, factor: float) -> Sizes:
+        return Sizes(
+            tuple(int(count * factor) for count in self.nodes),
+            tuple(int(count * factor) for count in self.edges),
+        )
+
+    def at_least(self, other: Sizes) -> Sizes:
+        """The larger of the two, number by number."""
+        return Sizes(_larger(self.nodes, other.nodes), _larger(self.edges, other.edges))
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """A relation, by its sizes: which node type it expands, which it finds, and how many edges."""
+
+    expands: int
+    finds: int
+    num_edges: int
+    fanouts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hops:
+    """Everything the size of a batch depends on but its seeds."""
+
+    num_nodes: tuple[int, ...]
+    reaches: tuple[Reach, ...]
+    num_hops: int
+    replace: bool = False
+    node_caps: tuple[int, ...] = ()
+
+    def bound(self, seeds: Sequence[int]) -> Sizes:
+        """The most that this many seeds of each type can lead to."""
+        nodes, frontier, edges = list(seeds), list(seeds), [0] * len(self.reaches)
+        for hop in range(self.num_hops):
+            taken = [self._taken(reach, hop, frontier) for reach in self.reaches]
+            frontier = [self._found(type_, hop, taken) for type_ in range(len(self.num_nodes))]
+            nodes, edges = _sums(nodes, frontier), _sums(edges, taken)
+        # A seed that is given twice is listed twice; everything else stands in the list once.
+        return Sizes(tuple(map(min, nodes, _sums(seeds, self.num_nodes))), tuple(edges))
+
+    def _taken(self, reach: Reach, hop: int, frontier: Sequence[int]) -> int:
+        """The most edges that one hop takes along a relation."""
+        heads, fanout = frontier[reach.expands], reach.fanouts[hop]
+        if fanout < 0:
+            return reach.num_edges if heads else 0
+        # From the second hop on nobody is expanded twice, so no edge is taken twice.
+        once = hop > 0 and not self.replace
+        return min(heads * fanout, reach.num_edges if once else _MOST)
+
+    def _found(self, type_: int, hop: int, taken: Sequence[int]) -> int:
+        """The most new nodes of a type that the edges of one hop lead to."""
+        pairs = zip(self.reaches, taken, strict=True)
+        found = sum(count for reach, count in pairs if reach.finds == type_)
+        cap = self.node_caps[hop] if hop < len(self.node_caps) else -1
+        return min(found, self.num_nodes[type_], cap if cap >= 0 else _MOST)
+
+
+def _sums(first: Sequence[int], second: Sequence[int]) -> list[int]:
+    return [sum(pair) for pair in zip(first, second, strict=True)]
+
+
+def _larger(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(max, zip(first, second, strict=True)))

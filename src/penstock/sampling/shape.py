@@ -1,0 +1,88 @@
+"""The shape of neighbour batches: which arrays one has, and how many bytes they take.
+
+Known from a graph and a spec alone, before anything is sampled; nothing is read but sizes, so that
+whoever reserves memory can ask. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from penstock.graph import EdgeType, Graph
+from penstock.graph.layout import ALIGNMENT, layout
+from penstock.sampling.attributes import columns_of
+from penstock.sampling.bounds import Hops, Reach, Sizes
+from penstock.sampling.neighbor import fanouts_by_type
+from penstock.sampling.spec import NeighborSpec
+
+IDS: Final = "int64"
+
+
+class BatchShape:
+    """What every batch of a spec consists of.
+
+    Edge attributes are found by edge ids, so these come along with them, wanted or not.
+    """
+
+    def __init__(self, graph: Graph, spec: NeighborSpec) -> None:
+        self.node_types = graph.node_types
+        self.edge_types = graph.edge_types
+        self.node_columns, self.edge_columns = columns_of(graph, spec)
+        self.with_edge_ids = spec.with_edge_ids or bool(self.edge_columns)
+        self._hops = hops_of(graph, spec)
+
+    def bound(self, seeds: int, node_type: str = "") -> Sizes:
+        """Room that is enough for any batch of so many seeds."""
+        given = [seeds if name == node_type else 0 for name in self.node_types]
+        return self._hops.bound(given).with_spare()
+
+    def nbytes(self, sizes: Sizes, seeds: int) -> int:
+        """Bytes of a batch whose lists have these sizes."""
+        return layout(self._arrays(sizes, seeds)).nbytes
+
+    def divided(self, room: int, likely: Sizes, seeds: int) -> Sizes:
+        """`room` bytes, divided in proportion to `likely` sizes."""
+        nothing = likely.scaled(0)
+        least = self.nbytes(nothing, seeds)
+        # Each array may also lose the bytes up to where the next one can begin.
+        lost = ALIGNMENT * sum(1 for _ in self._arrays(nothing, seeds))
+        factor = (room - least - lost) / max(self.nbytes(likely, seeds) - least, 1)
+        return likely.scaled(max(factor, 0.0))
+
+    def _arrays(self, sizes: Sizes, seeds: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Dtype and shape of all arrays, in the order they are written."""
+        for count in sizes.nodes:
+            yield IDS, (count,)
+        for count in sizes.edges:
+            yield IDS, (2, count)
+            if self.with_edge_ids:
+                yield IDS, (count,)
+        yield IDS, (seeds,)
+        for column in self.node_columns:
+            yield column.dtype, column.shape(sizes.nodes[column.owner])
+        for column in self.edge_columns:
+            yield column.dtype, column.shape(sizes.edges[column.owner])
+
+
+def fanouts_of(spec: NeighborSpec) -> Sequence[int] | Mapping[EdgeType, Sequence[int]]:
+    """The fan-outs as `NeighborSampler` takes them."""
+    return spec.num_neighbors if spec.by_type is None else dict(spec.by_type)
+
+
+def hops_of(graph: Graph, spec: NeighborSpec) -> Hops:
+    """What the size of a batch depends on."""
+    numbers = {name: number for number, name in enumerate(graph.node_types)}
+    fanouts = fanouts_by_type(fanouts_of(spec), graph.edge_types)
+    expands, finds = (2, 0) if spec.direction == "in" else (0, 2)
+    reaches = tuple(
+        Reach(numbers[kind[expands]], numbers[kind[finds]], graph.num_edges(kind), fanouts[kind])
+        for kind in graph.edge_types
+    )
+    return Hops(
+        tuple(graph.num_nodes(name) for name in graph.node_types),
+        reaches,
+        max((len(reach.fanouts) for reach in reaches), default=0),
+        spec.replace,
+        spec.node_caps,
+    )

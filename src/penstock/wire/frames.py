@@ -1,0 +1,199 @@
+"""A batch as aligned bytes: written into memory once, read where it lies.
+
+    with BatchWriter(memory) as writer:              # a slot, or any bytes
+        writer.array("n_id", "int64", 1000)[:] = …   # each at an offset that is a multiple of 64
+        writer.shrink("n_id", 617)
+        layouts = writer.commit()
+    arrays = read(memory, layouts)                   # over there: views, nothing is copied
+
+A batch is begun, written, and committed or aborted; nobody may look at its bytes before the message
+that carries its layouts. Memory is not cleared in between: who asks for an array fills all of it.
+A layout that comes from elsewhere is not trusted, and can never reach outside the memory.
+
+This module knows neither slots nor processes, and no batch by its contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import PenstockError, ProtocolError
+from penstock.graph.dtypes import dtype_name, storage_dtype
+from penstock.graph.layout import ALIGNMENT, Shape, align, array_nbytes, layout, normal_shape
+from penstock.wire.messages import ArrayLayout
+
+Bytes = npt.NDArray[np.uint8]
+Arrays = dict[str, npt.NDArray[Any]]
+
+# NumPy 1 has no more either.
+_MOST_DIMENSIONS: Final = 32
+
+
+class SlotTooSmall(PenstockError):
+    """A batch does not fit the memory it is written to; `needed` is at least what it takes."""
+
+    def __init__(self, needed: int, room: int) -> None:
+        super().__init__(f"the batch needs {needed} bytes, there are {room}")
+        self.needed = needed
+        self.room = room
+
+    def __reduce__(self) -> tuple[type[SlotTooSmall], tuple[int, int]]:
+        return type(self), (self.needed, self.room)
+
+
+class _State(Enum):
+    BEGUN = "begun"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class BatchWriter:
+    """Lays the arrays of one batch into `memory`, one after the other.
+
+    As a context manager it aborts what was not committed.
+    """
+
+    def __init__(self, memory: Bytes) -> None:
+        self._memory = _flat_bytes(memory)
+        self._layouts: dict[str, ArrayLayout] = {}
+        self._rooms: dict[str, int] = {}  # bytes each array was given, whatever it shrank to
+        self._end = 0
+        self._state = _State.BEGUN
+
+    @property
+    def nbytes(self) -> int:
+        """How far into the memory the batch reaches."""
+        return max((_end_of(layout) for layout in self._layouts.values()), default=0)
+
+    def array(self, name: str, dtype: object, shape: Shape) -> npt.NDArray[Any]:
+        """The next array, to be filled by the caller; in its storage dtype.
+
+        Raises `SlotTooSmall` if it does not fit, and may then be asked for a smaller one.
+        """
+        self._check_begun()
+        if name in self._layouts:
+            raise ValueError(f"name is {name!r}: the batch has such an array already")
+        planned = ArrayLayout(name, dtype_name(dtype), normal_shape(shape), self._end)
+        end = _end_of(planned)
+        if end > self._memory.nbytes:
+            raise SlotTooSmall(end, self._memory.nbytes)
+        array = _view(self._memory, planned)
+        self._layouts[name] = planned
+        self._rooms[name] = array.nbytes
+        self._end = align(end)
+        return array
+
+    def shrink(self, name: str, rows: int) -> npt.NDArray[Any]:
+        """The array turned out shorter: only its first `rows` rows count. It keeps its room."""
+        return self.reshape(name, (rows, *self._written(name).shape[1:]))
+
+    def reshape(self, name: str, shape: Shape) -> npt.NDArray[Any]:
+        """The array is the first elements of its room, in C order, in another shape."""
+        self._check_begun()
+        now = self._written(name)
+        planned = ArrayLayout(name, now.dtype, normal_shape(shape), now.offset)
+        if _end_of(planned) - now.offset > self._rooms[name]:
+            raise ValueError(
+                f"shape is {list(planned.shape)}: {name!r} has room for {self._rooms[name]} bytes"
+            )
+        self._layouts[name] = planned
+        return _view(self._memory, planned)
+
+    def commit(self) -> tuple[ArrayLayout, ...]:
+        """Ends the writing, once; the layouts are what `read` needs."""
+        self._check_begun()
+        self._state = _State.COMMITTED
+        return tuple(self._layouts.values())
+
+    def abort(self) -> None:
+        """Ends the writing, once; what lies in the memory means nothing."""
+        self._check_begun()
+        self._state = _State.ABORTED
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._state is _State.BEGUN:
+            self.abort()
+
+    def _check_begun(self) -> None:
+        if self._state is not _State.BEGUN:
+            raise ValueError(f"this batch has been {self._state.value} already")
+
+    def _written(self, name: str) -> ArrayLayout:
+        if name not in self._layouts:
+            raise ValueError(f"name is {name!r}: the batch has no such array")
+        return self._layouts[name]
+
+
+def read(memory: Bytes, layouts: Iterable[ArrayLayout]) -> Arrays:
+    """The arrays of a batch by name: views that keep `memory` alive, writable if it is.
+
+    Raises `ProtocolError` if any of them does not lie inside, or is no array we know.
+    """
+    arrays: Arrays = {}
+    for planned in layouts:
+        if planned.name in arrays:
+            raise ProtocolError(f"two arrays of the batch are called {planned.name!r}")
+        arrays[planned.name] = _checked_view(memory, planned)
+    return arrays
+
+
+def private_copy(memory: Bytes, layouts: Iterable[ArrayLayout]) -> Arrays:
+    """As `read`, in memory of its own, packed: `memory` may be used for something else at once."""
+    layouts = tuple(layouts)
+    arrays = read(memory, layouts)
+    offsets, nbytes = layout((planned.dtype, planned.shape) for planned in layouts)
+    room = private_memory(nbytes)
+    moved = (
+        ArrayLayout(planned.name, planned.dtype, planned.shape, offset)
+        for planned, offset in zip(layouts, offsets, strict=True)
+    )
+    copies = read(room, moved)
+    for name, array in arrays.items():
+        copies[name][...] = array
+    return copies
+
+
+def private_memory(nbytes: int) -> Bytes:
+    """Fresh bytes of this process's own, aligned as a slot is; not cleared."""
+    room = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    return room[start : start + nbytes]
+
+
+def _checked_view(memory: Bytes, planned: ArrayLayout) -> npt.NDArray[Any]:
+    what = f"{planned.name!r} ({planned.dtype}{list(planned.shape)} at {planned.offset})"
+    if len(planned.shape) > _MOST_DIMENSIONS:
+        raise ProtocolError(f"array {planned.name!r} has {len(planned.shape)} dimensions")
+    if planned.offset < 0 or planned.offset % ALIGNMENT:
+        raise ProtocolError(f"array {what} does not begin at a multiple of {ALIGNMENT}")
+    try:
+        end = _end_of(planned)
+        if end > memory.nbytes:
+            raise ProtocolError(f"array {what} ends at {end}, the memory at {memory.nbytes}")
+        return _view(memory, planned)
+    except (ValueError, OverflowError) as error:  # a dtype or a shape there cannot be
+        raise ProtocolError(f"array {what} cannot be: {error}") from None
+
+
+def _view(memory: Bytes, planned: ArrayLayout) -> npt.NDArray[Any]:
+    return np.ndarray(planned.shape, storage_dtype(planned.dtype), memory, planned.offset)
+
+
+def _end_of(planned: ArrayLayout) -> int:
+    return planned.offset + array_nbytes(planned.dtype, planned.shape)
+
+
+def _flat_bytes(memory: Bytes) -> Bytes:
+    if memory.dtype != np.uint8 or memory.ndim != 1 or not memory.flags.c_contiguous:
+        raise ValueError(f"memory is {memory.dtype}{list(memory.shape)}: it must be flat bytes")
+    if not memory.flags.writeable:
+        raise ValueError("memory is read-only: a batch cannot be written to it")
+    return memory

@@ -1,0 +1,292 @@
+"""One worker as the hub holds it: its process, its connection, its output, what it last said.
+
+Carries out what it is told and remembers what it saw; never waits. Which descriptors are watched,
+and when it is called, is the pool's affair.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from penstock.core.events import Fault
+from penstock.errors import ProtocolError
+from penstock.wire.messages import Beat, FromWorkerToHub, Ready, Struck
+from penstock.wire.stream import Stream
+from penstock.workers.ended import Breach, Ended
+from penstock.workers.oom import OomWatch
+from penstock.workers.process import Process
+from penstock.workers.stderr import Tail
+
+# How long a worker may take to print its stacks before it is killed, and how long its output must
+# have been quiet for them to be complete.
+STACKS_WITHIN: Final = 1.0
+STACKS_QUIET: Final = 0.05
+# One that has closed its connection is on its way out; this long it may take over that.
+DEAF_FOR: Final = 2.0
+# Without pidfds: how often to ask after one that is known to be going.
+_ASK_EVERY: Final = 0.01
+# What can lie in a pipe when its writer is dead, however large somebody made it.
+_LAST_PIECES: Final = 64
+
+Heard = Sequence[tuple[FromWorkerToHub, list[int]]]
+
+
+class WorkerState(Enum):
+    """How far a worker has come. Each follows only on those above it."""
+
+    STARTING = "starting"
+    READY = "ready"
+    LEAVING = "leaving"  # asked to finish and go
+    SHOWING = "showing"  # asked for its stacks, to be killed after that
+    DYING = "dying"  # SIGKILL is sent
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatistics:
+    """One worker, as it last was heard of. Times in seconds, memory in bytes."""
+
+    worker: int
+    crew: str
+    pid: int
+    state: str
+    age: float
+    silent: float
+    batches: int
+    cpu: float
+    private: int
+
+
+class Worker:
+    """A child that samples. To watch: `stream`, `output.fd` and `process.pidfd`."""
+
+    def __init__(
+        self, number: int, crew: str, process: Process, stream: Stream[FromWorkerToHub], now: float
+    ) -> None:
+        self.id = number
+        self.crew = crew
+        self.pid = process.pid
+        self.stream = stream
+        self.process = process
+        self.output = Tail(process.output)
+        self.started = now
+        self.state = WorkerState.STARTING
+        self.was_ready = False
+        self.asked_to_leave = False
+        self.last_beat: Beat | None = None
+        self.heard = now  # when the last beat came, or it was started
+        self.kill_at: float | None = None  # when its time to show its stacks, or to go, is over
+        self.ask_at: float | None = None  # when to see whether it has ended; with a pidfd, never
+        self._kill_by = now
+        self._beats = 0
+        self._struck: Struck | None = None
+        self._garbled = ""
+        self._libraries: tuple[str, ...] = ()
+        self._killed: Fault | Breach | None = None
+        self._state_when_killed = ""
+
+    @classmethod
+    def spawn(
+        cls,
+        number: int,
+        crew: str,
+        now: float,
+        *,
+        module: str,
+        environment: Mapping[str, str],
+        pidfds: bool,
+    ) -> Worker:
+        """A new process at the other end of a new connection; OSError where that is refused."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = Process.spawn(
+                module,
+                "--socket",
+                str(theirs.fileno()),
+                pass_fds=(theirs.fileno(),),
+                environment=environment,
+                pidfds=pidfds,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return cls(number, crew, process, Stream(ours, FromWorkerToHub), now)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may still be told to go: it has not ended, and nobody has killed it yet."""
+        return self.state in (WorkerState.STARTING, WorkerState.READY, WorkerState.LEAVING)
+
+    # --- listening ---
+
+    def hear(self, now: float) -> Heard:
+        """What it has said, in order. One that talks nonsense is killed."""
+        heard = self._receive(now)
+        if self._garbled:
+            self.kill(Breach.GARBLED, now)
+        elif self.stream.ended:
+            self._expect_end(now)
+        return heard
+
+    def _receive(self, now: float) -> Heard:
+        try:
+            heard = self.stream.receive()
+        except ProtocolError as error:
+            self._garbled = str(error)
+            return ()
+        for message, _ in heard:
+            self._note(message, now)
+        return heard
+
+    def _note(self, message: FromWorkerToHub, now: float) -> None:
+        match message:
+            case Beat():
+                self.last_beat, self.heard = message, now
+                self._beats += 1
+                # Libraries are loaded when something is done for the first time, so mostly early.
+                # A look at the 1st, 2nd, 4th, 8th … beat finds them; an idle pool has no cost.
+                if self._beats & (self._beats - 1) == 0:
+                    self._look_at_libraries()
+            case Ready():
+                self.was_ready = True
+                if self.state is WorkerState.STARTING:
+                    self.state = WorkerState.READY
+                self._look_at_libraries()
+            case Struck():
+                self._struck = message
+            case _:
+                pass
+
+    def drain_output(self, now: float) -> None:
+        """Takes what it has printed. Stacks are complete when nothing more comes."""
+        if self.output.drain() and self.state is WorkerState.SHOWING:
+            self.kill_at = min(self._kill_by, now + STACKS_QUIET)
+
+    # --- ending it ---
+
+    def leave(self) -> None:
+        """It has been asked to go."""
+        self.asked_to_leave = True
+        self.state = WorkerState.LEAVING
+
+    def show_and_die(self, why: Fault | Breach, now: float) -> None:
+        """Asks for its stacks, to be killed when they are here; at once if it cannot show any."""
+        self._look_once_more(why)
+        if self.process.stopped or not self.process.catches(signal.SIGUSR1):
+            self.kill(why, now)
+            return
+        self.output.drain()  # what it printed before is no answer
+        self.state = WorkerState.SHOWING
+        self.kill_at = self._kill_by = now + STACKS_WITHIN
+        self.process.signal(signal.SIGUSR1)
+
+    def terminate(self, why: Breach, now: float) -> None:
+        """SIGTERM; SIGKILL to one that is stopped, for it would not see the other."""
+        if self.process.stopped:
+            self.kill(why, now)
+        else:
+            self._look_once_more(why)
+            self.process.signal(signal.SIGTERM)
+
+    def kill(self, why: Fault | Breach, now: float) -> None:
+        """SIGKILL. Once is enough."""
+        if self.state not in (WorkerState.DYING, WorkerState.ENDED):
+            self._look_once_more(why)
+            self.state = WorkerState.DYING
+            self.process.kill()
+            self._expect_end(now)
+
+    def time_is_up(self, now: float) -> None:
+        """It has shown its stacks, or will not; or it hung up and did not go."""
+        self.kill(self._killed or Breach.DEAF, now)
+
+    def _look_once_more(self, why: Fault | Breach) -> None:
+        if self._killed is None:
+            self._killed = why
+            self._state_when_killed = self.process.state
+            self._look_at_libraries()
+
+    def _look_at_libraries(self) -> None:
+        # A process that is dead shows none: then the last look stands.
+        self._libraries = self.process.libraries() or self._libraries
+
+    def _expect_end(self, now: float) -> None:
+        if self.process.pidfd < 0:
+            self.ask_at = now
+        if self.state is WorkerState.DYING:
+            self.kill_at = None
+        elif self.kill_at is None:
+            self.kill_at = now + DEAF_FOR
+
+    # --- its end ---
+
+    def reap(self, now: float) -> bool:
+        """Whether it has ended. From then on nothing of it can write, and all it said is here."""
+        if self.process.reap() is None:
+            if self.ask_at is not None:
+                self.ask_at = now + _ASK_EVERY
+            return False
+        return True
+
+    def last_words(self, now: float) -> Heard:
+        """What lies in the socket and the pipe of one that has been reaped: all there will be."""
+        heard = list(self._receive(now))
+        while not self.stream.ended and (more := self._receive(now)):
+            heard += more  # of very much, the stream gives a part at a time
+        self.output.drain(_LAST_PIECES)
+        return heard
+
+    def ended(self, oom: OomWatch, now: float) -> Ended:
+        """The facts about its end."""
+        status = self.process.exit
+        assert status is not None
+        unexplained = status.signal == signal.SIGKILL and self._killed is None
+        return Ended(
+            worker=self.id,
+            crew=self.crew,
+            pid=self.pid,
+            exit=status,
+            was_ready=self.was_ready,
+            asked_to_leave=self.asked_to_leave,
+            lived=now - self.started,
+            kills=oom.kills(now, self.started, claim=unexplained),
+            killed=self._killed,
+            state=self._state_when_killed,
+            last_beat=self.last_beat,
+            beat_age=now - self.heard,
+            struck=self._struck,
+            garbled=self._garbled,
+            libraries=self._libraries,
+            printed=self.output.text(),
+            dropped=self.output.dropped,
+        )
+
+    def close(self) -> None:
+        """Lets go of all descriptors."""
+        self.state = WorkerState.ENDED
+        self.kill_at = self.ask_at = None
+        self.stream.close()
+        self.output.close()
+        self.process.close()
+
+    def statistics(self, now: float) -> WorkerStatistics:
+        """What is known of it now."""
+        beat = self.last_beat
+        return WorkerStatistics(
+            worker=self.id,
+            crew=self.crew,
+            pid=self.pid,
+            state=self.state.value,
+            age=now - self.started,
+            silent=now - self.heard,
+            batches=0 if beat is None else beat.batches,
+            cpu=0.0 if beat is None else beat.cpu,
+            private=0 if beat is None else beat.private,
+        )

@@ -1,0 +1,55 @@
+"""What is known of a worker whose process has ended: facts only, no conclusions.
+
+The pool gathers them, `autopsy` draws the conclusions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.core.events import Fault
+from penstock.wire.messages import Beat, Struck
+from penstock.workers.oom import Kills
+from penstock.workers.process import Exit
+
+
+class Breach(Enum):
+    """Why the pool killed a worker without being told to."""
+
+    GARBLED = "garbled"  # it said something that is no message
+    DEAF = "deaf"  # it closed its connection and lived on
+    UNTOLD = "untold"  # it missed a message that could not be sent
+    CLOSING = "closing"  # the pool was closed, and it did not go when asked
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A worker's process, after it has been reaped and everything it had said has been read.
+
+    `killed` is why we sent SIGKILL; None: we did not. `state` is the kernel's letter for what the
+    process was doing just before. Times are in seconds, `last_beat` with its age at the end.
+    """
+
+    worker: int
+    crew: str
+    pid: int
+    exit: Exit
+    was_ready: bool
+    asked_to_leave: bool
+    lived: float
+    kills: Kills
+    killed: Fault | Breach | None = None
+    state: str = ""
+    last_beat: Beat | None = None
+    beat_age: float = 0.0
+    struck: Struck | None = None
+    garbled: str = ""  # what was wrong with its last message
+    libraries: tuple[str, ...] = ()
+    printed: str = ""  # the end of its output
+    dropped: int = 0  # bytes of output before that
+
+    @property
+    def as_asked(self) -> bool:
+        """Whether it only did what it was told: to finish and go."""
+        return self.asked_to_leave and self.exit.code == 0

@@ -1,0 +1,33 @@
+"""Why a batch could not be made, as the message that tells its rank."""
+
+from __future__ import annotations
+
+from penstock import errors
+from penstock.errors import BatchTooLarge, PenstockError, SamplingError
+from penstock.sampling.custom import told
+from penstock.wire.frames import SlotTooSmall
+from penstock.wire.messages import Report
+
+
+def report_of(error: BaseException) -> Report:
+    """Our own errors under their names; bad arguments by what they say; others by where they were.
+
+    Whatever it is, it has become the batch's: a `SamplingError`.
+    """
+    if isinstance(error, BatchTooLarge):
+        details = {"nodes": error.nodes, "edges": error.edges}
+        return Report(kind="BatchTooLarge", message=str(error), details=details)
+    if isinstance(error, PenstockError) and hasattr(errors, type(error).__name__):
+        return Report(kind=type(error).__name__, message=str(error))
+    message = str(error) if isinstance(error, ValueError) else told(error)
+    return Report(kind=SamplingError.__name__, message=message)
+
+
+def too_large(small: SlotTooSmall, most_bytes: int) -> BatchTooLarge:
+    """A batch needs more memory than its channel allows."""
+    return BatchTooLarge(
+        f"the batch needs {small.needed} bytes, and at most {most_bytes} are allowed: raise "
+        "max_batch_bytes, or make batch_size or the fan-outs smaller",
+        [],
+        [],
+    )

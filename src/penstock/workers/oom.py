@@ -1,0 +1,121 @@
+"""Did the kernel kill for lack of memory? Its own counters, looked at again and again.
+
+The counters say how many it killed, not whom. So each kill is put down to one death at most, and
+only to a death that was noticed soon after: a worker that somebody kills by hand tomorrow is not
+said to have run out of memory because another one did today.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.workers import cgroups
+
+# From the kernel's kill to our noticing: giving back many gigabytes on a machine short of memory
+# takes seconds.
+WINDOW: Final = 10.0
+# Looks are cheap, but a pool has many heartbeats.
+_APART: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Kills for lack of memory so far: in our control group, and on the whole machine."""
+
+    taken: float
+    group: int | None
+    machine: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kills:
+    """The counters before and after a death.
+
+    `moved`: the kernel killed somebody in between, and no other death has been put down to that.
+    """
+
+    before: Counters
+    after: Counters
+    moved: bool
+
+    @property
+    def source(self) -> str:
+        """Which counter decides."""
+        if self.after.group is not None:
+            return "the oom_kill counter of its control group"
+        return "the machine's oom_kill counter (/proc/vmstat)"
+
+    def describe(self) -> str:
+        """Both counters in one line."""
+        group = f"its control group {_change(self.before.group, self.after.group)}"
+        return f"{group}, machine {_change(self.before.machine, self.after.machine)}"
+
+
+class OomWatch:
+    """Keeps the looks of the last seconds, and the deaths that were explained by them.
+
+    `group` is the folder of the memory control group the workers live in; None: there is none.
+    """
+
+    def __init__(self, group: Path | None, proc: Path = cgroups.PROC) -> None:
+        self._group = group
+        self._proc = proc
+        self._looks: deque[Counters] = deque()
+        self._claims: deque[float] = deque()
+
+    @classmethod
+    def own(cls) -> OomWatch:
+        """Of the group this process is in; its children are too."""
+        memory = cgroups.find("memory")
+        return cls(None if memory is None else memory.folder)
+
+    def look(self, now: float) -> None:
+        """Reads the counters, unless they were read a moment ago."""
+        if not self._looks or now - self._looks[-1].taken >= _APART:
+            self._read(now)
+
+    def kills(self, now: float, since: float, *, claim: bool) -> Kills:
+        """What the kernel did about a process that started at `since` and is dead by now.
+
+        With `claim`, a kill that is found is put down to this death, and explains no other.
+        """
+        after = self._read(now)
+        before = self._before(max(now - WINDOW, since))
+        claimed = sum(claim > before.taken for claim in self._claims)
+        moved = _count(after) - _count(before) > claimed
+        if moved and claim:
+            self._claims.append(now)
+        return Kills(before, after, moved)
+
+    def _read(self, now: float) -> Counters:
+        group = None if self._group is None else cgroups.oom_kills(self._group)
+        counters = Counters(now, group, cgroups.machine_oom_kills(self._proc))
+        self._looks.append(counters)
+        self._forget(now - WINDOW)
+        return counters
+
+    def _before(self, moment: float) -> Counters:
+        """The last look at or before `moment`, or else the first there is."""
+        earlier = [look for look in self._looks if look.taken <= moment]
+        return earlier[-1] if earlier else self._looks[0]
+
+    def _forget(self, horizon: float) -> None:
+        while len(self._looks) > 1 and self._looks[1].taken <= horizon:
+            self._looks.popleft()
+        while self._claims and self._claims[0] <= self._looks[0].taken:
+            self._claims.popleft()
+
+
+def _count(counters: Counters) -> int:
+    # A kill anywhere on the machine counts for the victim's group as well: where the group's own
+    # counter can be read, the machine's adds only the deaths of strangers.
+    return counters.machine or 0 if counters.group is None else counters.group
+
+
+def _change(before: int | None, after: int | None) -> str:
+    if after is None:
+        return "unknown"
+    return f"{after} (unchanged)" if before == after else f"{before} → {after}"

@@ -1,0 +1,217 @@
+"""A recipe: one batch, written down so that anybody can make it again, alone and in the foreground.
+
+It is a small JSON file: how to sample, which inputs in which order, which batch, which seeds, and
+where the graph is: in a folder, in files, or in the memory of a hub that may still be running.
+The hub writes one when a worker dies; `penstock replay` reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from contextlib import closing
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from penstock.errors import PenstockError, ProtocolError
+from penstock.graph import Graph
+from penstock.graph.handles import FileHandle
+from penstock.graph.sharing import GraphHandle
+from penstock.kernels import digest
+from penstock.sampling.spec import Feed, Spec
+from penstock.wire.messages import (
+    PROTOCOL,
+    AskGraph,
+    FromHubToRank,
+    GraphHere,
+    Hello,
+    Refused,
+    Welcome,
+)
+from penstock.wire.stream import Stream
+
+FORMAT: Final = 1
+# How many recipes a folder keeps: the newest.
+KEPT: Final = 100
+
+_NAME: Final = re.compile(r"batch-.*\.json")
+_PATIENCE: Final = 30.0
+_Answer = TypeVar("_Answer")
+
+StrPath = str | os.PathLike[str]
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything one batch depends on.
+
+    `feed` is without `ids`: `seeds` are what they are good for here. They may be left out where the
+    inputs are all nodes. The graph is looked for in the folder `path`, then in the files of
+    `graph`, then at the hub's `address`.
+    """
+
+    format: int = FORMAT
+    spec: Spec
+    feed: Feed
+    epoch: int
+    index: int
+    seeds: tuple[int, ...] | None = None
+    path: str | None = None
+    graph: GraphHandle | None = None
+    address: str | None = None
+    version: str | None = None  # of the graph, where it is known
+    job: str = ""
+    channel: int | None = None
+    search_path: tuple[str, ...] = ()
+
+    def write(self, folder: StrPath, keep: int = KEPT) -> str:
+        """Writes the recipe into `folder` and returns its path; of old ones, `keep` are kept.
+
+        The same batch has the same name: one that dies again and again fills no folder.
+        """
+        os.makedirs(folder, exist_ok=True)
+        data = msgspec.json.format(msgspec.json.encode(self), indent=1)
+        path = os.path.abspath(os.path.join(folder, self._file_name()))
+        draft = f"{path}.{os.getpid()}"
+        with open(draft, "wb") as file:
+            file.write(data)
+        os.replace(draft, path)
+        _forget_old(folder, keep)
+        return path
+
+    def _file_name(self) -> str:
+        said = re.sub(r"\W+", "_", self.job) or (
+            "batch" if self.channel is None else f"channel{self.channel}"
+        )
+        batch = msgspec.structs.replace(self, graph=None, seeds=None)
+        mark = digest(_as_bytes(msgspec.json.encode(batch, order="deterministic"))).hex()[:8]
+        return f"batch-{said[:40]}-e{self.epoch}-b{self.index}-{mark}.json"
+
+
+def load(path: StrPath) -> Recipe:
+    """The recipe in a file; PenstockError says what is wrong with it."""
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        said = msgspec.json.decode(data)
+        if isinstance(said, dict) and said.get("format", FORMAT) != FORMAT:
+            raise PenstockError(
+                f"{os.fspath(path)}: a recipe of format {said['format']!r}; this version of "
+                f"Penstock reads format {FORMAT}"
+            )
+        return msgspec.convert(said, Recipe)
+    except msgspec.MsgspecError as error:
+        raise PenstockError(f"{os.fspath(path)}: not a recipe, or damaged: {error}") from None
+
+
+def for_batch(
+    *,
+    spec: Spec,
+    feed: Feed,
+    epoch: int,
+    index: int,
+    graph: GraphHandle,
+    **others: Any,
+) -> Recipe:
+    """A recipe that names the graph's files, where it consists of such, and no descriptor."""
+    in_files = all(isinstance(segment, FileHandle) for segment in graph.segments)
+    return Recipe(
+        spec=spec,
+        feed=msgspec.structs.replace(feed, ids=None),
+        epoch=epoch,
+        index=index,
+        graph=graph if in_files else None,
+        version=graph.version,
+        **others,
+    )
+
+
+# --- the graph ---------------------------------------------------------------------------------
+
+
+def graph_of(recipe: Recipe) -> Graph:
+    """The graph that a recipe speaks of; PenstockError if it is nowhere, or is another one now."""
+    graph = _found(recipe)
+    version = graph.handle().version
+    if recipe.version and version and version != recipe.version:
+        graph.close()
+        raise PenstockError(
+            f"the graph has changed: it is version {version}, and the batch was made of "
+            f"{recipe.version}"
+        )
+    return graph
+
+
+def _found(recipe: Recipe) -> Graph:
+    if recipe.path is not None:
+        return Graph.open(recipe.path)
+    if recipe.graph is not None:
+        try:
+            return Graph.attach(recipe.graph)
+        except OSError as error:
+            raise _gone(f"its files are gone ({error})") from error
+    if recipe.address is None:
+        raise _gone("the recipe does not say where it is")
+    try:
+        return fetch_graph(recipe.address)
+    except OSError as error:
+        raise _gone(f"no hub answers at {recipe.address} ({error})") from error
+
+
+def _gone(why: str) -> PenstockError:
+    return PenstockError(f"there is no graph to sample: {why}; name a saved one with --graph PATH")
+
+
+def fetch_graph(address: str, patience: float = _PATIENCE) -> Graph:
+    """The graph a running hub has in its memory, mapped here; it stays when the hub goes."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(patience)
+    try:
+        sock.connect(_socket_address(address))
+    except BaseException:
+        sock.close()
+        raise
+    with closing(Stream[FromHubToRank](sock, FromHubToRank)) as stream:
+        stream.send(Hello(protocol=PROTOCOL, pid=os.getpid()))
+        _answer(stream, Welcome, patience)
+        stream.send(AskGraph(request=1))
+        here, fds = _answer(stream, GraphHere, patience)
+    return Graph.attach(here.graph, fds)
+
+
+def _answer(
+    stream: Stream[FromHubToRank], expected: type[_Answer], patience: float
+) -> tuple[_Answer, list[int]]:
+    """The next message, which must be of this kind."""
+    received = stream.receive() if stream.wait(patience) else []
+    for message, fds in received:
+        if isinstance(message, expected):
+            return message, fds
+        if isinstance(message, Refused):
+            raise PenstockError(f"the hub refuses: {message.report.message}")
+        raise ProtocolError(f"the hub said {type(message).__name__}; expected {expected.__name__}")
+    if stream.ended:
+        raise ConnectionError("the hub hung up")
+    raise TimeoutError(f"no answer within {patience} s")
+
+
+def _socket_address(address: str) -> str:
+    name = address.removeprefix("unix://")
+    return "\0" + name[1:] if name.startswith("@") else name
+
+
+# --- files -------------------------------------------------------------------------------------
+
+
+def _as_bytes(data: bytes) -> Any:
+    import numpy as np
+
+    return np.frombuffer(data, np.uint8)
+
+
+def _forget_old(folder: StrPath, keep: int) -> None:
+    with os.scandir(folder) as entries:
+        found = [(entry.stat().st_mtime_ns, entry.path) for entry in entries if _NAME.fullmatch(entry.name)]
+    for _, path in sorted(found)[: max(len(found) - keep, 0)]:
+        os.unlink(path)

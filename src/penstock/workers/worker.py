@@ -1,0 +1,331 @@
+"""The worker: a process that samples what it is told to, into memory it is shown.
+
+    python -m penstock.workers.worker --socket FD
+
+It reads messages one after the other and answers them in that order; nothing else drives it. It
+says Begun before it touches anything of a batch, so that no kind of death can hide the attempt, and
+Done or Failed after; a sampler that raises fails its batch alone. It holds no lock that others
+know, and nothing of it is missed when it is killed.
+
+What it costs to start is what it imports: no torch, no pyarrow, and little else.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
+
+from penstock.errors import ProtocolError, SamplingError
+from penstock.graph import Graph, sharing
+from penstock.sampling.custom import told
+from penstock.wire.frames import SlotTooSmall
+from penstock.wire.messages import (
+    Begun,
+    CloseBackend,
+    CloseChannel,
+    Done,
+    Failed,
+    FromHubToWorker,
+    FromWorkerToHub,
+    OpenBackend,
+    OpenChannel,
+    Outfit,
+    Ready,
+    Report,
+    Retire,
+    Sample,
+    Struck,
+    Supplement,
+)
+from penstock.wire.stream import Stream
+from penstock.workers.arena import Arena
+from penstock.workers.failures import report_of
+from penstock.workers.heartbeat import Heartbeat, Progress
+from penstock.workers.restraints import (
+    is_orphan,
+    limit_memory,
+    private_bytes,
+    reserve_memory,
+    restrain,
+)
+from penstock.workers.rooms import Place, Rooms
+from penstock.workers.station import Station, Written
+
+if TYPE_CHECKING:
+    from penstock.workers.faults import Faults
+
+# How a worker ends that was not asked to.
+EXIT_MEMORY: Final = 77  # met its own memory limit
+EXIT_ORPHANED: Final = 78  # its hub is gone
+EXIT_SAMPLER: Final = 79  # the user's sampler that it is for cannot be loaded
+
+FAULTS_VARIABLE: Final = "PENSTOCK_FAULTS"
+# Set in workers: a script that is imported here, and starts a pool when it is, can be told off.
+WORKER_VARIABLE: Final = "PENSTOCK_WORKER"
+
+# Given up when there is no memory left, so that there is some to say so with. Python takes a
+# mebibyte at a time.
+_RESERVE: Final = 4 << 20
+_PATIENCE: Final = 60.0
+
+_Inbox: TypeAlias = Iterator[tuple[FromHubToWorker, list[int]]]
+_Thing: TypeAlias = tuple[str, int]  # a backend or a channel, by number
+
+
+class Worker:
+    """What a worker has, and how it answers."""
+
+    def __init__(
+        self, stream: Stream[FromHubToWorker], graph: Graph, outfit: Outfit, faults: Faults | None
+    ) -> None:
+        self._stream = stream
+        self._limit = outfit.hard_memory
+        self._reserve = None if self._limit is None else reserve_memory(_RESERVE)
+        self._progress = Progress()
+        self._faults = faults
+        self._reached: Callable[[str], object] = faults.at if faults else lambda stage: None
+        self._station = Station(graph, outfit.search_path, self._reached)
+        self._rooms = Rooms()
+        self._backends: dict[int, int] = {}  # by channel
+        # What could not be opened, and why: its batches will tell.
+        self._refused: dict[_Thing, Report] = {}
+
+    def prepare(self, outfit: Outfit) -> None:
+        """What comes before Ready: the sampler it is for, whose mistakes are told by its end."""
+        self._reached("starting")
+        if outfit.sampler is not None:
+            self._station.load_sampler(outfit.sampler)
+
+    def run(self, inbox: _Inbox, beat_every: float) -> int:
+        """Answers messages to the last one; returns the exit code."""
+        self._say(Ready(pid=os.getpid()))
+        Heartbeat(self._stream, beat_every, self._progress, EXIT_ORPHANED).start()
+        for message, fds in inbox:
+            if isinstance(message, Retire):
+                return 0
+            self._handle(message, fds)
+        return EXIT_ORPHANED
+
+    def strike(self, limit: int, error: MemoryError) -> NoReturn:
+        """The last words of a worker without memory. Where they fail, its exit code tells."""
+        try:
+            if self._reserve is not None:
+                self._reserve.close()
+            batch = self._progress.batch
+            self._say(Struck(batch=batch, limit=limit, private=private_bytes()))
+            sys.stderr.write(f"{told(error)}\n")
+        finally:
+            os._exit(EXIT_MEMORY)
+
+    def _handle(self, message: FromHubToWorker, fds: list[int]) -> None:
+        match message:
+            case Sample():
+                self._sample(message)
+            case OpenBackend(backend=number, spec=spec):
+                with self._telling_later(("backend", number)):
+                    self._station.open_backend(number, spec)
+            case OpenChannel(channel=number, backend=backend, feed=feed):
+                self._backends[number] = backend
+                with self._telling_later(("channel", number)):
+                    ids = self._rooms.open(message, fds)
+                    self._station.open_channel(number, backend, feed, ids)
+            case CloseBackend(backend=number):
+                self._station.close_backend(number)
+                self._refused.pop(("backend", number), None)
+            case CloseChannel(channel=number):
+                self._station.close_channel(number)
+                self._rooms.close(number)
+                self._backends.pop(number, None)
+                self._refused.pop(("channel", number), None)
+            case Supplement(graph=handle):
+                self._station.supplement(sharing.attach(handle, fds))
+            case Outfit() | Retire():
+                raise ProtocolError(f"{type(message).__name__} came where it makes no sense")
+
+    @contextmanager
+    def _telling_later(self, thing: _Thing) -> Iterator[None]:
+        """Nobody listens for how an opening went: if it failed, so will the batches."""
+        self._refused.pop(thing, None)
+        try:
+            yield
+        except MemoryError:
+            raise
+        except Exception as error:
+            self._refused[thing] = report_of(error)
+
+    # --- batches -----------------------------------------------------------------------------
+
+    def _sample(self, message: Sample) -> None:
+        self._arm(message)
+        self._reached("received")
+        self._say(Begun(batch=message.batch))
+        self._progress.batch = message.batch
+        # By the clock on the wall: what a batch costs the others is how long it keeps this worker
+        # from making theirs, be it by computing or by waiting for a disk.
+        start = time.perf_counter()
+        answer, one_off = self._answer(message, start)
+        self._reached("before-message")
+        self._send(answer, one_off, (message.batch.channel, message.slot))
+        self._reached("after-message")
+        self._progress.batch = None
+        self._progress.batches += 1
+        if self._faults:
+            self._faults.context["batches"] = self._progress.batches
+
+    def _answer(self, message: Sample, start: float) -> tuple[Done | Failed, Arena | None]:
+        report = self._refusal(message.batch.channel)
+        if report is None:
+            try:
+                written, one_off = self._written(message)
+                return _done(message, time.perf_counter() - start, written, one_off), one_off
+            except BaseException as error:  # whatever a user's sampler may raise
+                if isinstance(error, MemoryError) and self._limit is not None:
+                    raise
+                report = report_of(error)
+        cost = time.perf_counter() - start
+        return Failed(batch=message.batch, cost=cost, report=report), None
+
+    def _refusal(self, channel: int) -> Report | None:
+        backend = ("backend", self._backends.get(channel, -1))
+        return self._refused.get(("channel", channel)) or self._refused.get(backend)
+
+    def _written(self, message: Sample) -> tuple[Written, Arena | None]:
+        """The batch in its slot; or in memory of its own, where it is too large for that."""
+        place = (message.batch.channel, message.slot)
+        memory = self._rooms.slot(place)
+        if self._faults:
+            self._faults.memory = memory
+        name = (message.batch.channel, message.batch.epoch, message.index)
+        try:
+            return self._station.sample(*name, memory), None
+        except SlotTooSmall as small:
+            one_off = self._rooms.one_off(place, small)
+        try:
+            return self._station.sample(*name, one_off.memory(0)), one_off
+        except BaseException:
+            one_off.close()
+            raise
+
+    def _send(self, answer: Done | Failed, one_off: Arena | None, place: Place) -> None:
+        if self._faults and one_off is None and self._faults.due("mid-message"):
+            self._say_in_halves(answer)
+        elif one_off is None:
+            self._say(answer)
+        else:
+            self._say(answer, one_off.descriptors)
+            self._rooms.let_go(place, one_off)
+
+    def _say(self, message: FromWorkerToHub, fds: Sequence[int] = ()) -> None:
+        self._stream.send(message, fds)
+        while self._stream.pending:  # to a hub that is gone nothing is pending
+            self._stream.flush(_PATIENCE)
+
+    # --- faults on order ---------------------------------------------------------------------
+
+    def _arm(self, message: Sample) -> None:
+        if self._faults:
+            self._faults.context |= {
+                "channel": message.batch.channel,
+                "epoch": message.batch.epoch,
+                "step": message.batch.step,
+                "index": message.index,
+                "slot": message.slot,
+                "attempt": message.attempt,
+            }
+
+    def _say_in_halves(self, message: FromWorkerToHub) -> None:
+        frame = self._stream.encode(message)
+        half = len(frame) // 2
+        os.write(self._stream.fileno(), frame[:half])
+        self._reached("mid-message")
+        os.write(self._stream.fileno(), frame[half:])
+
+
+def _done(message: Sample, cost: float, written: Written, one_off: Arena | None) -> Done:
+    return Done(
+        batch=message.batch,
+        cost=cost,
+        layouts=written.layouts,
+        nbytes=written.nbytes,
+        facts=written.facts,
+        one_off=None if one_off is None else one_off.plan.memory,
+    )
+
+
+# --- the process -----------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Runs a worker to its end; returns the exit code."""
+    restrain()
+    sock = socket.socket(fileno=_descriptor(sys.argv[1:]))
+    if is_orphan(sock):
+        return EXIT_ORPHANED
+    faults = _armed_faults()
+    stream: Stream[FromHubToWorker] = Stream(sock, FromHubToWorker)
+    inbox = _inbox(stream, faults)
+    outfit, fds = next(inbox, (None, []))
+    if outfit is None:
+        return EXIT_ORPHANED
+    if not isinstance(outfit, Outfit):
+        raise ProtocolError(f"{type(outfit).__name__} came first; expected Outfit")
+    return _work(stream, inbox, outfit, fds, faults)
+
+
+def _work(
+    stream: Stream[FromHubToWorker],
+    inbox: _Inbox,
+    outfit: Outfit,
+    fds: list[int],
+    faults: Faults | None,
+) -> int:
+    os.environ[WORKER_VARIABLE] = str(outfit.worker)
+    if faults:
+        faults.context.update(worker=outfit.worker, batches=0)
+    worker = Worker(stream, Graph.attach(outfit.graph, fds), outfit, faults)
+    try:
+        if outfit.hard_memory is not None:
+            limit_memory(outfit.hard_memory)
+        worker.prepare(outfit)
+        return worker.run(inbox, outfit.beat_every)
+    except SamplingError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_SAMPLER
+    except MemoryError as error:
+        if outfit.hard_memory is None:
+            raise
+        worker.strike(outfit.hard_memory, error)
+
+
+def _inbox(stream: Stream[FromHubToWorker], faults: Faults | None) -> _Inbox:
+    """All messages, in order, to the hub's end."""
+    while not stream.ended:
+        if faults and faults.context:  # not before it has its outfit
+            faults.at("idle")
+        stream.wait()
+        yield from stream.receive()
+
+
+def _descriptor(arguments: Sequence[str]) -> int:
+    match arguments:
+        case ["--socket", number] if number.isdecimal():
+            return int(number)
+        case _:
+            sys.exit("usage: python -m penstock.workers.worker --socket FD")
+
+
+def _armed_faults() -> Faults | None:
+    if FAULTS_VARIABLE not in os.environ:
+        return None
+    from penstock.workers.faults import Faults
+
+    return Faults.armed()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,312 @@
+"""Every state a small configuration can get into, walked: none stuck, nothing lost, nothing twice.
+
+Two channels, two workers, a few steps, every order of events: hand-outs, completions, failures,
+losses, cancelled epochs, channels that leave. Two situations are the same state when nobody could
+tell them apart from here on: time and virtual time are taken relative, workers by their order.
+The ledger judges each step on the way, and from each state well-behaved surroundings must come to
+an end.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from penstock.core.events import (
+    BatchBegun,
+    BatchDone,
+    BatchFailed,
+    ChannelRegistered,
+    ChannelUnregistered,
+    CrewSized,
+    EpochStarted,
+    Event,
+    OnError,
+    SlotReturned,
+    Tick,
+    WorkerLost,
+    WorkerReady,
+)
+from penstock.core.scheduler import Settings
+from tests.core.scheduler_books import ChannelBook, CrewBook, Flight, Holder, Phase, WorkerBook
+from tests.core.scheduler_run import Run
+
+FOREVER = 1e9  # nobody falls silent here: time passes only where somebody waits for it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A configuration, and how much may go wrong in it."""
+
+    channels: tuple[ChannelRegistered, ...]
+    steps: tuple[int, ...]  # of the channels' first epochs
+    costs: tuple[int, ...]
+    workers: int = 2
+    concurrency: int = 1
+    losses: int = 0
+    failures: int = 0
+    restarts: int = 0  # epochs started while the last one is unfinished, or after it
+    leavers: int = 0
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What went wrong so far."""
+
+    losses: int = 0
+    failures: int = 0
+    restarts: int = 0
+    leavers: int = 0
+
+
+def channel(number: int, slots: int, estimate: float, **more: object) -> ChannelRegistered:
+    """An entry whose guess is right, so that virtual time stays in whole numbers."""
+    return ChannelRegistered(0.0, number, "", slots, estimate=estimate, **more)  # type: ignore[arg-type]
+
+
+PLANS = {
+    "losses and retries": Plan(
+        channels=(channel(1, 1, 1.0, max_attempts=2), channel(2, 2, 2.0, max_attempts=2)),
+        steps=(2, 3),
+        costs=(1, 2),
+        losses=2,
+    ),
+    "cancelled epochs and leavers": Plan(
+        channels=(channel(1, 1, 1.0), channel(2, 2, 1.0)),
+        steps=(2, 2),
+        costs=(1, 1),
+        losses=1,
+        restarts=1,
+        leavers=1,
+    ),
+    "quarantine and substitutes": Plan(
+        channels=(
+            channel(1, 2, 1.0, max_attempts=1, on_error=OnError.SUBSTITUTE, max_substitutes=2),
+            channel(2, 1, 1.0, max_attempts=1),
+        ),
+        steps=(3, 1),
+        costs=(1, 1),
+        losses=2,
+        failures=1,
+    ),
+    "two batches at a worker": Plan(
+        channels=(channel(1, 2, 1.0, max_attempts=1), channel(2, 2, 1.0, max_attempts=1)),
+        steps=(2, 2),
+        costs=(1, 1),
+        workers=1,
+        concurrency=2,
+        losses=2,
+        restarts=1,
+        leavers=2,
+    ),
+}
+
+
+# --- one state -------------------------------------------------------------------------------
+
+
+@dataclass
+class State:
+    """A run and what was spent on the way to it."""
+
+    run: Run
+    spent: Spent = Spent()
+
+    def key(self) -> Hashable:
+        """Equal for situations that nobody can tell apart from here on."""
+        ledger, scheduler = self.run.ledger, self.run.scheduler
+        order = {number: place for place, number in enumerate(sorted(ledger.workers))}
+        wakeup = scheduler.next_wakeup()
+        soon = None if wakeup is None or wakeup > FOREVER / 2 else wakeup - self.run.now
+        return (
+            self.spent,
+            soon,
+            tuple(crew_key(crew) for crew in ledger.crews.values()),
+            tuple(worker_key(ledger.workers[number]) for number in order),
+            tuple(channel_key(book, order) for book in ledger.channels.values()),
+            tuple(sorted(virtual_times(self.run))),
+        )
+
+
+def virtual_times(run: Run) -> Iterator[tuple[int, float]]:
+    """How far each channel is ahead of its crew's virtual now."""
+    for channel in run.scheduler.statistics().channels:
+        yield channel.id, max(channel.vtime_lag, 0.0)
+
+
+def crew_key(crew: CrewBook) -> Hashable:
+    return crew.wanted, crew.losses, tuple(sorted(crew.losers)), crew.failed_starts
+
+
+def worker_key(worker: WorkerBook) -> Hashable:
+    held = tuple((flight.batch, flight.begun is not None) for flight in worker.held)
+    return worker.ready is not None, worker.leave, worker.fault, held
+
+
+def channel_key(book: ChannelBook, order: dict[int, int]) -> Hashable:
+    freed = sorted(slot.freed[0] for slot in book.slots)
+    return (
+        book.phase,
+        book.epoch,
+        book.handed,
+        book.substitutes,
+        tuple(sorted(book.ended.items())),
+        tuple(sorted(book.quarantined)),
+        tuple(flight_key(flight, order) for flight in book.flights.values()),
+        tuple((slot.holder, freed.index(slot.freed[0])) for slot in book.slots),
+    )
+
+
+def flight_key(flight: Flight, order: dict[int, int]) -> Hashable:
+    at = None if flight.worker is None else order[flight.worker]
+    return flight.batch, flight.slot, flight.source, flight.charged, flight.excused, at
+
+
+# --- what can happen -------------------------------------------------------------------------
+
+
+@dataclass
+class Walk:
+    """All states of a plan, and for each one where well-behaved surroundings go from it."""
+
+    plan: Plan
+    benign: dict[Hashable, Hashable | None] = field(default_factory=dict)
+    transitions: int = 0
+
+    def first(self) -> State:
+        plan = self.plan
+        settings = Settings(
+            worker_concurrency=plan.concurrency,
+            silence=FOREVER,
+            start_limit=FOREVER,
+            trim_after=FOREVER,
+            backoff_first=1.0,
+            backoff_most=4.0,
+            story_length=1,
+        )
+        state = State(Run(settings))
+        state.run.send(CrewSized(0.0, "", plan.workers))
+        for entry, steps in zip(plan.channels, plan.steps, strict=True):
+            state.run.send(entry)
+            state.run.send(EpochStarted(0.0, entry.channel, 0, range(steps)))
+        return state
+
+    def all(self) -> int:
+        """Walks them breadth first; answers how many there are."""
+        first = self.first()
+        seen = {first.key()}
+        agenda = deque([self.packed(first)])
+        while agenda:
+            here = agenda.popleft()
+            for key, there in self.steps_from(here):
+                if key not in seen:
+                    seen.add(key)
+                    agenda.append(there)
+        return len(seen)
+
+    def packed(self, state: State) -> bytes:
+        state.run.log.clear()
+        return pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
+
+    def steps_from(self, here: bytes) -> Iterator[tuple[Hashable, bytes]]:
+        state: State = pickle.loads(here)
+        mine, usual = state.key(), self.usual(state)
+        self.benign[mine] = None
+        for event, spent in self.moves(state):
+            there: State = pickle.loads(here)
+            there.run.send(event)
+            there.spent = spent
+            self.transitions += 1
+            key = there.key()
+            if event == usual:
+                self.benign[mine] = key
+            yield key, self.packed(there)
+
+    def usual(self, state: State) -> Event | None:
+        """What well-behaved surroundings do next; None when everything has ended."""
+        event = state.run.benign()
+        if isinstance(event, BatchDone):
+            return replace(event, cost=float(self.plan.costs[event.batch.channel - 1]))
+        if event is None and state.run.busy:
+            return self.later(state)
+        return event
+
+    def later(self, state: State) -> Tick:
+        wakeup = state.run.scheduler.next_wakeup()
+        assert wakeup is not None, f"stuck: {state.run.scheduler.describe()}"
+        assert wakeup < FOREVER / 2, f"stuck: {state.run.scheduler.describe()}"
+        return Tick(wakeup)
+
+    def moves(self, state: State) -> Iterator[tuple[Event, Spent]]:
+        """Everything that can happen next, with what has been spent then."""
+        for worker in state.run.ledger.workers.values():
+            yield from self.worker_moves(state, worker)
+        for book in state.run.ledger.channels.values():
+            yield from self.channel_moves(state, book)
+        wakeup = state.run.scheduler.next_wakeup()
+        if wakeup is not None and wakeup < FOREVER / 2:
+            yield Tick(max(wakeup, state.run.now)), state.spent
+
+    def worker_moves(self, state: State, worker: WorkerBook) -> Iterator[tuple[Event, Spent]]:
+        now, spent, plan = state.run.now, state.spent, self.plan
+        if worker.fault is not None or (worker.leave is not None and not worker.held):
+            yield WorkerLost(now, worker.id, "ended"), spent
+            return
+        if spent.losses < plan.losses:
+            yield WorkerLost(now, worker.id, "lost"), replace(spent, losses=spent.losses + 1)
+        if worker.ready is None:
+            yield WorkerReady(now, worker.id), spent
+        elif worker.begun is not None:
+            batch = worker.begun.batch
+            cost = float(plan.costs[batch.channel - 1])
+            yield BatchDone(now, worker.id, batch, cost), spent
+            if spent.failures < plan.failures:
+                failed = replace(spent, failures=spent.failures + 1)
+                yield BatchFailed(now, worker.id, batch, cost, "bad"), failed
+        elif worker.held:
+            yield BatchBegun(now, worker.id, worker.held[0].batch), spent
+
+    def channel_moves(self, state: State, book: ChannelBook) -> Iterator[tuple[Event, Spent]]:
+        now, spent, plan = state.run.now, state.spent, self.plan
+        if book.phase is Phase.GONE:
+            return
+        for number, slot in enumerate(book.slots):
+            if slot.holder is Holder.RANK:
+                yield SlotReturned(now, book.id, number), spent
+        if book.phase is Phase.LEAVING:
+            return
+        if spent.restarts < plan.restarts:
+            again = replace(spent, restarts=spent.restarts + 1)
+            yield EpochStarted(now, book.id, book.epoch + 1, range(2)), again
+        if spent.leavers < plan.leavers:
+            yield ChannelUnregistered(now, book.id), replace(spent, leavers=spent.leavers + 1)
+
+    # --- what is to be shown -----------------------------------------------------------------
+
+    def none_is_stuck(self) -> None:
+        """From each state the well-behaved path comes to an end, and never to where it was."""
+        good: set[Hashable] = set()
+        for start in self.benign:
+            path: list[Hashable] = []
+            on_path: set[Hashable] = set()
+            here: Hashable | None = start
+            while here is not None and here not in good:
+                assert here not in on_path, f"goes round and round: {here}"
+                path.append(here)
+                on_path.add(here)
+                here = self.benign[here]
+            good.update(path)
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS.keys())
+def test_no_reachable_state_is_stuck_loses_a_batch_or_ends_one_twice(plan: Plan) -> None:
+    """CONTRACT 17: every batch ends exactly once, from wherever one can get to."""
+    walk = Walk(plan)
+    states = walk.all()
+    walk.none_is_stuck()
+    print(f"{states} states, {walk.transitions} transitions")
+    assert states > 500

@@ -1,0 +1,114 @@
+"""Killing a worker: its stacks first, if it can show them; never waiting, whatever it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from penstock.core.events import Fault
+from penstock.wire.messages import Begun
+from penstock.workers.autopsy import examine
+from penstock.workers.pool import WorkerState
+from tests.workers.pools import Rehearsal, rehearsal
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+def stop(stage: Rehearsal, number: int) -> None:
+    worker = stage.pool.workers[number]
+    worker.process.signal(signal.SIGSTOP)
+    # The kernel tells the parent when a child has stopped.
+    os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+def test_a_hung_worker_shows_where_it_hangs_and_is_killed() -> None:
+    """CONTRACT 51: stacks dumped, worker killed and reaped."""
+    with rehearsal("hang_by_name") as stage:
+        stage.start_ready(1)
+        stage.pool.kill(1, Fault.DEADLINE)
+        autopsy = examine(stage.until_ended(1))
+    assert autopsy.ended.exit.signal == signal.SIGKILL
+    assert autopsy.cause == "past its deadline"
+    assert "in stuck_in_a_sampler" in autopsy.text()
+
+
+def test_asking_for_stacks_does_not_wait_for_them() -> None:
+    with rehearsal("hang_by_name") as stage:
+        worker = stage.start_ready(1)
+        stage.pool.kill(1, Fault.DEADLINE)
+        assert worker.state is WorkerState.SHOWING
+        assert stage.pool.due is not None
+        stage.until_ended(1)
+
+
+def test_a_stopped_worker_is_killed_at_once_and_said_to_have_been_stopped() -> None:
+    """CONTRACT 51: a stopped process cannot dump its stacks; then its state is named."""
+    with rehearsal("serve") as stage:
+        worker = stage.start_ready(1)
+        stop(stage, 1)
+        stage.pool.kill(1, Fault.SILENCE)
+        assert worker.state is WorkerState.DYING
+        autopsy = examine(stage.until_ended(1))
+    assert "it was stopped (state T)" in autopsy.verdict
+    assert autopsy.stacks is None
+
+
+def test_a_worker_that_cannot_show_stacks_yet_is_killed_at_once() -> None:
+    """CONTRACT 53: hangs before it is ready."""
+    with rehearsal("hang_before_it_is_ready") as stage:
+        worker = stage.pool.start(1)
+        stage.pool.kill(1, Fault.START)
+        assert worker.state is WorkerState.DYING
+        ended = stage.until_ended(1)
+    assert ended.exit.signal == signal.SIGKILL
+    assert examine(ended).cause == "slow to start"
+
+
+def test_one_that_never_stops_printing_is_killed_all_the_same() -> None:
+    with rehearsal("never_stop_printing") as stage:
+        stage.start_ready(1)
+        stage.pool.kill(1, Fault.SILENCE)
+        assert stage.until_ended(1).exit.signal == signal.SIGKILL
+
+
+def test_being_past_the_hard_memory_limit_is_being_out_of_memory() -> None:
+    """CONTRACT 52: over the hard limit it is killed, and the error says which limit struck."""
+    with rehearsal("serve") as stage:
+        stage.start_ready(1)
+        stage.pool.kill(1, Fault.MEMORY)
+        autopsy = examine(stage.until_ended(1))
+    assert autopsy.out_of_memory
+    assert "hard limit" in autopsy.verdict
+
+
+def test_what_it_says_while_it_is_being_killed_is_heard() -> None:
+    with rehearsal("speak_when_asked_for_stacks") as stage:
+        stage.start_ready(1)
+        stage.pool.kill(1, Fault.DEADLINE)
+        stage.until_ended(1)
+        assert isinstance(stage.messages[-1], Begun)
+
+
+def test_killing_twice_is_killing_once() -> None:
+    with rehearsal("serve") as stage:
+        stage.start_ready(1)
+        stage.pool.kill(1, Fault.DEADLINE)
+        stage.pool.kill(1, Fault.SILENCE)
+        ended = stage.until_ended(1)
+    assert ended.killed is Fault.DEADLINE
+
+
+def test_killing_nobody_is_no_error() -> None:
+    with rehearsal("serve") as stage:
+        stage.pool.kill(99, Fault.DEADLINE)
+
+
+def test_a_worker_that_dies_of_itself_meanwhile_is_told_as_it_was() -> None:
+    with rehearsal("crash_when_asked_for_stacks") as stage:
+        stage.start_ready(1)
+        stage.pool.kill(1, Fault.DEADLINE)
+        ended = stage.until_ended(1)
+    assert ended.exit.signal == signal.SIGABRT
+    assert examine(ended).cause == "SIGABRT"
