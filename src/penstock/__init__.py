@@ -10,26 +10,61 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from penstock.errors import BatchTooLarge, GraphFormatError, PenstockError
+from penstock.errors import (
+    BatchTooLarge,
+    ChannelClosed,
+    GraphFormatError,
+    HubGone,
+    Overloaded,
+    PenstockError,
+    ProtocolError,
+    SamplingError,
+    WorkerDied,
+)
 
 if TYPE_CHECKING:
+    from penstock.client.backend import SharedDistSamplingBackend
+    from penstock.client.batch import Batch
+    from penstock.client.hub_process import HubProcess
+    from penstock.client.joined import JoinedHub, connect
     from penstock.graph import Graph, SharedArray
+    from penstock.sampling.spec import CustomSpec, NeighborSpec
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Batch",
     "BatchTooLarge",
+    "ChannelClosed",
+    "CustomSpec",
     "Graph",
     "GraphFormatError",
+    "HubGone",
+    "HubProcess",
+    "JoinedHub",
+    "NeighborSpec",
+    "Overloaded",
     "PenstockError",
+    "ProtocolError",
+    "SamplingError",
     "SharedArray",
+    "SharedDistSamplingBackend",
+    "WorkerDied",
     "__version__",
+    "connect",
 ]
 
 # Public name -> module that defines it.
 _LOADED_ON_USE = {
+    "Batch": "penstock.client.batch",
+    "CustomSpec": "penstock.sampling.spec",
     "Graph": "penstock.graph",
+    "HubProcess": "penstock.client.hub_process",
+    "JoinedHub": "penstock.client.joined",
+    "NeighborSpec": "penstock.sampling.spec",
     "SharedArray": "penstock.graph",
+    "SharedDistSamplingBackend": "penstock.client.backend",
+    "connect": "penstock.client.joined",
 }
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.core.events import Batch, ChannelRegistered, Fault, Leave
+from penstock.core.events import Batch, ChannelRegistered, Fault, Leave, OnError
 
 NEVER = -math.inf
 
@@ -68,6 +68,7 @@ class WorkerBook:
     held: list[Flight] = field(default_factory=list)
     made: int = 0
     answered: int = 0  # made or failed
+    bytes: int = 0  # by its last beat
     leave: Leave | None = None
     fault: Fault | None = None
 
@@ -165,8 +166,11 @@ class ChannelBook:
         """How many steps of this epoch ended so."""
         return sum(end == how for end in self.ended.values())
 
-    def next_source(self, step: int) -> int | None:
-        """The step that stands in for this one: the next good one, round and round."""
+    def substitute(self, step: int) -> int | None:
+        """What may stand in for this step: the next good one, round and round, up to a limit."""
+        entry = self.entry
+        if entry.on_error is not OnError.SUBSTITUTE or self.substitutes >= entry.max_substitutes:
+            return None
         at = self.steps.index(step)
         around = [*self.steps[at + 1 :], *self.steps[:at]]
         return next((source for source in around if source not in self.quarantined), None)

@@ -29,7 +29,6 @@ from penstock.core.events import (
     Forget,
     Instruction,
     KillWorker,
-    OnError,
     RetireWorker,
     SlotReturned,
     StartWorker,
@@ -174,7 +173,8 @@ class Ledger(CrewWatch):
             self._drop(channel, flight)
 
     def _worker_beat(self, event: WorkerBeat) -> None:
-        self.heard(event.worker)
+        if worker := self.heard(event.worker):
+            worker.bytes = event.private_bytes
 
     def _worker_lost(self, event: WorkerLost) -> None:
         worker = self.workers.pop(event.worker, None)
@@ -223,14 +223,16 @@ class Ledger(CrewWatch):
     def _quarantine(self, channel: ChannelBook, flight: Flight, cause: str) -> None:
         """No more tries for this source: another one takes its place, or the batch fails."""
         channel.quarantined.add(flight.source)
-        source = channel.next_source(flight.batch.step)
-        entry = channel.entry
-        spare = channel.substitutes < entry.max_substitutes and source is not None
-        if entry.on_error is OnError.SUBSTITUTE and spare and source is not None:
-            channel.substitutes += 1
-            flight.source, flight.charged, flight.excused = source, 0, 0
-        else:
-            self.owed[flight.batch] = Fail(flight.batch, cause, flight.charged)
+        attempts = flight.charged
+        if not self._substituted(channel, flight):
+            self.owed[flight.batch] = Fail(flight.batch, cause, attempts)
+
+    def _substituted(self, channel: ChannelBook, flight: Flight) -> bool:
+        if (source := channel.substitute(flight.batch.step)) is None:
+            return False
+        channel.substitutes += 1
+        flight.source, flight.charged, flight.excused = source, 0, 0
+        return True
 
     def _cancel(self, channel: ChannelBook) -> None:
         """Ends what is left of an epoch. Batches at a worker keep their slot until it answers."""
@@ -283,6 +285,9 @@ class Ledger(CrewWatch):
         assert order.batch.step == channel.steps[channel.handed], f"{order}: out of order"
         channel.handed += 1
         flight = Flight(order.batch, order.slot, order.batch.step)
+        # A step that failed when it stood in for another may be tried in its own right, or not.
+        if order.source != flight.source and flight.source in channel.quarantined:
+            self._substituted(channel, flight)
         channel.flights[order.batch] = flight
         self._reserve(channel, order)
         return flight
@@ -304,15 +309,29 @@ class Ledger(CrewWatch):
         self._end(channel, order.batch.step, "delivered")
 
     def _fail(self, order: Fail) -> None:
+        channel = self.channels[order.batch.channel]
         due = self.owed.pop(order.batch, None)
+        if due is None and order.batch not in channel.flights:
+            self._failed_untried(channel, order)
+            return
         assert isinstance(due, Fail), f"{order}: {due} was due"
         assert due.cause in order.cause, f"{order}: does not say {due.cause!r}"
-        channel = self.channels[order.batch.channel]
         flight = channel.flights[order.batch]
         tries = (due.attempts, due.attempts + flight.excused)
         assert order.attempts in tries, f"{order}: attempts were {tries}"
         self._drop(channel, flight)
         self._end(channel, order.batch.step, "failed")
+
+    def _failed_untried(self, channel: ChannelBook, order: Fail) -> None:
+        """A step whose turn comes when it is known, from having stood in for another, to be bad."""
+        step = order.batch.step
+        assert channel.alive(order.batch), f"{order}: nobody waits for it"
+        assert step == channel.steps[channel.handed], f"{order}: it is not its turn"
+        assert step in channel.quarantined, f"{order}: nobody has tried it"
+        assert channel.substitute(step) is None, f"{order}: another one could take its place"
+        assert order.cause, f"{order}: no cause"
+        channel.handed += 1
+        self._end(channel, step, "failed")
 
     def _finish_epoch(self, order: FinishEpoch) -> None:
         channel = self.channels[order.channel]

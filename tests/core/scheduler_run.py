@@ -22,7 +22,7 @@ from penstock.core.events import (
     WorkerLost,
     WorkerReady,
 )
-from penstock.core.scheduler import Scheduler, Settings
+from penstock.core.scheduler import Scheduler, SchedulerError, Settings
 from tests.core.scheduler_books import Holder, Phase, WorkerBook
 from tests.core.scheduler_model import Ledger
 
@@ -44,6 +44,14 @@ class Run:
 
     def send(self, event: Event) -> list[Instruction]:
         """Feeds one event to both; what must be refused is, and changes nothing."""
+        try:
+            return self._send(event)
+        except Exception as error:
+            told = "\n".join(f"  {event} -> {answer}" for event, answer in self.log[-60:])
+            error.add_note(f"the story so far:\n{told}\nand then {event}")
+            raise
+
+    def _send(self, event: Event) -> list[Instruction]:
         refusal = self.ledger.refusal(event)
         if refusal is not None:
             self._refused(event, refusal)
@@ -156,16 +164,12 @@ class Run:
             self.send(EpochStarted(self.now, channel.id, channel.epoch + 1, range(steps)))
         return [channel.id for channel in here]
 
-    def replay(self) -> list[list[Instruction] | type[Exception]]:
-        """What a fresh scheduler answers to the same events."""
+    def replay(self) -> None:
+        """The same events, told to a fresh scheduler, have the same answers."""
         fresh = Scheduler(self.settings)
-        answers: list[list[Instruction] | type[Exception]] = []
-        for event, answer in self.log:
-            if isinstance(answer, type):
-                try:
-                    answers.append(list(fresh.handle(event)))
-                except answer:
-                    answers.append(answer)
-            else:
-                answers.append(list(fresh.handle(event)))
-        return answers
+        for number, (event, answer) in enumerate(self.log):
+            try:
+                again: list[Instruction] | type[Exception] = list(fresh.handle(event))
+            except (ValueError, KeyError, SchedulerError) as error:
+                again = answer if isinstance(answer, type) and isinstance(error, answer) else []
+            assert again == answer, f"event {number}, {event}: {answer} and then {again}"

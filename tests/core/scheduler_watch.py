@@ -19,7 +19,6 @@ from penstock.core.events import (
     RetireWorker,
     StartWorker,
     Tick,
-    WorkerBeat,
 )
 from penstock.core.scheduler import Settings
 from tests.core.scheduler_books import ChannelBook, CrewBook, WorkerBook
@@ -76,8 +75,7 @@ class CrewWatch:
                 most = settings.max_batches
                 return most is not None and worker.answered + len(worker.held) >= most
             case Leave.AGE:
-                age = self.now - worker.started
-                return settings.max_age is not None and age >= settings.max_age
+                return settings.max_age is not None and worker.started + settings.max_age <= self.now
             case Leave.MEMORY:
                 return self._over(worker, settings.soft_memory)
             case Leave.SHRINK:
@@ -139,9 +137,7 @@ class CrewWatch:
         return worker.heard + self.settings.silence
 
     def _over(self, worker: WorkerBook, limit: int | None) -> bool:
-        event = self.event
-        mine = isinstance(event, WorkerBeat) and event.worker == worker.id
-        return mine and limit is not None and event.private_bytes >= limit
+        return limit is not None and worker.bytes >= limit
 
     def heard(self, number: int) -> WorkerBook | None:
         """The worker an event is from; None if it is nobody's, or somebody's who is gone."""

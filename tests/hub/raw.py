@@ -16,6 +16,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -23,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
+from penstock.core.plan import num_batches
 from penstock.graph import Graph
 from penstock.hub.address import socket_address
 from penstock.sampling.spec import Feed, NeighborSpec, Spec
@@ -52,8 +54,11 @@ from penstock.wire.messages import (
 )
 from penstock.wire.stream import Stream
 from penstock.workers.arena import Arena
+from penstock.workers.station import Station
 
 PATIENCE_S = 60.0
+# Where workers find `tests.hub.samplers`.
+ROOT = str(Path(__file__).parents[2])
 SPEC = NeighborSpec(num_neighbors=(3, 2))
 
 _Kind = TypeVar("_Kind", bound=FromHubToRank)
@@ -141,9 +146,11 @@ class Rank:
         wish = CreateBackend(request=0, spec=spec, **more)
         return self.ask(wish, BackendCreated).backend
 
-    def register(self, backend: int, inputs: Feed | None = None, **more: Any) -> Channel:
+    def register(
+        self, backend: int, inputs: Feed | None = None, fds: Sequence[int] = (), **more: Any
+    ) -> Channel:
         wish = Register(request=0, backend=backend, feed=inputs or feed(), **more)
-        return Channel(self, self.ask(wish, Registered))
+        return Channel(self, self.ask(wish, Registered, fds))
 
     def workers(self, backend: int | None = None) -> int:
         """Waits until all workers are ready; how many there are."""
@@ -235,7 +242,13 @@ class HubProcess:
 
     def __init__(self, graph: Graph, workers: int = 1, **more: Any) -> None:
         self.address = f"unix://@penstock-test-{uuid.uuid4().hex}"
-        told = {"address": self.address, "graph": graph.handle(), "workers": workers, **more}
+        told = {
+            "address": self.address,
+            "graph": graph.handle(),
+            "workers": workers,
+            "search_path": (ROOT,),
+            **more,
+        }
         self.address = told["address"]
         self.founder, self.process, self.log = start_hub()
         self.founder.say(Found(**told), graph.descriptors)
@@ -268,7 +281,7 @@ class HubProcess:
 def start_hub() -> tuple[Rank, subprocess.Popen[bytes], Any]:
     """A hub's process that has been told nothing yet."""
     ours, theirs = socket.socketpair()
-    log = tempfile.TemporaryFile()
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked for the hub closes it
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "penstock.hub.process", "--control", str(theirs.fileno())],
         pass_fds=[theirs.fileno()],
@@ -282,7 +295,7 @@ def start_hub() -> tuple[Rank, subprocess.Popen[bytes], Any]:
 @contextlib.contextmanager
 def running_hub(graph: Graph | None = None, workers: int = 1, **more: Any) -> Iterator[HubProcess]:
     """A hub that has been founded and greeted; it must end well."""
-    with graph or small_graph() as there:
+    with contextlib.nullcontext(graph) if graph else small_graph() as there:
         hub = HubProcess(there, workers, **more)
         try:
             yield hub.greet()
@@ -290,6 +303,31 @@ def running_hub(graph: Graph | None = None, workers: int = 1, **more: Any) -> It
             assert status == 0, hub.logged()
         finally:
             hub.close()
+
+
+def inline(epoch: int = 0, spec: Spec = SPEC, inputs: Feed | None = None) -> dict[int, Arrays]:
+    """What an epoch on the small graph must look like: sampled here, without any process."""
+    inputs = inputs or feed()
+    memory = np.zeros(1 << 20, np.uint8)
+    batches = {}
+    with small_graph() as graph:
+        station = Station(graph)
+        station.open_backend(1, spec)
+        station.open_channel(1, 1, inputs)
+        for index in range(num_batches(inputs.num_inputs, inputs.batch_size, inputs.drop_last)):
+            written = station.sample(1, epoch, index, memory)
+            arrays = frames.read(memory, written.layouts)
+            batches[index] = {name: array.copy() for name, array in arrays.items()}
+    return batches
+
+
+def same(one: dict[int, Arrays], other: dict[int, Arrays]) -> bool:
+    """Whether two epochs are equal, byte for byte."""
+    return one.keys() == other.keys() and all(
+        one[index].keys() == other[index].keys()
+        and all(np.array_equal(one[index][name], other[index][name]) for name in one[index])
+        for index in one
+    )
 
 
 def kill_worker(pid: int) -> None:

@@ -19,7 +19,16 @@ def test_a_path_is_a_file() -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["", "unix://", "unix://@", "unix:///", "unix://hub", "tcp://host:1", "/tmp/hub", "unix://@a\0"],
+    [
+        "",
+        "unix://",
+        "unix://@",
+        "unix:///",
+        "unix://hub",
+        "tcp://host:1",
+        "/tmp/hub",
+        "unix://@a\0",
+    ],
 )
 def test_anything_else_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="expected 'unix://@name'"):

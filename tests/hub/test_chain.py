@@ -8,37 +8,34 @@ import signal
 import numpy as np
 import pytest
 
+from penstock.graph import Graph
 from penstock.graph.shared import SharedArray
+from penstock.graph.sharing import descriptors_of, handle_of
 from penstock.sampling.spec import NeighborSpec
-from penstock.wire.messages import AskGraph, BatchReady, EpochDone, GraphHere, Unregister
+from penstock.wire.messages import (
+    AskGraph,
+    BackendCreated,
+    BatchReady,
+    CreateBackend,
+    EpochDone,
+    GraphHere,
+    Share,
+    Unregister,
+)
 from tests.hub.raw import (
     SPEC,
     Arrays,
     Rank,
     feed,
+    inline,
     kill_worker,
     running_hub,
+    same,
     small_graph,
     wait_until_gone,
 )
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
-
-
-def same(one: dict[int, Arrays], other: dict[int, Arrays]) -> bool:
-    """Whether two epochs are equal, byte for byte."""
-    return one.keys() == other.keys() and all(
-        one[index].keys() == other[index].keys()
-        and all(np.array_equal(one[index][name], other[index][name]) for name in one[index])
-        for index in one
-    )
-
-
-def reference(epoch: int = 0) -> dict[int, Arrays]:
-    """What an epoch of the default feed looks like when nothing happens."""
-    with running_hub(workers=1) as hub:
-        channel = hub.founder.register(hub.founder.backend())
-        return channel.epoch(epoch)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -55,7 +52,7 @@ def test_batches_are_the_same_for_any_number_of_workers() -> None:
     """CONTRACT 5, 59: neither workers nor their concurrency change a byte."""
     with running_hub(workers=3, worker_concurrency=4) as hub:
         many = hub.founder.register(hub.founder.backend(), slots=7).epoch(0)
-    assert same(many, reference())
+    assert same(many, inline())
 
 
 def test_epochs_differ_and_follow_one_another() -> None:
@@ -84,7 +81,7 @@ def test_a_worker_that_is_killed_costs_no_batch(workers: int) -> None:
         rest, lost, done = channel.finish()
         assert not lost
         assert done.delivered == 10
-        assert same(batches | rest, reference())
+        assert same(batches | rest, inline())
         assert rank.workers(backend) == workers
         assert killed not in rank.worker_pids()
         assert "SIGKILL, no sign of memory pressure" in hub.logged()
@@ -108,7 +105,7 @@ def test_all_workers_may_die_again_and_again() -> None:
                         kill_worker(pid)
                 channel.give_back(said.slot)
             assert said.delivered == 10
-        assert same(batches, reference())
+        assert same(batches, inline())
 
 
 def test_a_stopped_worker_is_replaced() -> None:
@@ -130,18 +127,15 @@ def test_a_hub_that_was_stopped_takes_no_worker_for_silent() -> None:
         rank = hub.founder
         rank.workers()
         pids = rank.worker_pids()
-        for _ in range(3):
-            os.kill(hub.process.pid, signal.SIGSTOP)
-            with pytest.raises(AssertionError, match="says nothing"):
-                rank.next(patience=1.0)
-            os.kill(hub.process.pid, signal.SIGCONT)
-            assert sorted(rank.worker_pids()) == sorted(pids)
+        os.kill(hub.process.pid, signal.SIGSTOP)
+        with pytest.raises(AssertionError, match="says nothing"):
+            rank.next(patience=1.0)  # longer than any worker may be silent
+        os.kill(hub.process.pid, signal.SIGCONT)
+        assert sorted(rank.worker_pids()) == sorted(pids)
 
 
 def test_ranks_share_an_epoch_without_overlap() -> None:
     """CONTRACT 6: rank r of W takes batches r, r+W, …; the list does not depend on W."""
-    from penstock.wire.messages import Share
-
     with running_hub(workers=2) as hub, Rank.join(hub.address) as second:
         backend = hub.founder.backend()
         parts = []
@@ -152,7 +146,7 @@ def test_ranks_share_an_epoch_without_overlap() -> None:
         (even, _, _), (odd, _, _) = (channel.finish() for channel in parts)
     assert sorted(even) == [0, 2, 4, 6, 8]
     assert sorted(odd) == [1, 3, 5, 7, 9]
-    assert same(even | odd, reference())
+    assert same(even | odd, inline())
 
 
 def test_an_epoch_can_begin_in_the_middle() -> None:
@@ -171,11 +165,7 @@ def test_given_ids_are_the_inputs() -> None:
     with running_hub() as hub, SharedArray.from_array(chosen) as ids:
         rank = hub.founder
         inputs = feed(5, 2, ids=ids.handle, shuffle=False)
-        from penstock.wire.messages import Register, Registered
-        from tests.hub.raw import Channel
-
-        wish = Register(request=0, backend=rank.backend(), feed=inputs)
-        channel = Channel(rank, rank.ask(wish, Registered, ids.segment.descriptors))
+        channel = rank.register(rank.backend(), inputs, ids.segment.descriptors)
         batches = channel.epoch(0)
     seeds = np.concatenate([batches[i]["n_id"][: len(batches[i]["input_id"])] for i in range(3)])
     assert seeds.tolist() == chosen.tolist()
@@ -264,8 +254,6 @@ def test_a_rank_that_does_not_read_holds_up_itself_alone() -> None:
 
 
 def test_a_rank_that_joins_is_given_the_graph() -> None:
-    from penstock.graph import Graph
-
     with small_graph() as graph:
         with running_hub(graph) as hub, Rank.join(hub.address) as other:
             here = other.ask(AskGraph(request=0), GraphHere)
@@ -275,9 +263,6 @@ def test_a_rank_that_joins_is_given_the_graph() -> None:
 
 def test_out_edges_come_as_a_supplement_once() -> None:
     """CONTRACT 60: made once, by whoever asks, and shared by all workers."""
-    from penstock.graph.sharing import descriptors_of, handle_of
-    from penstock.wire.messages import BackendCreated, CreateBackend
-
     out = NeighborSpec(num_neighbors=(3,), direction="out")
     with small_graph() as graph:
         with running_hub(graph, workers=2) as hub:
@@ -312,7 +297,7 @@ def test_a_batch_larger_than_its_slot_brings_its_own_memory() -> None:
         assert ready.one_off is not None
         assert len(large.read(ready)["input_id"]) == 200
         hub.founder.hear(EpochDone)
-    assert same(small, reference())
+    assert same(small, inline())
 
 
 def test_a_batch_past_the_limit_is_a_clear_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
@@ -68,7 +69,7 @@ def test_a_small_message_takes_one_call() -> None:
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     """The bytes, cut at these places."""
     places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
-    return [data[begin:end] for begin, end in zip(places, places[1:], strict=False)]
+    return [data[begin:end] for begin, end in itertools.pairwise(places)]
 
 
 @given(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import selectors
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +15,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from penstock.graph import Graph
-from penstock.wire.messages import FromWorkerToHub
+from penstock.sampling.spec import Feed, NeighborSpec
+from penstock.wire.messages import (
+    BatchId,
+    Begun,
+    FromWorkerToHub,
+    OpenBackend,
+    OpenChannel,
+    Sample,
+)
+from penstock.workers.arena import Arena
 from penstock.workers.ended import Ended
 from penstock.workers.pool import News, Pool, Worker
 
@@ -49,13 +60,13 @@ class Rehearsal:
             self._take(news)
         self.longest_turn = max(self.longest_turn, time.monotonic() - begun)
 
-    def until(self, reached: Callable[[], bool]) -> None:
-        """Turns the loop until something is so."""
+    def until(self, reached: Callable[[], bool], every: float = PATIENCE_S) -> None:
+        """Turns the loop until something is so; `every` is for what no descriptor tells of."""
         deadline = time.monotonic() + PATIENCE_S
         while not reached():
             left = deadline - time.monotonic()
             assert left > 0, f"nothing came of it; heard: {self.messages[-5:]}, {self.ended}"
-            self.turn(left)
+            self.turn(min(left, every))
 
     def until_ended(self, number: int) -> Ended:
         self.until(lambda: number in self.ended)
@@ -105,3 +116,33 @@ def rehearsal(behaviour: str | None = None, **settings: Any) -> Iterator[Rehears
         finally:
             pool.pool.close(ask=0.0, terminate=0.0)
             pool.selector.close()
+
+
+def begin_a_batch(stage: Rehearsal, worker: Worker, arena: Arena, index: int = 0) -> BatchId:
+    """Has a real worker begin a batch."""
+    batch = BatchId(1, 0, worker.id)
+    feed = Feed(num_inputs=4, batch_size=1)
+    stage.pool.send(worker.id, OpenBackend(backend=1, spec=NeighborSpec(num_neighbors=(2,))))
+    channel = OpenChannel(channel=1, backend=1, feed=feed, arena=arena.plan)
+    stage.pool.send(worker.id, channel, arena.descriptors)
+    stage.pool.send(worker.id, Sample(batch=batch, index=index, slot=0, attempt=1))
+    stage.until(lambda: Begun(batch=batch) in stage.messages)
+    return batch
+
+
+def stop(worker: Worker) -> None:
+    """SIGSTOP, and sees it take effect: the kernel tells a parent when a child has stopped."""
+    worker.process.signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+def wait_for_the_end(pid: int) -> bool:
+    """Whether a process, anybody's child, ends within our patience."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([pidfd], [], [], PATIENCE_S)[0])
+    finally:
+        os.close(pidfd)

@@ -12,8 +12,7 @@ import pytest
 from penstock.core.events import Fault
 from penstock.workers.autopsy import examine
 from penstock.workers.pool import Pool
-from tests.workers.pools import rehearsal, small_graph
-from tests.workers.test_pool_kill import stop
+from tests.workers.pools import rehearsal, small_graph, stop
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -49,8 +48,7 @@ def test_one_that_minds_nothing_is_killed() -> None:
 def test_one_that_is_stopped_is_killed_without_waiting(pidfds: bool) -> None:
     """CONTRACT 29: bounded, also with a worker that cannot hear."""
     with rehearsal("serve", pidfds=pidfds) as stage:
-        stage.start_ready(1)
-        stop(stage, 1)
+        stop(stage.start_ready(1))
         began = time.monotonic()
         [ended] = stage.pool.close(ask=60.0, terminate=60.0, kill=60.0)
         assert time.monotonic() - began < 60.0

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 
-import psutil
 import pytest
 
-from penstock.wire.messages import Beat, Begun, Done
+from penstock.wire.messages import Beat, Begun, Done, Ready
 from penstock.workers.autopsy import examine
 from penstock.workers.ended import Breach
 from penstock.workers.stderr import KEEP
-from tests.workers.pools import rehearsal
+from tests.workers.pools import rehearsal, wait_for_the_end
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -28,12 +27,25 @@ SIGNALS = [
 ]
 
 
-def test_what_a_worker_said_before_it_was_killed_is_heard_before_its_end_is() -> None:
-    """CONTRACT 18: a batch whose message is complete counts, however the worker ended."""
+def test_what_a_worker_said_before_it_was_killed_is_heard_with_its_end_at_the_latest() -> None:
+    """CONTRACT 18: a batch whose message is complete counts, also if the end is noticed first."""
     with rehearsal("die_with_all_said") as stage:
-        stage.pool.start(1)
-        stage.until_ended(1)
-        assert [type(message) for message in stage.messages[-2:]] == [Begun, Done]
+        worker = stage.pool.start(1)
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+        news = stage.pool.attend(worker, worker.process.pidfd)
+    assert [type(message) for message, _ in news.messages] == [Ready, Begun, Done]
+    assert news.ended is not None
+
+
+def test_an_end_is_not_told_before_the_process_is_reaped() -> None:
+    """CONTRACT 18: nothing of it can write into a slot any more."""
+    with rehearsal("die_with_all_said") as stage:
+        worker = stage.pool.start(1)
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+        assert stage.pool.attend(worker, worker.stream.fileno()).ended is None
+        assert stage.until_ended(1).exit.signal == signal.SIGKILL
+        with pytest.raises(ChildProcessError):
+            os.waitpid(worker.pid, os.WNOHANG)
 
 
 def test_half_a_message_counts_for_nothing() -> None:
@@ -160,9 +172,7 @@ def test_what_a_worker_started_dies_with_it() -> None:
     with rehearsal("leave_a_child") as stage:
         stage.pool.start(1)
         stage.until_ended(1)
-        child = stage.until_heard(Beat).private
-        psutil.wait_procs([psutil.Process(child)] if psutil.pid_exists(child) else [], timeout=60)
-        assert not psutil.pid_exists(child)
+        assert wait_for_the_end(stage.until_heard(Beat).private)  # where it put the child's pid
 
 
 def test_an_end_that_was_told_is_not_told_again_in_the_same_turn() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 
 import pytest
@@ -10,23 +11,18 @@ import pytest
 from penstock.core.events import Fault
 from penstock.wire.messages import Begun
 from penstock.workers.autopsy import examine
+from penstock.workers.child import STACKS_WITHIN
 from penstock.workers.pool import WorkerState
-from tests.workers.pools import Rehearsal, rehearsal
+from tests.workers.pools import PATIENCE_S, rehearsal, stop
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
-
-
-def stop(stage: Rehearsal, number: int) -> None:
-    worker = stage.pool.workers[number]
-    worker.process.signal(signal.SIGSTOP)
-    # The kernel tells the parent when a child has stopped.
-    os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
 
 
 def test_a_hung_worker_shows_where_it_hangs_and_is_killed() -> None:
     """CONTRACT 51: stacks dumped, worker killed and reaped."""
     with rehearsal("hang_by_name") as stage:
         stage.start_ready(1)
+        stage.until_heard(Begun)
         stage.pool.kill(1, Fault.DEADLINE)
         autopsy = examine(stage.until_ended(1))
     assert autopsy.ended.exit.signal == signal.SIGKILL
@@ -47,7 +43,7 @@ def test_a_stopped_worker_is_killed_at_once_and_said_to_have_been_stopped() -> N
     """CONTRACT 51: a stopped process cannot dump its stacks; then its state is named."""
     with rehearsal("serve") as stage:
         worker = stage.start_ready(1)
-        stop(stage, 1)
+        stop(worker)
         stage.pool.kill(1, Fault.SILENCE)
         assert worker.state is WorkerState.DYING
         autopsy = examine(stage.until_ended(1))
@@ -71,6 +67,19 @@ def test_one_that_never_stops_printing_is_killed_all_the_same() -> None:
         stage.start_ready(1)
         stage.pool.kill(1, Fault.SILENCE)
         assert stage.until_ended(1).exit.signal == signal.SIGKILL
+
+
+def test_printing_does_not_put_off_the_end_beyond_its_time() -> None:
+    now = [100.0]
+    with rehearsal("never_stop_printing", clock=lambda: now[0]) as stage:
+        worker = stage.start_ready(1)
+        stage.pool.kill(1, Fault.SILENCE)
+        now[0] = 100.0 + STACKS_WITHIN - 0.001
+        printed = worker.output.total
+        assert select.select([worker.output.fd], [], [], PATIENCE_S)[0]
+        stage.pool.attend(worker, worker.output.fd)
+        assert worker.output.total > printed
+        assert stage.pool.due == 100.0 + STACKS_WITHIN
 
 
 def test_being_past_the_hard_memory_limit_is_being_out_of_memory() -> None:
@@ -112,3 +121,15 @@ def test_a_worker_that_dies_of_itself_meanwhile_is_told_as_it_was() -> None:
         ended = stage.until_ended(1)
     assert ended.exit.signal == signal.SIGABRT
     assert examine(ended).cause == "SIGABRT"
+
+
+def test_one_that_is_dead_already_is_told_as_it_died() -> None:
+    """CONTRACT 49: the hub does not take the blame, nor give any."""
+    with rehearsal("serve") as stage:
+        worker = stage.start_ready(1)
+        worker.process.kill()
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+        stage.pool.kill(1, Fault.DEADLINE)
+        ended = stage.until_ended(1)
+    assert ended.killed is None
+    assert examine(ended).cause == "SIGKILL, no sign of memory pressure"

@@ -164,6 +164,7 @@ def stay(line: Line) -> None:
 
 def hang_by_name(line: Line) -> None:
     def stuck_in_a_sampler() -> None:
+        line.send(Begun(batch=BATCH))
         threading.Event().wait()
 
     be_ready(line)

@@ -14,6 +14,7 @@ from penstock.cli.lazy import LazyCommand, LazyGroup
 COMMANDS = {
     "demo": LazyCommand("penstock.cli.demo:demo", "Train a small GNN on a made-up graph."),
     "inspect": LazyCommand("penstock.cli.inspect:inspect", "Describe and check a saved graph."),
+    "replay": LazyCommand("penstock.cli.replay:replay", "Sample one batch again, in sight."),
 }
 
 
@@ -32,4 +33,5 @@ def main(traceback: bool) -> None:
       penstock demo                              build a graph, train on it
       penstock inspect products.graph            what is in a saved graph
       penstock inspect products.graph --verify   check all its sums
+      penstock replay batch-train-e0-b17.json    make a batch again that killed its worker
     """

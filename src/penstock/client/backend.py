@@ -191,7 +191,7 @@ class SharedDistSamplingBackend:
         with self._channels.opening(channel_id):
             inputs = inputs_of(self._graph, sampler_input)
             try:
-                wishes = Registration.make(self._spec, inputs, terms, self._crew)
+                wishes = Registration.make(self._graph, self._spec, inputs, terms, self._crew)
                 self._channels.add(channel_id, self._open(wishes.named(str(channel_id))))
             except BaseException:
                 inputs.close()

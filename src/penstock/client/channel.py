@@ -147,9 +147,9 @@ class Channel(Reader):
         self._unsure = False
 
     def _lose_line(self) -> None:
-        line, self._ends.line = self._ends.line, None
-        if line is not None:
-            line.close()
+        if self._ends.line is not None:
+            self._ends.line.close()
+        self._ends.line = None
 
     # --- what the hub says ---
 

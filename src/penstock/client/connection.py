@@ -40,7 +40,7 @@ from penstock.wire.stream import Stream
 
 Request: TypeAlias = CreateBackend | Register | Resize | AskWorkers | AskStatistics | AskGraph
 Received: TypeAlias = list[tuple[FromHubToRank, list[int]]]
-_Answer = TypeVar("_Answer", bound=FromHubToRank)
+Answer = TypeVar("Answer", bound=FromHubToRank)
 
 
 class Connection:
@@ -56,14 +56,9 @@ class Connection:
     @classmethod
     def open(cls, address: str, deadline: Deadline) -> Self:
         """Connects and greets. `ConnectionError` where no hub answers."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection = cls(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         try:
-            _connect(sock, address)
-            connection = cls(sock)
-        except BaseException:
-            sock.close()
-            raise
-        try:
+            _connect(connection._socket, address)
             connection.greet(deadline)
         except BaseException:
             connection.close()
@@ -82,10 +77,10 @@ class Connection:
     def ask(
         self,
         request: Request,
-        answer: type[_Answer],
+        answer: type[Answer],
         deadline: Deadline,
         fds: Sequence[int] = (),
-    ) -> tuple[_Answer, list[int]]:
+    ) -> tuple[Answer, list[int]]:
         """The answer to a request, and its descriptors. A refusal is raised as what it says."""
         number = next(self._numbers)
         self.say(msgspec.structs.replace(request, request=number), fds, deadline)
@@ -133,14 +128,18 @@ class Connection:
         """Ends the conversation and lets go of the socket. Idempotent."""
         self._stream.close()
 
+    def __del__(self) -> None:
+        # One that an interrupt left without an owner; in a fork this closes its copy only.
+        self._stream.close()
+
     @property
     def _is_in_a_fork(self) -> bool:
         # The parent goes on using this very socket: a fork must not say a word on it.
         return os.getpid() != self._owner
 
     def _answer_to(
-        self, number: int, kind: type[_Answer], deadline: Deadline
-    ) -> tuple[_Answer, list[int]]:
+        self, number: int, kind: type[Answer], deadline: Deadline
+    ) -> tuple[Answer, list[int]]:
         while True:
             self.wait(deadline)
             for message, fds in self.receive():
@@ -160,7 +159,6 @@ def _seconds(deadline: Deadline) -> float:
 
 
 def _connect(sock: socket.socket, address: str) -> None:
-    sock.setblocking(False)
     try:
         sock.connect(socket_address(address))
     except BlockingIOError:  # its queue of visitors is full

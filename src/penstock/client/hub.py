@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final
 
-from penstock.client.connection import Connection
+from penstock.client.connection import Answer, Connection, Request
 from penstock.client.deadline import Deadline
 from penstock.errors import HubGone
 from penstock.graph import Graph
@@ -64,22 +64,24 @@ class Hub(ABC):
 
     def statistics(self, timeout: float | None = 30.0) -> dict[str, Any]:
         """The hub's numbers."""
-        deadline = Deadline(timeout)
-        connection = self.reach(deadline)
-        try:
-            return connection.ask(AskStatistics(request=0), Statistics, deadline)[0].numbers
-        finally:
-            connection.close()
+        return self._ask(AskStatistics(request=0), Statistics, Deadline(timeout)).numbers
 
     def resize(self, num_workers: int, timeout: float | None = 60.0) -> int:
         """Gives the pool another size; returns when so many workers are ready."""
-        deadline = Deadline(timeout)
-        connection = self.reach(deadline)
-        try:
-            request = Resize(request=0, workers=num_workers)
-            return connection.ask(request, Resized, deadline)[0].workers
-        finally:
-            connection.close()
+        request = Resize(request=0, workers=num_workers)
+        return self._ask(request, Resized, Deadline(timeout)).workers
+
+    def _ask(self, request: Request, answer: type[Answer], deadline: Deadline) -> Answer:
+        """Asks whichever boot of the hub is there; another one, if it dies over it."""
+        patience = Deadline(self.patience)
+        while True:
+            connection = self.reach(deadline, patience)
+            try:
+                return connection.ask(request, answer, deadline)[0]
+            except ConnectionError as error:
+                self.check(deadline, patience, error)
+            finally:
+                connection.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(

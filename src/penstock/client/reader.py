@@ -6,6 +6,9 @@ it, and dropped.
 
 One thread reads at a time; any thread may close, also while another one waits, and also a signal
 handler in the middle of a read: the last one out lets go of what the channel holds.
+
+Interrupts. Ctrl-C may strike whenever a call returns. What is on its way from one place to another
+at that moment is made again (`_unsure`), or, once it had been taken, given by the next call.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 from penstock.client.batch import Batch
 from penstock.client.deadline import Deadline
@@ -32,6 +36,9 @@ log = logging.getLogger(__name__)
 
 SLOW_FETCH_S: Final = 1.0
 REPORT_EVERY: Final = 1000
+
+# A batch, or what became of it; neither at the end of the epoch.
+Outcome: TypeAlias = tuple[Batch | None, Exception | None]
 
 
 class Content(Protocol):
@@ -75,6 +82,8 @@ class Reader(ABC):
         self._started: set[int] = set()
         # True while something is between two places, where an exception would lose it.
         self._unsure = False
+        # What was taken, and kept from its reader by an exception.
+        self._kept: deque[Outcome] = deque()
         self._slow_fetch = slow_fetch
         self._report_every = report_every
         self._fetching = Timing("fetching")
@@ -152,7 +161,9 @@ class Reader(ABC):
     def ready(self) -> bool:
         """Whether `next` would answer at once."""
         reading = self._reading
-        return self.closed or (reading is not None and not self._unsure and reading.ready)
+        if self.closed or self._kept:
+            return True
+        return reading is not None and not self._unsure and reading.ready
 
     def next(self, timeout: float | None = None) -> Batch | None:
         """The next batch of the epoch, in order of steps; None at its end.
@@ -160,24 +171,42 @@ class Reader(ABC):
         Waits for it, at most `timeout` seconds (`TimeoutError`). Raises what became of a batch that
         will not come; the following call goes on with the next one.
         """
-        deadline = Deadline(timeout)
-        with self._turn(deadline):
-            reading = self._reading
-            if reading is None:
-                raise RuntimeError(f"{self} has no epoch: start one first")
-            asked = time.perf_counter()
-            while self._unsure or not reading.ready:
-                self._check_open()
-                self._wait(reading, deadline)
-            if reading.over:
-                return None
-            self._time(reading, time.perf_counter() - asked)
-            return self._hand_over(reading)
+        taken: list[Outcome] = []
+        try:
+            with self._turn(Deadline(timeout)) as deadline:
+                self._take(taken, deadline)
+        except BaseException:
+            self._kept.extend(taken)
+            raise
+        # No calls from here on, hence no interrupts: what was taken is the caller's.
+        batch, error = taken[0]
+        if error is None:
+            return batch
+        try:
+            raise error
+        finally:
+            del error, taken  # or the error would hold on to itself, by way of this frame
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches that are left of the epoch."""
         while (batch := self.next()) is not None:
             yield batch
+
+    def _take(self, taken: list[Outcome], deadline: Deadline) -> None:
+        """Puts what is due into `taken`, from where nothing can take it away."""
+        reading = self._check_started()
+        if self._kept:
+            taken.extend(map(deque.popleft, (self._kept,)))  # in one step, for the interrupts
+            return
+        asked = time.perf_counter()
+        while self._unsure or not reading.ready:
+            self._check_open()
+            self._wait(reading, deadline)
+        if reading.over:
+            taken.append((None, None))
+            return
+        self._time(reading, time.perf_counter() - asked)
+        self._hand_over(reading, taken)
 
     def refresh(self, deadline: Deadline) -> None:
         """Takes in what has come, without waiting for more; sees to it that more can come.
@@ -185,9 +214,7 @@ class Reader(ABC):
         The deadline is for a hub that was lost, and is coming back.
         """
         with self._turn(deadline):
-            reading = self._reading
-            if reading is None:
-                raise RuntimeError(f"{self} has no epoch: start one first")
+            reading = self._check_started()
             if self._unsure or self.fileno() < 0:
                 self._wait(reading, deadline)
             else:
@@ -247,7 +274,7 @@ class Reader(ABC):
     # --- within ---
 
     @contextmanager
-    def _turn(self, deadline: Deadline) -> Iterator[None]:
+    def _turn(self, deadline: Deadline) -> Iterator[Deadline]:
         """One thread's turn with the channel."""
         self._check_process()
         self._check_open()
@@ -256,7 +283,7 @@ class Reader(ABC):
             raise TimeoutError(f"{self} is in use by another thread")
         try:
             self._check_open()
-            yield
+            yield deadline
         finally:
             self._busy.release()
             if self.closed:
@@ -279,24 +306,28 @@ class Reader(ABC):
             finally:
                 self._busy.release()
 
-    def _hand_over(self, reading: Reading[Content]) -> Batch:
+    def _hand_over(self, reading: Reading[Content], taken: list[Outcome]) -> None:
         self._unsure = True
-        content = reading.take()
         try:
-            batch = content.open()
-        except Exception:
+            outcome: Outcome = reading.take().open(), None
+        except Exception as error:
+            outcome = None, error.with_traceback(None)
+        # Between these two lines no interrupt can strike, and after them it does no harm.
+        reading.due += 1
+        taken.append(outcome)
+        self._unsure = False
+        self._count(*outcome)
+
+    def _count(self, batch: Batch | None, error: Exception | None) -> None:
+        if batch is None:
             self._failed += 1
-            reading.due += 1
-            self._unsure = False
-            raise
+            return
         self._given += 1
         self._substitutes += batch.substitute
         self._copied += batch.copied
-        reading.due += 1
-        self._unsure = False
-        return batch
 
     def _abandon(self) -> None:
+        self._kept.clear()
         if self._reading is not None:
             for content in self._reading.abandon():
                 content.drop()
@@ -309,6 +340,11 @@ class Reader(ABC):
         if timing.count % self._report_every == 0:
             what = (timing.count, timing.mean, timing.slow)
             log.info("%s: %d fetches, %.6f s on average, %d slow", self, *what)
+
+    def _check_started(self) -> Reading[Content]:
+        if self._reading is None:
+            raise RuntimeError(f"{self} has no epoch: start one first")
+        return self._reading
 
     def _check_open(self) -> None:
         if self.closed:

@@ -21,7 +21,7 @@ from penstock.core.plan import EpochPlan
 from penstock.graph import Graph
 from penstock.graph.handles import MemfdHandle
 from penstock.graph.sharing import GraphHandle, descriptors_of, handle_of, segments_of
-from penstock.hub.channels import check_wishes, plan_of
+from penstock.hub.channels import check_inputs, check_wishes, plan_of
 from penstock.sampling.spec import Feed, NeighborSpec, Spec
 from penstock.wire.messages import BackendCreated, CreateBackend, Register, Registered, Share
 
@@ -40,9 +40,14 @@ class Registration:
 
     @classmethod
     def make(
-        cls, spec: Spec, inputs: Inputs, terms: ChannelTerms, workers: int | None = None
+        cls,
+        graph: Graph,
+        spec: Spec,
+        inputs: Inputs,
+        terms: ChannelTerms,
+        workers: int | None = None,
     ) -> Registration:
-        """The wishes, checked: ValueError for numbers that make no sense."""
+        """The wishes, checked as a hub would: ValueError for those that make no sense."""
         feed = Feed(
             num_inputs=inputs.num,
             node_type=inputs.node_type,
@@ -50,8 +55,9 @@ class Registration:
             **cutting(terms),
         )
         register = Register(request=0, backend=0, feed=feed, **wishes(terms))
-        plan_of(feed, register.share)
         check_wishes(register)
+        plan_of(feed, register.share)
+        check_inputs(feed, graph, inputs.descriptors)
         return cls(spec, inputs, register, workers)
 
     @property

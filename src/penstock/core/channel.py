@@ -89,6 +89,7 @@ class Channel(Flow):
     in_flight: int = 0
     leaving: bool = False
     alarm: float = inf
+    rank: int = 0
 
     waits: Wait = Wait.NOTHING
     since: float = 0.0

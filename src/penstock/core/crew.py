@@ -39,6 +39,7 @@ class Worker:
     made: int = 0
     private_bytes: int = 0
     alarm: float = inf
+    rank: int = 0
 
     @property
     def begun(self) -> Task | None:
@@ -88,6 +89,7 @@ class Crew:
     breaker: Breaker = field(init=False)
     streak: Streak = field(default_factory=Streak)
     alarm: float = inf
+    rank: int = 0
 
     started: int = 0
     lost: int = 0  # without having been asked to leave

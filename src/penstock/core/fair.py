@@ -54,6 +54,10 @@ class RunQueue(Generic[F]):
     def __len__(self) -> int:
         return self._size
 
+    def entries(self) -> tuple[tuple[float, int, F], ...]:
+        """All entries, the dead ones too, for those who check."""
+        return tuple(self._heap)
+
     def wake(self, flow: F) -> None:
         """A flow that could not be served comes (back): it has nothing saved up."""
         floor = self._floor()

@@ -1,15 +1,16 @@
 """The one place where it is decided who is served next, what is tried again and who is replaced.
 
 A pure state machine: events in, instructions out (`Scheduler.handle`). No clock, no threads, no
-I/O: time arrives in events, and whoever calls carries out the instructions, in their order. Channels
-(`channel`), crews (`crew`), their shares (`fair`) and the comings and goings of workers (`staff`)
-keep their own books; here events are routed to them, and batches to workers.
+I/O: time arrives in events, and whoever calls carries out the instructions, in their order.
+Channels (`channel`), crews (`crew`), their shares (`fair`) and the comings and goings of workers
+(`staff`) keep their own books; here events are routed to them, and batches to workers.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import reduce
 from math import inf, isfinite
 from typing import Any
 
@@ -36,6 +37,7 @@ from penstock.core.events import (
     WorkerReady,
 )
 from penstock.core.ids import Ids
+from penstock.core.invariants import check
 from penstock.core.restarts import Streak
 from penstock.core.settings import Settings
 from penstock.core.staff import Staff
@@ -61,6 +63,7 @@ class Scheduler:
         self._out: list[Instruction] = []
         self._touched: list[Channel] = []
         self._events = 0
+        self._past = Totals()  # of the channels that are gone
 
     def handle(self, event: Event) -> list[Instruction]:
         """Take one event into account. An event that is refused changes nothing."""
@@ -167,8 +170,6 @@ class Scheduler:
         if channel is None:
             return
         if channel.slots.take_back(event.slot, self._now):
-            if channel.alarm == inf:
-                self._timers.arm(channel)
             self._refresh(channel)
             self._dispatch(self._crews[channel.crew])
         else:
@@ -194,9 +195,12 @@ class Scheduler:
             queue.remove(channel)
         channel.wait_for(wait, self._now)
         self._touched.append(channel)
+        if channel.alarm == inf:
+            self._timers.arm(channel)
         if channel.gone:
             del self._channels[channel.id]
             del self._crews[channel.crew].channels[channel.id]
+            self._past = self._past.plus(channel)
 
     # --- workers -----------------------------------------------------------------------------
 
@@ -368,20 +372,23 @@ class Scheduler:
         return in_words(self.statistics().channels)
 
     def statistics(self) -> Statistics:
+        """A snapshot of everything, for whoever wants to show it."""
         channels = tuple(
             of_channel(channel, self._crews[channel.crew].queue.virtual_now, self._now)
             for channel in self._channels.values()
         )
         return Statistics(
-            now=self._now,
+            now=max(self._now, 0.0),
+            events=self._events,
             channels=channels,
             crews=tuple(of_crew(crew) for crew in self._crews.values()),
-            totals=Totals(0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+            totals=reduce(Totals.plus, self._channels.values(), self._past),
             quarantined=tuple(self._quarantined),
         )
 
     def check(self) -> None:
-        pass
+        """Raise `SchedulerError` unless everything that must hold between two events does."""
+        check(self._crews.values())
 
 
 def _check_registration(event: ChannelRegistered) -> None:

@@ -80,23 +80,33 @@ class CrewStatistics:
 class Totals:
     """Over all channels that were ever there."""
 
-    registered: int
-    forgotten: int
-    delivered: int
-    failed: int
-    cancelled: int
-    attempts_lost: int
-    substitutes: int
-    stray_returns: int
-    quarantined: int
-    events: int
+    channels: int = 0
+    delivered: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    attempts_lost: int = 0
+    substitutes: int = 0
+    stray_returns: int = 0
+
+    def plus(self, channel: Channel) -> Totals:
+        epoch = channel.epoch
+        return Totals(
+            channels=self.channels + 1,
+            delivered=self.delivered + channel.delivered + epoch.delivered,
+            failed=self.failed + channel.failed + epoch.failed,
+            cancelled=self.cancelled + channel.cancelled + epoch.cancelled,
+            attempts_lost=self.attempts_lost + channel.attempts_lost,
+            substitutes=self.substitutes + channel.substitutes,
+            stray_returns=self.stray_returns + channel.stray_returns,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """The whole scheduler at one moment."""
 
-    now: float
+    now: float  # the time of the last event
+    events: int
     channels: tuple[ChannelStatistics, ...]
     crews: tuple[CrewStatistics, ...]
     totals: Totals

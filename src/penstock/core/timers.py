@@ -10,9 +10,14 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Timed(Protocol):
-    """Something with a time at which it is due, which may move at any moment."""
+    """Something with a time at which it is due, which may move at any moment.
 
-    alarm: float  # belongs to `Timers`: the time of its entry, infinite if it has none
+    Both fields belong to `Timers`: the time of its entry, infinite if it has none, and its rank
+    among those due at the same moment, 0 as long as it has none.
+    """
+
+    alarm: float
+    rank: int
 
     def due(self) -> float: ...
 
@@ -25,24 +30,29 @@ class Timers(Generic[T]):
     """One entry for each that is due some day.
 
     A due time that moves back (a worker gave a sign of life) costs nothing: the entry is moved when
-    it comes up. Only one that moves forward must be told with `arm`.
+    it comes up. Only one that moves forward must be told with `arm`. In which order those due at
+    the same moment come does not depend on when anybody looked.
     """
 
-    _heap: list[tuple[float, int, T]] = field(default_factory=list)
+    _heap: list[tuple[float, int, int, T]] = field(default_factory=list)
     _number: int = 0
+    _ranks: int = 0
 
     def arm(self, owner: T) -> None:
         due = owner.due()
         if due < owner.alarm:
             owner.alarm = due
+            if not owner.rank:
+                self._ranks += 1
+                owner.rank = self._ranks
             self._number += 1
-            heappush(self._heap, (due, self._number, owner))
+            heappush(self._heap, (due, owner.rank, self._number, owner))
 
     def next(self) -> float | None:
         """When the first one is due; what has moved meanwhile is put where it belongs."""
         heap = self._heap
         while heap:
-            at, _, owner = heap[0]
+            at, _, _, owner = heap[0]
             if owner.alarm == at:
                 if owner.due() <= at:
                     return at
@@ -56,7 +66,7 @@ class Timers(Generic[T]):
     def expired(self, now: float) -> Iterator[T]:
         """Each that is due, once. Whoever handles it must have moved its due time beyond now."""
         while (at := self.next()) is not None and at <= now:
-            owner = heappop(self._heap)[2]
+            owner = heappop(self._heap)[3]
             owner.alarm = inf
             yield owner
             self.arm(owner)

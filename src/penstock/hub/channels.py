@@ -22,10 +22,11 @@ from penstock.graph.handles import MemfdHandle
 from penstock.graph.shared import SharedArray
 from penstock.hub.backends import Backend
 from penstock.hub.connection import Connection
+from penstock.hub.reports import Mishap
 from penstock.hub.timings import Timing
 from penstock.sampling.inputs import check_feed
 from penstock.sampling.spec import Feed
-from penstock.wire.messages import BatchId, Register, Report, Share
+from penstock.wire.messages import BatchId, Register, Share
 from penstock.workers.arena import Arena
 
 MOST_SLOTS: Final = 1024
@@ -47,10 +48,11 @@ class Channel:
     plan: EpochPlan
     epoch: int = -1
     leaving: float | None = None  # since when
-    # What is known of batches that have failed or lost a worker, until they end. A batch whose
-    # seeds have failed in the place of another fails by what was said then, found by its index.
-    reports: dict[Batch, Report] = field(default_factory=dict)
-    spoiled: dict[int, Report] = field(default_factory=dict)
+    # What went wrong with batches that may yet be made, until they end. One whose seeds have failed
+    # in the place of another fails by what was found then; it is looked up by its index.
+    mishaps: dict[Batch, Mishap] = field(default_factory=dict)
+    spoiled: dict[int, Mishap] = field(default_factory=dict)
+    recipes: int = 0  # written in this epoch
     # When the rank asked for what comes in each slot: at the epoch's start, or by returning it.
     asked: dict[int, float] = field(default_factory=dict)
     handing_out: Timing = field(default_factory=lambda: Timing("handing out"))
@@ -59,24 +61,24 @@ class Channel:
     def start(self, epoch: int, plan: EpochPlan, now: float) -> None:
         """A new epoch: nothing of the last one matters any more."""
         self.epoch, self.plan = epoch, plan
-        self.reports.clear()
+        self.mishaps.clear()
         self.spoiled.clear()
+        self.recipes = 0
         self.asked = dict.fromkeys(range(self.arena.plan.slots), now)
 
     def index(self, step: int) -> int:
         """Where a step of the current epoch stands in the global list."""
         return self.plan.global_index(self.share.rank, step)
 
-    def note(self, batch: Batch, index: int, report: Report) -> None:
-        """Something went wrong with a batch, when the seeds at `index` were sampled for it."""
-        self.reports[batch] = report
-        self.spoiled[index] = report
+    def note(self, batch: Batch, mishap: Mishap) -> None:
+        """Something went wrong with a batch."""
+        self.mishaps[batch] = self.spoiled[mishap.index] = mishap
         while len(self.spoiled) > SPOILED_KEPT:
             del self.spoiled[next(iter(self.spoiled))]
 
-    def report_on(self, batch: Batch, index: int) -> Report | None:
+    def mishap(self, batch: Batch) -> Mishap | None:
         """What went wrong with a batch that has failed, if anything is known."""
-        return self.reports.pop(batch, None) or self.spoiled.get(index)
+        return self.mishaps.pop(batch, None) or self.spoiled.get(self.index(batch.step))
 
     def __str__(self) -> str:
         return f"channel {self.number}" + (f" ({self.job})" if self.job else "")
@@ -160,10 +162,12 @@ def plan_of(feed: Feed, share: Share, first: int = 0) -> EpochPlan:
 def check_wishes(wish: Register) -> None:
     """ValueError for numbers that make no sense, whatever the graph."""
     _check("slots", wish.slots, 1 <= wish.slots <= MOST_SLOTS, f"1 to {MOST_SLOTS}")
-    _check("slot_bytes", wish.slot_bytes, (wish.slot_bytes or 1) > 0, "at least 1")
-    _check("most_bytes", wish.most_bytes, (wish.most_bytes or 1) > 0, "at least 1")
+    for name in ("slot_bytes", "most_bytes"):
+        nbytes = getattr(wish, name)
+        _check(name, nbytes, nbytes is None or nbytes > 0, "at least 1")
     _check("weight", wish.weight, 0 < wish.weight < math.inf, "a finite number above 0")
-    _check("deadline", wish.deadline, 0 < (wish.deadline or 1) < math.inf, "seconds above 0")
+    seconds = wish.deadline
+    _check("deadline", seconds, seconds is None or 0 < seconds < math.inf, "seconds above 0")
     _check("max_attempts", wish.max_attempts, wish.max_attempts >= 1, "at least 1")
     _check("max_substitutes", wish.max_substitutes, wish.max_substitutes >= 0, "at least 0")
     OnError(wish.on_error)

@@ -11,6 +11,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from penstock.core.events import (
     Assign,
@@ -34,7 +35,8 @@ from penstock.hub.backends import BUILT_IN, Backend
 from penstock.hub.channels import Channel, batch_id
 from penstock.hub.house import House
 from penstock.hub.posts import Post, Task
-from penstock.hub.reports import breaker_report, failure_report
+from penstock.hub.recipes import replay_command
+from penstock.hub.reports import Mishap, breaker_report, brief, failure_report
 from penstock.hub.timings import SlowStep
 from penstock.wire.messages import (
     BatchLost,
@@ -47,7 +49,8 @@ from penstock.wire.messages import (
 
 log = logging.getLogger(__name__)
 
-REPORT_EVERY = 1000  # fetches of a channel, between two lines about them
+REPORT_EVERY: Final = 1000  # fetches of a channel, between two lines about them
+RECIPES: Final = 16  # written in one epoch of a channel
 
 
 class Errands:
@@ -140,7 +143,7 @@ class Errands:
         assert self._finished is not None  # a batch is delivered when it is done, at no other time
         task, done, fds = self._finished
         channel = self._house.channels[order.batch.channel]
-        channel.reports.pop(order.batch, None)
+        channel.mishaps.pop(order.batch, None)
         ready = BatchReady(
             batch=batch_id(order.batch),
             index=task.index,
@@ -171,16 +174,22 @@ class Errands:
 
     def _fail(self, order: Fail) -> None:
         channel = self._house.channels[order.batch.channel]
-        index = channel.index(order.batch.step)
-        known = channel.report_on(order.batch, index)
-        brief = channel.connection.overfull
+        mishap = channel.mishap(order.batch)
+        report = failure_report(order, mishap, self._command(channel, order, mishap))
         lost = BatchLost(
             batch=batch_id(order.batch),
-            index=index,
-            report=failure_report(order, known, brief=brief),
+            index=channel.index(order.batch.step),
+            report=brief(report) if channel.connection.overfull else report,
         )
         log.info("%s: batch %s will not come: %s", channel, tuple(order.batch), order.cause)
         channel.connection.send(lost)
+
+    def _command(self, channel: Channel, order: Fail, mishap: Mishap | None) -> str | None:
+        """How to make the batch again; of many that fail in one epoch, for the first few."""
+        if mishap is None or channel.recipes == RECIPES:
+            return None
+        channel.recipes += 1
+        return replay_command(self._house, channel, order.batch.epoch, mishap.index)
 
     def _finish_epoch(self, order: FinishEpoch) -> None:
         channel = self._house.channels[order.channel]
@@ -217,7 +226,7 @@ class Errands:
 
     def _start(self, worker: int, crew: str) -> None:
         try:
-            started = self._house.pool.start(worker, crew)
+            started = self._house.pool.start(worker, crew, self._house.backends.custom(crew))
         except (OSError, PenstockError) as error:
             log.warning("worker %d could not be started: %s", worker, error)
             self.tell(WorkerLost(self._house.now, worker, f"could not be started: {error}"))

@@ -17,8 +17,8 @@ from penstock.hub.channels import batch_of
 from penstock.hub.errands import Errands
 from penstock.hub.house import House
 from penstock.hub.posts import Post, Task
-from penstock.hub.recipes import held_batch, recipe_command
-from penstock.hub.reports import death_report
+from penstock.hub.recipes import held_batch
+from penstock.hub.reports import Mishap
 from penstock.wire.messages import (
     BatchId,
     Beat,
@@ -30,7 +30,7 @@ from penstock.wire.messages import (
     Struck,
 )
 from penstock.workers.autopsy import examine
-from penstock.workers.ended import Breach, Ended
+from penstock.workers.ended import Ended
 from penstock.workers.pool import News, Worker
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Floor:
             return
         self._off_its_hands(post, task)
         if channel := self._house.channels.get(task.batch.channel):
-            channel.note(task.batch, task.index, failed.report)
+            channel.note(task.batch, Mishap(task.index, failed.report))
         cause = f"{failed.report.kind}: {_last_line(failed.report.message)}"
         self._errands.tell(BatchFailed(self._house.now, post.id, task.batch, failed.cost, cause))
 
@@ -129,7 +129,7 @@ class Floor:
     def _shun(self, post: Post, why: str) -> None:
         log.warning("worker %d (pid %d) makes no sense: %s", post.id, post.worker.pid, why)
         post.shunned = True
-        post.worker.kill(Breach.GARBLED, self._house.now)
+        post.worker.disbelieve(why, self._house.now)
 
     # --- its end -----------------------------------------------------------------------------
 
@@ -148,12 +148,10 @@ class Floor:
         """Finds out why it died, and keeps that for whoever will ask. The cause, in a sentence."""
         task = post.tasks.get(post.begun) if post.begun is not None else None
         channel = self._house.channels.get(task.batch.channel) if task else None
-        held = held_batch(task, channel) if task and channel else None
-        command = recipe_command(self._house, task, channel) if task and channel else None
-        autopsy = examine(ended, held, command)
+        autopsy = examine(ended, held_batch(task, channel) if task and channel else None)
         log.warning("worker %d (pid %d) is lost: %s", post.id, ended.pid, autopsy.verdict)
         if task and channel:
-            channel.note(task.batch, task.index, death_report(autopsy))
+            channel.note(task.batch, Mishap(task.index, autopsy))
         if not ended.was_ready:
             self._house.stories[ended.crew] = autopsy.text()
         return f"worker {post.id} (pid {ended.pid}): {autopsy.verdict}"

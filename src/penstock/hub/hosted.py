@@ -38,6 +38,8 @@ class HostedGraph:
     def supplement(self, handle: GraphHandle, fds: Sequence[int]) -> None:
         """Adds arrays the graph has not. Takes `fds` over, also when it fails or has them all."""
         try:
+            if handle.schema != self.founded.schema:
+                raise ValueError("supplement is of another graph: its types are not this graph's")
             news = {placed.key for placed in handle.arrays} - set(self.graph.arrays)
             if news:
                 self._add(handle, fds)
@@ -57,8 +59,6 @@ class HostedGraph:
         self._fds.clear()
 
     def _add(self, handle: GraphHandle, fds: Sequence[int]) -> None:
-        if handle.schema != self.founded.schema:
-            raise ValueError("supplement is of another graph: its types are not this graph's")
         arrays = attach(handle, _duplicates(fds))
         try:
             # What is here stays: a supplement cannot put something else in its place.

@@ -74,7 +74,11 @@ class Loop:
     def turn(self) -> None:
         """Waits for something to happen, and deals with it."""
         ready = self._selector.select(self._timeout())
-        self._house.now = time.monotonic()
+        now = self._house.now = time.monotonic()
+        if self._is_due(now):
+            # Between the waking and the clock this process may have been stopped. Looked for again,
+            # nothing that was said before `now` can be missed.
+            ready = self._selector.select(0)
         self._house.turns += 1
         for key, mask in ready:
             match key.data:
@@ -178,9 +182,16 @@ class Loop:
         """Until when to sleep, at most; None: until something happens."""
         if any(not connection.overfull for connection in self._house.backlogged):
             return 0.0
-        times = (self._house.scheduler.next_wakeup(), self._house.pool.due, self._drain_by)
-        due = min((time for time in times if time is not None), default=None)
+        due = self._due()
         return None if due is None else max(0.0, due - time.monotonic())
+
+    def _due(self) -> float | None:
+        times = (self._house.scheduler.next_wakeup(), self._house.pool.due, self._drain_by)
+        return min((time for time in times if time is not None), default=None)
+
+    def _is_due(self, now: float) -> bool:
+        due = self._due()
+        return due is not None and due <= now
 
     def _let_time_pass(self) -> None:
         now, due = self._house.now, self._house.pool.due
@@ -196,7 +207,7 @@ class Loop:
             self._begin_to_drain()
         if now - self._described >= DESCRIBE_EVERY_S:
             self._described = now
-            self._reception.describe("busy")
+            self._reception.describe()
 
     # --- the end -----------------------------------------------------------------------------
 

@@ -78,6 +78,7 @@ class Reception:
         self._house = house
         self._errands = errands
         self.stopping = False
+        self._described = ""
 
     def hear(self, connection: Connection, message: FromRankToHub, fds: Sequence[int]) -> None:
         """One message. Takes the descriptors over that came with it."""
@@ -196,7 +197,7 @@ class Reception:
     def _create_backend(self, connection: Connection, wish: CreateBackend, fds: list[int]) -> None:
         house = self._house
         workers = house.workers if wish.workers is None else wish.workers
-        _check_workers(workers)
+        _check_workers(workers, least=1 if wish.workers is not None else 0)
         self._supplement(wish, fds)
         check_spec(wish.spec, house.graph.graph)
         backend = house.backends.find(wish.spec) or house.backends.create(wish.spec)
@@ -282,8 +283,9 @@ class Reception:
             if backend is None:
                 raise KeyError(f"there is no backend {request.backend} on this boot of the hub")
             crew = backend.crew
-        if crew == BUILT_IN:
-            self._ensure_crew(BUILT_IN, self._house.workers)
+        # Said again even if nothing changes: a crew that was given up may get a trial by it.
+        wanted = self._house.crews.get(crew) or self._house.workers
+        self._errands.size_crew(crew, wanted)
         self._await_workers(connection, request.request, crew)
 
     def _await_workers(self, connection: Connection, request: int, crew: str) -> None:
@@ -319,14 +321,15 @@ class Reception:
             plan = plan_of(channel.feed, channel.share, said.first)
         except ValueError as error:
             raise ProtocolError(f"{channel} cannot start epoch {said.epoch}: {error}") from None
-        if not 0 <= said.first_step <= plan.batches_per_rank or said.epoch >= 2**63:
+        steps = plan.batches_per_rank
+        if not 0 <= said.first_step <= steps or said.epoch >= 2**63:
             raise ProtocolError(
-                f"{channel} has {plan.batches_per_rank} steps in epoch {said.epoch}: "
-                f"it cannot start at {said.first_step}"
+                f"{channel} cannot start epoch {said.epoch} at step {said.first_step}: "
+                f"it has {steps} steps"
             )
-        steps = range(said.first_step, plan.batches_per_rank)
         channel.start(said.epoch, plan, self._house.now)
-        self._errands.tell(EpochStarted(self._house.now, channel.number, said.epoch, steps))
+        wanted = range(said.first_step, steps)
+        self._errands.tell(EpochStarted(self._house.now, channel.number, said.epoch, wanted))
         self.describe(f"{channel} started epoch {said.epoch}")
 
     def _reweigh(self, connection: Connection, said: Reweigh) -> None:
@@ -342,10 +345,14 @@ class Reception:
         self._errands.tell(ChannelUnregistered(self._house.now, number))
         self.describe(f"{channel} left")
 
-    def describe(self, why: str) -> None:
-        """One line that shows the scheduler, where anybody reads it."""
-        if log.isEnabledFor(logging.INFO):
-            log.info("%s; %s", why, self._house.scheduler.describe())
+    def describe(self, why: str = "") -> None:
+        """One line that shows the scheduler, where anybody reads it; none like the last."""
+        if not log.isEnabledFor(logging.INFO):
+            return
+        line = self._house.scheduler.describe()
+        if why or line != self._described:
+            log.info("%s", f"{why}; {line}" if why else line)
+        self._described = line
 
 
 def _registration(now: float, channel: Channel, wish: Register) -> ChannelRegistered:
@@ -362,6 +369,6 @@ def _registration(now: float, channel: Channel, wish: Register) -> ChannelRegist
     )
 
 
-def _check_workers(workers: int) -> None:
-    if not 0 <= workers <= MOST_WORKERS:
-        raise ValueError(f"workers is {workers}; expected 0 to {MOST_WORKERS}")
+def _check_workers(workers: int, least: int = 0) -> None:
+    if not least <= workers <= MOST_WORKERS:
+        raise ValueError(f"workers is {workers}; expected {least} to {MOST_WORKERS}")

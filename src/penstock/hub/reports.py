@@ -6,7 +6,10 @@ a worker can print megabytes, and a rank may leave its errors unread.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import structs
 
 from penstock.core.events import Fail
 from penstock.errors import SamplingError, WorkerDied
@@ -15,6 +18,7 @@ from penstock.workers.autopsy import Autopsy
 
 LONGEST: Final = 64 << 10
 SHORT: Final = 2 << 10
+REPLAY: Final = "To sample this batch again, in the foreground:"
 
 
 def report_of(error: Exception) -> Report:
@@ -29,11 +33,33 @@ def report_of(error: Exception) -> Report:
 _RAISED_BY_NAME: Final = ("builtins", "penstock.errors")
 
 
-def death_report(autopsy: Autopsy) -> Report:
-    """A batch lost a worker: the whole story."""
+@dataclass(frozen=True, slots=True)
+class Mishap:
+    """What went wrong when the seeds at `index` were sampled: the worker told, or died of it."""
+
+    index: int
+    what: Report | Autopsy
+
+
+def failure_report(order: Fail, mishap: Mishap | None, command: str | None) -> Report:
+    """Why a rank will not get a batch."""
+    match mishap:
+        case Mishap(what=Autopsy() as autopsy):
+            report = _death_report(replace(autopsy, command=command), order.attempts)
+        case Mishap(what=Report() as said):
+            again = f"\n{REPLAY}\n  {command}" if command else ""
+            report = structs.replace(said, message=shortened(said.message, LONGEST) + again)
+        case _:
+            report = Report(kind=SamplingError.__name__, message=order.cause)
+    return structs.replace(report, details={**report.details, "attempts": order.attempts})
+
+
+def _death_report(autopsy: Autopsy, attempts: int) -> Report:
+    """A batch lost its workers: the whole story of the last one."""
+    first = f"given up after {attempts} attempts, this was the last:\n" if attempts > 1 else ""
     return Report(
         kind=WorkerDied.__name__,
-        message=shortened(autopsy.text(), LONGEST),
+        message=shortened(first + autopsy.text(), LONGEST),
         details={
             "worker": autopsy.ended.worker,
             "pid": autopsy.ended.pid,
@@ -44,17 +70,9 @@ def death_report(autopsy: Autopsy) -> Report:
     )
 
 
-def failure_report(order: Fail, known: Report | None, *, brief: bool) -> Report:
-    """Why a rank will not get a batch: what its worker said, or what its worker died of."""
-    report = known or Report(kind=SamplingError.__name__, message=order.cause)
-    message, attempts = report.message, order.attempts
-    if report.kind == WorkerDied.__name__ and attempts > 1:
-        message = f"given up after {attempts} attempts, of which this was the last\n{message}"
-    return Report(
-        kind=report.kind,
-        message=shortened(message, SHORT if brief else LONGEST),
-        details={**report.details, "attempts": attempts},
-    )
+def brief(report: Report) -> Report:
+    """The same in few words, for a rank that has much to read already."""
+    return structs.replace(report, message=shortened(report.message, SHORT))
 
 
 def breaker_report(crew: str, cause: str, story: str = "") -> Report:

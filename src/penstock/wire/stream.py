@@ -104,6 +104,7 @@ class Stream(Generic[Received]):
         self._bytes = bytearray()
         self._fds: list[int] = []
         self._inbox: list[tuple[Received, list[int]]] = []
+        self._unread = False  # an interrupted `receive` has left something here
         self._ended = False
 
     @property
@@ -167,7 +168,7 @@ class Stream(Generic[Received]):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._push()
-        while not (self._ended or self._closed):
+        while not (self._ended or self._closed or self._unread):
             wanted = select.POLLIN | (select.POLLOUT if self._outbox else 0)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready = _poll(self._sock, wanted, left)
@@ -184,6 +185,7 @@ class Stream(Generic[Received]):
         Sets `ended` at the other side's end; a frame it did not complete is dropped. Raises
         `ProtocolError` if what came makes no sense; then all is over, and nothing stays open.
         """
+        self._unread = True
         try:
             self._fill()
             self._decode()
@@ -192,7 +194,7 @@ class Stream(Generic[Received]):
             raise
         if self._ended:
             self._drop_unfinished()
-        received, self._inbox = self._inbox, []
+        received, self._inbox, self._unread = self._inbox, [], False
         return received
 
     def close(self) -> None:
@@ -244,16 +246,19 @@ class Stream(Generic[Received]):
             self._sock.close()
 
     def _has_work(self, full: bool) -> bool:
-        return self._closed and self._sock.fileno() >= 0 or bool(self._outbox) and not full
+        if self._closed and self._sock.fileno() >= 0:
+            return True
+        return bool(self._outbox) and not full
 
     # --- receiving -------------------------------------------------------------------------
 
     def _fill(self) -> None:
         """Takes what the socket has; of a flood, as much as one message may have."""
+        arguments = ((_CHUNK,), (_ANCILLARY,), (_CLOSE_ON_EXEC,))
         limit = len(self._bytes) + self._max_message
+        self._absorb()
         while not self._ended and len(self._bytes) <= limit:
             try:
-                arguments = ((_CHUNK,), (_ANCILLARY,), (_CLOSE_ON_EXEC,))
                 self._chunks.extend(map(self._sock.recvmsg, *arguments))
             except (BlockingIOError, InterruptedError):
                 return

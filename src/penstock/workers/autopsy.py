@@ -18,9 +18,8 @@ from penstock.workers.ended import Breach, Ended
 from penstock.workers.libraries import loaded_twice, short_names
 from penstock.workers.process import signal_name, state_in_words
 from penstock.workers.stacks import Dump, last_dump, last_exception
+from penstock.workers.worker import EXIT_MEMORY, EXIT_ORPHANED, EXIT_SAMPLER
 
-# A worker that met its own memory limit, and had just enough left to say so, ends with this.
-EXIT_MEMORY: Final = 77
 _SEEDS_SHOWN: Final = 8
 _LINES_SHOWN: Final = 40
 
@@ -110,9 +109,11 @@ _OUT_OF_MEMORY: Final = "out of memory"
 class _Finding:
     cause: str
     reason: str = ""
+    tells_when: bool = False
 
     def sentence(self, ended: Ended) -> str:
-        when = "" if ended.was_ready or ended.asked_to_leave else " before it was ready"
+        known = self.tells_when or ended.was_ready or ended.asked_to_leave
+        when = "" if known else " before it was ready"
         return f"{self.cause}{when}: {self.reason}" if self.reason else f"{self.cause}{when}"
 
 
@@ -137,7 +138,7 @@ def _killed_by_us(ended: Ended, why: Fault | Breach) -> _Finding:
             return _Finding("silent", f"{silent}, so the hub killed it{also}")
         case Fault.START:
             took = f"not ready after {ended.lived:.1f} s"
-            return _Finding("slow to start", f"{took}, so the hub killed it{also}")
+            return _Finding("slow to start", f"{took}, so the hub killed it{also}", tells_when=True)
         case Fault.MEMORY:
             return _Finding(_OUT_OF_MEMORY, f"past its hard limit, so the hub killed it{also}")
         case Breach.GARBLED:
@@ -163,14 +164,23 @@ def _by_signal(ended: Ended, number: int) -> _Finding:
 
 
 def _by_exit_code(ended: Ended, printed: str) -> _Finding:
-    error = last_exception(printed)
     match ended.exit.code:
         case 0 if ended.asked_to_leave:
             return _Finding("left as asked")
         case 0:
             return _Finding("exit code 0 without being asked", "something in it called exit")
+        case code if code == EXIT_SAMPLER:
+            return _Finding("its sampler cannot be loaded", _last_word(printed), tells_when=True)
+        case code if code == EXIT_ORPHANED:
+            return _Finding("orphaned", "it found its connection to the hub closed")
         case _:
-            return _Finding(ended.exit.words, error or "")
+            return _Finding(ended.exit.words, _last_word(printed))
+
+
+def _last_word(printed: str) -> str:
+    """What it said of its end: the exception, or whatever its last line is."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    return last_exception(printed) or (lines[-1] if lines else "")
 
 
 def _limit_in_words(ended: Ended) -> str:

@@ -25,7 +25,7 @@ from penstock.workers.stderr import Tail
 # How long a worker may take to print its stacks before it is killed, and how long its output must
 # have been quiet for them to be complete.
 STACKS_WITHIN: Final = 1.0
-STACKS_QUIET: Final = 0.05
+STACKS_QUIET: Final = 0.2
 # One that has closed its connection is on its way out; this long it may take over that.
 DEAF_FOR: Final = 2.0
 # Without pidfds: how often to ask after one that is known to be going.
@@ -135,6 +135,11 @@ class Worker:
             self._expect_end(now)
         return heard
 
+    def disbelieve(self, why: str, now: float) -> None:
+        """It said something that cannot be, though it is a message: it is killed."""
+        self._garbled = why
+        self.kill(Breach.GARBLED, now)
+
     def _receive(self, now: float) -> Heard:
         try:
             heard = self.stream.receive()
@@ -208,9 +213,12 @@ class Worker:
         self.kill(self._killed or Breach.DEAF, now)
 
     def _look_once_more(self, why: Fault | Breach) -> None:
-        if self._killed is None:
-            self._killed = why
-            self._state_when_killed = self.process.state
+        if self._killed is not None or self.process.dead:
+            return  # what it died of is not what we were about to do
+        self._killed = why
+        self._state_when_killed = self.process.state
+        # The kernel shows the libraries of one that hangs in it only when that is over.
+        if self._state_when_killed != "D":
             self._look_at_libraries()
 
     def _look_at_libraries(self) -> None:

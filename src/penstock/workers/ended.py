@@ -15,7 +15,7 @@ from penstock.workers.process import Exit
 
 
 class Breach(Enum):
-    """Why the pool killed a worker without being told to."""
+    """Why the pool ended a worker without being told to."""
 
     GARBLED = "garbled"  # it said something that is no message
     DEAF = "deaf"  # it closed its connection and lived on
@@ -27,8 +27,9 @@ class Breach(Enum):
 class Ended:
     """A worker's process, after it has been reaped and everything it had said has been read.
 
-    `killed` is why we sent SIGKILL; None: we did not. `state` is the kernel's letter for what the
-    process was doing just before. Times are in seconds, `last_beat` with its age at the end.
+    `killed` is why we set out to end it, whatever it died of then; None: we did not. `state` is the
+    kernel's letter for what it was doing at that moment. Times are in seconds; `beat_age` is the
+    age of the last beat at the end.
     """
 
     worker: int

@@ -42,6 +42,8 @@ class Heartbeat:
         self._every = every
         self._progress = progress
         self._exit_code = exit_code
+        # For who sends a message piece by piece, between which no beat may come.
+        self.speaking = threading.Lock()
 
     def start(self) -> None:
         """Starts the thread, with a first beat."""
@@ -64,7 +66,7 @@ class Heartbeat:
         if self._stream.pending:
             return  # the hub does not read; more would only pile up
         # Without memory: the other thread is about to find out, and has the last word.
-        with suppress(MemoryError):
+        with self.speaking, suppress(MemoryError):
             self._stream.send(
                 Beat(
                     private=private_bytes(),

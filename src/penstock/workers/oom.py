@@ -83,7 +83,7 @@ class OomWatch:
         With `claim`, a kill that is found is put down to this death, and explains no other.
         """
         after = self._read(now)
-        before = self._before(max(now - WINDOW, since))
+        before = self._before(since)
         claimed = sum(claim > before.taken for claim in self._claims)
         moved = _count(after) - _count(before) > claimed
         if moved and claim:
@@ -98,11 +98,12 @@ class OomWatch:
         return counters
 
     def _before(self, moment: float) -> Counters:
-        """The last look at or before `moment`, or else the first there is."""
+        """The last look at or before `moment`, or else the first that is remembered."""
         earlier = [look for look in self._looks if look.taken <= moment]
         return earlier[-1] if earlier else self._looks[0]
 
     def _forget(self, horizon: float) -> None:
+        """Forgets what was before the last look before `horizon`: it explains nothing any more."""
         while len(self._looks) > 1 and self._looks[1].taken <= horizon:
             self._looks.popleft()
         while self._claims and self._claims[0] <= self._looks[0].taken:

@@ -28,6 +28,7 @@ from typing import Final
 from penstock.core.events import Fault
 from penstock.errors import PenstockError
 from penstock.graph.sharing import GraphHandle
+from penstock.sampling.spec import CustomSpec
 from penstock.wire.messages import FromHubToWorker, Outfit, Retire
 from penstock.workers.child import Heard, Worker, WorkerState, WorkerStatistics
 from penstock.workers.ended import Breach, Ended
@@ -103,9 +104,10 @@ class Pool:
 
     # --- what the hub tells it to do ---
 
-    def start(self, number: int, crew: str = "") -> Worker:
+    def start(self, number: int, crew: str = "", sampler: CustomSpec | None = None) -> Worker:
         """Starts a process under a new number, and sends it its outfit.
 
+        `sampler` is the user's, for a crew that has one: loaded before the worker is ready.
         OSError where the system refuses: then nothing is left of it.
         """
         if self._selector is None:
@@ -118,7 +120,7 @@ class Pool:
         self._workers[number] = worker
         self._started += 1
         self._watch(worker)
-        self.send(number, self._outfit(number), self._fds)
+        self.send(number, self._outfit(number, sampler), self._fds)
         return worker
 
     def send(self, number: int, message: FromHubToWorker, fds: Sequence[int] = ()) -> None:
@@ -162,13 +164,14 @@ class Pool:
             pidfds=self._pidfds,
         )
 
-    def _outfit(self, number: int) -> Outfit:
+    def _outfit(self, number: int, sampler: CustomSpec | None) -> Outfit:
         return Outfit(
             worker=number,
             graph=self._graph,
             search_path=self._search_path,
             hard_memory=self._hard_memory,
             beat_every=self._beat_every,
+            sampler=sampler,
         )
 
     # --- what happened ---

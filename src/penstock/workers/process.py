@@ -155,6 +155,11 @@ class Process:
         """Whether it was stopped (SIGSTOP, a debugger), and so cannot answer anything."""
         return self.state in ("T", "t")
 
+    @property
+    def dead(self) -> bool:
+        """Whether it has ended, be it reaped or not."""
+        return self.exit is not None or self._life() is _Life.ENDED
+
     def catches(self, number: int) -> bool:
         """Whether it has a handler for this signal."""
         match = re.search(r"^SigCgt:\s*([0-9a-f]+)$", self._read("status"), re.MULTILINE)

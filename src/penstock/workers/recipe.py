@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import re
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
+import numpy as np
 
 from penstock.errors import PenstockError, ProtocolError
 from penstock.graph import Graph
@@ -73,7 +74,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         os.makedirs(folder, exist_ok=True)
         data = msgspec.json.format(msgspec.json.encode(self), indent=1)
         path = os.path.abspath(os.path.join(folder, self._file_name()))
-        draft = f"{path}.{os.getpid()}"
+        draft = f"{path}.draft"
         with open(draft, "wb") as file:
             file.write(data)
         os.replace(draft, path)
@@ -85,7 +86,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "batch" if self.channel is None else f"channel{self.channel}"
         )
         batch = msgspec.structs.replace(self, graph=None, seeds=None)
-        mark = digest(_as_bytes(msgspec.json.encode(batch, order="deterministic"))).hex()[:8]
+        data = np.frombuffer(msgspec.json.encode(batch, order="deterministic"), np.uint8)
+        mark = digest(data).hex()[:8]
         return f"batch-{said[:40]}-e{self.epoch}-b{self.index}-{mark}.json"
 
 
@@ -204,14 +206,16 @@ def _socket_address(address: str) -> str:
 # --- files -------------------------------------------------------------------------------------
 
 
-def _as_bytes(data: bytes) -> Any:
-    import numpy as np
-
-    return np.frombuffer(data, np.uint8)
-
-
 def _forget_old(folder: StrPath, keep: int) -> None:
     with os.scandir(folder) as entries:
-        found = [(entry.stat().st_mtime_ns, entry.path) for entry in entries if _NAME.fullmatch(entry.name)]
-    for _, path in sorted(found)[: max(len(found) - keep, 0)]:
-        os.unlink(path)
+        paths = [entry.path for entry in entries if _NAME.fullmatch(entry.name)]
+    for path in sorted(paths, key=_time_of)[: max(len(paths) - keep, 0)]:
+        with suppress(FileNotFoundError):  # another hub tidies up too
+            os.unlink(path)
+
+
+def _time_of(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except FileNotFoundError:
+        return 0

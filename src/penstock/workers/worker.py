@@ -87,6 +87,7 @@ class Worker:
         self._limit = outfit.hard_memory
         self._reserve = None if self._limit is None else reserve_memory(_RESERVE)
         self._progress = Progress()
+        self._heartbeat = Heartbeat(stream, outfit.beat_every, self._progress, EXIT_ORPHANED)
         self._faults = faults
         self._reached: Callable[[str], object] = faults.at if faults else lambda stage: None
         self._station = Station(graph, outfit.search_path, self._reached)
@@ -101,10 +102,10 @@ class Worker:
         if outfit.sampler is not None:
             self._station.load_sampler(outfit.sampler)
 
-    def run(self, inbox: _Inbox, beat_every: float) -> int:
+    def run(self, inbox: _Inbox) -> int:
         """Answers messages to the last one; returns the exit code."""
         self._say(Ready(pid=os.getpid()))
-        Heartbeat(self._stream, beat_every, self._progress, EXIT_ORPHANED).start()
+        self._heartbeat.start()
         for message, fds in inbox:
             if isinstance(message, Retire):
                 return 0
@@ -241,9 +242,10 @@ class Worker:
     def _say_in_halves(self, message: FromWorkerToHub) -> None:
         frame = self._stream.encode(message)
         half = len(frame) // 2
-        os.write(self._stream.fileno(), frame[:half])
-        self._reached("mid-message")
-        os.write(self._stream.fileno(), frame[half:])
+        with self._heartbeat.speaking:
+            os.write(self._stream.fileno(), frame[:half])
+            self._reached("mid-message")
+            os.write(self._stream.fileno(), frame[half:])
 
 
 def _done(message: Sample, cost: float, written: Written, one_off: Arena | None) -> Done:
@@ -292,7 +294,7 @@ def _work(
         if outfit.hard_memory is not None:
             limit_memory(outfit.hard_memory)
         worker.prepare(outfit)
-        return worker.run(inbox, outfit.beat_every)
+        return worker.run(inbox)
     except SamplingError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_SAMPLER

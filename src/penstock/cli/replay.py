@@ -1,0 +1,134 @@
+"""`penstock replay`: one batch made again, in the foreground, from the recipe an error named.
+
+Whatever happened to a worker happens here in sight: exceptions with their lines, crashes with their
+stacks, and a debugger can be attached. Standard output has the result, standard error the rest.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+from penstock.errors import SamplingError
+from penstock.graph import Graph
+from penstock.sampling.digest import batch_digest
+from penstock.wire.frames import SlotTooSmall, private_memory, read
+from penstock.workers.recipe import Recipe, graph_of, load
+from penstock.workers.station import Bytes, Station, Written, slot_bytes_for
+
+# The batch cannot be made: what the recipe was written for has happened again.
+FAILED_AGAIN: Final = 3
+_CHANNEL: Final = 0
+_BACKEND: Final = 0
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A batch that was made again, and how long that took."""
+
+    written: Written
+    memory: Bytes
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        arrays = read(self.memory, self.written.layouts)
+        return {
+            "digest": batch_digest(arrays),
+            "seconds": self.seconds,
+            "nbytes": sum(array.nbytes for array in arrays.values()),
+            "arrays": [
+                {"name": layout.name, "dtype": layout.dtype, "shape": list(layout.shape)}
+                for layout in self.written.layouts
+            ],
+            "facts": self.written.facts,
+        }
+
+
+@click.command()
+@click.argument("recipe", type=click.Path(path_type=Path))
+@click.option(
+    "--graph",
+    "graph_path",
+    type=click.Path(path_type=Path),
+    help="A saved graph to sample instead of the one the recipe names.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+def replay(recipe: Path, graph_path: Path | None, as_json: bool) -> None:
+    """Sample the one batch that the file RECIPE describes, here and now.
+
+    The file is named by the error of a batch whose worker died. The batch has the same bytes
+    wherever it is made; its digest tells.
+
+    The exit status is 3 if the sampler fails (its traceback is shown), and 1 if the recipe or the
+    graph cannot be read.
+
+    \b
+    Examples:
+      penstock replay batch-train-e0-b17-0f3a9c1e.json
+      penstock replay batch-train-e0-b17-0f3a9c1e.json --graph products.graph
+      penstock replay batch-train-e0-b17-0f3a9c1e.json --json | jq .digest
+    """
+    faulthandler.enable()
+    said = load(recipe)
+    if graph_path is not None:
+        said = msgspec.structs.replace(said, path=str(graph_path))
+    with graph_of(said) as graph:
+        try:
+            made = sample(said, graph)
+        except SamplingError as error:
+            click.echo(str(error), err=True)
+            raise click.exceptions.Exit(FAILED_AGAIN) from error
+    if as_json:
+        click.echo(json.dumps(made.as_dict(), indent=2))
+    else:
+        show(said, made.as_dict())
+
+
+def sample(recipe: Recipe, graph: Graph) -> Replayed:
+    """Makes the batch, in as much memory as it needs."""
+    station = Station(graph, recipe.search_path)
+    station.open_backend(_BACKEND, recipe.spec)
+    seeds = ids = None
+    if recipe.seeds is not None:
+        # The inputs are not here, but for those of this batch: the rest may be anything.
+        ids = np.broadcast_to(np.int64(0), recipe.feed.num_inputs)
+        seeds = np.array(recipe.seeds, np.int64)
+    station.open_channel(_CHANNEL, _BACKEND, recipe.feed, ids)
+    name = (_CHANNEL, recipe.epoch, recipe.index)
+    memory = private_memory(slot_bytes_for(recipe.spec, graph, recipe.feed))
+    start = time.perf_counter()
+    try:
+        written = station.sample(*name, memory, seeds=seeds)
+    except SlotTooSmall as small:
+        memory = private_memory(small.needed)
+        written = station.sample(*name, memory, seeds=seeds)
+    return Replayed(written, memory, time.perf_counter() - start)
+
+
+def show(recipe: Recipe, made: dict[str, Any]) -> None:
+    """The result as people like it."""
+    console = Console(markup=False, highlight=False, emoji=False)
+    job = f"{recipe.job}: " if recipe.job else ""
+    console.print(f"{job}batch {recipe.index} of epoch {recipe.epoch}", style="bold")
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("array", "dtype", "shape"):
+        table.add_column(column, overflow="fold")
+    for array in made["arrays"]:
+        table.add_row(array["name"], array["dtype"], str(array["shape"]))
+    console.print(table)
+    for name, value in made["facts"].items():
+        console.print(f"{name}: {value}")
+    console.print(f"{decimal(made['nbytes'])} in {1e3 * made['seconds']:.1f} ms")
+    console.print(f"digest: {made['digest']}")

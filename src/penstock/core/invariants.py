@@ -1,0 +1,142 @@
+"""What is true of the scheduler between any two events, whatever happened.
+
+Slow, and complete: it looks at everything. Tests call it after every event; production never has
+to. It only reads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from math import inf, isclose, isfinite
+
+from penstock.core.channel import Channel, Task, Wait
+from penstock.core.crew import Crew, Worker, WorkerState
+from penstock.core.restarts import BreakerState
+from penstock.core.slots import Slot
+from penstock.core.story import SchedulerError
+
+
+def check(crews: Iterable[Crew]) -> None:
+    """Raises SchedulerError, with the story of the channel concerned, if anything is amiss."""
+    for crew in crews:
+        _demand(_crew_faults(crew), f"crew {crew.name!r}")
+        for worker in crew.workers.values():
+            _demand(_worker_faults(worker), f"worker {worker.id}")
+        held = [task for worker in crew.workers.values() for task in worker.tasks]
+        by_channel: dict[int, list[Task]] = {number: [] for number in crew.channels}
+        for task in held:
+            by_channel[task.batch.channel].append(task)
+        for channel in crew.channels.values():
+            faults = _channel_faults(channel, by_channel[channel.id])
+            _demand(faults, f"channel {channel.id}", channel)
+
+
+def _demand(faults: Iterator[str], whose: str, channel: Channel | None = None) -> None:
+    for fault in faults:
+        raise SchedulerError(f"{whose}: {fault}", channel.story.entries() if channel else ())
+
+
+def _channel_faults(channel: Channel, held: list[Task]) -> Iterator[str]:
+    """`held`: its tasks that workers have."""
+    yield from _slot_faults(channel, [*held, *channel.retries])
+    yield from _epoch_faults(channel, held)
+    yield from _turn_faults(channel, held)
+    if channel.in_flight != len(held):
+        yield f"{channel.in_flight} batches in flight, and workers have {len(held)}"
+    if channel.leaving and (not held or channel.retries):
+        yield "it should be forgotten by now"
+    if channel.slots.rested(channel.settings.trim_after) < channel.alarm and not channel.leaving:
+        yield "slots rest, and nobody will look"
+
+
+def _slot_faults(channel: Channel, tasks: list[Task]) -> Iterator[str]:
+    slots = channel.slots
+    states = Counter(slots.state)
+    counted = {Slot.FREE: slots.free, Slot.RESERVED: slots.reserved, Slot.LENT: slots.lent}
+    for state, count in counted.items():
+        if states[state] != count:
+            yield f"{count} slots {state.value} by count, {states[state]} by look"
+    reserved = sorted(n for n, state in enumerate(slots.state) if state is Slot.RESERVED)
+    if reserved != sorted(task.slot for task in tasks):
+        yield f"slots {reserved} are reserved, for {[str(task.batch) for task in tasks]}"
+
+
+def _epoch_faults(channel: Channel, held: list[Task]) -> Iterator[str]:
+    epoch = channel.epoch
+    if not epoch.open:
+        if epoch.ended != epoch.total:
+            yield f"epoch {epoch.number} is over with {epoch.ended} of {epoch.total} ended"
+        if channel.retries:
+            yield "batches wait to be tried again, and nobody for them"
+        return
+    alive = sum(task.epoch is epoch for task in held) + len(channel.retries)
+    if epoch.ended + alive != epoch.given or not epoch.ended < epoch.total:
+        yield f"{epoch.given} of {epoch.total} given, {alive} under way, {epoch.ended} ended"
+    if epoch.substitutes > channel.max_substitutes:
+        yield f"{epoch.substitutes} substitutes"
+    if any(task.epoch is not epoch or task.began is not None for task in channel.retries):
+        yield "a batch to be tried again is not as it should be"
+
+
+def _turn_faults(channel: Channel, held: list[Task]) -> Iterator[str]:
+    if (channel.wants() is Wait.TURN) != (channel.place > 0):
+        yield "it is in the run queue and cannot be served, or the other way round"
+    if channel.waits is not channel.wants():
+        yield f"it waits for {channel.wants().value}, and {channel.waits.value} is written down"
+    if not isfinite(channel.vtime) or not channel.weight > 0:
+        yield f"virtual time {channel.vtime}, weight {channel.weight}"
+    charged = sum(task.charge for task in held)
+    if not isclose(channel.outstanding, charged, rel_tol=1e-6, abs_tol=1e-6):
+        yield f"{channel.outstanding} outstanding, {charged} by look"
+
+
+def _worker_faults(worker: Worker) -> Iterator[str]:
+    settings = worker.crew.settings
+    if len(worker.tasks) > settings.worker_concurrency:
+        yield f"it has {len(worker.tasks)} batches"
+    if any(task.began is not None for task in worker.tasks[1:]):
+        yield "it is at several batches at once"
+    if worker.tasks and not worker.was_ready:
+        yield "it has batches and was never ready"
+    load = len(worker.tasks)
+    places = [n for n, room in enumerate(worker.crew.room) if worker.id in room]
+    able = worker.state is WorkerState.READY and load < settings.worker_concurrency
+    if places != ([load] if able else []):
+        yield f"{worker.state.value} with {load} batches, it stands with those that have {places}"
+    if worker.due() < worker.alarm:
+        yield f"it is due at {worker.due()}, and looked at at {worker.alarm}"
+
+
+def _crew_faults(crew: Crew) -> Iterator[str]:
+    workers = crew.workers.values()
+    counts = Counter(worker.state for worker in workers if not worker.retired)
+    counted = crew.starting, crew.ready, crew.dying
+    looked = tuple(counts[s] for s in (WorkerState.STARTING, WorkerState.READY, WorkerState.DOOMED))
+    if counted != looked:
+        yield f"starting, ready, dying: {counted} by count, {looked} by look"
+    if crew.starting + crew.ready > crew.wanted:
+        yield f"{crew.wanted} wanted, {crew.starting} starting, {crew.ready} ready"
+    if crew.due() < crew.alarm:
+        yield "workers are missing, and nobody will look"
+    if crew.breaker.state is BreakerState.TRIAL and not crew.starting:
+        yield "a trial without anybody to try"
+    if crew.stranded and any(channel.epoch.open for channel in crew.channels.values()):
+        yield "channels wait for workers that will never be"
+    yield from _queue_faults(crew)
+
+
+def _queue_faults(crew: Crew) -> Iterator[str]:
+    places = Counter(channel.place for channel in crew.channels.values() if channel.place)
+    valid = Counter(number for _, number, flow in crew.queue.entries() if flow.place == number)
+    if places != valid or len(crew.queue) != len(places):
+        yield f"in the run queue: {dict(valid)}, of {dict(places)}"
+    if any(count > 1 for count in valid.values()):
+        yield "a channel stands in the run queue twice"
+    for vtime, number, flow in crew.queue.entries():
+        if flow.place == number and vtime != flow.vtime:
+            yield f"channel {flow.id} stands at {vtime}, and should at {flow.vtime}"
+    if len(crew.queue) and any(crew.room):
+        yield "a worker has room, and a channel has batches"
+    if crew.queue.virtual_now == inf:
+        yield "virtual time has come to its end"

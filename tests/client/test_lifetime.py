@@ -1,0 +1,264 @@
+"""Nothing outlives its user: however channels, backends, ranks and hubs end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import threading
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock.client.backend import SharedDistSamplingBackend
+from penstock.client.hub_process import HubProcess
+from penstock.errors import ChannelClosed, HubGone
+from tests.client.graphs import (
+    PATIENCE_S,
+    SPEC,
+    TERMS,
+    backend_of,
+    channel_of,
+    digests,
+    expected,
+    hub_of,
+    pids_of_workers,
+    rest,
+    small_graph,
+)
+from tests.client.ranks import rank
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+both = pytest.mark.parametrize("workers", [0, 1])
+
+UP = """
+graph = small_graph()
+backend = ps.SharedDistSamplingBackend(graph, SPEC, num_workers=2)
+backend.init_backend()
+backend.register_input("a", "train", **TERMS)
+backend.start_new_epoch_sampling("a", 0)
+batch = backend.next_batch("a", timeout=PATIENCE_S)
+say([backend.hub.pid, *pids_of_workers(backend)])
+"""
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    processes = []
+    for pid in pids:
+        try:
+            processes.append(psutil.Process(pid))
+        except psutil.NoSuchProcess:
+            continue
+    _, alive = psutil.wait_procs(processes, timeout=PATIENCE_S)
+    assert alive == []
+
+
+# --- the rank --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_rank_that_is_killed_takes_its_hub_and_workers_along(how: int) -> None:
+    """CONTRACT 29: no process and no shared memory is left, also after SIGKILL."""
+    with rank(UP + "input()") as started:
+        pids = started.hear()
+        assert len(pids) == 3
+        os.kill(started.pid, how)
+        assert started.end() == -how
+        wait_until_gone(pids)
+
+
+def test_a_rank_killed_while_it_has_a_fork_takes_its_hub_along() -> None:
+    """CONTRACT 29: the fork holds copies of all sockets, so their end does not tell."""
+    program = """
+child = os.fork()
+if child == 0:
+    signal.pause()
+say(child)
+input()
+"""
+    with rank(UP + program) as started:
+        pids, fork = started.hear(), started.hear()
+        try:
+            os.kill(started.pid, signal.SIGKILL)
+            assert started.end() == -signal.SIGKILL
+            wait_until_gone(pids)
+        finally:
+            os.kill(fork, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("ending", ["", "sys.exit(3)", "raise SystemExit(3)", "os._exit(3)"])
+def test_a_rank_that_ends_without_closing_leaves_nothing(ending: str) -> None:
+    """CONTRACT 29: with batches in its hands."""
+    with rank(UP + ending) as started:
+        pids = started.hear()
+        assert started.end() == (3 if ending else 0)
+        wait_until_gone(pids)
+
+
+def test_a_rank_that_is_interrupted_ends_by_it() -> None:
+    with rank(UP + "backend.next_batch('a'); signal.pause()") as started:
+        pids = started.hear()
+        os.kill(started.pid, signal.SIGINT)
+        assert started.end() in (-signal.SIGINT, 1)
+        wait_until_gone(pids)
+
+
+# --- garbage ---------------------------------------------------------------------------------
+
+
+def test_a_backend_that_is_dropped_leaves_nothing_running() -> None:
+    """CONTRACT 29: without `shutdown`, in the middle of an epoch."""
+    with small_graph() as graph:
+        backend = SharedDistSamplingBackend(graph, SPEC, num_workers=1)
+        backend.init_backend()
+        backend.register_input("a", "train", **TERMS)
+        backend.start_new_epoch_sampling("a", 0)
+        pids = [hub_of(backend).pid or 0, *pids_of_workers(backend)]
+        del backend
+        gc.collect()
+        wait_until_gone(pids)
+
+
+def test_a_batch_outlives_everything_it_came_from() -> None:
+    """CONTRACT 23."""
+    with small_graph() as graph:
+        with backend_of(graph, num_workers=1) as backend:
+            backend.register_input("a", "train", **TERMS)
+            backend.start_new_epoch_sampling("a", 0)
+            batch = backend.next_batch("a", timeout=PATIENCE_S)
+        del backend
+        assert batch is not None
+        assert digests([batch]) == expected(graph)[:1]
+
+
+def test_a_hub_that_was_closed_cannot_be_used() -> None:
+    with small_graph() as graph:
+        hub = HubProcess(graph, 1)
+        with pytest.raises(HubGone, match="not started"):
+            hub.statistics()
+        hub.start()
+        hub.start()
+        hub.close()
+        hub.close()
+        with pytest.raises(HubGone, match="closed"):
+            hub.statistics()
+        with pytest.raises(HubGone, match="closed"):
+            hub.start()
+
+
+# --- closing ---------------------------------------------------------------------------------
+
+
+@both
+def test_a_channel_that_was_closed_says_so(workers: int) -> None:
+    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+        backend.register_input("a", "train", **TERMS)
+        backend.start_new_epoch_sampling("a", 0)
+        channel = channel_of(backend, "a")
+        channel.close()
+        channel.close()
+        with pytest.raises(ChannelClosed, match="'a'"):
+            channel.next()
+        with pytest.raises(ChannelClosed):
+            channel.start(1)
+
+
+def test_closing_wakes_a_reader_that_waits() -> None:
+    """From another thread; the one that waits gets an error, and lets go of the socket."""
+    with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
+        backend.register_input("a", "train", **TERMS)
+        channel, pid = channel_of(backend, "a"), hub_of(backend).pid or 0
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            channel.start(0)
+            said: list[str] = []
+            waiting = threading.Thread(target=lambda: said.append(what_next_raises(channel)))
+            waiting.start()
+            while not channel._busy.locked():
+                os.sched_yield()
+            channel.close()
+            waiting.join(PATIENCE_S)
+            assert said == ["ChannelClosed"]
+            assert channel.fileno() == -1
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def what_next_raises(channel: Any) -> str:
+    try:
+        channel.next(timeout=PATIENCE_S)
+    except Exception as error:
+        return type(error).__name__
+    return "nothing"
+
+
+@both
+def test_a_channel_cannot_be_pickled(workers: int) -> None:
+    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+        backend.register_input("a", "train", **TERMS)
+        with pytest.raises(TypeError, match=r"penstock\.connect"):
+            pickle.dumps(channel_of(backend, "a"))
+        if workers:
+            with pytest.raises(TypeError, match=r"penstock\.connect"):
+                pickle.dumps(backend.hub)
+
+
+# --- forks -----------------------------------------------------------------------------------
+
+
+def test_a_fork_cannot_use_what_its_parent_opened_and_does_no_harm() -> None:
+    """It drops batches, channels, everything; the parent goes on reading."""
+    program = """
+fork = os.fork()
+if fork == 0:
+    advice = []
+    for use in (
+        lambda: backend.next_batch("a"),
+        lambda: backend.register_input("b", "train", **TERMS),
+        lambda: backend._channels["a"].next(),
+        lambda: backend.hub.statistics(),
+    ):
+        try:
+            use()
+        except RuntimeError as error:
+            advice.append("fork" in str(error) and "penstock.connect" in str(error))
+    backend.shutdown()
+    del batch, backend, graph
+    gc.collect()
+    os._exit(0 if advice == [True] * 4 else 1)
+status = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
+found = digests([batch, *rest(backend, "a")])
+backend.shutdown()
+say([status, found == expected(graph)])
+"""
+    with rank(UP + program) as started:
+        pids = started.hear()
+        assert started.hear() == [0, True]
+        assert started.end() == 0
+        wait_until_gone(pids)
+
+
+# --- interrupts ------------------------------------------------------------------------------
+
+
+def test_an_interrupt_while_waiting_leaves_the_channel_usable() -> None:
+    """Ctrl-C in `next`: the following call goes on with the batch that was due."""
+    with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
+        backend.register_input("a", "train", **TERMS)
+        pid = hub_of(backend).pid or 0
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            backend.start_new_epoch_sampling("a", 0)
+            main = threading.get_ident()
+            striking = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT))
+            striking.start()
+            with pytest.raises(KeyboardInterrupt):
+                backend.next_batch("a", timeout=PATIENCE_S)
+            striking.join()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert digests(rest(backend, "a")) == expected(graph)
+        assert backend.statistics().channels["a"].recoveries == 0

@@ -1,0 +1,202 @@
+"""Workers and hubs are killed; the reader gets the same batches, each exactly once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from penstock.client.backend import SharedDistSamplingBackend
+from penstock.client.hub_process import HubProcess
+from penstock.errors import HubGone
+from penstock.graph import Graph
+from tests.client.graphs import (
+    PATIENCE_S,
+    SPEC,
+    STEPS,
+    TERMS,
+    backend_of,
+    digests,
+    expected,
+    hub_of,
+    pids_of_workers,
+    read,
+    rest,
+    small_graph,
+)
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+def kill_hub(backend: SharedDistSamplingBackend) -> None:
+    """SIGKILL; the pid is that of a child that has not been reaped, or none."""
+    pid = hub_of(backend).pid
+    if pid is not None:
+        os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def registered(graph: Graph, **terms: object) -> Iterator[SharedDistSamplingBackend]:
+    with backend_of(graph, num_workers=2) as backend:
+        backend.register_input("a", "train", **{**TERMS, "max_attempts": 20, **terms})
+        yield backend
+
+
+def test_a_worker_killed_at_any_batch_costs_nothing() -> None:
+    """CONTRACT 18, 26: its batch is sampled again; it is replaced, no channel fails."""
+    with small_graph() as graph, registered(graph) as backend:
+        backend.start_new_epoch_sampling("a", 0)
+        found = []
+        for batch in rest(backend, "a"):
+            found += digests([batch])
+            if batch.step % 4 == 0:
+                os.kill(pids_of_workers(backend)[-1], signal.SIGKILL)
+        assert found == expected(graph)
+        assert backend.is_channel_epoch_done("a", 0)
+
+
+@pytest.mark.parametrize("step", [0, 1, STEPS // 2, STEPS - 1])
+def test_a_hub_killed_in_the_middle_of_an_epoch_is_replaced(step: int) -> None:
+    """CONTRACT 22: the loader starts a new one, and goes on with the batch it was due."""
+    with small_graph() as graph, registered(graph) as backend:
+        first = hub_of(backend).pid
+        backend.start_new_epoch_sampling("a", 0)
+        found = []
+        for batch in rest(backend, "a"):
+            found += digests([batch])
+            if batch.step == step:
+                kill_hub(backend)
+        assert found == expected(graph)
+        if step < STEPS - 1:
+            assert hub_of(backend).pid != first
+        assert digests(read(backend, "a", 1)) == expected(graph, 1)
+
+
+def test_a_hub_killed_after_every_batch_is_replaced_every_time() -> None:
+    """CONTRACT 22: deaths with a batch in between do not add up."""
+    with small_graph() as graph, registered(graph) as backend:
+        backend.start_new_epoch_sampling("a", 0)
+        found = []
+        for batch in rest(backend, "a"):
+            found += digests([batch])
+            kill_hub(backend)
+        assert found == expected(graph)
+
+
+def test_a_hub_killed_before_an_epoch_and_between_two_is_replaced() -> None:
+    """CONTRACT 22."""
+    with small_graph() as graph, registered(graph) as backend:
+        for epoch in range(2):
+            kill_hub(backend)
+            assert digests(read(backend, "a", epoch)) == expected(graph, epoch)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hubs_killed_at_random_moments_cost_nothing(seed: int) -> None:
+    """CONTRACT 22: also while one is starting, or a channel is being registered again."""
+    dice, over = random.Random(seed), threading.Event()
+    with small_graph() as graph, registered(graph, slots=3) as backend:
+
+        def strike() -> None:
+            for _ in range(6):
+                over.wait(dice.uniform(0.0, 0.8))
+                kill_hub(backend)
+
+        killer = threading.Thread(target=strike)
+        killer.start()
+        try:
+            for epoch in range(20):
+                assert digests(read(backend, "a", epoch)) == expected(graph, epoch)
+                if not killer.is_alive():
+                    break
+        finally:
+            over.set()
+            killer.join()
+        assert digests(read(backend, "a", 20)) == expected(graph, 20)
+
+
+def test_batches_outlive_the_hub_they_came_from() -> None:
+    """CONTRACT 22, 23: their memory is the reader's."""
+    with small_graph() as graph, registered(graph) as backend:
+        backend.start_new_epoch_sampling("a", 0)
+        held = [backend.next_batch("a", timeout=PATIENCE_S) for _ in range(3)]
+        kill_hub(backend)
+        later = list(rest(backend, "a"))
+        assert digests([batch for batch in held if batch] + later) == expected(graph)
+
+
+def test_all_channels_go_on_after_the_hub_died() -> None:
+    """CONTRACT 22: each with the batch that it was due."""
+    with small_graph() as graph, registered(graph) as backend:
+        found: dict[object, list[tuple[int, int, str]]] = {}
+        names = ["a", "b", "c"]
+        for name in names[1:]:
+            backend.register_input(name, "train", **TERMS)
+        for place, name in enumerate(names):
+            backend.start_new_epoch_sampling(name, 0)
+            found[name] = digests(
+                [b for _ in range(place) if (b := backend.next_batch(name, PATIENCE_S))]
+            )
+        kill_hub(backend)
+        for name in names:
+            found[name] += digests(rest(backend, name))
+        assert found == dict.fromkeys(names, expected(graph))
+
+
+def test_starting_an_epoch_while_the_hub_is_dead_works() -> None:
+    """CONTRACT 13, 22."""
+    with small_graph() as graph, registered(graph) as backend:
+        backend.start_new_epoch_sampling("a", 0)
+        backend.next_batch("a", timeout=PATIENCE_S)
+        kill_hub(backend)
+        assert digests(read(backend, "a", 1)) == expected(graph, 1)
+
+
+def test_a_hub_that_dies_again_and_again_is_given_up_with_the_cause() -> None:
+    """CONTRACT 22: a bound, not a storm; the error says what happened."""
+    with small_graph() as graph:
+        hub = HubProcess(graph, 1, restarts=2)
+        hub.start()
+        try:
+            backend = SharedDistSamplingBackend(hub, SPEC)
+            backend.init_backend()
+            backend.register_input("a", "train", **TERMS)
+            with pytest.raises(HubGone, match="SIGKILL"):
+                kill_for_ever(hub)
+            backend.start_new_epoch_sampling("a", 0)
+            with pytest.raises(HubGone, match="SIGKILL"):
+                list(rest(backend, "a"))
+            backend.shutdown()
+        finally:
+            hub.close()
+
+
+def kill_for_ever(hub: HubProcess) -> None:
+    while True:
+        if (pid := hub.pid) is not None:
+            os.kill(pid, signal.SIGKILL)
+        hub.statistics()
+
+
+def test_a_stopped_hub_is_a_timeout_and_costs_no_batch() -> None:
+    """A call that waited in vain can be made again."""
+    with small_graph() as graph, registered(graph) as backend:
+        backend.start_new_epoch_sampling("a", 0)
+        found = digests([b for _ in range(2) if (b := backend.next_batch("a", PATIENCE_S))])
+        pid = hub_of(backend).pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with suppress(TimeoutError):
+                while True:  # what had come before the stop is still given
+                    batch = backend.next_batch("a", timeout=0.2)
+                    assert batch is not None
+                    found += digests([batch])
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert found + digests(rest(backend, "a")) == expected(graph)

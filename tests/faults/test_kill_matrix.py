@@ -1,0 +1,159 @@
+"""A worker dies at every stage of its work, of every kind of death: nobody can tell from a batch.
+
+Each test arms one fault per signal; each must have struck (its token is there) and been survived (a
+death of that kind was counted, and somebody was started in its place).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import WorkerDied
+from tests.faults.orders import Order, arm
+from tests.faults.processes import crew, numbers, wait_until_gone, worker_pids
+from tests.faults.twins import PATIENCE_S, Twins, twins
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+STAGES = ("received", "sampling", "writing", "before-message", "mid-message", "after-message")
+SIGNALS = ("SIGKILL", "SIGSEGV", "SIGTERM", "SIGSTOP")
+# Of the 16 of an epoch, one for each signal.
+BATCHES = (2, 5, 8, 11)
+
+
+def orders(stage: str, folder: Path, matches: list[dict[str, int]]) -> list[Order]:
+    """One fault for each signal."""
+    return [
+        Order(stage, f"signal:{name}", match, folder / name)
+        for name, match in zip(SIGNALS, matches, strict=True)
+    ]
+
+
+def check_strikes(faults: list[Order], found: dict[str, Any]) -> None:
+    """Every fault struck, was noticed for what it was, and cost a worker that was replaced."""
+    assert [fault.action for fault in faults if not fault.struck] == []
+    exits, [staff] = found["pool"]["exits"], found["scheduler"]["crews"]
+    assert (exits["SIGSEGV"], exits["SIGTERM"]) == (1, 1)
+    assert exits["SIGKILL"] >= 2  # the one on order, and the stopped one, by the hub
+    assert staff["killed"]["silence"] >= 1
+    assert staff["lost"] >= 4
+    assert found["pool"]["started"] >= staff["wanted"] + 4
+
+
+def read_in_turns(pair: Twins, names: tuple[str, ...], epoch: int) -> list[int]:
+    """An epoch of several channels at once; how many batches each had."""
+    for name in names:
+        pair.start(name, epoch)
+    counts = dict.fromkeys(names, 0)
+    unfinished = list(names)
+    while unfinished:
+        for name in list(unfinished):
+            if pair.next(name) is None:
+                unfinished.remove(name)
+            else:
+                counts[name] += 1
+    return list(counts.values())
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_worker_may_die_at_any_stage_of_any_death(
+    stage: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """CONTRACT 17, 18, 51: the batches are those of a run without faults, each once, in order."""
+    faults = orders(stage, tmp_path, [{"index": batch} for batch in BATCHES])
+    arm(monkeypatch, *faults)
+    with twins(workers=2) as pair:
+        for number, name in enumerate(("one", "other")):
+            pair.register(name, seed=number)
+        assert read_in_turns(pair, ("one", "other"), 0) == [16, 16]
+        check_strikes(faults, numbers(pair.backend))
+        assert read_in_turns(pair, ("one", "other"), 1) == [16, 16]
+
+
+def test_workers_may_die_as_soon_as_they_are_ready(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """CONTRACT 18, 51: idle ones, which hold no batch."""
+    faults = orders("idle", tmp_path, [{"worker": number} for number in (1, 2, 3, 4)])
+    arm(monkeypatch, *faults)
+    with twins(workers=2) as pair:
+        pair.register("one")
+        assert pair.read("one", 0) == 16
+        # The stopped one may have had nothing to do with any of it.
+        wait_until_gone([pid for pid in worker_pids(pair.backend) if is_stopped(pid)])
+        check_strikes(faults, numbers(pair.backend))
+        assert pair.read("one", 1) == 16
+
+
+def is_stopped(pid: int) -> bool:
+    try:
+        return ") T " in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def test_an_idle_worker_may_be_killed_from_outside() -> None:
+    """CONTRACT 18, 51: between two epochs, by anybody."""
+    with twins(workers=1) as pair:
+        pair.register("one")
+        assert pair.read("one", 0) == 16
+        for epoch, name in enumerate(SIGNALS, start=1):
+            [victim] = worker_pids(pair.backend)
+            os.kill(victim, signal.Signals[name])
+            wait_until_gone([victim])
+            assert pair.read("one", epoch) == 16
+            assert crew(pair.backend)["lost"] == epoch
+
+
+def test_the_only_worker_may_die_at_every_stage_in_turn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """CONTRACT 18: there is nobody else meanwhile."""
+    faults = [
+        Order(stage, "signal:SIGKILL", {"index": 2 * number}, tmp_path / stage)
+        for number, stage in enumerate(STAGES)
+    ]
+    arm(monkeypatch, *faults)
+    with twins(workers=1) as pair:
+        pair.register("one")
+        assert pair.read("one", 0) == 16
+        assert all(fault.struck for fault in faults)
+        assert crew(pair.backend)["lost"] == len(STAGES)
+
+
+@pytest.mark.parametrize("stage", ["writing", "before-message", "after-message"])
+def test_a_batch_with_memory_of_its_own_survives_its_maker(
+    stage: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """CONTRACT 18, 21: its memory came by descriptor, or is gone with the dead."""
+    fault = Order(stage, "signal:SIGKILL", {"index": 1}, tmp_path / "struck")
+    arm(monkeypatch, fault)
+    with twins(workers=1) as pair:
+        # A slot has a page at least; a batch of all nodes needs several.
+        pair.register("one", 200, batch_size=100, buffer_size=4)
+        assert pair.read("one", 0) == 2
+        assert fault.struck
+        assert crew(pair.backend)["lost"] == 1
+
+
+def test_a_stopped_worker_misses_its_deadline_and_its_state_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """CONTRACT 19, 51: a stopped process cannot show stacks; the error says that it was stopped."""
+    fault = Order("sampling", "signal:SIGSTOP", {"index": 3}, tmp_path / "struck")
+    arm(monkeypatch, fault)
+    with twins(workers=1, silence=600.0) as pair:
+        pair.register("one", deadline=1.0, max_attempts=1)
+        pair.start("one", 0)
+        for _ in range(3):
+            assert pair.next("one") is not None
+        with pytest.raises(WorkerDied, match=r"past its deadline: .*stopped \(state T\)"):
+            pair.backend.next_batch("one", PATIENCE_S)
+        assert pair.inline.next_batch("one") is not None
+        assert pair.finish("one") == 12
+        assert crew(pair.backend)["killed"] == {"deadline": 1}

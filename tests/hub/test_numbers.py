@@ -1,0 +1,158 @@
+"""What a hub tells of itself: statistics, the log, and how little it does when idle."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from penstock.core.events import Batch
+from penstock.hub.reports import shortened
+from penstock.hub.timings import SLOW_ONES_KEPT, Timing
+from penstock.wire.messages import BatchReady, EpochDone, Unregister
+from tests.hub.raw import PATIENCE_S, HubProcess, Rank, feed, running_hub, small_graph
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+def test_statistics_have_the_numbers_of_all_parts() -> None:
+    """CONTRACT 56, 57: plain data, from one place."""
+    with running_hub(workers=2, beat_every=0.05) as hub:
+        rank = hub.founder
+        channel = rank.register(rank.backend(), job="training", slots=3)
+        channel.epoch(0)
+        numbers = rank.statistics()
+        [there] = numbers["scheduler"]["channels"]
+        assert (there["epoch"], there["delivered"], there["total"]) == (0, 10, 10)
+        own = numbers["channels"][str(channel.number)]
+        assert (own["job"], own["pid"], own["slots"]) == ("training", os.getpid(), 3)
+        assert own["fetching"]["count"] == own["handing_out"]["count"] == 10
+        assert 0 < own["handing_out"]["mean"] <= own["handing_out"]["longest"]
+        assert own["resident"] > 0
+        assert numbers["hub"]["connections"] == 1
+        assert numbers["hub"]["cpu"] > 0
+        assert numbers["hub"]["arena_bytes"] == 3 * own["slot_bytes"]
+        while not all(worker["private"] for worker in numbers["pool"]["workers"]):
+            numbers = rank.statistics()  # until both have told of themselves
+        for worker in numbers["pool"]["workers"]:
+            assert worker["cpu"] > 0
+            assert worker["age"] > 0
+        assert numbers["describe"].startswith("channels: 1 registered, 0 active")
+
+
+def test_the_log_shows_the_scheduler_when_a_channel_comes_starts_and_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CONTRACT 54."""
+    monkeypatch.setenv("PENSTOCK_LOG", "INFO")
+    with running_hub(workers=1) as hub:
+        rank = hub.founder
+        channel = rank.register(rank.backend(), job="training")
+        channel.epoch(0)
+        rank.say(Unregister(channel=channel.number))
+        rank.statistics()
+        hub.end()
+        lines = [line.partition(": ")[2] for line in hub.logged().splitlines()]
+    name = "channel 1 (training)"
+    assert f"{name} came; channels: 1 registered, 0 active, 0 runnable, 0 leaving; 1:idle" in lines
+    assert any(line.startswith(f"{name} started epoch 0; channels: 1 reg") for line in lines)
+    assert f"{name} left; channels: 0 registered, 0 active, 0 runnable, 0 leaving" in lines
+
+
+def test_slow_steps_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CONTRACT 55: with a threshold that everything passes."""
+    monkeypatch.setenv("PENSTOCK_LOG", "INFO")
+    with running_hub(workers=1, slow_step=1e-9) as hub:
+        rank = hub.founder
+        channel = rank.register(rank.backend(), feed(4, 4))
+        channel.epoch(0)
+        own = rank.statistics()["channels"][str(channel.number)]
+        assert own["fetching"]["slow"] == 1
+        assert own["fetching"]["slow_ones"][0]["batch"] == [1, 0, 0]
+        hub.end()
+        logged = hub.logged()
+    assert "slow: handing out (1, 0, 0) took" in logged
+    assert "slow: fetching (1, 0, 0) took" in logged
+
+
+def test_a_death_is_one_line_in_the_log() -> None:
+    """CONTRACT 54: restarts are seen also by who has asked for nothing."""
+    with running_hub(workers=1) as hub:
+        rank = hub.founder
+        rank.workers()
+        [pid] = rank.worker_pids()
+        os.kill(pid, signal.SIGKILL)
+        while rank.worker_pids() == [pid]:
+            pass  # each question waits for an answer
+        rank.workers()
+        [line] = hub.logged().splitlines()
+        assert f"(pid {pid}) is lost: SIGKILL, no sign of memory pressure" in line
+
+
+def test_an_idle_hub_does_nothing() -> None:
+    """CONTRACT 16: nothing polls. Without workers nothing ever wakes it."""
+    with running_hub(workers=0) as hub, Rank.join(hub.address) as rank:
+        rank.register(rank.backend())
+        before = rank.statistics()["hub"]["turns"]
+        with pytest.raises(AssertionError, match="says nothing"):
+            rank.next(patience=1.0)
+        assert rank.statistics()["hub"]["turns"] == before + 1
+
+
+def test_an_idle_pool_wakes_its_hub_by_heartbeats_alone() -> None:
+    """CONTRACT 16."""
+    with running_hub(workers=2, beat_every=0.25) as hub:
+        rank = hub.founder
+        rank.workers()
+        before = turns_and_time(rank)
+        with pytest.raises(AssertionError, match="says nothing"):
+            rank.next(patience=1.0)
+        turns, seconds = (b - a for a, b in zip(before, turns_and_time(rank), strict=True))
+        # Two workers, four beats a second each; the rest is for questions and for luck.
+        assert turns <= 8 * seconds + 4
+
+
+def turns_and_time(rank: Rank) -> tuple[float, float]:
+    numbers: dict[str, Any] = rank.statistics()["hub"]
+    return numbers["turns"], numbers["age"]
+
+
+def test_a_hub_that_is_terminated_lets_its_workers_finish() -> None:
+    """SIGTERM: batches that were begun are delivered before the hub ends."""
+    with small_graph() as graph:
+        hub = HubProcess(graph, workers=1).greet()
+        rank = hub.founder
+        channel = rank.register(rank.backend(), slots=2)
+        channel.start(0)
+        rank.hear(BatchReady)
+        os.kill(hub.process.pid, signal.SIGTERM)
+        said = rank.waits_for_end()
+        assert all(isinstance(message, BatchReady | EpochDone) for message in said)
+        assert hub.process.wait(PATIENCE_S) == 0, hub.logged()
+        hub.close()
+
+
+def test_timings_keep_counts_means_and_the_last_slow_ones() -> None:
+    """CONTRACT 56."""
+    timing = Timing("fetching")
+    for step in range(20):
+        timing.add(float(step), threshold=5.0, batch=Batch(1, 0, step))
+    numbers = timing.numbers()
+    assert (numbers["count"], numbers["mean"], numbers["longest"]) == (20, 9.5, 19.0)
+    assert numbers["slow"] == 15
+    assert len(numbers["slow_ones"]) == SLOW_ONES_KEPT
+    assert numbers["slow_ones"][-1] == {"batch": [1, 0, 19], "seconds": 19.0}
+
+
+def test_a_timing_of_nothing_is_nothing() -> None:
+    assert Timing("fetching").numbers()["mean"] == 0.0
+
+
+def test_long_texts_keep_their_beginning_and_more_of_their_end() -> None:
+    text = "a" * 1000 + "b" * 1000
+    short = shortened(text, 400)
+    assert short.startswith("a" * 100 + "\n… 1600 characters left out")
+    assert short.endswith("b" * 300)
+    assert shortened(text, 2000) == text

@@ -1,0 +1,69 @@
+"""The inputs of a batch: every input in one batch, and the same for everybody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.plan import num_batches
+from penstock.graph import Graph
+from penstock.kernels import permutation
+from penstock.sampling.inputs import check_feed, positions_of, seeds_at
+from penstock.sampling.spec import Feed
+from tests.sampling.graphs import library
+
+
+@given(
+    st.integers(0, 60), st.integers(1, 9), st.booleans(), st.integers(0, 2**32), st.integers(0, 9)
+)
+def test_the_batches_of_an_epoch_are_slices_of_its_order(
+    size: int, batch_size: int, shuffle: bool, seed: int, epoch: int
+) -> None:
+    """CONTRACT 2: consecutive slices of one permutation; every input in exactly one batch."""
+    feed = Feed(num_inputs=size, batch_size=batch_size, shuffle=shuffle, seed=seed)
+    batches = [
+        positions_of(feed, epoch, index) for index in range(num_batches(size, batch_size, False))
+    ]
+    order = permutation(seed, epoch, size) if shuffle else np.arange(size)
+    assert [place for batch in batches for place in batch] == order.tolist()
+    assert all(len(batch) == batch_size for batch in batches[:-1])
+
+
+def test_seeds_are_the_inputs_at_these_places() -> None:
+    assert seeds_at(np.array([2, 0]), np.array([7, 8, 9], np.int32)).tolist() == [9, 7]
+    assert seeds_at(np.array([2, 0]), np.array([7, 8, 9], np.int32)).dtype == np.int64
+    assert seeds_at(np.array([2, 0]), None).tolist() == [2, 0]
+
+
+def test_a_batch_beyond_the_last_is_refused() -> None:
+    with pytest.raises(ValueError, match="index"):
+        positions_of(Feed(num_inputs=5, batch_size=2, drop_last=True), 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "ids", "message"),
+    [
+        ({"node_type": None}, None, "node_type is missing; this graph has 'paper', 'author'"),
+        ({"node_type": "shop"}, None, "node_type is 'shop'"),
+        ({"num_inputs": 61}, None, "num_inputs is 61; there are 60 nodes"),
+        ({"batch_size": 0}, None, "batch_size must be at least 1"),
+        ({"num_inputs": 3}, np.arange(4), "num_inputs is 3; 4 ids are given"),
+        ({"num_inputs": 3}, np.zeros(3), "ids must be a list of integers, not float64"),
+        ({"num_inputs": 3}, np.zeros((3, 1), int), "ids must be a list of integers"),
+    ],
+)
+def test_a_feed_that_makes_no_sense_is_refused(
+    options: dict[str, Any], ids: Any, message: str
+) -> None:
+    feed = Feed(**{"num_inputs": 60, "batch_size": 8, "node_type": "paper"} | options)
+    with pytest.raises(ValueError, match=message):
+        check_feed(feed, library(), ids)
+
+
+def test_more_inputs_than_nodes_are_fine_where_they_are_listed() -> None:
+    graph = Graph.from_coo([[0], [1]])
+    check_feed(Feed(num_inputs=5, batch_size=2), graph, np.array([0, 1, 0, 1, 0]))
