@@ -22,7 +22,7 @@ BUILD = $(TURN) $(CMAKE) --build
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup native demo test bench soak check format stubs clean distclean \
+.PHONY: help setup native demo test bench bench-scheduler bench-pool soak check format stubs clean distclean \
         check-format check-lint check-types check-layers check-stubs check-wheel check-native \
         check-kernels
 
@@ -75,6 +75,12 @@ test: setup ## Run the tests (ARGS='-k name' for some of them)
 
 bench: setup ## Measure the kernels against the floor of this machine (ARGS=--small for a quick look)
 	@$(PY) benchmarks/kernels.py $(ARGS)
+
+bench-scheduler: setup ## Measure what a decision costs, for few channels and for many
+	@$(PY) benchmarks/scheduler.py $(ARGS)
+
+bench-pool: setup ## Measure what the pool costs beside the bare kernels (ARGS=--small for a quick look)
+	@$(PY) benchmarks/pool.py $(ARGS)
 
 soak: setup ## Run what takes longer than CI should: slow tests, property tests with many examples
 	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m 'soak or hypothesis' --timeout=3600 $(ARGS)
