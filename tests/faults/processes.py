@@ -60,7 +60,8 @@ def is_listening(address: str) -> bool:
     """Whether anybody in this network namespace has a socket of this abstract name."""
     name = address.removeprefix("unix://")
     assert name.startswith("@")
-    return any(line.rstrip().endswith(name) for line in Path("/proc/net/unix").open())
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return any(line.endswith(f" {name}") for line in lines)
 
 
 # --- what they hold ----------------------------------------------------------------------------

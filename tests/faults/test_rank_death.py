@@ -30,7 +30,7 @@ SOON_S = 30.0
 
 
 def check_all_gone(victim: Rank, family: dict[str, Any]) -> None:
-    """Kills the rank. Nothing of it is left: no hub, no worker, no socket. (No memory: no_leaks.)"""
+    """Kills the rank: no hub, worker or socket of it is left (nor memory: see `no_leaks`)."""
     assert is_there(family["hub"])
     assert is_listening(family["address"])
     victim.kill()
