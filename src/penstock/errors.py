@@ -6,10 +6,17 @@ Bad arguments are plain `ValueError`; these are for things that go wrong outside
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 
 class PenstockError(Exception):
-    """Root of every error that is Penstock's own."""
+    """Root of every error that is Penstock's own.
+
+    `details` has what is known beyond the words, of an error that came from another process.
+    """
+
+    details: Mapping[str, Any] = MappingProxyType({})
 
 
 class GraphFormatError(PenstockError):

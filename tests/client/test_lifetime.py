@@ -5,14 +5,18 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import random
 import signal
 import threading
+from types import FrameType
 from typing import Any
 
 import psutil
 import pytest
 
+from penstock.client import child
 from penstock.client.backend import SharedDistSamplingBackend
+from penstock.client.batch import Batch
 from penstock.client.hub_process import HubProcess
 from penstock.errors import ChannelClosed, HubGone
 from tests.client.graphs import (
@@ -28,7 +32,7 @@ from tests.client.graphs import (
     rest,
     small_graph,
 )
-from tests.client.ranks import rank
+from tests.client.ranks import ROOT, rank
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -241,7 +245,100 @@ say([status, found == expected(graph)])
         wait_until_gone(pids)
 
 
+# --- a hub that hangs ------------------------------------------------------------------------
+
+
+def test_shutdown_ends_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CONTRACT 29: ask, wait, terminate, kill."""
+    monkeypatch.setattr(child, "_ASKED_S", 0.1)
+    monkeypatch.setattr(child, "_TOLD_S", 0.1)
+    with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
+        pids = [hub_of(backend).pid or 0, *pids_of_workers(backend)]
+        os.kill(pids[0], signal.SIGSTOP)
+        backend.shutdown()
+        assert not psutil.pid_exists(pids[0])
+        wait_until_gone(pids)
+
+
+def test_a_hub_that_does_not_come_up_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CONTRACT 24: within a bound; the error names the setting."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(child, "_MODULE", "tests.client.sleeper")
+    with small_graph() as graph:
+        backend = SharedDistSamplingBackend(graph, SPEC, num_workers=1, start_timeout=0.5)
+        with pytest.raises(HubGone, match="start_timeout"):
+            backend.init_backend()
+        backend.shutdown()
+
+
+def test_a_hub_that_ends_at_once_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CONTRACT 24: one that has never been up will not come up the next time either."""
+    monkeypatch.setattr(child, "_MODULE", "tests.client.no_such_module")
+    with small_graph() as graph:
+        backend = SharedDistSamplingBackend(graph, SPEC, num_workers=1)
+        with pytest.raises(HubGone, match="exit code 1 before it was up"):
+            backend.init_backend()
+        backend.shutdown()
+
+
 # --- interrupts ------------------------------------------------------------------------------
+
+
+class Striking:
+    """Raises KeyboardInterrupt at a random moment, but only while our own code is running."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice = random.Random(seed)
+        self.armed = False
+        self.struck = 0
+
+    def __call__(self, _: int, frame: FrameType | None) -> None:
+        inside = frame is not None and "/penstock/" in frame.f_code.co_filename
+        if self.armed and inside:
+            self.armed = False
+            self.struck += 1
+            raise KeyboardInterrupt
+        signal.setitimer(signal.ITIMER_REAL, 20e-6)
+
+    def arm(self) -> None:
+        self.armed = True
+        signal.setitimer(signal.ITIMER_REAL, self._dice.uniform(10e-6, 400e-6))
+
+
+@pytest.mark.parametrize("seed", range(2))
+@both
+def test_interrupts_at_any_moment_lose_no_batch_and_give_none_twice(
+    seed: int, workers: int
+) -> None:
+    """Wherever in a read Ctrl-C strikes, the following call goes on with the batch that was due."""
+    striking = Striking(seed)
+    before = signal.signal(signal.SIGALRM, striking)
+    try:
+        with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+            backend.register_input("a", "train", **TERMS)
+            for epoch in range(6):
+                backend.start_new_epoch_sampling("a", epoch)
+                found = digests(interrupted(backend, striking))
+                assert found == expected(graph, epoch)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert striking.struck > 20
+
+
+def interrupted(backend: SharedDistSamplingBackend, striking: Striking) -> list[Batch]:
+    """The rest of an epoch, each batch of which is interrupted once, if it lasts long enough."""
+    channel, found = channel_of(backend, "a"), []
+    while True:
+        striking.arm()
+        try:
+            batch = channel.next(PATIENCE_S)
+        except KeyboardInterrupt:
+            batch = channel.next(PATIENCE_S)
+        striking.armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if batch is None:
+            return found
+        found.append(batch)
 
 
 def test_an_interrupt_while_waiting_leaves_the_channel_usable() -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import psutil
 import pytest
 
 from penstock.client.backend import SharedDistSamplingBackend
@@ -99,25 +100,38 @@ def test_a_hub_killed_before_an_epoch_and_between_two_is_replaced() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_hubs_killed_at_random_moments_cost_nothing(seed: int) -> None:
     """CONTRACT 22: also while one is starting, or a channel is being registered again."""
-    dice, over = random.Random(seed), threading.Event()
-    with small_graph() as graph, registered(graph, slots=3) as backend:
-
-        def strike() -> None:
-            for _ in range(6):
-                over.wait(dice.uniform(0.0, 0.8))
-                kill_hub(backend)
-
-        killer = threading.Thread(target=strike)
-        killer.start()
-        try:
-            for epoch in range(20):
+    with (
+        small_graph() as graph,
+        HubProcess(graph, 2, restarts=50) as hub,
+        backend_of(hub) as backend,
+    ):
+        backend.register_input("a", "train", **TERMS, slots=3)
+        with killing_hubs(random.Random(seed), times=6) as over:
+            epoch = 0
+            while not over.is_set():
                 assert digests(read(backend, "a", epoch)) == expected(graph, epoch)
-                if not killer.is_alive():
-                    break
-        finally:
-            over.set()
-            killer.join()
-        assert digests(read(backend, "a", 20)) == expected(graph, 20)
+                epoch += 1
+        assert digests(read(backend, "a", epoch)) == expected(graph, epoch)
+
+
+@contextmanager
+def killing_hubs(dice: random.Random, times: int) -> Iterator[threading.Event]:
+    """A thread that kills hubs, also those that are not up yet; sets the event when it is done."""
+    over = threading.Event()
+
+    def strike() -> None:
+        for _ in range(times):
+            over.wait(dice.uniform(0.0, 0.8))  # not for anything: any moment is as good
+            for child in psutil.Process().children():
+                child.kill()
+        over.set()
+
+    killer = threading.Thread(target=strike)
+    killer.start()
+    try:
+        yield over
+    finally:
+        killer.join()
 
 
 def test_batches_outlive_the_hub_they_came_from() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.client.backend import SharedDistSamplingBackend
 from penstock.client.naming import name_of, spec_of
 from penstock.errors import SamplingError
 from penstock.sampling.spec import CustomSpec
@@ -41,19 +44,16 @@ def test_a_class_is_found_by_its_module() -> None:
     assert spec_of(Stars) == CustomSpec(sampler="tests.client.samplers:Stars")
 
 
-def test_a_class_inside_a_function_is_refused_with_advice() -> None:
+def test_a_class_that_no_worker_can_find_is_refused_with_advice() -> None:
+    """CONTRACT 61: when the backend is made."""
+
     class Local(Stars):
         pass
 
-    with pytest.raises(ValueError, match="move it"):
-        spec_of(Local)
-
-
-def test_a_class_inside_a_class_is_refused_when_the_backend_is_made() -> None:
-    """CONTRACT 61."""
-    with small_graph() as graph, pytest.raises(ValueError, match="Inner"):
-        with backend_of(graph, Nested.Inner, num_workers=1):
-            pass
+    with small_graph() as graph:
+        for sampler in (Local, Nested.Inner):
+            with pytest.raises(ValueError, match="move it"):
+                SharedDistSamplingBackend(graph, sampler, num_workers=1)
 
 
 def test_a_class_gives_the_same_batches_from_a_pool() -> None:
@@ -84,14 +84,10 @@ if __name__ == "__main__":
         say(backend.sampling_config.sampler)
 """
     )
-    program = f"import runpy; sys.argv[:] = [{str(script)!r}]; runpy.run_path({str(script)!r}, run_name='__main__')"
-    del program
-    import subprocess
-
     done = subprocess.run(
         [sys.executable, str(script)],
         cwd=tmp_path,
-        env={**__import__("os").environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=60,

@@ -7,7 +7,6 @@ not know anything of how the scheduler keeps its own.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -44,6 +43,7 @@ class Flight:
     excused: int = 0
     begun: float | None = None  # at the worker that has it now
     worker: int | None = None  # None: it waits to be handed out again
+    waits_since: int = 0  # which event made it wait
 
 
 @dataclass
@@ -139,7 +139,7 @@ class ChannelBook:
     announced: set[int] = field(default_factory=set)
     broken: set[int] = field(default_factory=set)
     strays: int = 0
-    totals: Counter[str] = field(default_factory=Counter)
+    totals: dict[str, int] = field(default_factory=dict)  # how -> steps of all its epochs
 
     def waiting(self) -> list[Flight]:
         """What is to be handed out again."""

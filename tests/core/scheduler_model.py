@@ -202,13 +202,14 @@ class Ledger(CrewWatch):
         flight = _held(worker, batch)
         worker.held.remove(flight)
         worker.answered += 1
-        flight.worker = None
-        flight.begun = None
+        flight.worker = flight.begun = None
+        flight.waits_since = self.number
         return flight
 
     def _orphaned(self, crew: CrewBook, flight: Flight, cause: str) -> None:
         channel, begun = self.channels[flight.batch.channel], flight.begun is not None
         flight.worker = flight.begun = None
+        flight.waits_since = self.number
         if not channel.alive(flight.batch):
             self._drop(channel, flight)
         elif begun:
@@ -246,7 +247,7 @@ class Ledger(CrewWatch):
     def _end(self, channel: ChannelBook, step: int, how: str) -> None:
         assert step not in channel.ended, f"step {step} of channel {channel.id} ended twice"
         channel.ended[step] = how
-        channel.totals[how] += 1
+        channel.totals[how] = channel.totals.get(how, 0) + 1
 
     def _drop(self, channel: ChannelBook, flight: Flight) -> None:
         del channel.flights[flight.batch]

@@ -75,7 +75,8 @@ class CrewWatch:
                 most = settings.max_batches
                 return most is not None and worker.answered + len(worker.held) >= most
             case Leave.AGE:
-                return settings.max_age is not None and worker.started + settings.max_age <= self.now
+                most_age = settings.max_age
+                return most_age is not None and worker.started + most_age <= self.now
             case Leave.MEMORY:
                 return self._over(worker, settings.soft_memory)
             case Leave.SHRINK:

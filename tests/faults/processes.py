@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from penstock import HubProcess, SharedDistSamplingBackend
 
@@ -28,14 +28,34 @@ def until(condition: Callable[[], bool], what: str, patience: float = PATIENCE_S
 
 
 def wait_until_gone(pids: Iterable[int], patience: float = PATIENCE_S) -> None:
-    """Until none of the processes is left, not even as a zombie."""
+    """Until none of the processes lives. Who reaps an orphan, and when, is not our affair."""
     left = list(pids)
-    until(lambda: not any(map(is_there, left)), f"{left} are gone", patience)
+    until(lambda: not any(map(is_alive, left)), f"{left} are gone", patience)
 
 
-def is_there(pid: int) -> bool:
-    """Whether there is such a process, dead or alive."""
-    return Path(f"/proc/{pid}").exists()
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process, and not just what the kernel remembers of it."""
+    return _state(pid) not in ("", "Z", "X")
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is under SIGSTOP; one that is gone is not."""
+    return _state(pid) == "T"
+
+
+def _state(pid: int) -> str:
+    """The kernel's letter for what it is doing; "" if it is gone."""
+    try:
+        # The name of the program stands in parentheses, and may contain anything.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def stop(pid: int) -> None:
+    """SIGSTOP; returns when it has taken effect, which is when each thread has seen it."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: is_stopped(pid), f"{pid} is stopped")
 
 
 def hub_pid(backend: SharedDistSamplingBackend) -> int:
@@ -45,15 +65,6 @@ def hub_pid(backend: SharedDistSamplingBackend) -> int:
     until(lambda: hub.pid is not None, "a hub is up")
     assert hub.pid is not None
     return hub.pid
-
-
-def workers_of(hub: int) -> list[psutil.Process]:
-    """A hub's children that live; none if the hub is no more."""
-    try:
-        children = psutil.Process(hub).children()
-        return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
-    except psutil.NoSuchProcess:
-        return []
 
 
 def is_listening(address: str) -> bool:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import penstock
-from penstock import SharedDistSamplingBackend
+from penstock import PenstockError, SharedDistSamplingBackend
 from tests.faults.orders import Order, armed
 from tests.faults.processes import hub_pid, numbers, worker_pids
 from tests.faults.twins import PATIENCE_S, SPEC, WATCHFUL, Twins, small_graph
@@ -32,13 +32,14 @@ class Plan:
     """What the rank is to do. `group`: the control group that it is to be in, with all its own."""
 
     address: str | None = None
-    workers: int = 2
+    workers: int = 1
     channels: int = 1
     reads: bool = False
     starts: bool = True  # epochs, whether it reads them or not
     terms: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     group: str | None = None
+    until_error: bool = False  # says what goes wrong with the first channel
 
 
 # --- in the test -------------------------------------------------------------------------------
@@ -55,6 +56,8 @@ class Rank:
             stdout=subprocess.PIPE,
             env=environment,
             text=True,
+            # As a job of its own: whoever takes over its orphans is no part of it.
+            start_new_session=True,
         )
         self.pid = self.process.pid
 
@@ -119,6 +122,8 @@ def main() -> int:
         for reader in readers:
             reader.has_begun.wait()
         _say(_who(backend, plan))
+        if plan.until_error:
+            _say({"error": _error(pair, names[0])})
         sys.stdin.read()
         _say({"batches": [reader.ended() for reader in readers]})
     return 0
@@ -174,6 +179,14 @@ def _who(backend: SharedDistSamplingBackend, plan: Plan) -> dict[str, Any]:
         "workers": worker_pids(backend),
         "address": backend.address,
     }
+
+
+def _error(pair: Twins, name: str) -> str:
+    try:
+        pair.finish(name)
+    except PenstockError as error:
+        return str(error)
+    return "none"
 
 
 def _say(what: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """A worker dies at every stage of its work, of every kind of death: nobody can tell from a batch.
 
-Each test arms one fault per signal; each must have struck (its token is there) and been survived (a
-death of that kind was counted, and somebody was started in its place).
+Each test arms one fault per kind of death; each must have struck (its token is there) and been
+survived (a death of that kind was counted, and somebody was started in its place).
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from typing import Any
 import pytest
 
 from penstock import WorkerDied
+from penstock.sampling.digest import batch_digest
 from tests.faults.orders import Order, arm
-from tests.faults.processes import crew, numbers, wait_until_gone, worker_pids
-from tests.faults.twins import PATIENCE_S, Twins, twins
+from tests.faults.processes import crew, is_stopped, numbers, wait_until_gone, worker_pids
+from tests.faults.twins import PATIENCE_S, Twins, summary, twins
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 STAGES = ("received", "sampling", "writing", "before-message", "mid-message", "after-message")
 SIGNALS = ("SIGKILL", "SIGSEGV", "SIGTERM", "SIGSTOP")
-# Of the 16 of an epoch, one for each signal.
-BATCHES = (2, 5, 8, 11)
+DEATHS = (*(f"signal:{name}" for name in SIGNALS), "exit0")
+# Of the 16 of an epoch, one for each death.
+BATCHES = (2, 5, 8, 11, 13)
 
 
 def orders(stage: str, folder: Path, matches: list[dict[str, int]]) -> list[Order]:
-    """One fault for each signal."""
+    """One fault for each kind of death."""
     return [
-        Order(stage, f"signal:{name}", match, folder / name)
-        for name, match in zip(SIGNALS, matches, strict=True)
+        Order(stage, death, match, folder / death)
+        for death, match in zip(DEATHS, matches, strict=True)
     ]
 
 
@@ -38,11 +40,11 @@ def check_strikes(faults: list[Order], found: dict[str, Any]) -> None:
     """Every fault struck, was noticed for what it was, and cost a worker that was replaced."""
     assert [fault.action for fault in faults if not fault.struck] == []
     exits, [staff] = found["pool"]["exits"], found["scheduler"]["crews"]
-    assert (exits["SIGSEGV"], exits["SIGTERM"]) == (1, 1)
+    assert (exits["SIGSEGV"], exits["SIGTERM"], exits["exit code 0"]) == (1, 1, 1)
     assert exits["SIGKILL"] >= 2  # the one on order, and the stopped one, by the hub
     assert staff["killed"]["silence"] >= 1
-    assert staff["lost"] >= 4
-    assert found["pool"]["started"] >= staff["wanted"] + 4
+    assert staff["lost"] >= len(faults)
+    assert found["pool"]["started"] >= staff["wanted"] + len(faults)
 
 
 def read_in_turns(pair: Twins, names: tuple[str, ...], epoch: int) -> list[int]:
@@ -79,22 +81,15 @@ def test_workers_may_die_as_soon_as_they_are_ready(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """CONTRACT 18, 51: idle ones, which hold no batch."""
-    faults = orders("idle", tmp_path, [{"worker": number} for number in (1, 2, 3, 4)])
+    faults = orders("idle", tmp_path, [{"worker": number} for number in (1, 2, 3, 4, 5)])
     arm(monkeypatch, *faults)
     with twins(workers=2) as pair:
         pair.register("one")
         assert pair.read("one", 0) == 16
         # The stopped one may have had nothing to do with any of it.
-        wait_until_gone([pid for pid in worker_pids(pair.backend) if is_stopped(pid)])
+        wait_until_gone(filter(is_stopped, worker_pids(pair.backend)))
         check_strikes(faults, numbers(pair.backend))
         assert pair.read("one", 1) == 16
-
-
-def is_stopped(pid: int) -> bool:
-    try:
-        return ") T " in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
 
 
 def test_an_idle_worker_may_be_killed_from_outside() -> None:
@@ -139,6 +134,68 @@ def test_a_batch_with_memory_of_its_own_survives_its_maker(
         assert pair.read("one", 0) == 2
         assert fault.struck
         assert crew(pair.backend)["lost"] == 1
+
+
+def test_writing_past_the_end_of_a_slot_hurts_nobody_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """CONTRACT 21: it is impossible: there is nothing to write to, and the worker dies of it."""
+    fault = Order("writing", "overrun", {"index": 5}, tmp_path / "struck")
+    arm(monkeypatch, fault)
+    with twins(workers=2) as pair:
+        pair.register("one")
+        assert pair.read("one", 0) == 16
+        assert fault.struck
+        assert numbers(pair.backend)["pool"]["exits"] == {"SIGSEGV": 1}
+
+
+def test_a_death_is_charged_to_the_batch_that_was_begun_and_to_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """CONTRACT 19: not to those that were queued there, nor to one whose message was out."""
+    faults = {
+        2 * number: Order(stage, "signal:SIGKILL", {"index": 2 * number}, tmp_path / stage)
+        for number, stage in enumerate(STAGES)
+    }
+    arm(monkeypatch, *faults.values())
+    with twins(workers=1, worker_concurrency=4) as pair:
+        pair.register("one", slots=8, max_attempts=1)
+        pair.start("one", 0)
+        lost = {index for index in range(16) if is_lost(pair, "one")}
+        assert all(fault.struck for fault in faults.values())
+    charged = ("sampling", "writing", "before-message", "mid-message")
+    assert lost == {index for index, fault in faults.items() if fault.stage in charged}
+
+
+def is_lost(pair: Twins, name: str) -> bool:
+    """Whether the next batch will not come, because it lost its worker; else it must be right."""
+    expected = pair.inline.next_batch(name)
+    try:
+        batch = pair.backend.next_batch(name, PATIENCE_S)
+    except WorkerDied:
+        return True
+    assert summary(batch) == summary(expected)
+    return False
+
+
+def test_another_batch_stands_in_for_one_that_kills_whoever_makes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CONTRACT 19: it is marked, and is what it would be in its own place."""
+    arm(monkeypatch, Order("sampling", "signal:SIGKILL", {"index": 3}))
+    with twins(workers=2) as pair:
+        pair.register("one", max_attempts=2, on_error="substitute", max_substitutes=1)
+        pair.start("one", 0)
+        whole = {batch.index: batch_digest(batch.arrays) for batch in pair.inline.batches("one")}
+        batches = [pair.backend.next_batch("one", PATIENCE_S) for _ in range(17)]
+        assert batches.pop() is None
+        found = [batch for batch in batches if batch is not None]
+        assert [batch.step for batch in found] == list(range(16))
+        assert [batch.step for batch in found if batch.substitute] == [3]
+        assert [batch.index for batch in found if not batch.substitute] == sorted({*whole} - {3})
+        assert found[3].index != 3
+        assert all(whole[batch.index] == batch_digest(batch.arrays) for batch in found)
+        assert crew(pair.backend)["lost"] == 2
 
 
 def test_a_stopped_worker_misses_its_deadline_and_its_state_is_named(

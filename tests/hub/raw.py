@@ -59,6 +59,7 @@ from penstock.workers.station import Station
 PATIENCE_S = 60.0
 # Where workers find `tests.hub.samplers`.
 ROOT = str(Path(__file__).parents[2])
+PROGRAM = ("-m", "penstock.hub.process")
 SPEC = NeighborSpec(num_neighbors=(3, 2))
 
 _Kind = TypeVar("_Kind", bound=FromHubToRank)
@@ -240,7 +241,9 @@ class Channel:
 class HubProcess:
     """A hub that was started, its process, and the founder's connection."""
 
-    def __init__(self, graph: Graph, workers: int = 1, **more: Any) -> None:
+    def __init__(
+        self, graph: Graph, workers: int = 1, program: Sequence[str] = PROGRAM, **more: Any
+    ) -> None:
         self.address = f"unix://@penstock-test-{uuid.uuid4().hex}"
         told = {
             "address": self.address,
@@ -250,7 +253,7 @@ class HubProcess:
             **more,
         }
         self.address = told["address"]
-        self.founder, self.process, self.log = start_hub()
+        self.founder, self.process, self.log = start_hub(program)
         self.founder.say(Found(**told), graph.descriptors)
 
     def greet(self) -> Self:
@@ -278,12 +281,14 @@ class HubProcess:
         self.log.close()
 
 
-def start_hub() -> tuple[Rank, subprocess.Popen[bytes], Any]:
+def start_hub(
+    program: Sequence[str] = PROGRAM,
+) -> tuple[Rank, subprocess.Popen[bytes], Any]:
     """A hub's process that has been told nothing yet."""
     ours, theirs = socket.socketpair()
     log = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked for the hub closes it
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "penstock.hub.process", "--control", str(theirs.fileno())],
+        [sys.executable, "-P", *program, "--control", str(theirs.fileno())],
         pass_fds=[theirs.fileno()],
         stdin=subprocess.DEVNULL,
         stderr=log,

@@ -197,8 +197,9 @@ def test_errors_that_nobody_reads_are_kept_short() -> None:
         with Rank.join(hub.address) as deaf:
             channel = deaf.register(deaf.backend(custom("RaisesAlways")), feed(1000, 1))
             channel.start(0)
-            while rank.statistics()["channels"][str(channel.number)]["unread"] < 2 * ENOUGH:
+            while rank.statistics()["scheduler"]["channels"][0]["failed"] < 1000:
                 pass  # each question waits for an answer
+            assert rank.statistics()["channels"][str(channel.number)]["unread"] > ENOUGH
             lost = [deaf.hear(BatchLost) for _ in range(1000)]
             assert deaf.hear(EpochDone).failed == 1000
         assert len(lost[0].report.message) > 3000
@@ -231,8 +232,27 @@ def test_descriptors_of_one_offs_are_closed() -> None:
         channel.epoch(0)
         rank.statistics()
         before = len(os.listdir(f"/proc/{hub.process.pid}/fd"))
-        for epoch in (1, 2):
-            channel.epoch(epoch)
+        channel.epoch(1)
+        rank.statistics()
+        assert len(os.listdir(f"/proc/{hub.process.pid}/fd")) == before
+
+
+def test_descriptors_of_one_offs_that_nobody_wants_any_more_are_closed() -> None:
+    """CONTRACT 13, 14: completions of a cancelled epoch are dropped, with all that came along."""
+    with running_hub(workers=1) as hub:
+        rank = hub.founder
+        channel = rank.register(rank.backend(custom("Large")), slot_bytes=4096)
+        channel.epoch(0)
+        rank.statistics()
+        before = len(os.listdir(f"/proc/{hub.process.pid}/fd"))
+        for epoch in range(1, 5):
+            channel.start(epoch)
+        seen = []
+        while not isinstance(said := rank.next(), EpochDone):
+            assert isinstance(said, BatchReady)
+            seen.append(said.batch.epoch)
+            channel.read(said)
+        assert (said.epoch, seen.count(4)) == (4, 10)
         rank.statistics()
         assert len(os.listdir(f"/proc/{hub.process.pid}/fd")) == before
 

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from penstock.client.failures import error_of
 from penstock.core.events import Batch
-from penstock.hub.reports import shortened
+from penstock.core.scheduler import UnknownChannel
+from penstock.errors import Overloaded
+from penstock.hub.reports import report_of, shortened
 from penstock.hub.timings import SLOW_ONES_KEPT, Timing
 from penstock.wire.messages import BatchReady, EpochDone, Unregister
 from tests.hub.raw import PATIENCE_S, HubProcess, Rank, feed, running_hub, small_graph
@@ -71,10 +74,23 @@ def test_slow_steps_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         own = rank.statistics()["channels"][str(channel.number)]
         assert own["fetching"]["slow"] == 1
         assert own["fetching"]["slow_ones"][0]["batch"] == [1, 0, 0]
+        rank.say(Unregister(channel=channel.number))
+        rank.statistics()
         hub.end()
         logged = hub.logged()
-    assert "slow: handing out (1, 0, 0) took" in logged
-    assert "slow: fetching (1, 0, 0) took" in logged
+    assert "slow: handing out (1, 0, 0) of channel 1 took" in logged
+    assert "slow: fetching (1, 0, 0) of channel 1 took" in logged
+
+
+def test_the_end_of_a_channel_is_timed() -> None:
+    """CONTRACT 55."""
+    with running_hub(workers=1) as hub:
+        rank = hub.founder
+        backend = rank.backend()
+        for _ in range(3):
+            rank.say(Unregister(channel=rank.register(backend).number))
+        destroying = rank.statistics()["hub"]["destroying"]
+        assert (destroying["count"], destroying["slow"]) == (3, 0)
 
 
 def test_a_death_is_one_line_in_the_log() -> None:
@@ -148,6 +164,26 @@ def test_timings_keep_counts_means_and_the_last_slow_ones() -> None:
 
 def test_a_timing_of_nothing_is_nothing() -> None:
     assert Timing("fetching").numbers()["mean"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (ValueError("no"), "ValueError", "no"),
+        (KeyError("no 3"), "KeyError", "no 3"),
+        (FileNotFoundError(2, "gone", "/x"), "OSError", "[Errno 2] gone: '/x'"),
+        (UnknownChannel(3), "PenstockError", "channel 3 was never registered"),
+        (Overloaded("full"), "Overloaded", "full"),
+        (RuntimeError("?"), "PenstockError", "?"),
+        (MemoryError(), "MemoryError", "MemoryError"),
+    ],
+)
+def test_errors_are_told_by_names_that_a_rank_can_raise(
+    error: Exception, kind: str, message: str
+) -> None:
+    report = report_of(error)
+    assert (report.kind, report.message) == (kind, message)
+    assert type(error_of(report)).__name__ == kind
 
 
 def test_long_texts_keep_their_beginning_and_more_of_their_end() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.graph.handles import FileHandle
 from penstock.graph.sharing import GraphHandle
-from penstock.hub.process import EXIT_REFUSED
+from penstock.hub.process import EXIT_INTERNAL, EXIT_REFUSED
 from penstock.wire.messages import PROTOCOL, Found, Hello, Refused, Stop, Welcome
 from tests.hub.raw import (
     PATIENCE_S,
@@ -245,3 +245,34 @@ def test_welcome_is_the_answer_to_hello() -> None:
     with running_hub() as hub, Rank.knock(hub.address) as rank:
         rank.say(Hello(protocol=PROTOCOL, pid=os.getpid()))
         assert isinstance(rank.next(), Welcome)
+
+
+def test_a_hub_in_doubt_says_so_and_ends() -> None:
+    """Something impossible: the story is logged, workers go, and nobody is left waiting."""
+    program = """
+import sys
+from penstock.core import scheduler
+from penstock.core.events import EpochStarted
+from penstock.hub import process
+
+handle = scheduler.Scheduler.handle
+
+def doubt(self, event):
+    if isinstance(event, EpochStarted):
+        raise scheduler.SchedulerError("two and two are five", self.story(event.channel))
+    return handle(self, event)
+
+scheduler.Scheduler.handle = doubt
+sys.exit(process.main(sys.argv[1:]))
+"""
+    with small_graph() as graph:
+        hub = HubProcess(graph, workers=1, program=["-c", program]).greet()
+        rank = hub.founder
+        channel = rank.register(rank.backend())
+        channel.start(0)
+        assert rank.waits_for_end() == []
+        assert hub.process.wait(PATIENCE_S) == EXIT_INTERNAL
+        logged = hub.logged()
+        assert "two and two are five" in logged
+        assert "ChannelRegistered" in logged
+        hub.close()

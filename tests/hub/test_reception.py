@@ -16,6 +16,7 @@ import pytest
 from penstock.graph.handles import ArrayHandle, FileHandle
 from penstock.graph.shared import SharedArray
 from penstock.hub.connection import AT_ONCE, ENOUGH
+from penstock.hub.reception import MOST_WAITING
 from penstock.sampling.spec import CustomSpec, NeighborSpec
 from penstock.wire.messages import (
     AskStatistics,
@@ -49,6 +50,13 @@ def resting_hub(**more: Any) -> Iterator[tuple[HubProcess, Rank]]:
     """A hub with a pool that is never started, and a rank that joined it."""
     with running_hub(workers=0, **more) as hub, Rank.join(hub.address) as rank:
         yield hub, rank
+
+
+@pytest.fixture(scope="module")
+def shared_hub() -> Iterator[HubProcess]:
+    """A hub for tests that must leave it as it was."""
+    with running_hub(workers=0) as hub:
+        yield hub
 
 
 def ends_with(rank: Rank, complaint: str) -> None:
@@ -100,7 +108,7 @@ def test_an_unknown_kind_of_spec_is_refused_when_the_backend_is_made() -> None:
 @pytest.mark.parametrize(
     ("wishes", "complaint"),
     [
-        ({"backend": 7}, "KeyError: there is no backend 7"),
+        ({"backend": 10**6}, "KeyError: there is no backend 1000000"),
         ({"slots": 0}, "ValueError: slots is 0"),
         ({"slots": 10**6}, "ValueError: slots is 1000000"),
         ({"slots": -1}, "ValueError: slots is -1"),
@@ -126,9 +134,11 @@ def test_an_unknown_kind_of_spec_is_refused_when_the_backend_is_made() -> None:
         ({"feed": feed(seed=-1)}, "ValueError: seed is -1"),
     ],
 )
-def test_wishes_that_make_no_sense_are_refused(wishes: dict[str, Any], complaint: str) -> None:
+def test_wishes_that_make_no_sense_are_refused(
+    shared_hub: HubProcess, wishes: dict[str, Any], complaint: str
+) -> None:
     """CONTRACT 32: and leave nothing behind."""
-    with resting_hub() as (_, rank):
+    with Rank.join(shared_hub.address) as rank:
         backend = rank.backend()
         wish = Register(request=0, **{"backend": backend, "feed": feed(), **wishes})
         assert complaint in rank.refusal(wish)
@@ -242,41 +252,87 @@ def test_whoever_does_not_greet_is_not_heard() -> None:
         ends_with(rank, "the first word must be Hello, not Resize")
 
 
+# Stand for a channel of the rank's own, for one of another rank's, and for one that never was.
+OWN, THEIRS, NONE = 101, 102, 10**6
+
+
 @pytest.mark.parametrize(
     ("nonsense", "complaint"),
     [
-        (StartEpoch(channel=9, epoch=0), "channel 9 was never registered"),
+        (StartEpoch(channel=NONE, epoch=0), "channel 1000000 was never registered"),
         (StartEpoch(channel=-1, epoch=0), "channel -1 was never registered"),
-        (ReturnSlot(channel=9, slot=0), "channel 9 was never registered"),
-        (Reweigh(channel=9, weight=1.0), "channel 9 was never registered"),
-        (StartEpoch(channel=1, epoch=0), "channel 1 belongs to another connection"),
-        (ReturnSlot(channel=1, slot=0), "channel 1 belongs to another connection"),
-        (Reweigh(channel=1, weight=1.0), "channel 1 belongs to another connection"),
-        (Unregister(channel=1), "channel 1 belongs to another connection"),
-        (ReturnSlot(channel=2, slot=4), "has no slot 4"),
-        (ReturnSlot(channel=2, slot=-1), "has no slot -1"),
-        (Reweigh(channel=2, weight=0.0), "weight is 0.0"),
-        (Reweigh(channel=2, weight=math.nan), "weight is nan"),
-        (StartEpoch(channel=2, epoch=0, first=11), "first must be in range(0, 11), got 11"),
-        (StartEpoch(channel=2, epoch=0, first=-1), "first must be at least 0"),
-        (StartEpoch(channel=2, epoch=0, first_step=11), "at step 11"),
-        (StartEpoch(channel=2, epoch=0, first_step=-1), "at step -1"),
-        (StartEpoch(channel=2, epoch=2**63), "cannot start epoch"),
+        (StartEpoch(channel=0, epoch=0), "channel 0 was never registered"),
+        (ReturnSlot(channel=NONE, slot=0), "channel 1000000 was never registered"),
+        (Reweigh(channel=NONE, weight=1.0), "channel 1000000 was never registered"),
+        (StartEpoch(channel=THEIRS, epoch=0), "belongs to another connection"),
+        (ReturnSlot(channel=THEIRS, slot=0), "belongs to another connection"),
+        (Reweigh(channel=THEIRS, weight=1.0), "belongs to another connection"),
+        (Unregister(channel=THEIRS), "belongs to another connection"),
+        (ReturnSlot(channel=OWN, slot=4), "has no slot 4"),
+        (ReturnSlot(channel=OWN, slot=-1), "has no slot -1"),
+        (Reweigh(channel=OWN, weight=0.0), "weight is 0.0"),
+        (Reweigh(channel=OWN, weight=math.nan), "weight is nan"),
+        (StartEpoch(channel=OWN, epoch=0, first=11), "first must be in range(0, 11), got 11"),
+        (StartEpoch(channel=OWN, epoch=0, first=-1), "first must be at least 0"),
+        (StartEpoch(channel=OWN, epoch=0, first_step=11), "at step 11"),
+        (StartEpoch(channel=OWN, epoch=0, first_step=-1), "at step -1"),
+        (StartEpoch(channel=OWN, epoch=2**63), "cannot start epoch"),
         (Hello(protocol=1, pid=1), "Hello was said before"),
         (Stop(), "only the rank that started the hub may stop it"),
     ],
 )
-def test_nonsense_ends_the_connection_that_said_it(nonsense: FromRankToHub, complaint: str) -> None:
+def test_nonsense_ends_the_connection_that_said_it(
+    shared_hub: HubProcess, nonsense: FromRankToHub, complaint: str
+) -> None:
     """CONTRACT 10: an id never registered is an error that names it. Others notice nothing."""
-    with resting_hub() as (hub, rank):
-        backend = hub.founder.backend()
-        theirs = hub.founder.register(backend)
-        rank.register(backend)
+    with Rank.join(shared_hub.address) as other, Rank.join(shared_hub.address) as rank:
+        backend = other.backend()
+        theirs, own = other.register(backend), rank.register(backend)
+        meant = {THEIRS: theirs.number, OWN: own.number}
+        if (channel := getattr(nonsense, "channel", None)) in meant:
+            nonsense = msgspec.structs.replace(nonsense, channel=meant[channel])
         rank.say(nonsense)
         ends_with(rank, complaint)
-        assert hub.founder.statistics()["hub"]["channels"] == 1
-        theirs.start(0)
-        hub.founder.statistics()
+        numbers = other.statistics()
+        assert list(numbers["channels"]) == [str(theirs.number)]
+        other.say(Unregister(channel=theirs.number))
+        other.statistics()  # it has been heard
+
+
+@pytest.mark.parametrize("number", [-1, 0, NONE])
+def test_leaving_a_channel_that_never_was_is_no_mistake(
+    shared_hub: HubProcess, number: int
+) -> None:
+    """CONTRACT 15, 28: unknown id: no-op."""
+    with Rank.join(shared_hub.address) as rank:
+        rank.say(Unregister(channel=number))
+        rank.statistics()
+
+
+def test_whoever_waits_for_workers_too_often_is_refused() -> None:
+    with running_hub(workers=1) as hub:
+        rank = hub.founder
+        os.kill(hub.process.pid, signal.SIGSTOP)  # so that it finds all of this at once
+        for request in range(MOST_WAITING + 1):
+            rank.say(AskWorkers(request=request))
+        os.kill(hub.process.pid, signal.SIGCONT)
+        assert rank.hear(Refused).request == MOST_WAITING
+        answered = [rank.hear(Resized).request for _ in range(MOST_WAITING)]
+        assert answered == list(range(MOST_WAITING))
+
+
+def test_a_rank_that_leaves_while_it_is_not_heard_is_noticed() -> None:
+    """CONTRACT 40: also one that has so much to read that nothing more is taken from it."""
+    with resting_hub() as (hub, rank):
+        channel = rank.register(rank.backend(), feed(0))
+        for epoch in range(5 * ENOUGH):
+            rank.stream.send(StartEpoch(channel=channel.number, epoch=epoch))
+        while len(hub.founder.statistics()["channels"]) != 1:
+            pass  # each question waits for an answer
+        rank.close()
+        while hub.founder.statistics()["hub"]["connections"] != 1:
+            pass
+        assert hub.founder.statistics()["hub"]["channels"] == 0
 
 
 def test_the_founding_words_are_the_founders() -> None:

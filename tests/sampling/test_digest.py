@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from penstock.kernels.arrays import Array
 from penstock.sampling.digest import batch_digest
 
 BATCH = {"n_id": np.array([1, 2, 3]), "x": np.zeros((3, 2), np.float32)}
@@ -25,5 +26,5 @@ def test_it_is_the_same_for_the_same_batch_in_any_memory_and_order() -> None:
         {"n_id": BATCH["n_id"]},
     ],
 )
-def test_another_batch_has_another(other: dict[str, np.ndarray]) -> None:  # type: ignore[type-arg]
+def test_another_batch_has_another(other: dict[str, Array]) -> None:
     assert batch_digest(other) != batch_digest(BATCH)

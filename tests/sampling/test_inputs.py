@@ -59,7 +59,8 @@ def test_a_batch_beyond_the_last_is_refused() -> None:
 def test_a_feed_that_makes_no_sense_is_refused(
     options: dict[str, Any], ids: Any, message: str
 ) -> None:
-    feed = Feed(**{"num_inputs": 60, "batch_size": 8, "node_type": "paper"} | options)
+    usual: dict[str, Any] = {"num_inputs": 60, "batch_size": 8, "node_type": "paper"}
+    feed = Feed(**usual | options)
     with pytest.raises(ValueError, match=message):
         check_feed(feed, library(), ids)
 

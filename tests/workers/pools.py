@@ -46,19 +46,16 @@ class Rehearsal:
         self.pool = Pool(graph.handle(), graph.descriptors, self.selector, **settings)
         self.messages: list[FromWorkerToHub] = []
         self.ended: dict[int, Ended] = {}
-        self.longest_turn = 0.0
 
     def turn(self, limit: float) -> None:
         """Waits until something happens, or something is due, and takes it all."""
         due = self.pool.due
         wait = limit if due is None else min(limit, max(0.0, due - time.monotonic()))
         keys = self.selector.select(wait)
-        begun = time.monotonic()
         for key, _ in keys:
             self._take(self.pool.attend(key.data, key.fd))
         for news in self.pool.tick():
             self._take(news)
-        self.longest_turn = max(self.longest_turn, time.monotonic() - begun)
 
     def until(self, reached: Callable[[], bool], every: float = PATIENCE_S) -> None:
         """Turns the loop until something is so; `every` is for what no descriptor tells of."""

@@ -32,8 +32,10 @@ def main(faces: list[str]) -> None:
 
 
 def put_on(stage: Rehearsal, arena: Arena, number: int, face: str) -> None:
-    if face == "starting":
-        stage.pool.start(number)
+    if face in ("starting", "stopped at birth"):
+        newborn = stage.pool.start(number)
+        if face == "stopped at birth":
+            stop(newborn)  # before it could ask the kernel to end it with its parent
         return
     worker = stage.start_ready(number)
     match face:

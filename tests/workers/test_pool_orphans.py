@@ -14,7 +14,15 @@ from tests.workers.pools import ROOT, wait_for_the_end
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
-FACES = ["starting", "idle", "sampling", "holding the lock", "stopped", "stopped while sampling"]
+FACES = [
+    "starting",
+    "stopped at birth",
+    "idle",
+    "sampling",
+    "holding the lock",
+    "stopped",
+    "stopped while sampling",
+]
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ FEED = Feed(num_inputs=200, batch_size=32, shuffle=True, seed=2**64 - 1, node_ty
 
 
 def recipe(**more: Any) -> Recipe:
-    return Recipe(**{"spec": SPEC, "feed": FEED, "epoch": 3, "index": 4, "job": "train/1"} | more)
+    usual: dict[str, Any] = {"spec": SPEC, "feed": FEED, "epoch": 3, "index": 4, "job": "train/1"}
+    return Recipe(**usual | more)
 
 
 @pytest.fixture
@@ -133,7 +135,9 @@ def test_a_graph_whose_files_are_gone_is_told(saved: Path) -> None:
         handle = graph.handle()
     for file in saved.rglob("*.bin"):
         file.unlink()
-    with pytest.raises(PenstockError, match="its files are gone .*; name a saved one with --graph"):
+    with pytest.raises(
+        PenstockError, match=r"its files are gone .*; name a saved one with --graph"
+    ):
         graph_of(recipe(graph=handle))
 
 
@@ -158,12 +162,17 @@ def test_a_hub_that_says_nothing_is_not_waited_for_in_vain(tmp_path: Path) -> No
 
 
 def test_a_hub_that_hangs_up_is_told(tmp_path: Path) -> None:
+    def hang_up() -> None:
+        listening.accept()[0].close()
+
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "curt"))
         listening.listen()
-        listening.close()
-        with pytest.raises(ConnectionError):
+        curt = threading.Thread(target=hang_up)
+        curt.start()
+        with pytest.raises(ConnectionError, match="the hub hung up"):
             fetch_graph(f"unix://{tmp_path}/curt")
+        curt.join()
 
 
 def test_another_graph_in_its_place_is_noticed(saved: Path) -> None:
@@ -171,5 +180,5 @@ def test_another_graph_in_its_place_is_noticed(saved: Path) -> None:
         version = graph.version
     with library() as other:
         other.save(saved)
-    with pytest.raises(PenstockError, match=f"the graph has changed: .* made of {version}"):
+    with pytest.raises(PenstockError, match=rf"the graph has changed: .* made of {version}"):
         graph_of(recipe(path=str(saved), version=version))

@@ -14,8 +14,7 @@ import pytest
 
 from penstock.graph import Graph
 from penstock.wire.messages import Begun, Done
-from penstock.workers.autopsy import EXIT_MEMORY as EXIT_MEMORY_TOLD
-from penstock.workers.worker import EXIT_MEMORY, EXIT_ORPHANED
+from penstock.workers.worker import EXIT_ORPHANED
 from tests.sampling.graphs import web
 from tests.workers.benches import FEED, PATIENCE_S, ROOT, SPEC, Bench, bench
 
@@ -120,9 +119,9 @@ def test_a_worker_shows_the_stacks_of_all_its_threads_when_asked(graph: Graph) -
         worker.open(SPEC, FEED)
         worker.ask(0)
         worker.next(Begun)
-        worker.process.send_signal(signal.SIGUSR1)
-        wait_until_printed(worker, "in _run")
-        wait_until_printed(worker, "_hang_with_the_lock")
+        while "_hang_with_the_lock" not in (shown := stacks(worker)):
+            pass  # begun, and not there yet
+        assert "heartbeat.py" in shown
         assert worker.process.poll() is None
 
 
@@ -189,13 +188,11 @@ def test_without_its_socket_a_worker_says_how_it_is_started() -> None:
     assert done.stderr == "usage: python -m penstock.workers.worker --socket FD\n"
 
 
-def test_the_autopsy_knows_the_exit_code_of_the_memory_limit() -> None:
-    assert EXIT_MEMORY == EXIT_MEMORY_TOLD
-
-
-def wait_until_printed(worker: Bench, text: str) -> None:
-    """Nothing else tells when a worker that hangs has printed something."""
-    deadline = time.monotonic() + PATIENCE_S
-    while text not in worker.printed():
-        assert time.monotonic() < deadline, worker.printed()
+def stacks(worker: Bench) -> str:
+    """Asks for the stacks of all threads; returns when the outermost call is printed."""
+    before, deadline = len(worker.printed()), time.monotonic() + PATIENCE_S
+    worker.process.send_signal(signal.SIGUSR1)
+    while "in _run_module_as_main" not in (shown := worker.printed()[before:]):
+        assert time.monotonic() < deadline, shown
         os.sched_yield()
+    return shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "samplers.py"
 
 
-def three_batches(worker: Bench, spec: CustomSpec, **options: int) -> None:
+def three_batches(worker: Bench, spec: CustomSpec, **options: Any) -> None:
     worker.open(spec, FEED, **options)
     for index in range(3):
         worker.ask(index)

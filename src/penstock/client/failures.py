@@ -21,6 +21,13 @@ _BUILT_IN: Final[dict[str, type[Exception]]] = {
 
 def error_of(report: Report) -> Exception:
     """The error a report speaks of; one of a kind unknown here is a plain `PenstockError`."""
+    error = _made(report)
+    if isinstance(error, PenstockError):
+        error.details = report.details
+    return error
+
+
+def _made(report: Report) -> Exception:
     if report.kind == BatchTooLarge.__name__:
         nodes, edges = (report.details.get(name) or () for name in ("nodes", "edges"))
         return BatchTooLarge(report.message, nodes, edges)

@@ -31,6 +31,7 @@ class Hub(ABC):
         `patience` runs since the hub was lost; without it, it begins now.
         """
         patience = patience or Deadline(self.patience)
+        self.check_hope()
         for pause in _pauses():
             try:
                 return Connection.open(self.address, deadline.or_sooner(patience))

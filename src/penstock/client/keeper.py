@@ -59,6 +59,14 @@ class State:
     cause: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a hub is not there. `hopeless`: a first one would not come up the next time either."""
+
+    cause: str
+    hopeless: bool = False
+
+
 class Keeper:
     """Keeps one hub running. `found` is asked, at each start, what to tell the new one."""
 
@@ -123,46 +131,49 @@ class Keeper:
 
     def _keep_one(self) -> bool:
         """Starts a hub and stays with it to its end. Whether there is to be another."""
-        child, born, cause = Child(), time.monotonic(), ""
+        child, born = Child(), time.monotonic()
         try:
-            cause = self._bring_up(child)
-            if not cause and not child.watch(self._wake):
+            failure = self._bring_up(child)
+            if failure is None and not child.watch(self._wake):
                 child.stop()
         finally:
             how = child.bury()
         if self._stopping:
             return False
-        return self._after_death(child, cause or f"it ended {how}", time.monotonic() - born)
+        if self.served or time.monotonic() - born > _LONG_LIFE_S:
+            self._deaths = 0
+        self.served = False
+        return self._after_death(child.pid, failure or _Failure(f"it ended {how}"))
 
-    def _bring_up(self, child: Child) -> str:
-        """Founds the hub. Why it did not come up, or nothing."""
+    def _bring_up(self, child: Child) -> _Failure | None:
+        """Founds the hub. Why it did not come up, if it did not."""
         message, fds = self._found()
         try:
             child.found(message, fds, Deadline(self._start_timeout))
         except TimeoutError:
-            return f"it was not up within {self._start_timeout:g} s (setting: start_timeout)"
+            bound = f"{self._start_timeout:g} s (setting: start_timeout)"
+            return _Failure(f"it was not up within {bound}", hopeless=True)
         except ConnectionError:
-            return f"it ended {child.bury()} before it was up"
+            how = child.bury()
+            return _Failure(f"it ended {how} before it was up", hopeless=not child.was_killed)
         except HubGone as error:
-            return str(error)
+            return _Failure(str(error), hopeless=True)
         with self._news:
             boots = self._state.boots + 1
             self._state = State(Phase.UP, boots, child.pid)
             self._news.notify_all()
-        return ""
+        return None
 
-    def _after_death(self, child: Child, cause: str, lived: float) -> bool:
-        if self.served or lived > _LONG_LIFE_S:
-            self._deaths = 0
-        self.served = False
+    def _after_death(self, pid: int, failure: _Failure) -> bool:
+        """Whether another hub is to be started; and if so, waits for the time to do it."""
         self._deaths += 1
-        hopeless = not self._state.boots and not child.was_killed
-        if hopeless or self._deaths > self._restarts:
-            self._tell(Phase.GONE, cause)
+        never_up = failure.hopeless and not self._state.boots
+        if never_up or self._deaths > self._restarts:
+            self._tell(Phase.GONE, failure.cause)
             return False
         self._tell(Phase.STARTING)
         pause = _pause_before(self._deaths)
-        log.warning("the hub (pid %d) died: %s; starting another in %g s", child.pid, cause, pause)
+        log.warning("the hub (pid %d) died: %s; another in %g s", pid, failure.cause, pause)
         return not self._woken_within(pause)
 
     def _woken_within(self, seconds: float) -> bool:

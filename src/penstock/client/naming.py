@@ -26,10 +26,10 @@ def spec_of(config: Spec | type[Any]) -> Spec:
 
 def name_of(sampler: type[Any]) -> str:
     """ "module:Class" or "/path/to/script.py:Class"."""
-    if "<locals>" in sampler.__qualname__:
+    if "." in sampler.__qualname__:
         raise ValueError(
-            f"{sampler.__qualname__} is defined inside a function, where no worker can find it: "
-            "move it to the top of its module"
+            f"{sampler.__qualname__} is defined inside a function or a class, where no worker can "
+            "find it: move it to the top level of its module"
         )
     return _portable(f"{sampler.__module__}:{sampler.__qualname__}")
 

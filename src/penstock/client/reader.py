@@ -14,6 +14,7 @@ at that moment is made again (`_unsure`), or, once it had been taken, given by t
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import threading
 import time
@@ -137,6 +138,7 @@ class Reader(ABC):
 
         What is left of the last epoch is cancelled: none of it will be seen.
         """
+        epoch, first, first_step = map(operator.index, (epoch, first, first_step))
         with self._turn(Deadline(None)):
             if epoch <= self.epoch:
                 return
@@ -311,6 +313,8 @@ class Reader(ABC):
         try:
             outcome: Outcome = reading.take().open(), None
         except Exception as error:
+            name = f"epoch {reading.epoch}, step {reading.due}, batch {reading.index(reading.due)}"
+            error.add_note(f"{name} of channel {self.name!r}")
             outcome = None, error.with_traceback(None)
         # Between these two lines no interrupt can strike, and after them it does no harm.
         reading.due += 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypedDict
 
+import numpy as np
+
 from penstock.client.sizes import parse_bytes
 from penstock.wire.messages import Share
 
@@ -62,25 +64,29 @@ def check_names(terms: ChannelTerms) -> None:
 
 def cutting(terms: ChannelTerms) -> dict[str, Any]:
     """What becomes part of the `Feed`."""
-    return {name: value for name, value in terms.items() if name in _CUTTING}
+    return _picked(terms, _CUTTING)
 
 
 def wishes(terms: ChannelTerms) -> dict[str, Any]:
     """What becomes part of the `Register`, but the feed."""
-    slots = _either(terms, "slots", "buffer_capacity", SLOTS)
+    slots = _plain(_either(terms, "slots", "buffer_capacity", SLOTS))
     return {
-        "share": _share(terms),
+        "share": Share(**_picked(terms, _SHARING)),
         "slots": slots,
         "slot_bytes": _slot_bytes(terms, slots),
         "most_bytes": _bytes(terms, "max_batch_bytes"),
         "job": _either(terms, "job", "worker_key", ""),
-        **{name: value for name, value in terms.items() if name in _AS_THEY_ARE},
+        **_picked(terms, _AS_THEY_ARE),
     }
 
 
-def _share(terms: ChannelTerms) -> Share:
-    given: dict[str, Any] = {name: value for name, value in terms.items() if name in _SHARING}
-    return Share(**given)
+def _picked(terms: ChannelTerms, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in terms.items() if name in names}
+
+
+def _plain(value: Any) -> Any:
+    """Scalars of array libraries as Python's own, which is what the wire knows."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _either(terms: ChannelTerms, name: str, alias: str, default: Any) -> Any:

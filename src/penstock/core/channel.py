@@ -9,7 +9,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
-from typing import NamedTuple
 
 from penstock.core.epoch import Epoch
 from penstock.core.events import (
@@ -60,7 +59,8 @@ class Task:
     weight: float = 1.0  # the channel's, when that was charged
 
 
-class Quarantined(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Quarantined:
     """A batch that could not be made from `source`, its own step or one put in its place."""
 
     batch: Batch
@@ -149,17 +149,25 @@ class Channel(Flow):
         known = self.first_estimate or self.crew_costs.value or self.settings.first_estimate
         return max(known, self.settings.least_cost)
 
-    def hand_out(self) -> Task:
-        """The next batch to be made: one to be tried again, or the next step."""
-        if self.retries:
-            task = self.retries.popleft()
-        else:
-            step = self.epoch.next_step()
-            batch = Batch(self.id, self.epoch.number, step)
-            task = Task(self, self.epoch, batch, self.slots.reserve(), step)
-        task.charge, task.weight = self.charge(self.estimate()), self.weight
-        self.in_flight += 1
+    def hand_out(self, out: list[Instruction]) -> Task | None:
+        """The next batch to be made: one to be tried again, or the next step, if it can be made."""
+        task = self.retries.popleft() if self.retries else self._next_task(out)
+        if task is not None:
+            task.charge, task.weight = self.charge(self.estimate()), self.weight
+            self.in_flight += 1
         return task
+
+    def _next_task(self, out: list[Instruction]) -> Task | None:
+        epoch = self.epoch
+        step = epoch.next_step()
+        batch, source = Batch(self.id, epoch.number, step), step
+        if step in epoch.spoiled:  # it failed when it stood in for another, and would again
+            stand_in = self._stand_in(step)
+            if stand_in is None:
+                self._fail(batch, epoch.spoiled[step], 0, out)
+                return None
+            source = stand_in
+        return Task(self, epoch, batch, self.slots.reserve(), source)
 
     # --- how its batches end -----------------------------------------------------------------
 
@@ -189,26 +197,38 @@ class Channel(Flow):
 
     def spoil(self, task: Task, cause: str, now: float, out: list[Instruction]) -> None:
         """Its source will not do: another is taken, or the batch fails."""
-        if self._substitute(task):
+        if self._substitute(task, cause):
             return
         self.slots.release(task.slot, now)
-        self.epoch.failed += 1
-        out.append(Fail(task.batch, cause, task.attempt))
-        self._finish(out)
+        self._fail(task.batch, cause, task.attempt, out)
 
-    def _substitute(self, task: Task) -> bool:
-        epoch = self.epoch
-        if epoch.substitutes == self.max_substitutes:
-            return False
-        epoch.spoiled.add(task.source)
-        source = epoch.next_source(task.batch.step)
+    def _substitute(self, task: Task, cause: str) -> bool:
+        epoch, step = self.epoch, task.batch.step
+        # Later failures of a step's own are never asked for again, and need not be kept.
+        if epoch.substitutes < self.max_substitutes or task.source != step:
+            epoch.spoiled[task.source] = cause
+        source = self._stand_in(step)
         if source is None:
             return False
-        epoch.substitutes += 1
-        self.substitutes += 1
         task.source, task.attempt, task.charged, task.excused = source, 1, 0, 0
         self.try_again(task)
         return True
+
+    def _stand_in(self, step: int) -> int | None:
+        """Another step to sample in the place of this one, while there may be one."""
+        epoch = self.epoch
+        if epoch.substitutes == self.max_substitutes:
+            return None
+        source = epoch.next_source(step)
+        if source is not None:
+            epoch.substitutes += 1
+            self.substitutes += 1
+        return source
+
+    def _fail(self, batch: Batch, cause: str, attempts: int, out: list[Instruction]) -> None:
+        self.epoch.failed += 1
+        out.append(Fail(batch, cause, attempts))
+        self._finish(out)
 
     def _finish(self, out: list[Instruction]) -> None:
         epoch = self.epoch

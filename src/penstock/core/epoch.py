@@ -17,7 +17,7 @@ class Epoch:
     failed: int = 0
     cancelled: int = 0
     substitutes: int = 0
-    spoiled: set[int] = field(default_factory=set)  # steps that cannot be made
+    spoiled: dict[int, str] = field(default_factory=dict)  # steps that cannot be made, and why
     total: int = field(init=False)
 
     def __post_init__(self) -> None:

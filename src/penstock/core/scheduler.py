@@ -38,14 +38,28 @@ from penstock.core.events import (
 )
 from penstock.core.ids import Ids
 from penstock.core.invariants import check
+from penstock.core.refusals import (
+    InvalidEvent,
+    UnknownChannel,
+    check_registration,
+    check_size,
+    check_weight,
+)
 from penstock.core.restarts import Streak
 from penstock.core.settings import Settings
 from penstock.core.staff import Staff
 from penstock.core.statistics import Statistics, Totals, in_words, of_channel, of_crew
-from penstock.core.story import Entry, SchedulerError, UnknownChannel
+from penstock.core.story import Entry, FalseReport, SchedulerError
 from penstock.core.timers import Timers
 
-__all__ = ["Scheduler", "SchedulerError", "Settings", "UnknownChannel"]
+__all__ = [
+    "FalseReport",
+    "InvalidEvent",
+    "Scheduler",
+    "SchedulerError",
+    "Settings",
+    "UnknownChannel",
+]
 
 
 class Scheduler:
@@ -66,15 +80,21 @@ class Scheduler:
         self._past = Totals()  # of the channels that are gone
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take one event into account. An event that is refused changes nothing."""
-        before = self._now
+        """Take one event into account.
+
+        An event that is refused (`InvalidEvent`, `UnknownChannel`, `FalseReport`) changes nothing.
+        After any other error the scheduler is of no use any more.
+        """
+        reaction, before = _REACTIONS[type(event)], self._now
         if event.now > before:
             self._now = event.now
         try:
-            _REACTIONS[type(event)](self, event)
-        except (ValueError, UnknownChannel, SchedulerError):
+            reaction(self, event)
+        except (InvalidEvent, UnknownChannel, FalseReport):
             self._now = before
             raise
+        except Exception as error:
+            raise SchedulerError(f"{error!r}", self._telling(event)) from error
         self._events += 1
         out, self._out = self._out, []
         if self._touched:
@@ -91,8 +111,7 @@ class Scheduler:
     # --- crews -------------------------------------------------------------------------------
 
     def _crew_sized(self, event: CrewSized) -> None:
-        if event.workers < 0:
-            raise ValueError(f"crew {event.crew!r} cannot have {event.workers} workers")
+        check_size(event)
         crew = self._crews.get(event.crew)
         if crew is None:
             crew = self._crews[event.crew] = Crew(event.crew, self.settings)
@@ -121,9 +140,10 @@ class Scheduler:
             self._hand_out(channel, crew, worker)
 
     def _hand_out(self, channel: Channel, crew: Crew, worker: Worker) -> None:
-        task = channel.hand_out()
-        crew.give(worker, task)
-        self._out.append(Assign(worker.id, task.batch, task.slot, task.source, task.attempt))
+        task = channel.hand_out(self._out)
+        if task is not None:
+            crew.give(worker, task)
+            self._out.append(Assign(worker.id, task.batch, task.slot, task.source, task.attempt))
         wait = channel.wants()
         if wait is Wait.TURN:  # it never slept: what it is owed is not forgotten
             crew.queue.push(channel)
@@ -133,12 +153,10 @@ class Scheduler:
     # --- channels ----------------------------------------------------------------------------
 
     def _channel_registered(self, event: ChannelRegistered) -> None:
-        if event.channel <= self._ids.last:
-            raise ValueError(f"channel {event.channel} is not above {self._ids.last}, the last one")
+        check_registration(event, self._ids.last)
         crew = self._crews.get(event.crew)
         if crew is None:
-            raise ValueError(f"channel {event.channel}: there is no crew {event.crew!r}")
-        _check_registration(event)
+            raise InvalidEvent(f"channel {event.channel}: there is no crew {event.crew!r}")
         channel = Channel.open(event, crew.costs, self.settings)
         channel.since = self._now
         self._ids.add(event.channel)
@@ -147,7 +165,7 @@ class Scheduler:
         self._touched.append(channel)
 
     def _weight_changed(self, event: WeightChanged) -> None:
-        _check_weight(event.weight)
+        check_weight(event.weight)
         channel = self._channels.get(event.channel)
         if channel is not None:
             channel.weight = event.weight
@@ -242,7 +260,8 @@ class Scheduler:
             return
         task = self._first_task(worker, event.batch, event)
         if task.began is not None:
-            raise self._impossible(f"worker {worker.id} began {event.batch} twice", event)
+            message = f"worker {worker.id} began {event.batch} twice"
+            raise FalseReport(message, self._telling(event))
         worker.heard = task.began = self._now
         if task.channel.deadline is not None:
             self._timers.arm(worker)
@@ -305,7 +324,8 @@ class Scheduler:
         if not task.epoch.open:
             channel.drop(task, self._now, self._out)
         elif task.charged >= channel.max_attempts:
-            self._spoil(task, cause)
+            failing = " (while the whole crew was failing)" if task.excused else ""
+            self._spoil(task, cause + failing)
         else:
             task.attempt += task.began is not None
             channel.try_again(task)
@@ -313,8 +333,8 @@ class Scheduler:
 
     def _charge(self, task: Task, crew: Crew) -> None:
         """One attempt more. While the whole crew is failing it is excused, but not for ever."""
-        excused = crew.streak.covers(crew.wanted)
-        if excused and task.excused < 2 * task.channel.max_attempts:
+        failing = crew.streak.covers(crew.wanted)
+        if failing and task.excused < 2 * task.channel.max_attempts:
             task.excused += 1
         else:
             task.charged += 1
@@ -332,12 +352,14 @@ class Scheduler:
         if worker.tasks and worker.tasks[0].batch == batch:
             return worker.tasks[0]
         held = ", ".join(str(task.batch) for task in worker.tasks) or "nothing"
-        raise self._impossible(f"worker {worker.id} reports {batch}; it was given {held}", event)
+        message = f"worker {worker.id} reports {batch}; it was given {held}"
+        raise FalseReport(message, self._telling(event))
 
-    def _impossible(self, message: str, event: Event) -> SchedulerError:
+    def _telling(self, event: Event) -> tuple[Entry, ...]:
+        """The story of the channel an event is about, up to this event."""
         batch = getattr(event, "batch", None)
-        story = self.story(batch.channel) if batch is not None else ()
-        return SchedulerError(message, (*story, Entry(event, ())))
+        channel = getattr(event, "channel", -1) if batch is None else batch.channel
+        return (*self.story(channel), Entry(event, tuple(self._out)))
 
     # --- time --------------------------------------------------------------------------------
 
@@ -346,6 +368,8 @@ class Scheduler:
         for owner in self._timers.expired(self._now):
             match owner:
                 case Worker(crew=crew):
+                    if owner.begun is not None:
+                        self._touched.append(owner.begun.channel)
                     self._staff.overdue(owner, self._now, self._out)
                     crews[crew.name] = crew
                 case Crew():
@@ -369,18 +393,18 @@ class Scheduler:
 
     def describe(self) -> str:
         """One line for the log."""
-        return in_words(self.statistics().channels)
+        return in_words(self._channels.values())
 
     def statistics(self) -> Statistics:
         """A snapshot of everything, for whoever wants to show it."""
-        channels = tuple(
-            of_channel(channel, self._crews[channel.crew].queue.virtual_now, self._now)
-            for channel in self._channels.values()
-        )
+        now = self._now if isfinite(self._now) else 0.0
         return Statistics(
-            now=max(self._now, 0.0),
+            now=now,
             events=self._events,
-            channels=channels,
+            channels=tuple(
+                of_channel(channel, self._crews[channel.crew].queue.virtual_now, now)
+                for channel in self._channels.values()
+            ),
             crews=tuple(of_crew(crew) for crew in self._crews.values()),
             totals=reduce(Totals.plus, self._channels.values(), self._past),
             quarantined=tuple(self._quarantined),
@@ -389,18 +413,6 @@ class Scheduler:
     def check(self) -> None:
         """Raise `SchedulerError` unless everything that must hold between two events does."""
         check(self._crews.values())
-
-
-def _check_registration(event: ChannelRegistered) -> None:
-    _check_weight(event.weight)
-    for name in ("slots", "max_attempts"):
-        if getattr(event, name) < 1:
-            raise ValueError(f"channel {event.channel}: {name} must be at least 1")
-
-
-def _check_weight(weight: float) -> None:
-    if not 0 < weight < inf:
-        raise ValueError(f"a weight must be above zero and finite, not {weight}")
 
 
 _REACTIONS: dict[type, Callable[[Scheduler, Any], None]] = {

@@ -5,6 +5,7 @@ Logs, metrics and live views read these and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from penstock.core.channel import Channel, Quarantined, Wait
@@ -42,10 +43,6 @@ class ChannelStatistics:
     stray_returns: int
     waited_for_credit: float
     waited_for_turn: float
-
-    @property
-    def ended(self) -> int:
-        return self.delivered + self.failed + self.cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,23 +170,20 @@ def of_crew(crew: Crew) -> CrewStatistics:
     )
 
 
-def in_words(statistics: tuple[ChannelStatistics, ...], few: int = 8) -> str:
+def in_words(channels: Collection[Channel], few: int = 8) -> str:
     """One line: how many channels there are in each phase, and where the first few stand."""
-    phases = [channel.phase for channel in statistics]
-    runnable = sum(channel.runnable for channel in statistics)
-    there = [channel for channel in statistics if channel.phase != "leaving"]
-    shown = [_position(channel) for channel in there[:few]]
-    if len(there) > few:
-        shown.append("…")
+    there = [channel for channel in channels if not channel.leaving]
     counts = (
-        f"channels: {len(there)} registered, {phases.count('active')} active, "
-        f"{runnable} runnable, {phases.count('leaving')} leaving"
+        f"channels: {len(there)} registered, {sum(c.epoch.open for c in there)} active, "
+        f"{sum(c.place > 0 for c in there)} runnable, {len(channels) - len(there)} leaving"
     )
-    return "; ".join([counts, " ".join(shown)]) if shown else counts
+    shown = [_position(channel) for channel in there[:few]]
+    rest = ["…"] if len(there) > few else []
+    return f"{counts}; {' '.join(shown + rest)}" if shown else counts
 
 
-def _position(channel: ChannelStatistics) -> str:
-    if channel.phase == "idle":
+def _position(channel: Channel) -> str:
+    epoch = channel.epoch
+    if not epoch.open:
         return f"{channel.id}:idle"
-    progress = f"{channel.handed_out}/{channel.ended}/{channel.total}"
-    return f"{channel.id}:e{channel.epoch}/{progress}"
+    return f"{channel.id}:e{epoch.number}/{epoch.given}/{epoch.ended}/{epoch.total}"

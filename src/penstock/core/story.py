@@ -45,24 +45,21 @@ class Story:
 
 
 class SchedulerError(PenstockError, AssertionError):
-    """Something that cannot happen has happened. Carries the story of the channel concerned."""
+    """Something impossible has happened: the scheduler cannot be trusted any more.
+
+    Carries the story of the channel concerned.
+    """
 
     def __init__(self, message: str, story: Iterable[Entry] = ()) -> None:
-        self.story = tuple(story)
-        lines = [message, *(f"  {entry}" for entry in self.story)]
-        super().__init__("\n".join(lines))
-        self.message = message
+        self.message, self.story = message, tuple(story)
+        super().__init__("\n".join([message, *(f"  {entry}" for entry in self.story)]))
 
     def __reduce__(self) -> tuple[type[SchedulerError], tuple[str, tuple[Entry, ...]]]:
         return type(self), (self.message, self.story)
 
 
-class UnknownChannel(PenstockError, KeyError):
-    """Somebody named a channel that was never registered."""
+class FalseReport(SchedulerError):
+    """A worker reports what cannot be, such as a batch it was not given.
 
-    def __init__(self, channel: int) -> None:
-        super().__init__(channel)
-        self.channel = channel
-
-    def __str__(self) -> str:
-        return f"channel {self.channel} was never registered"
+    The report was not taken into account; the scheduler itself is unharmed.
+    """

@@ -23,6 +23,8 @@ from penstock.sampling.spec import CustomSpec, NeighborSpec, Spec
 
 # The crew of all built-in samplers.
 BUILT_IN: Final = ""
+# Every worker is told of it. What is larger than this belongs into a file.
+LARGEST_SPEC: Final = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +99,8 @@ def crew_of(spec: Spec) -> str:
 
 def check_spec(spec: Spec, graph: Graph) -> None:
     """ValueError unless this graph can be sampled so."""
+    if (nbytes := len(_key(spec))) > LARGEST_SPEC:
+        raise ValueError(f"the spec has {nbytes} bytes; at most {LARGEST_SPEC} are taken")
     match spec:
         case NeighborSpec():
             _check_hops(spec, graph)

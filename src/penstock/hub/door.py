@@ -88,7 +88,6 @@ class Door:
 
     def _refuse_without_descriptors(self) -> None:
         # Left in the queue, the visitor would wake the hub for ever: one descriptor is kept for it.
-        log.warning("out of descriptors: a connection is refused (see `ulimit -n`)")
         os.close(self._spare)
         try:
             visitor, _ = self._socket.accept()
@@ -107,7 +106,7 @@ def peer_user(connected: socket.socket) -> int:
 
 def turn_away(visitor: socket.socket, reason: Exception) -> None:
     """Says why not, and closes."""
-    log.warning("a connection is refused: %s", reason)
+    log.info("a connection is refused: %s", reason)
     stream: Stream[FromRankToHub] = Stream(visitor, FromRankToHub)
     with suppress(OSError, ProtocolError):
         stream.send(Refused(request=0, report=report_of(reason)))

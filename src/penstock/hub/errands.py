@@ -51,6 +51,11 @@ log = logging.getLogger(__name__)
 
 REPORT_EVERY: Final = 1000  # fetches of a channel, between two lines about them
 RECIPES: Final = 16  # written in one epoch of a channel
+WITH_BACKEND: Final = 5  # times as long may a channel's end take that takes its backend along
+
+
+class InDoubt(Exception):
+    """An instruction was not carried out: what the scheduler believes is no longer true."""
 
 
 class Errands:
@@ -65,17 +70,26 @@ class Errands:
     # --- to the scheduler --------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
-        """Something has happened: the scheduler hears it, and its instructions are carried out."""
+        """Something has happened: the scheduler hears it, and its instructions are carried out.
+
+        ValueError for an event that it refuses; then nothing has happened.
+        """
         self._events.append(event)
         if self._telling:
             return
         self._telling = True
         try:
             while self._events:
-                for instruction in self._house.scheduler.handle(self._events.popleft()):
-                    self._carry_out(instruction)
+                self._carry_out_all(self._house.scheduler.handle(self._events.popleft()))
         finally:
             self._telling = False
+
+    def _carry_out_all(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            try:
+                self._carry_out(instruction)
+            except Exception as error:
+                raise InDoubt(f"{instruction} was not carried out: {error!r}") from error
 
     def finish(self, post: Post, task: Task, done: Done, fds: Sequence[int]) -> None:
         """A batch was made. If nobody wants it any more, it is dropped here."""
@@ -119,7 +133,7 @@ class Errands:
             case Forget(channel):
                 self._forget(channel)
             case TrimSlots(channel, slots):
-                self._house.channels[channel].arena.trim(slots)
+                self._trim(channel, slots)
             case StartWorker(worker, crew):
                 self._start(worker, crew)
             case RetireWorker(worker, reason):
@@ -160,9 +174,9 @@ class Errands:
 
     def _time(self, channel: Channel, task: Task) -> None:
         now, threshold = self._house.now, self._house.found.slow_step
-        _name(channel.handing_out.add(now - task.given, threshold, task.batch))
+        _name(channel.handing_out.add(now - task.given, threshold, task.batch), str(channel))
         asked = channel.asked.get(task.slot, task.given)
-        _name(channel.fetching.add(now - asked, threshold, task.batch))
+        _name(channel.fetching.add(now - asked, threshold, task.batch), str(channel))
         if channel.fetching.count % REPORT_EVERY == 0:
             log.info(
                 "%s: %d fetches, %.6f s on average, %d slow",
@@ -218,11 +232,21 @@ class Errands:
             post.forget_channel(number)
         channel.close()
         channel.backend.channels.discard(number)
-        if channel.leaving is not None:
-            seconds = self._house.now - channel.leaving
-            if seconds >= self._house.found.slow_step:
-                _name(SlowStep(f"destroying {channel}", None, seconds))
         self.release(channel.backend)
+        self._time_destruction(channel)
+
+    def _time_destruction(self, channel: Channel) -> None:
+        house, allowed = self._house, self._house.found.slow_step
+        if house.backends.get(channel.backend.number) is None:
+            allowed *= WITH_BACKEND
+        since = house.now if channel.leaving is None else channel.leaving
+        _name(house.destroying.add(house.now - since, allowed), str(channel))
+
+    def _trim(self, channel: int, slots: Sequence[int]) -> None:
+        try:
+            self._house.channels[channel].arena.trim(slots)
+        except OSError as error:  # it costs memory, and nothing else
+            log.warning("channel %d: pages could not be given back: %s", channel, error)
 
     def _start(self, worker: int, crew: str) -> None:
         try:
@@ -234,7 +258,7 @@ class Errands:
         self._house.posts[worker] = Post(started, self._house.pool)
 
 
-def _name(step: SlowStep | None) -> None:
+def _name(step: SlowStep | None, whom: str) -> None:
     if step is not None:
-        of = f" {tuple(step.batch)}" if step.batch else ""
-        log.info("slow: %s%s took %.3f s", step.what, of, step.seconds)
+        batch = f" {tuple(step.batch)}" if step.batch else ""
+        log.info("slow: %s%s of %s took %.3f s", step.what, batch, whom, step.seconds)

@@ -19,6 +19,7 @@ from penstock.hub.connection import Connection
 from penstock.hub.hosted import HostedGraph
 from penstock.hub.muster import Muster
 from penstock.hub.posts import Post
+from penstock.hub.timings import Timing
 from penstock.wire.messages import Found
 from penstock.workers.pool import Pool
 
@@ -56,6 +57,7 @@ class House:
         # Connections that have said more than was answered yet.
         self.backlogged: set[Connection] = set()
         self.turns = 0
+        self.destroying = Timing("destroying")
         self.posts: dict[int, Post] = {}
         # How large the pool is to be; its workers are started when somebody first needs them.
         self.workers = found.workers

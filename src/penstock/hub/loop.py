@@ -155,11 +155,12 @@ class Loop:
             wanted |= selectors.EVENT_WRITE
         if connection.stream.ended:
             wanted &= ~selectors.EVENT_READ  # what it said last is still to be answered
-        if wanted != self._interests[connection]:
-            self._watch(connection, wanted)
+        self._watch(connection, wanted)
 
     def _watch(self, connection: Connection, wanted: int) -> None:
         before, self._interests[connection] = self._interests[connection], wanted
+        if wanted == before:
+            return
         if not before:
             self._selector.register(connection.stream, wanted, connection)
         elif not wanted:

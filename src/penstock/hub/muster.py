@@ -36,6 +36,10 @@ class Muster:
         """Answer this request when the crew is complete."""
         self._waiting.append(Waiting(connection, request, crew))
 
+    def waiting(self, connection: Connection) -> int:
+        """How many requests of a connection wait."""
+        return sum(waiting.connection is connection for waiting in self._waiting)
+
     def drop(self, connection: Connection) -> None:
         """Whoever asked is gone."""
         self._waiting = [w for w in self._waiting if w.connection is not connection]

@@ -20,7 +20,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from penstock.core.scheduler import SchedulerError
 from penstock.errors import PenstockError, ProtocolError
 from penstock.hub.door import Door
 from penstock.hub.house import House
@@ -36,7 +35,7 @@ LOG_VARIABLE: Final = "PENSTOCK_LOG"
 # How it ended, to whoever looks at the exit status.
 EXIT_OK: Final = 0
 EXIT_REFUSED: Final = 3  # it could not be what it was told to be
-EXIT_INTERNAL: Final = 4  # the scheduler was in doubt
+EXIT_INTERNAL: Final = 4  # it was in doubt about its own state
 
 _PR_SET_PDEATHSIG: Final = 1
 # Closing takes a few seconds at most. A hub that hangs while it ends is ended by an alarm.
@@ -108,10 +107,12 @@ def _run(house: House, door: Door, stream: Stream[FromRankToHub], more: list[_Sa
         with _terminable(loop, writer):
             try:
                 loop.run()
-            except SchedulerError as error:
+            except Exception as error:
                 # Going on in doubt could lose batches, or deliver them twice. The ranks will
                 # start another hub, which begins with what they have.
-                log.critical("the hub ends, for something impossible has happened:\n%s", error)
+                log.critical(
+                    "the hub ends, for something impossible has happened: %s", error, exc_info=True
+                )
                 return EXIT_INTERNAL
     return EXIT_OK
 

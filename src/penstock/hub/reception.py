@@ -21,6 +21,7 @@ from penstock.core.events import (
     SlotReturned,
     WeightChanged,
 )
+from penstock.core.scheduler import SchedulerError
 from penstock.errors import Overloaded, PenstockError, ProtocolError
 from penstock.hub.backends import BUILT_IN, Backend, check_spec
 from penstock.hub.channels import (
@@ -65,6 +66,7 @@ from penstock.workers.station import slot_bytes_for
 log = logging.getLogger(__name__)
 
 MOST_WORKERS: Final = 4096
+MOST_WAITING: Final = 64
 # A batch that outgrows its slot may have so much, unless the rank says otherwise.
 MOST_BYTES: Final = 4 << 30
 
@@ -126,8 +128,7 @@ class Reception:
             case StartEpoch():
                 self._start(connection, message)
             case Unregister(channel=number):
-                if self._channel(connection, number):
-                    self._unregister(connection, number)
+                self._leave(connection, number)
             case Reweigh():
                 self._reweigh(connection, message)
             case Hello():
@@ -168,7 +169,7 @@ class Reception:
         try:
             self._grant(connection, request, fds)
         except (ValueError, KeyError, OSError, MemoryError, PenstockError) as error:
-            if isinstance(error, ProtocolError):
+            if isinstance(error, ProtocolError | SchedulerError):
                 raise
             log.info("%r is refused %s: %s", connection, type(request).__name__, error)
             connection.send(Refused(request=request.request, report=report_of(error)))
@@ -245,15 +246,22 @@ class Reception:
             ids=ids,
             plan=plan,
         )
-        house.channels.add(channel)
-        connection.channels.add(channel.number)
-        backend.channels.add(channel.number)
-        self._errands.tell(_registration(house.now, channel, wish))
+        self._enrol(channel, wish)
         connection.send(
             Registered(request=wish.request, channel=channel.number, arena=arena.plan),
             arena.descriptors,
         )
         self.describe(f"{channel} came")
+
+    def _enrol(self, channel: Channel, wish: Register) -> None:
+        try:
+            self._errands.tell(_registration(self._house.now, channel, wish))
+        except ValueError:
+            channel.close()
+            raise
+        self._house.channels.add(channel)
+        channel.connection.channels.add(channel.number)
+        channel.backend.channels.add(channel.number)
 
     def _check_room(self, wish: Register) -> None:
         limit = self._house.found.max_channels
@@ -289,6 +297,8 @@ class Reception:
         self._await_workers(connection, request.request, crew)
 
     def _await_workers(self, connection: Connection, request: int, crew: str) -> None:
+        if self._house.muster.waiting(connection) >= MOST_WAITING:
+            raise Overloaded(f"{MOST_WAITING} requests of this connection wait for workers already")
         self._house.muster.add(connection, request, crew)
         self.muster()
 
@@ -337,6 +347,12 @@ class Reception:
             raise ProtocolError(f"weight is {said.weight}; expected a finite number above 0")
         if channel := self._channel(connection, said.channel):
             self._errands.tell(WeightChanged(self._house.now, channel.number, said.weight))
+
+    def _leave(self, connection: Connection, number: int) -> None:
+        # One that never was is left as easily as one that has gone; another's is not.
+        known = 1 <= number <= self._house.channels.last
+        if known and self._channel(connection, number):
+            self._unregister(connection, number)
 
     def _unregister(self, connection: Connection, number: int) -> None:
         channel = self._house.channels[number]

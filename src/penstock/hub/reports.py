@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import structs
 
 from penstock.core.events import Fail
-from penstock.errors import SamplingError, WorkerDied
+from penstock.errors import PenstockError, SamplingError, WorkerDied
 from penstock.wire.messages import Report
 from penstock.workers.autopsy import Autopsy
 
@@ -25,12 +25,17 @@ def report_of(error: Exception) -> Report:
     """An error of ours, as the rank is to see it."""
     # A KeyError's text is the repr of its argument.
     message = str(error.args[0]) if type(error) is KeyError and error.args else str(error)
-    known = next(kind for kind in type(error).__mro__ if kind.__module__ in _RAISED_BY_NAME)
-    return Report(kind=known.__name__, message=message or known.__name__)
+    kind = next((k for k in type(error).__mro__ if _is_raised_by_name(k)), PenstockError)
+    return Report(kind=kind.__name__, message=message or kind.__name__)
 
 
-# Where a rank finds the classes of errors by their names.
-_RAISED_BY_NAME: Final = ("builtins", "penstock.errors")
+def _is_raised_by_name(kind: type) -> bool:
+    """Whether a rank raises this very class when it reads its name."""
+    return kind in _PLAIN or kind.__module__ == PenstockError.__module__
+
+
+# What may be blamed on the caller, or on the system, beside our own errors.
+_PLAIN: Final = (ValueError, KeyError, TypeError, MemoryError, TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ def _hub(house: House) -> dict[str, Any]:
         "arena_bytes": house.channels.slot_bytes,
         "arena_resident": sum(channel.arena.resident for channel in house.channels),
         "turns": house.turns,
+        "destroying": house.destroying.numbers(),
     }
 
 

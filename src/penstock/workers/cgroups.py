@@ -54,12 +54,6 @@ def memory_room(group: Group) -> int | None:
     return min((room for room in rooms if room is not None), default=None)
 
 
-def memory_limit(group: Group) -> int | None:
-    """The tightest limit on memory, in bytes."""
-    limits = (_limit(group.version, folder) for folder in group.folders)
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
 def oom_kills(folder: Path) -> int | None:
     """How many processes of this group the kernel has killed for lack of memory, ever.
 

@@ -67,7 +67,7 @@ class Exit:
 
     @property
     def words(self) -> str:
-        """ "exit code 3", "SIGSEGV"."""
+        """In words: the exit code, or the signal by name."""
         if self.signal is not None:
             return signal_name(self.signal)
         return "exit status unknown" if self.code is None else f"exit code {self.code}"
@@ -165,11 +165,6 @@ class Process:
         match = re.search(r"^SigCgt:\s*([0-9a-f]+)$", self._read("status"), re.MULTILINE)
         return match is not None and bool(int(match[1], 16) >> (number - 1) & 1)
 
-    def private_bytes(self) -> int | None:
-        """Memory that it shares with nobody."""
-        match = re.search(r"^RssAnon:\s*(\d+) kB$", self._read("status"), re.MULTILINE)
-        return None if match is None else int(match[1]) * 1024
-
     def libraries(self) -> tuple[str, ...]:
         """The shared libraries it has mapped; none for one that is dead already."""
         paths = (line.split(maxsplit=5)[5:] for line in self._read("maps").splitlines())
@@ -228,7 +223,7 @@ class Process:
 
 
 def signal_name(number: int) -> str:
-    """ "SIGKILL"; real-time signals have no names."""
+    """As everybody calls it; real-time signals have only a number."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import time
 from contextlib import closing, suppress
 from typing import Any, Final, TypeVar
 
@@ -185,17 +186,19 @@ def fetch_graph(address: str, patience: float = _PATIENCE) -> Graph:
 def _answer(
     stream: Stream[FromHubToRank], expected: type[_Answer], patience: float
 ) -> tuple[_Answer, list[int]]:
-    """The next message, which must be of this kind."""
-    received = stream.receive() if stream.wait(patience) else []
-    for message, fds in received:
-        if isinstance(message, expected):
-            return message, fds
-        if isinstance(message, Refused):
-            raise PenstockError(f"the hub refuses: {message.report.message}")
-        raise ProtocolError(f"the hub said {type(message).__name__}; expected {expected.__name__}")
-    if stream.ended:
-        raise ConnectionError("the hub hung up")
-    raise TimeoutError(f"no answer within {patience} s")
+    """The next message, which must be of this kind; a hub says nothing that it is not asked."""
+    deadline = time.monotonic() + patience
+    while not stream.ended:
+        if not stream.wait(max(deadline - time.monotonic(), 0.0)):
+            raise TimeoutError(f"no answer within {patience} s")
+        for message, fds in stream.receive():
+            if isinstance(message, expected):
+                return message, fds
+            if isinstance(message, Refused):
+                raise PenstockError(f"the hub refuses: {message.report.message}")
+            said, wanted = type(message).__name__, expected.__name__
+            raise ProtocolError(f"the hub said {said}; expected {wanted}")
+    raise ConnectionError("the hub hung up")
 
 
 def _socket_address(address: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import functools
 import mmap
 import os
 import signal
@@ -47,8 +48,13 @@ def is_orphan(sock: socket.socket) -> bool:
 
 def private_bytes() -> int:
     """Memory that this process shares with nobody."""
-    memory = psutil.Process().memory_info()
+    memory = _this_process().memory_info()
     return int(memory.rss - getattr(memory, "shared", 0))
+
+
+@functools.cache
+def _this_process() -> psutil.Process:
+    return psutil.Process()
 
 
 def limit_memory(most: int) -> None:
@@ -60,7 +66,7 @@ def limit_memory(most: int) -> None:
     """
     if sys.platform != "linux":
         return
-    memory = psutil.Process().memory_info()
+    memory = _this_process().memory_info()
     used = memory.rss - memory.shared
     if used >= most:
         raise MemoryError(

@@ -1,0 +1,118 @@
+"""Waiting for batches: for one channel, for many, and never by looking again and again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.client.graphs import (
+    PATIENCE_S,
+    STEPS,
+    TERMS,
+    backend_of,
+    channel_of,
+    digests,
+    expected,
+    hub_of,
+    read,
+    small_graph,
+)
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+both = pytest.mark.parametrize("workers", [0, 2])
+
+
+@both
+def test_whichever_channel_is_ready_can_be_waited_for(workers: int) -> None:
+    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+        names = [f"rank {number}" for number in range(3)]
+        for name in names:
+            backend.register_input(name, "train", **TERMS)
+            backend.start_new_epoch_sampling(name, 0)
+        found: dict[object, list[tuple[int, int, str]]] = {name: [] for name in names}
+        reading = set(names)
+        while reading:
+            ready = backend.wait_any(sorted(reading), timeout=PATIENCE_S)
+            assert ready
+            for name in ready:
+                batch = backend.next_batch(name, timeout=0)
+                if batch is None:
+                    reading.discard(str(name))
+                else:
+                    found[name] += digests([batch])
+        assert found == dict.fromkeys(names, expected(graph))
+
+
+def test_waiting_for_many_survives_the_death_of_the_hub() -> None:
+    """CONTRACT 22."""
+    with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
+        for name in ("a", "b"):
+            backend.register_input(name, "train", **TERMS)
+            backend.start_new_epoch_sampling(name, 0)
+        os.kill(hub_of(backend).pid or 0, signal.SIGKILL)
+        found: dict[object, int] = {"a": 0, "b": 0}
+        while sum(found.values()) < 2 * STEPS:
+            for name in backend.wait_any(["a", "b"], timeout=PATIENCE_S):
+                found[name] += backend.next_batch(name, timeout=0) is not None
+        assert found == {"a": STEPS, "b": STEPS}
+
+
+def test_nothing_is_ready_when_the_time_is_over() -> None:
+    with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
+        backend.register_input("a", "train", **TERMS)
+        pid = hub_of(backend).pid or 0
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            backend.start_new_epoch_sampling("a", 0)
+            assert backend.wait_any(["a"], timeout=0.05) == []
+            assert backend.wait_any([], timeout=0.05) == []
+            with pytest.raises(TimeoutError):
+                backend.next_batch("a", timeout=0)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert backend.wait_any(["a"], timeout=PATIENCE_S) == ["a"]
+
+
+def test_a_reader_that_waits_uses_no_processor() -> None:
+    """CONTRACT 16: it sleeps until the socket wakes it."""
+    with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
+        backend.register_input("a", "train", **TERMS)
+        pid = hub_of(backend).pid or 0
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            backend.start_new_epoch_sampling("a", 0)
+            used = time.thread_time()
+            with pytest.raises(TimeoutError):
+                backend.next_batch("a", timeout=0.5)
+            assert time.thread_time() - used < 0.05
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+@both
+def test_reading_before_an_epoch_was_started_is_an_error(workers: int) -> None:
+    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+        backend.register_input("a", "train", **TERMS)
+        with pytest.raises(RuntimeError, match="start one"):
+            backend.next_batch("a")
+        with pytest.raises(KeyError, match="nobody"):
+            backend.next_batch("nobody")
+
+
+def test_fetches_are_counted_and_slow_ones_named(caplog: pytest.LogCaptureFixture) -> None:
+    """CONTRACT 55, 56: from a threshold on, and every so many fetches."""
+    caplog.set_level("INFO", "penstock.client.reader")
+    with small_graph() as graph, backend_of(graph, num_workers=0) as backend:
+        backend.register_input("a", "train", **TERMS)
+        channel = channel_of(backend, "a")
+        channel._slow_fetch, channel._report_every = 0.0, 5
+        read(backend, "a", 0)
+        fetches = channel.statistics().fetches
+    assert (fetches["count"], fetches["slow"]) == (STEPS, STEPS)
+    assert fetches["slow_ones"][-1]["batch"] == [-1, 0, STEPS - 1]
+    assert sum("on average" in line for line in caplog.messages) == STEPS // 5
+    assert any("waited" in line and "step 3" in line for line in caplog.messages)
