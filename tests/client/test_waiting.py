@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -91,6 +92,51 @@ def test_a_reader_that_waits_uses_no_processor() -> None:
             assert time.thread_time() - used < 0.05
         finally:
             os.kill(pid, signal.SIGCONT)
+
+
+def test_a_reader_that_stops_holds_up_nobody_else() -> None:
+    """CONTRACT 9: its own slots are full; the others have theirs."""
+    with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
+        backend.register_input("stopped", "train", **TERMS)
+        backend.start_new_epoch_sampling("stopped", 0)
+        backend.register_input("reading", "train", **TERMS)
+        for epoch in range(3):
+            assert digests(read(backend, "reading", epoch)) == expected(graph, epoch)
+        assert not backend.is_channel_epoch_done("stopped", 0)
+        assert digests(list(backend.batches("stopped"))) == expected(graph)
+
+
+def test_a_channel_can_be_given_another_weight_while_it_is_read() -> None:
+    """CONTRACT 7: also one that outlives the hub."""
+    with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
+        backend.register_input("a", "train", **TERMS)
+        backend.reweigh("a", 3.0)
+        assert [c["weight"] for c in backend.statistics().hub["scheduler"]["channels"]] == [3.0]
+        os.kill(hub_of(backend).pid or 0, signal.SIGKILL)
+        read(backend, "a", 0)
+        assert [c["weight"] for c in backend.statistics().hub["scheduler"]["channels"]] == [3.0]
+        with pytest.raises(ValueError, match="weight"):
+            backend.reweigh("a", -1.0)
+
+
+def test_a_second_thread_is_told_that_the_channel_is_being_read() -> None:
+    with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
+        backend.register_input("a", "train", **TERMS)
+        channel, pid = channel_of(backend, "a"), hub_of(backend).pid or 0
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            channel.start(0)
+            reading = threading.Thread(target=channel.next)
+            reading.start()
+            while not channel._occupied:
+                os.sched_yield()
+            for use in (channel.next, lambda: channel.start(1)):
+                with pytest.raises(RuntimeError, match="another thread"):
+                    use()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            reading.join()
+        assert len(list(channel)) == STEPS - 1
 
 
 @both

@@ -95,6 +95,7 @@ class CrewBook:
     name: str
     wanted: int = 0
     workers: dict[int, WorkerBook] = field(default_factory=dict)
+    done: int = 0
     losses: int = 0  # of workers, since a batch was completed
     losers: set[Batch] = field(default_factory=set)  # begun batches they held
     failed_starts: int = 0  # in a row
@@ -139,6 +140,7 @@ class ChannelBook:
     announced: set[int] = field(default_factory=set)
     broken: set[int] = field(default_factory=set)
     strays: int = 0
+    service: float = 0.0  # seconds workers spent on it, to an end or not
     totals: dict[str, int] = field(default_factory=dict)  # how -> steps of all its epochs
 
     def waiting(self) -> list[Flight]:

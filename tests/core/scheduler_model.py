@@ -73,10 +73,16 @@ class Ledger(CrewWatch):
             case EpochStarted(channel=channel) if channel > self.last_channel:
                 return KeyError
             case BatchBegun() | BatchDone() | BatchFailed():
-                worker = self.workers.get(event.worker)
-                if worker is not None and all(f.batch != event.batch for f in worker.held):
-                    return SchedulerError
+                return SchedulerError if self._lies(event) else None
         return None
+
+    def _lies(self, event: BatchBegun | BatchDone | BatchFailed) -> bool:
+        """Whether a worker speaks of a batch that is not its first, or begins one twice."""
+        if (worker := self.workers.get(event.worker)) is None:
+            return False
+        if not worker.held or worker.held[0].batch != event.batch:
+            return True
+        return isinstance(event, BatchBegun) and worker.begun is not None
 
     # --- during ------------------------------------------------------------------------------
 
@@ -151,9 +157,10 @@ class Ledger(CrewWatch):
     def _batch_done(self, event: BatchDone) -> None:
         if (worker := self.heard(event.worker)) is None:
             return
-        flight = self._answered(worker, event.batch)
+        flight = self._answered(worker, event)
         crew, channel = self.crews[worker.crew], self.channels[event.batch.channel]
         worker.made += 1
+        crew.done += 1
         crew.losses, crew.losers = 0, set()
         if channel.alive(flight.batch):
             due = Deliver(flight.batch, flight.slot, flight.source, worker.id)
@@ -164,7 +171,7 @@ class Ledger(CrewWatch):
     def _batch_failed(self, event: BatchFailed) -> None:
         if (worker := self.heard(event.worker)) is None:
             return
-        flight = self._answered(worker, event.batch)
+        flight = self._answered(worker, event)
         channel = self.channels[event.batch.channel]
         if channel.alive(flight.batch):
             flight.charged += 1
@@ -198,9 +205,10 @@ class Ledger(CrewWatch):
 
     # --- what events bring about -------------------------------------------------------------
 
-    def _answered(self, worker: WorkerBook, batch: Batch) -> Flight:
-        flight = _held(worker, batch)
+    def _answered(self, worker: WorkerBook, event: BatchDone | BatchFailed) -> Flight:
+        flight = _held(worker, event.batch)
         worker.held.remove(flight)
+        self.channels[event.batch.channel].service += event.cost
         worker.answered += 1
         flight.worker = flight.begun = None
         flight.waits_since = self.number
@@ -208,6 +216,7 @@ class Ledger(CrewWatch):
 
     def _orphaned(self, crew: CrewBook, flight: Flight, cause: str) -> None:
         channel, begun = self.channels[flight.batch.channel], flight.begun is not None
+        channel.service += 0.0 if flight.begun is None else self.now - flight.begun
         flight.worker = flight.begun = None
         flight.waits_since = self.number
         if not channel.alive(flight.batch):
@@ -286,9 +295,8 @@ class Ledger(CrewWatch):
         assert order.batch.step == channel.steps[channel.handed], f"{order}: out of order"
         channel.handed += 1
         flight = Flight(order.batch, order.slot, order.batch.step)
-        # A step that failed when it stood in for another may be tried in its own right, or not.
-        if order.source != flight.source and flight.source in channel.quarantined:
-            self._substituted(channel, flight)
+        if flight.source in channel.quarantined:  # it failed when it stood in for another
+            assert self._substituted(channel, flight), f"{order}: it is known to be bad"
         channel.flights[order.batch] = flight
         self._reserve(channel, order)
         return flight

@@ -23,6 +23,7 @@ from penstock.core.events import (
     WorkerReady,
 )
 from penstock.core.scheduler import Scheduler, SchedulerError, Settings
+from tests.core.scheduler_audit import audit
 from tests.core.scheduler_books import Holder, Phase, WorkerBook
 from tests.core.scheduler_model import Ledger
 
@@ -58,9 +59,10 @@ class Run:
             return []
         answer = self.scheduler.handle(event)
         self.log.append((event, list(answer)))
+        self.ledger.observe(event, answer, self.scheduler.next_wakeup())
         if self.ledger.number % self.look_every == 0:
             self.scheduler.check()
-        self.ledger.observe(event, answer, self.scheduler.next_wakeup())
+            audit(self.ledger, self.scheduler.statistics())
         return answer
 
     def _refused(self, event: Event, refusal: type[Exception]) -> None:

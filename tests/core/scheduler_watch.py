@@ -118,11 +118,13 @@ class CrewWatch:
             return
         settings = self.settings
         due = min(self._overdue(worker), self._quiet(worker))
-        if worker.serves and worker.ready is not None and settings.max_age is not None:
+        # Where nobody can be started, a worn worker may stay: it is better than none.
+        goes = worker.serves and not self.breaker_open(self.crews[worker.crew])
+        if goes and worker.ready is not None and settings.max_age is not None:
             due = min(due, worker.ready + settings.max_age)
         next_look = math.inf if wakeup is None else wakeup
         assert next_look <= due < math.inf, f"{worker}: due at {due}, looked at at {wakeup}"
-        if worker.leave is None and settings.max_batches is not None:
+        if goes and settings.max_batches is not None:
             assert worker.made < settings.max_batches, f"{worker}: has made its share"
 
     def _overdue(self, worker: WorkerBook) -> float:

@@ -128,6 +128,7 @@ class World:
         self.events = 0
         self.on_finish: Callable[[FakeRank], None] = lambda rank: None
         self.on_done: Callable[[Batch], None] = lambda batch: None
+        self.on_assign: Callable[[Assign], None] = lambda order: None
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._wake = float("inf")
@@ -178,6 +179,7 @@ class World:
             case Assign():
                 worker = self.workers[order.worker]
                 worker.queue.append(order)
+                self.on_assign(order)
                 self.at(self.now, lambda: self._begin(worker))
             case RetireWorker():
                 self.workers[order.worker].leaving = True

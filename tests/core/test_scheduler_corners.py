@@ -309,7 +309,7 @@ def test_substitutes_come_from_the_next_good_steps_round_and_round_up_to_the_lim
         else:
             answer = stage.send(BatchFailed(0.0, order.worker, order.batch, 1.0, "bad seed"))
             ended += some(Fail, answer)
-    assert sources == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2), (3, 3)]
+    assert sources == [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (3, 3)]
     assert [end.batch.step for end in ended] == [0, 1, 2, 3]  # type: ignore[union-attr]
     assert isinstance(ended[3], Fail)
 

@@ -11,7 +11,7 @@ import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, groupby
 
 import pytest
 
@@ -141,7 +141,10 @@ class Race:
     nature: Callable[[list[Flow]], Nature] = Prices
     world: World = field(init=False)
     weights: dict[int, float] = field(init=False)
-    worst_lag: float = 0.0  # in batches of the larger cost
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+    worst_lag: float = 0.0  # of completed work, in batches of the larger cost
+    worst_hand_out: float = 0.0  # the same of work handed out
+    given: Counter[int] = field(default_factory=Counter)
     start: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -171,22 +174,34 @@ class Race:
         self.start = self.world.service.copy()
         return self
 
-    def watch_lag(self, channels: Iterable[int] | None = None) -> Race:
-        """Measures from here how far any two get apart, at every completion."""
+    def watch_lag(self) -> Race:
+        """Measures from here how far any two get apart, at every completion and hand-out."""
         self.mark()
-        here = list(range(len(self.flows)) if channels is None else channels)
-        pairs = [
-            (a, b) for a, b in combinations(here, 2) if self.flows[a].crew == self.flows[b].crew
-        ]
-        self.world.on_done = lambda batch: self._note_lag(batch.channel, pairs)
+        flows = self.flows
+        both = combinations(range(len(flows)), 2)
+        self.pairs = [(a, b) for a, b in both if flows[a].crew == flows[b].crew]
+        self.world.on_done = self._note_lag
+        self.world.on_assign = self._note_hand_out
         return self
 
-    def _note_lag(self, channel: int, pairs: list[tuple[int, int]]) -> None:
-        for a, b in pairs:
-            if channel in (a, b):
-                apart = abs(self.received(a) - self.received(b))
-                larger = max(self.flows[a].largest, self.flows[b].largest)
-                self.worst_lag = max(self.worst_lag, apart / larger)
+    def _note_lag(self, batch: Batch) -> None:
+        amounts = [self.received(number) for number in range(len(self.flows))]
+        self.worst_lag = max(self.worst_lag, self._widest(batch.channel, amounts))
+
+    def _note_hand_out(self, order: Assign) -> None:
+        channel = order.batch.channel
+        self.given[channel] += self.world.nature.cost(order.batch, order.source)
+        amounts = [self.given[number] / self.weights[number] for number in range(len(self.flows))]
+        self.worst_hand_out = max(self.worst_hand_out, self._widest(channel, amounts))
+
+    def _widest(self, channel: int, amounts: list[float]) -> float:
+        """The widest gap between this channel and another, in batches of the larger one."""
+        gaps = [
+            abs(amounts[a] - amounts[b]) / max(self.flows[a].largest, self.flows[b].largest)
+            for a, b in self.pairs
+            if channel in (a, b)
+        ]
+        return max(gaps, default=0.0)
 
     def served(self, channel: int) -> float:
         """Seconds of work since the mark."""
@@ -220,9 +235,16 @@ def demand_fair_shares(race: Race, channels: Iterable[int] | None = None) -> Non
 
 
 def demand_bounded_lag(race: Race) -> None:
-    """No two are further apart than (workers + 1) batches of the larger cost."""
-    if race.worst_lag > race.workers + 1:
-        raise Unfair(f"two channels are {race.worst_lag:.1f} batches apart")
+    """No two are further apart than (workers + 1) batches of the larger cost.
+
+    What was handed out cannot be called back, and ends in the order of a worker's queue: past
+    two batches per worker, each further one is one more that may lie in front.
+    """
+    most = race.workers + max(1, race.concurrency - 1)
+    if race.worst_lag > most:
+        raise Unfair(f"two channels are {race.worst_lag:.1f} batches apart, not {most}")
+    if race.worst_hand_out > race.workers + 1:
+        raise Unfair(f"two were handed out {race.worst_hand_out:.1f} batches more or less")
 
 
 SKEWED = [Flow(cost) for cost in (0.01, 0.03, 0.1, 0.3, 1.0)]
@@ -342,14 +364,22 @@ def paused_race(make: Callable[[Settings], Party] = Scheduler, concurrency: int 
 
 
 def demand_no_burst(race: Race, seconds: float = 5.0) -> None:
-    """Once awake it has its share of the time, and one batch per worker and one besides at most."""
-    race.mark()
+    """Once awake it has its share of the time and one batch per worker and one besides at most.
+
+    Nor does it have more than that many in a row, sooner or later.
+    """
+    order: list[int] = []
+    race.mark().world.on_done = lambda batch: order.append(batch.channel)
     race.world.wake(race.world.ranks[PAUSED])
     race.go(seconds)
     share = race.workers * seconds / len(race.flows)
     most = share + (race.workers + 1) * race.flows[PAUSED].cost
     if race.served(PAUSED) > most:
         raise Unfair(f"{race.served(PAUSED):.1f} s of work on waking, {share:.1f} s were its share")
+    race.go(20.0)
+    runs = [len(list(run)) for channel, run in groupby(order) if channel == PAUSED]
+    if max(runs) > race.workers + 1:
+        raise Unfair(f"{max(runs)} batches in a row on waking")
 
 
 @concurrencies

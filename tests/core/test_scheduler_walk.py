@@ -108,9 +108,9 @@ PAIRS = Plan(
     leavers=2,
 )
 BREAKER = Plan(
-    channels=(channel(1, 1, 1.0, max_attempts=2), channel(2, 1, 1.0, max_attempts=2)),
-    steps=(1, 2),
-    costs=(1, 1),
+    channels=(channel(1, 1, 1.0, max_attempts=2),),
+    steps=(2,),
+    costs=(1,),
     losses=3,
     restarts=1,
     breaker_deaths=2,
@@ -127,7 +127,12 @@ LARGER = {
     "cancelled epochs and leavers": replace(ENDINGS, workers=2),
     "quarantine and substitutes": replace(SUBSTITUTES, workers=2),
     "two batches at a worker": replace(PAIRS, restarts=1),
-    "starts that fail": replace(BREAKER, losses=4, restarts=2, leavers=1),
+    "starts that fail": replace(
+        BREAKER,
+        channels=(channel(1, 1, 1.0, max_attempts=2), channel(2, 1, 1.0, max_attempts=2)),
+        steps=(1, 2),
+        costs=(1, 1),
+    ),
 }
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from penstock import WorkerDied
+from penstock import SharedDistSamplingBackend, WorkerDied
 from penstock.sampling.digest import batch_digest
 from tests.faults.orders import Order, arm
-from tests.faults.processes import crew, is_stopped, numbers, wait_until_gone, worker_pids
+from tests.faults.processes import crew, numbers, until, wait_until_gone, worker_pids
 from tests.faults.twins import PATIENCE_S, Twins, summary, twins
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -36,15 +35,21 @@ def orders(stage: str, folder: Path, matches: list[dict[str, int]]) -> list[Orde
     ]
 
 
-def check_strikes(faults: list[Order], found: dict[str, Any]) -> None:
+def check_strikes(faults: list[Order], backend: SharedDistSamplingBackend) -> None:
     """Every fault struck, was noticed for what it was, and cost a worker that was replaced."""
-    assert [fault.action for fault in faults if not fault.struck] == []
-    exits, [staff] = found["pool"]["exits"], found["scheduler"]["crews"]
+    # The last of them may strike when all batches have come.
+    until(lambda: all(fault.struck for fault in faults), "all faults have struck")
+    until(lambda: replaced(backend) >= len(faults), "as many workers were replaced")
+    exits, staff = numbers(backend)["pool"]["exits"], crew(backend)
     assert (exits["SIGSEGV"], exits["SIGTERM"], exits["exit code 0"]) == (1, 1, 1)
     assert exits["SIGKILL"] >= 2  # the one on order, and the stopped one, by the hub
     assert staff["killed"]["silence"] >= 1
-    assert staff["lost"] >= len(faults)
-    assert found["pool"]["started"] >= staff["wanted"] + len(faults)
+
+
+def replaced(backend: SharedDistSamplingBackend) -> int:
+    """How many workers were lost and have a successor."""
+    staff = crew(backend)
+    return int(min(staff["lost"], staff["started"] - staff["wanted"]))
 
 
 def read_in_turns(pair: Twins, names: tuple[str, ...], epoch: int) -> list[int]:
@@ -73,7 +78,7 @@ def test_a_worker_may_die_at_any_stage_of_any_death(
         for number, name in enumerate(("one", "other")):
             pair.register(name, seed=number)
         assert read_in_turns(pair, ("one", "other"), 0) == [16, 16]
-        check_strikes(faults, numbers(pair.backend))
+        check_strikes(faults, pair.backend)
         assert read_in_turns(pair, ("one", "other"), 1) == [16, 16]
 
 
@@ -86,9 +91,7 @@ def test_workers_may_die_as_soon_as_they_are_ready(
     with twins(workers=2) as pair:
         pair.register("one")
         assert pair.read("one", 0) == 16
-        # The stopped one may have had nothing to do with any of it.
-        wait_until_gone(filter(is_stopped, worker_pids(pair.backend)))
-        check_strikes(faults, numbers(pair.backend))
+        check_strikes(faults, pair.backend)
         assert pair.read("one", 1) == 16
 
 
@@ -126,7 +129,7 @@ def test_a_batch_with_memory_of_its_own_survives_its_maker(
     stage: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """CONTRACT 18, 21: its memory came by descriptor, or is gone with the dead."""
-    fault = Order(stage, "signal:SIGKILL", {"index": 1}, tmp_path / "struck")
+    fault = Order(stage, "signal:SIGKILL", {"index": 0}, tmp_path / "struck")
     arm(monkeypatch, fault)
     with twins(workers=1) as pair:
         # A slot has a page at least; a batch of all nodes needs several.

@@ -192,6 +192,13 @@ def test_any_arrays_make_a_batch() -> None:
     assert list(result) == list(given)
 
 
+def test_it_does_not_matter_how_arrays_lie_in_memory() -> None:
+    askew = np.frombuffer(b"\0" * 17, np.uint8)[1:].view(np.int64)
+    given = {"n_id": askew, "edge_index": np.zeros((4, 6), np.int64)[::2, ::3]}
+    result = checked(given, web())
+    assert all(np.array_equal(result[name], array) for name, array in given.items())
+
+
 def test_heterogeneous_batches_are_checked_by_type() -> None:
     ids = np.array([29])
     assert checked({"author/n_id": ids}, library()).keys() == {"author/n_id"}
@@ -206,6 +213,9 @@ def test_heterogeneous_batches_are_checked_by_type() -> None:
         ([np.arange(3)], "it is a list, not a mapping"),
         ({3: np.arange(3)}, "3 is no name for an array"),
         ({"": np.arange(3)}, "'' is no name for an array"),
+        ({"\udcff": np.arange(3)}, r"'\\udcff' is no name for an array"),
+        ({"x" * 256: np.arange(3)}, "the name 'x+'… has 256 characters, not 255"),
+        ({str(n): np.arange(3) for n in range(4097)}, "it has 4097 arrays; a batch may have 4096"),
         ({"n_id": [1, 2]}, "'n_id' is a list, not a NumPy array"),
         ({"x": np.array(["a"])}, "'x' has an unsupported dtype <U1"),
         ({"x": np.array([object()])}, "'x' has an unsupported dtype object"),
@@ -223,6 +233,10 @@ def test_heterogeneous_batches_are_checked_by_type() -> None:
         (
             {"n_id": np.array([7]), "edge_index": np.array([0, 0])},
             r"'edge_index' has shape \[2\], not \[2, edges\]",
+        ),
+        (
+            {"edge_index": np.array([[0], [0]]), "n_id": np.array(7)},
+            r"'n_id' has shape \[\], not one dimension",
         ),
         ({"paper/n_id": np.array([7])}, "'paper/n_id' names no node type of the graph"),
         ({"a,b/n_id": np.array([7])}, "'a,b' names no type"),

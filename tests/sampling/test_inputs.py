@@ -51,6 +51,8 @@ def test_a_batch_beyond_the_last_is_refused() -> None:
         ({"node_type": "shop"}, None, "node_type is 'shop'"),
         ({"num_inputs": 61}, None, "num_inputs is 61; there are 60 nodes"),
         ({"batch_size": 0}, None, "batch_size must be at least 1"),
+        ({"seed": -1}, None, "seed is -1; expected an integer"),
+        ({"seed": 2**64}, None, "seed is 18446744073709551616; expected an integer"),
         ({"num_inputs": 3}, np.arange(4), "num_inputs is 3; 4 ids are given"),
         ({"num_inputs": 3}, np.zeros(3), "ids must be a list of integers, not float64"),
         ({"num_inputs": 3}, np.zeros((3, 1), int), "ids must be a list of integers"),

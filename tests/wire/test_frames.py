@@ -87,14 +87,14 @@ def test_a_shorter_array_shows_its_first_rows_only() -> None:
     memory = private_memory(1024)
     writer = BatchWriter(memory)
     writer.array("x", "int32", (10, 2))[...] = np.arange(20).reshape(10, 2)
-    writer.shrink("x", 3)
+    writer.reshape("x", (3, 2))
     assert read(memory, writer.commit())["x"].tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_a_shorter_array_keeps_its_room() -> None:
     writer = BatchWriter(private_memory(4096))
     room = writer.array("n_id", "int64", 100)
-    writer.shrink("n_id", 1)
+    writer.reshape("n_id", 1)
     after = writer.array("e_id", "int64", 100)
     assert not np.shares_memory(room, after)
 
@@ -107,11 +107,18 @@ def test_an_array_may_take_another_shape_within_its_room() -> None:
     assert read(memory, writer.commit())["edge_index"].tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
+def test_an_array_that_nobody_could_read_is_not_written() -> None:
+    writer = BatchWriter(private_memory(4096))
+    with pytest.raises(ValueError, match="'x' has 33 dimensions: at most 32"):
+        writer.array("x", "int64", (1,) * 33)
+    assert writer.array("x", "int64", (1,) * 32).shape == (1,) * 32
+
+
 def test_an_array_cannot_outgrow_its_room() -> None:
     writer = BatchWriter(private_memory(4096))
     writer.array("n_id", "int64", 10)
     with pytest.raises(ValueError, match="'n_id' has room for 80 bytes"):
-        writer.shrink("n_id", 11)
+        writer.reshape("n_id", 11)
 
 
 def test_nbytes_is_how_far_the_batch_reaches() -> None:
@@ -119,7 +126,7 @@ def test_nbytes_is_how_far_the_batch_reaches() -> None:
     assert writer.nbytes == 0
     writer.array("a", "int8", 65)
     writer.array("b", "int64", 10)
-    writer.shrink("b", 4)
+    writer.reshape("b", 4)
     assert writer.nbytes == 128 + 32
 
 
@@ -153,12 +160,12 @@ def test_too_small_survives_pickling() -> None:
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
-@pytest.mark.parametrize("further", ["array", "shrink", "commit", "abort"])
+@pytest.mark.parametrize("further", ["array", "reshape", "commit", "abort"])
 def test_a_batch_ends_once(end: str, further: str) -> None:
     writer = BatchWriter(private_memory(1024))
     writer.array("a", "int8", 3)
     getattr(writer, end)()
-    arguments = {"array": ("b", "int8", 3), "shrink": ("a", 1)}.get(further, ())
+    arguments = {"array": ("b", "int8", 3), "reshape": ("a", 1)}.get(further, ())
     with pytest.raises(ValueError, match="ted already"):
         getattr(writer, further)(*arguments)
 
@@ -184,9 +191,9 @@ def test_a_name_is_used_once() -> None:
         writer.array("a", "int8", 3)
 
 
-def test_an_array_that_is_not_there_cannot_shrink() -> None:
+def test_an_array_that_is_not_there_cannot_be_reshaped() -> None:
     with pytest.raises(ValueError, match="'a': the batch has no such array"):
-        BatchWriter(private_memory(1024)).shrink("a", 3)
+        BatchWriter(private_memory(1024)).reshape("a", 3)
 
 
 @pytest.mark.parametrize(
@@ -259,8 +266,8 @@ def test_a_private_copy_takes_no_more_than_it_needs() -> None:
     writer = BatchWriter(memory := private_memory(1 << 20))
     writer.array("a", "int8", 1 << 18)
     writer.array("b", "int8", 1 << 18)
-    writer.shrink("a", 10)
-    writer.shrink("b", 10)
+    writer.reshape("a", 10)
+    writer.reshape("b", 10)
     copies = private_copy(memory, writer.commit())
     assert copies["b"].ctypes.data - copies["a"].ctypes.data == ALIGNMENT
 

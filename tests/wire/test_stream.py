@@ -216,3 +216,10 @@ def _temporary() -> int:
 
 def _inode(fd: int) -> int:
     return os.fstat(fd).st_ino
+
+
+@pytest.mark.parametrize("timeout", [1e12, float("inf")])
+def test_one_may_wait_as_long_as_one_likes(timeout: float) -> None:
+    with connected() as (left, right):
+        left.send(Note(number=1))
+        assert right.wait(timeout)

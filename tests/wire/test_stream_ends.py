@@ -254,7 +254,7 @@ def test_a_closed_stream_ignores_what_it_is_given() -> None:
     with connected() as (left, right):
         left.close()
         left.send(Note(number=1), fds=[0])
-        assert left.closed
+        assert left.fileno() == -1
         assert left.ended
         assert not left.pending
         assert left.receive() == []

@@ -53,6 +53,29 @@ def test_the_next_message_takes_along_what_was_kept() -> None:
         assert numbers(received + right.receive()) == list(range(sent + 1))
 
 
+TOO_MANY_ON_THEIR_WAY = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+if os.geteuid() == 0:  # whom the kernel lets pass
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+for number in range(60):
+    stream.send(Note(number=number), [0])
+print(stream.queued, flush=True)
+stream.flush(BOUND_S)
+"""
+
+
+def test_descriptors_that_the_kernel_takes_no_more_of_are_kept_and_sent_later() -> None:
+    with child_with_stream(TOO_MANY_ON_THEIR_WAY) as (child, stream):
+        assert child.stdout is not None
+        assert int(child.stdout.readline()) > 0  # not a word has been read by now
+        received = received_until_end(stream)
+        for _, fds in received:
+            assert len(fds) == 1
+            os.close(fds[0])
+        assert numbers(received) == list(range(60))
+
+
 def test_a_message_larger_than_the_socket_goes_in_pieces() -> None:
     with connected() as (left, right):
         left.send(Note(number=1, text=LARGE))

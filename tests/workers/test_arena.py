@@ -260,6 +260,13 @@ def test_a_closed_arena_says_so(act: object) -> None:
         act(arena)  # type: ignore[operator]
 
 
+@kinds
+def test_more_than_can_be_addressed_is_refused(kind: str) -> None:
+    """CONTRACT 53: refused at the door with a clear error."""
+    with pytest.raises(ValueError, match="no system can map more than"):
+        Arena.create(4, 1 << 61, SLOT, kind=kind)
+
+
 # --- memory for one batch ----------------------------------------------------------------------
 
 

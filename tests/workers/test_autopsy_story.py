@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-import msgspec
 
 from penstock.workers.autopsy import HeldBatch, examine
 from penstock.workers.libraries import loaded_twice, short_names
@@ -102,13 +101,6 @@ def test_of_much_output_the_last_lines_are_shown() -> None:
     assert "line 999" in text
     assert "line 900" not in text
     assert "the last 40 lines" in text
-
-
-def test_the_record_is_plain_data() -> None:
-    record = examine(replace(LIVED, printed=CRASH), BATCH, COMMAND).record()
-    plain = msgspec.json.decode(msgspec.json.encode(record))
-    assert plain["ended"]["pid"] == 4321
-    assert plain["batch"]["index"] == 17
 
 
 # --- stacks ---

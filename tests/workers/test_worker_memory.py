@@ -8,7 +8,7 @@ import pytest
 
 from penstock.graph import Graph
 from penstock.wire.messages import Begun, Struck
-from penstock.workers.worker import EXIT_MEMORY
+from penstock.workers.exits import EXIT_MEMORY
 from tests.sampling.graphs import web
 from tests.workers.benches import FEED, SPEC, bench, custom
 

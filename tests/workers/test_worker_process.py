@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
 from penstock.graph import Graph
 from penstock.wire.messages import Begun, Done
-from penstock.workers.worker import EXIT_ORPHANED
+from penstock.workers.exits import EXIT_ORPHANED
 from tests.sampling.graphs import web
 from tests.workers.benches import FEED, PATIENCE_S, ROOT, SPEC, Bench, bench
 
@@ -125,6 +127,17 @@ def test_a_worker_shows_the_stacks_of_all_its_threads_when_asked(graph: Graph) -
         assert worker.process.poll() is None
 
 
+def test_a_worker_shows_its_stacks_whatever_signals_its_parent_has_blocked(graph: Graph) -> None:
+    """CONTRACT 51: a process begins with the signals blocked that its parent had blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        with bench(graph) as worker:
+            status = Path(f"/proc/{worker.process.pid}/status").read_text()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert int(re.findall(r"^SigBlk:\s*(\w+)$", status, re.MULTILINE)[0], 16) == 0
+
+
 def test_a_crash_leaves_its_stack_behind(graph: Graph) -> None:
     """CONTRACT 49: the Python stack, if there is one."""
     with bench(graph, faults=[{"stage": "writing", "action": "segfault"}]) as worker:
@@ -133,6 +146,14 @@ def test_a_crash_leaves_its_stack_behind(graph: Graph) -> None:
         assert worker.ended() == -signal.SIGSEGV
         assert "Fatal Python error: Segmentation fault" in worker.printed()
         assert "collate.py" in worker.printed()
+
+
+def test_heartbeats_may_be_as_far_apart_as_anyone_likes(graph: Graph) -> None:
+    with bench(graph, beat_every=1e9) as worker:
+        worker.until_beat()
+        worker.stream.close()
+        assert worker.ended() == EXIT_ORPHANED
+        assert worker.printed() == ""
 
 
 def test_heartbeats_tell_of_progress_memory_and_time(graph: Graph) -> None:

@@ -11,7 +11,7 @@ from penstock.graph import Graph
 from penstock.sampling.digest import batch_digest
 from penstock.sampling.spec import CustomSpec
 from penstock.wire.messages import Begun, Done
-from penstock.workers.worker import EXIT_SAMPLER
+from penstock.workers.exits import EXIT_SAMPLER
 from tests.sampling.graphs import made, station_for, web
 from tests.workers.benches import FEED, Bench, bench, custom
 
@@ -20,8 +20,10 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 SOURCE = """
 import os
 import sys
+import threading
 import numpy as np
 import helper_of_the_user
+from penstock.errors import SamplingError
 from penstock.kernels import batch_key
 
 class Walks:
@@ -66,8 +68,30 @@ class Odd:
     def returns_too_much(self, seeds):
         return {"n_id": seeds, "x": np.zeros(1 << 20)}
 
+    def raises_half_a_character(self, seeds):
+        raise SamplingError("no such file: \\udcff")
+
+    def raises_an_epic(self, seeds):
+        raise SamplingError("once upon a time " + "x" * (20 << 20))
+
+    def returns_half_a_character(self, seeds):
+        return {"n_id": seeds, "\\udcff": seeds}
+
+    def returns_any_number_of_arrays(self, seeds):
+        return {f"x{number}": seeds for number in range(5000)}
+
+    def returns_many_dimensions(self, seeds):
+        return {"x": np.zeros((1,) * 33)}
+
     def asks_for_the_impossible(self, seeds):
         return {"x": np.ones(1 << 60, np.int8)}
+
+class Busy:
+    def __init__(self, graph):
+        threading.Thread(target=threading.Event().wait).start()
+
+    def sample(self, seeds, *, seed, epoch, index):
+        return {"n_id": seeds}
 
 class Unmakeable:
     def __init__(self, graph):
@@ -127,6 +151,11 @@ def test_a_sampler_in_a_module_is_found_where_the_user_would_find_it(
         ("interrupts", ["in interrupts", "KeyboardInterrupt"]),
         ("returns_nothing", ["no batch: it is None, not a mapping"]),
         ("returns_ids_out_of_range", ["no batch: n_id[0] is 1000", "expected 0 <= id < 200"]),
+        ("raises_half_a_character", [r"no such file: \udcff"]),
+        ("raises_an_epic", ["once upon a time", "characters left out"]),
+        ("returns_half_a_character", [r"no batch: '\udcff' is no name for an array"]),
+        ("returns_any_number_of_arrays", ["no batch: it has 5000 arrays"]),
+        ("returns_many_dimensions", ["'x' has 33 dimensions: at most 32"]),
         ("asks_for_the_impossible", ["in asks_for_the_impossible", "MemoryError"]),
     ],
 )
@@ -162,6 +191,30 @@ def test_a_users_batch_that_is_too_big_gets_memory_of_its_own_up_to_the_limit(
         worker.done()
         assert worker.failed().report.kind == "BatchTooLarge"
         worker.done()
+
+
+def test_a_thread_of_a_sampler_does_not_keep_a_worker_that_is_to_go(
+    graph: Graph, file: Path
+) -> None:
+    """CONTRACT 52: replaced means gone."""
+    with bench(graph, search_path=(str(file.parent / "helpers"),)) as worker:
+        worker.open(custom(file, "Busy"), FEED)
+        worker.ask(0)
+        worker.done()
+        assert worker.retire() == 0
+
+
+def test_a_thread_of_a_sampler_does_not_keep_a_worker_that_fails(graph: Graph, file: Path) -> None:
+    """CONTRACT 18: one that goes on beating without making batches would hold them for ever."""
+    with bench(
+        graph,
+        search_path=(str(file.parent / "helpers"),),
+        faults=[{"stage": "after-message", "action": "raise"}],
+    ) as worker:
+        worker.open(custom(file, "Busy"), FEED)
+        worker.ask(0)
+        assert worker.ended() == 1
+        assert "RuntimeError: a fault on order" in worker.printed()
 
 
 def test_the_sampler_a_worker_is_for_is_loaded_before_it_is_ready(graph: Graph, file: Path) -> None:

@@ -76,7 +76,8 @@ class Channel(Reader):
 
     def reweigh(self, weight: float) -> None:
         """Asks for a share of the workers in proportion to `weight`, from now on."""
-        with self._turn(Deadline(None)):
+        self._check_free()
+        with self._busy:
             self.registration = self.registration.reweighed(weight)
             if self._ends.line is not None:
                 self._ends.line.reweigh(weight)

@@ -50,6 +50,7 @@ class Connection:
         self._socket = sock
         self._stream: Stream[FromHubToRank] = Stream(sock, FromHubToRank)
         self._numbers = count(1)
+        self._unheard: Received = []  # came in one go with an answer, and after it
         self._owner = os.getpid()
         self.welcome: Welcome | None = None
 
@@ -104,12 +105,12 @@ class Connection:
 
     def wait(self, deadline: Deadline) -> None:
         """Until there is something to receive, the end included; `TimeoutError` if there is not."""
-        if not self._stream.wait(deadline.remaining):
+        if not self._unheard and not self._stream.wait(deadline.remaining):
             raise TimeoutError("the hub has not answered in time")
 
     def receive(self) -> Received:
         """Everything that has come. At the end, when nothing is left, `ConnectionError`."""
-        received = self._stream.receive()
+        received, self._unheard = self._unheard + self._stream.receive(), []
         if not received and self._stream.ended:
             raise ConnectionResetError("the hub closed the connection")
         return received
@@ -126,6 +127,10 @@ class Connection:
 
     def close(self) -> None:
         """Ends the conversation and lets go of the socket. Idempotent."""
+        unheard, self._unheard = self._unheard, []
+        for _, fds in unheard:
+            for fd in fds:
+                os.close(fd)
         self._stream.close()
 
     def __del__(self) -> None:
@@ -140,16 +145,17 @@ class Connection:
     def _answer_to(
         self, number: int, kind: type[Answer], deadline: Deadline
     ) -> tuple[Answer, list[int]]:
-        while True:
+        self.wait(deadline)
+        while not (received := self.receive()):  # part of a message
             self.wait(deadline)
-            for message, fds in self.receive():
-                if isinstance(message, kind) and getattr(message, "request", 0) == number:
-                    return message, fds
-                for fd in fds:
-                    os.close(fd)
-                if isinstance(message, Refused):
-                    raise error_of(message.report)
-                raise ProtocolError(f"expected {kind.__name__}, got {type(message).__name__}")
+        (message, fds), self._unheard = received[0], received[1:]
+        if isinstance(message, kind) and getattr(message, "request", 0) == number:
+            return message, fds
+        for fd in fds:
+            os.close(fd)
+        if isinstance(message, Refused):
+            raise error_of(message.report)
+        raise ProtocolError(f"expected {kind.__name__}, got {type(message).__name__}")
 
 
 def _seconds(deadline: Deadline) -> float:

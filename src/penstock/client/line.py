@@ -92,9 +92,11 @@ class Line:
         return arrays, not spare and one_off is None
 
     def close(self) -> None:
-        """Ends the registration: the connection is the lease. Idempotent."""
+        """Ends the registration: the connection is the lease. Idempotent.
+
+        The memory stays mapped for as long as a batch lies in it that has not been fetched.
+        """
         self.connection.close()
-        self._arena.close()
 
     def _open_one_off(
         self, ready: BatchReady, one_off: Arena, *, lend: bool

@@ -4,11 +4,13 @@ Where batches come from, `Channel` (a hub) and `InlineChannel` (this thread) kno
 waits in a `Reading` as something that can be opened, which gives the batch or raises what became of
 it, and dropped.
 
-One thread reads at a time; any thread may close, also while another one waits, and also a signal
-handler in the middle of a read: the last one out lets go of what the channel holds.
+One thread reads at a time, and another one that tries is told so. Any thread may close, also while
+another one waits, and also a signal handler in the middle of a read: the last one out lets go of
+what the channel holds.
 
 Interrupts. Ctrl-C may strike whenever a call returns. What is on its way from one place to another
-at that moment is made again (`_unsure`), or, once it had been taken, given by the next call.
+at that moment is made again (`_unsure`), or, once it had been taken, given by the next call. Locks
+are taken by a bare `with`, which an interrupt cannot part from the release.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self, TypeAlias
 
@@ -79,6 +80,7 @@ class Reader(ABC):
         self.closed = False
         self._owner = os.getpid()
         self._busy = threading.Lock()
+        self._occupied = False  # by a thread that may stay
         self._reading: Reading[Content] | None = None
         self._started: set[int] = set()
         # True while something is between two places, where an exception would lose it.
@@ -139,7 +141,8 @@ class Reader(ABC):
         What is left of the last epoch is cancelled: none of it will be seen.
         """
         epoch, first, first_step = map(operator.index, (epoch, first, first_step))
-        with self._turn(Deadline(None)):
+        self._check_free()
+        with self._busy:
             if epoch <= self.epoch:
                 return
             reading: Reading[Content] = Reading(epoch, self.plan(first), self.rank, first_step)
@@ -173,13 +176,21 @@ class Reader(ABC):
         Waits for it, at most `timeout` seconds (`TimeoutError`). Raises what became of a batch that
         will not come; the following call goes on with the next one.
         """
-        taken: list[Outcome] = []
+        deadline, taken = Deadline(timeout), list[Outcome]()
+        self._check_free()
         try:
-            with self._turn(Deadline(timeout)) as deadline:
-                self._take(taken, deadline)
+            with self._busy:
+                self._occupied = True
+                try:
+                    self._take(taken, deadline)
+                finally:
+                    self._occupied = False
         except BaseException:
             self._kept.extend(taken)
             raise
+        finally:
+            if self.closed:
+                self._let_go_if_free()
         # No calls from here on, hence no interrupts: what was taken is the caller's.
         batch, error = taken[0]
         if error is None:
@@ -215,12 +226,17 @@ class Reader(ABC):
 
         The deadline is for a hub that was lost, and is coming back.
         """
-        with self._turn(deadline):
-            reading = self._check_started()
-            if self._unsure or self.fileno() < 0:
-                self._wait(reading, deadline)
-            else:
-                self._glance()
+        self._check_free()
+        with self._busy:
+            self._occupied = True
+            try:
+                reading = self._check_started()
+                if self._unsure or self.fileno() < 0:
+                    self._wait(reading, deadline)
+                else:
+                    self._glance()
+            finally:
+                self._occupied = False
 
     def statistics(self) -> ReaderStatistics:
         """A snapshot."""
@@ -275,38 +291,18 @@ class Reader(ABC):
 
     # --- within ---
 
-    @contextmanager
-    def _turn(self, deadline: Deadline) -> Iterator[Deadline]:
-        """One thread's turn with the channel."""
-        self._check_process()
-        self._check_open()
-        left = deadline.remaining
-        if not self._busy.acquire(timeout=-1 if left is None else left):
-            raise TimeoutError(f"{self} is in use by another thread")
-        try:
-            self._check_open()
-            yield deadline
-        finally:
-            self._busy.release()
-            if self.closed:
-                self._let_go_if_free()
-
     def _let_go_if_free(self) -> None:
-        # Closing sets the flag before it looks here, and whoever has a turn looks at the flag after
-        # it: one of the two finds the channel free.
-        if self._busy.acquire(blocking=False):
-            try:
+        # Closing sets the flag before it looks here, and whoever is inside looks at the flag after
+        # leaving: one of the two finds the channel free.
+        if not self._busy.locked():
+            with self._busy:
                 self._let_go_of_all()
-            finally:
-                self._busy.release()
 
     def _glance_if_free(self) -> None:
         # If it is not, somebody is reading, and takes in what comes.
-        if self._busy.acquire(blocking=False):
-            try:
+        if not self._busy.locked():
+            with self._busy:
                 self._glance()
-            finally:
-                self._busy.release()
 
     def _hand_over(self, reading: Reading[Content], taken: list[Outcome]) -> None:
         self._unsure = True
@@ -353,6 +349,12 @@ class Reader(ABC):
     def _check_open(self) -> None:
         if self.closed:
             raise ChannelClosed(f"{self} was closed")
+
+    def _check_free(self) -> None:
+        self._check_process()
+        self._check_open()
+        if self._occupied:
+            raise RuntimeError(f"{self} is being read by another thread: one at a time")
 
     def _check_process(self) -> None:
         if os.getpid() != self._owner:

@@ -83,13 +83,14 @@ class Channel(Flow):
     costs: Mean
     crew_costs: Mean
     first_estimate: float
+    quarantine: deque[Quarantined]  # the scheduler's, shared by all channels
     story: Story
     epoch: Epoch = field(default_factory=lambda: Epoch(-1, range(0), open=False))
     retries: deque[Task] = field(default_factory=deque)
     in_flight: int = 0
     leaving: bool = False
     alarm: float = inf
-    rank: int = 0
+    alarm_order: int = 0
 
     waits: Wait = Wait.NOTHING
     since: float = 0.0
@@ -103,7 +104,13 @@ class Channel(Flow):
     cancelled: int = 0
 
     @classmethod
-    def open(cls, event: ChannelRegistered, crew_costs: Mean, settings: Settings) -> Channel:
+    def open(
+        cls,
+        event: ChannelRegistered,
+        settings: Settings,
+        crew_costs: Mean,
+        quarantine: deque[Quarantined],
+    ) -> Channel:
         substitutes = event.max_substitutes if event.on_error is OnError.SUBSTITUTE else 0
         return cls(
             id=event.channel,
@@ -117,6 +124,7 @@ class Channel(Flow):
             costs=Mean(settings.cost_memory),
             crew_costs=crew_costs,
             first_estimate=event.estimate,
+            quarantine=quarantine,
             story=Story(settings.story_length),
         )
 
@@ -171,36 +179,70 @@ class Channel(Flow):
 
     # --- how its batches end -----------------------------------------------------------------
 
-    def back(self, task: Task, seconds: float) -> None:
-        """A worker no longer has this task, and spent so long on it."""
-        self.in_flight -= 1
-        self.service += seconds
-        self.settle(task.charge, seconds / task.weight, last=not self.in_flight)
+    def answered(self, task: Task, cost: float) -> None:
+        """A worker is done with this task, whatever came of it."""
+        self.costs.add(cost)
+        self._take_back(task, cost)
 
     def deliver(self, task: Task, worker: int, now: float, out: list[Instruction]) -> None:
         if not task.epoch.open:
-            self.drop(task, now, out)
+            self._drop(task, now, out)
             return
         self.slots.lend(task.slot)
         self.epoch.delivered += 1
         out.append(Deliver(task.batch, task.slot, task.source, worker))
         self._finish(out)
 
-    def drop(self, task: Task, now: float, out: list[Instruction]) -> None:
+    def fail(self, task: Task, cause: str, now: float, out: list[Instruction]) -> None:
+        """It cannot be made from its source: another is taken, or the batch fails."""
+        if not task.epoch.open:
+            self._drop(task, now, out)
+            return
+        self.quarantine.append(Quarantined(task.batch, task.source, cause, task.attempt))
+        if not self._substitute(task, cause):
+            self.slots.release(task.slot, now)
+            self._fail(task.batch, cause, task.attempt, out)
+
+    def lost(
+        self, task: Task, cause: str, now: float, out: list[Instruction], *, excusable: bool
+    ) -> None:
+        """The worker that had it is dead. `excusable`: so is every other one of its crew."""
+        if task.began is None:  # merely queued there: not charged, in any sense
+            self._take_back(task, 0.0)
+        else:
+            self._take_back(task, now - task.began)
+            self._charge(task, excusable)
+        if not task.epoch.open:
+            self._drop(task, now, out)
+        elif task.charged < self.max_attempts:
+            task.attempt += task.began is not None
+            self._try_again(task)
+        else:
+            failing = " (while the whole crew was failing)" if task.excused else ""
+            self.fail(task, cause + failing, now, out)
+
+    def _charge(self, task: Task, excusable: bool) -> None:
+        """One attempt more. An excuse is good only so often, so that everything ends."""
+        self.attempts_lost += 1
+        if excusable and task.excused < 2 * self.max_attempts:
+            task.excused += 1
+        else:
+            task.charged += 1
+
+    def _take_back(self, task: Task, seconds: float) -> None:
+        """No worker has this task any more; so long was spent on it."""
+        self.in_flight -= 1
+        self.service += seconds
+        self.settle(task.charge, seconds / task.weight, last=not self.in_flight)
+
+    def _drop(self, task: Task, now: float, out: list[Instruction]) -> None:
         """Nobody waits for this one any more."""
         self.slots.release(task.slot, now)
-        self.forget(out)
+        self._forget(out)
 
-    def try_again(self, task: Task) -> None:
+    def _try_again(self, task: Task) -> None:
         task.began = None
         self.retries.appendleft(task)
-
-    def spoil(self, task: Task, cause: str, now: float, out: list[Instruction]) -> None:
-        """Its source will not do: another is taken, or the batch fails."""
-        if self._substitute(task, cause):
-            return
-        self.slots.release(task.slot, now)
-        self._fail(task.batch, cause, task.attempt, out)
 
     def _substitute(self, task: Task, cause: str) -> bool:
         epoch, step = self.epoch, task.batch.step
@@ -211,7 +253,7 @@ class Channel(Flow):
         if source is None:
             return False
         task.source, task.attempt, task.charged, task.excused = source, 1, 0, 0
-        self.try_again(task)
+        self._try_again(task)
         return True
 
     def _stand_in(self, step: int) -> int | None:
@@ -241,7 +283,7 @@ class Channel(Flow):
 
     def start(self, number: int, steps: range, now: float, out: list[Instruction]) -> None:
         """A new epoch; what is left of the last one is cancelled, and not announced."""
-        self.cancel(now)
+        self._cancel(now)
         old = self.epoch
         self.delivered += old.delivered
         self.failed += old.failed
@@ -249,7 +291,21 @@ class Channel(Flow):
         self.epoch = Epoch(number, steps)
         self._finish(out)
 
-    def cancel(self, now: float) -> None:
+    def give_up(self, cause: str, now: float, out: list[Instruction]) -> None:
+        """Nobody can serve this channel: its epoch ends here."""
+        self._cancel(now)
+        out.append(BreakChannel(self.id, self.epoch.number, cause))
+
+    def leave(self, now: float, out: list[Instruction]) -> None:
+        self.leaving = True
+        self._cancel(now)
+        self._forget(out)
+
+    @property
+    def gone(self) -> bool:
+        return self.leaving and not self.in_flight
+
+    def _cancel(self, now: float) -> None:
         """Tasks with workers keep their slots until they come back; nobody waits for them."""
         if self.epoch.open:
             self.epoch.close()
@@ -257,23 +313,9 @@ class Channel(Flow):
             self.slots.release(task.slot, now)
         self.retries.clear()
 
-    def fail_for_good(self, cause: str, now: float, out: list[Instruction]) -> None:
-        """Nobody can serve this channel: its epoch ends here."""
-        self.cancel(now)
-        out.append(BreakChannel(self.id, self.epoch.number, cause))
-
-    def leave(self, now: float, out: list[Instruction]) -> None:
-        self.leaving = True
-        self.cancel(now)
-        self.forget(out)
-
-    def forget(self, out: list[Instruction]) -> None:
-        if self.leaving and not self.in_flight:
+    def _forget(self, out: list[Instruction]) -> None:
+        if self.gone:
             out.append(Forget(self.id))
-
-    @property
-    def gone(self) -> bool:
-        return self.leaving and not self.in_flight
 
     # --- slots that rest ---------------------------------------------------------------------
 

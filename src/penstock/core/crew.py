@@ -16,6 +16,8 @@ from penstock.core.fair import Mean, RunQueue
 from penstock.core.restarts import Backoff, Breaker, BreakerState, Streak
 from penstock.core.settings import Settings
 
+FAR = 2.0**20  # virtual seconds; a microsecond can still be added to them
+
 
 class WorkerState(Enum):
     STARTING = "starting"
@@ -39,7 +41,7 @@ class Worker:
     made: int = 0
     private_bytes: int = 0
     alarm: float = inf
-    rank: int = 0
+    alarm_order: int = 0
 
     @property
     def begun(self) -> Task | None:
@@ -64,9 +66,15 @@ class Worker:
 
     def must_leave(self) -> float:
         limit = self.crew.settings.max_age
-        if limit is None or self.state is not WorkerState.READY:
+        if limit is None or not self.replaceable:
             return inf
         return self.started + limit
+
+    @property
+    def replaceable(self) -> bool:
+        """While nobody can be started, a worn worker is better than none."""
+        closed = self.crew.breaker.state is BreakerState.CLOSED
+        return closed and self.state is WorkerState.READY
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +97,7 @@ class Crew:
     breaker: Breaker = field(init=False)
     streak: Streak = field(default_factory=Streak)
     alarm: float = inf
-    rank: int = 0
+    alarm_order: int = 0
 
     started: int = 0
     lost: int = 0  # without having been asked to leave
@@ -121,6 +129,11 @@ class Crew:
         """When those that are missing may be started."""
         waiting = self.breaker.state is BreakerState.CLOSED and self.missing > 0
         return self.held_until() if waiting else inf
+
+    def rebase(self) -> None:
+        """Keep virtual times small: next to a large one, the cost of a small batch is lost."""
+        if self.queue.virtual_now > FAR:
+            self.queue.rebase(self.channels.values())
 
     # --- who has what ------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ it is known. This module knows neither channels nor workers, only flows, seconds
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
@@ -20,6 +21,7 @@ class Flow:
     vtime: float = 0.0
     outstanding: float = 0.0
     place: int = 0  # the number of its one valid entry in the run queue; 0: it is not there
+    stands_at: float = 0.0  # the virtual time of that entry
 
     def charge(self, seconds: float) -> float:
         """Count an estimate, and say how much virtual time that was, to be settled later."""
@@ -71,8 +73,9 @@ class RunQueue(Generic[F]):
         self._enter(flow)
 
     def renew(self, flow: F) -> None:
-        """The virtual time of a flow in the queue has changed."""
-        self._enter(flow)
+        """The virtual time of a flow in the queue may have changed."""
+        if flow.vtime != flow.stands_at:
+            self._enter(flow)
 
     def remove(self, flow: F) -> None:
         flow.place = 0
@@ -88,9 +91,19 @@ class RunQueue(Generic[F]):
         self.remove(flow)
         return flow
 
+    def rebase(self, flows: Iterable[F]) -> None:
+        """Count virtual time from here. `flows`: all there are, in the queue or not."""
+        shift, self.virtual_now = self.virtual_now, 0.0
+        waiting = sorted(entry for entry in self._heap if entry[2].place == entry[1])
+        self._heap.clear()
+        for flow in flows:
+            flow.vtime -= shift
+        for _, _, flow in waiting:  # equals stay in their order
+            self._enter(flow)
+
     def _enter(self, flow: F) -> None:
         self._number += 1
-        flow.place = self._number
+        flow.place, flow.stands_at = self._number, flow.vtime
         heappush(self._heap, (flow.vtime, self._number, flow))
         if len(self._heap) > 2 * self._size + 64:
             self._heap = [entry for entry in self._heap if entry[2].place == entry[1]]

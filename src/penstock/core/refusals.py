@@ -10,6 +10,8 @@ from math import inf
 from penstock.core.events import ChannelRegistered, CrewSized
 from penstock.errors import PenstockError
 
+LEAST_WEIGHT, MOST_WEIGHT = 1e-4, 1e4
+
 
 class InvalidEvent(ValueError):
     """An event that makes no sense; says which of its fields, and why."""
@@ -32,8 +34,9 @@ def check_size(event: CrewSized) -> None:
 
 
 def check_weight(weight: float) -> None:
-    if not 0 < weight < inf:
-        raise InvalidEvent(f"a weight must be above zero and finite, not {weight}")
+    """Beyond these a share is nothing or everything, and sums of virtual time lose their ends."""
+    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise InvalidEvent(f"weight must be {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, not {weight}")
 
 
 def check_registration(event: ChannelRegistered, last: int) -> None:

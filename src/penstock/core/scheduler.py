@@ -127,11 +127,12 @@ class Scheduler:
         self._dispatch(crew)
 
     def _break(self, channel: Channel, crew: Crew) -> None:
-        channel.fail_for_good(crew.breaker.cause, self._now, self._out)
+        channel.give_up(crew.breaker.cause, self._now, self._out)
         self._refresh(channel)
 
     def _dispatch(self, crew: Crew) -> None:
         """While a worker has room: the channel furthest behind gives one batch."""
+        crew.rebase()
         queue = crew.queue
         while (worker := crew.idlest()) is not None:
             channel = queue.pop()
@@ -157,7 +158,7 @@ class Scheduler:
         crew = self._crews.get(event.crew)
         if crew is None:
             raise InvalidEvent(f"channel {event.channel}: there is no crew {event.crew!r}")
-        channel = Channel.open(event, crew.costs, self.settings)
+        channel = Channel.open(event, self.settings, crew.costs, self._quarantined)
         channel.since = self._now
         self._ids.add(event.channel)
         self._channels[event.channel] = crew.channels[event.channel] = channel
@@ -247,8 +248,10 @@ class Scheduler:
             return
         crew = worker.crew
         self._staff.lost(worker, event.cause, self._now)
+        failing = crew.streak.covers(crew.wanted)
         for task in reversed(worker.tasks):
-            self._take_back(task, crew, event.cause)
+            task.channel.lost(task, event.cause, self._now, self._out, excusable=failing)
+            self._refresh(task.channel)
         self._staff.fill(crew, self._now, self._out)
         self._serve(crew)
 
@@ -282,7 +285,7 @@ class Scheduler:
             return
         task = self._answer(worker, event)
         worker.crew.failed += 1
-        self._spoil(task, event.cause)
+        task.channel.fail(task, event.cause, self._now, self._out)
         self._after_answer(worker, task.channel)
 
     def _answer(self, worker: Worker, event: BatchDone | BatchFailed) -> Task:
@@ -293,8 +296,7 @@ class Scheduler:
         worker.made += 1
         cost = event.cost if isfinite(event.cost) else task.channel.estimate()
         cost = max(cost, self.settings.least_cost)
-        task.channel.back(task, cost)
-        task.channel.costs.add(cost)
+        task.channel.answered(task, cost)
         worker.crew.costs.add(cost)
         return task
 
@@ -311,41 +313,6 @@ class Scheduler:
         self._refresh(channel)
         self._staff.inspect(worker, self._now, self._out)
         self._serve(worker.crew)
-
-    def _take_back(self, task: Task, crew: Crew, cause: str) -> None:
-        """The worker that had it is dead."""
-        channel = task.channel
-        if task.began is None:  # merely queued there: not charged, in any sense
-            channel.back(task, 0.0)
-        else:
-            channel.back(task, self._now - task.began)
-            channel.attempts_lost += 1
-            self._charge(task, crew)
-        if not task.epoch.open:
-            channel.drop(task, self._now, self._out)
-        elif task.charged >= channel.max_attempts:
-            failing = " (while the whole crew was failing)" if task.excused else ""
-            self._spoil(task, cause + failing)
-        else:
-            task.attempt += task.began is not None
-            channel.try_again(task)
-        self._refresh(channel)
-
-    def _charge(self, task: Task, crew: Crew) -> None:
-        """One attempt more. While the whole crew is failing it is excused, but not for ever."""
-        failing = crew.streak.covers(crew.wanted)
-        if failing and task.excused < 2 * task.channel.max_attempts:
-            task.excused += 1
-        else:
-            task.charged += 1
-
-    def _spoil(self, task: Task, cause: str) -> None:
-        channel = task.channel
-        if not task.epoch.open:
-            channel.drop(task, self._now, self._out)
-            return
-        self._quarantined.append(Quarantined(task.batch, task.source, cause, task.attempt))
-        channel.spoil(task, cause, self._now, self._out)
 
     def _first_task(self, worker: Worker, batch: Batch, event: Event) -> Task:
         """Workers make their batches in the order given, so this must be about the first."""

@@ -77,9 +77,17 @@ class Staff:
         if worker.state is WorkerState.STARTING:
             crew.move(worker, WorkerState.READY)
         crew.starts.reset()
-        crew.breaker.state = BreakerState.CLOSED
+        if crew.breaker.state is not BreakerState.CLOSED:
+            self._close_breaker(crew, now, out)
         self.fill(crew, now, out)
         self.timers.arm(worker)
+
+    def _close_breaker(self, crew: Crew, now: float, out: list[Instruction]) -> None:
+        """Whoever was kept only because nobody could be started may go now."""
+        crew.breaker.state = BreakerState.CLOSED
+        for worker in list(crew.workers.values()):
+            self.inspect(worker, now, out)
+            self.timers.arm(worker)
 
     def retire(self, worker: Worker, reason: Leave, now: float, out: list[Instruction]) -> None:
         """Ask it to go. Another takes its place at once, unless the crew is to be smaller."""
@@ -99,7 +107,8 @@ class Staff:
         crew.killed[fault] += 1
         out.append(KillWorker(worker.id, fault, begun.batch if begun else None))
         if crew.breaker.state is BreakerState.TRIAL and not crew.starting:
-            crew.breaker.failed(crew.starts.count, now, f"a worker was killed: {fault.value}")
+            cause = f"a worker was killed before it was ready ({fault.value})"
+            crew.breaker.failed(crew.starts.count, now, cause)
 
     def lost(self, worker: Worker, cause: str, now: float) -> None:
         """Its process has ended. What it held is handed back by others."""
@@ -129,7 +138,7 @@ class Staff:
 
     def inspect(self, worker: Worker, now: float, out: list[Instruction]) -> None:
         """Retire one that has made enough, or holds too much, or is too old."""
-        if worker.state is WorkerState.READY:
+        if worker.replaceable:
             reason = self._worn(worker, now)
             if reason is not None:
                 self.retire(worker, reason, now, out)

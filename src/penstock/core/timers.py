@@ -12,12 +12,12 @@ from typing import Generic, Protocol, TypeVar
 class Timed(Protocol):
     """Something with a time at which it is due, which may move at any moment.
 
-    Both fields belong to `Timers`: the time of its entry, infinite if it has none, and its rank
+    Both fields belong to `Timers`: the time of its entry, infinite if it has none, and its place
     among those due at the same moment, 0 as long as it has none.
     """
 
     alarm: float
-    rank: int
+    alarm_order: int
 
     def due(self) -> float: ...
 
@@ -36,17 +36,17 @@ class Timers(Generic[T]):
 
     _heap: list[tuple[float, int, int, T]] = field(default_factory=list)
     _number: int = 0
-    _ranks: int = 0
+    _owners: int = 0
 
     def arm(self, owner: T) -> None:
         due = owner.due()
         if due < owner.alarm:
             owner.alarm = due
-            if not owner.rank:
-                self._ranks += 1
-                owner.rank = self._ranks
+            if not owner.alarm_order:
+                self._owners += 1
+                owner.alarm_order = self._owners
             self._number += 1
-            heappush(self._heap, (due, owner.rank, self._number, owner))
+            heappush(self._heap, (due, owner.alarm_order, self._number, owner))
 
     def next(self) -> float | None:
         """When the first one is due; what has moved meanwhile is put where it belongs."""

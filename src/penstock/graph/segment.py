@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 import weakref
 from typing import Any, Final, Self
 
@@ -60,6 +61,8 @@ class Segment:
         """
         if nbytes < 0:
             raise ValueError(f"nbytes is {nbytes}: a segment cannot have a negative size")
+        if nbytes > sys.maxsize:
+            raise ValueError(f"nbytes is {nbytes}: no system can map more than {sys.maxsize}")
         memory = _create_memory(nbytes, _resolve(kind), sparse=sparse)
         try:
             data = map_bytes(memory.fd, nbytes, writable=True)

@@ -37,6 +37,9 @@ from penstock.sampling.spec import CustomSpec
 
 # A message must stay one: what an exception has to say may be as long as it likes.
 LONGEST_TRACEBACK: Final = 16_000
+# The same holds for what is said of a batch.
+MOST_ARRAYS: Final = 4096
+LONGEST_NAME: Final = 255
 
 _PENSTOCK: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _Result = TypeVar("_Result")
@@ -116,6 +119,12 @@ def told(error: BaseException) -> str:
 
     frames = _from_the_user(error.__traceback__) or error.__traceback__
     text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    return sayable(text)
+
+
+def sayable(text: str) -> str:
+    """As it can go into a message: any characters made Unicode, and of much only the two ends."""
+    text = text.encode(errors="backslashreplace").decode()
     if len(text) <= LONGEST_TRACEBACK:
         return text
     half = LONGEST_TRACEBACK // 2
@@ -150,18 +159,34 @@ def checked(result: Any, graph: Graph) -> dict[str, Array]:
 def _as_arrays(result: Any) -> dict[str, Array]:
     if not isinstance(result, Mapping):
         raise ValueError(f"it is {_kind(result)}, not a mapping from names to arrays")
+    if len(result) > MOST_ARRAYS:
+        raise ValueError(f"it has {len(result)} arrays; a batch may have {MOST_ARRAYS}")
     arrays = {}
     for name, value in result.items():
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"{name!r} is no name for an array")
+        _check_name(name)
         if not isinstance(value, np.ndarray):
             raise ValueError(f"{name!r} is {_kind(value)}, not a NumPy array")
         try:
             dtype_name(value.dtype)
         except ValueError as error:
             raise ValueError(f"{name!r} has an {error}") from None
-        arrays[name] = np.asarray(value)
+        arrays[name] = np.require(value, requirements=("ALIGNED", "ENSUREARRAY"))
     return arrays
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name or not _is_unicode(name):
+        raise ValueError(f"{name!r} is no name for an array")
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"the name {name[:20]!r}… has {len(name)} characters, not {LONGEST_NAME}")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a character
+        return False
+    return True
 
 
 def _check_ids(name: str, array: Array, arrays: Mapping[str, Array], graph: Graph) -> None:
@@ -190,6 +215,7 @@ def _check_ends(
         nodes = qualified(end, "n_id")
         if nodes not in arrays:
             raise ValueError(f"{name!r} comes without {nodes!r}, whose places its ids are")
+        _check_vector(nodes, arrays[nodes])
         _check_range(f"{name}[{row}]", array[row], len(arrays[nodes]))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from penstock.core.plan import EpochPlan
 from penstock.graph import Graph
 from penstock.kernels import permutation
-from penstock.kernels.arrays import Array, Ids
+from penstock.kernels.arrays import Array, Ids, check_word
 from penstock.sampling.spec import Feed
 
 
@@ -39,6 +39,7 @@ def check_feed(feed: Feed, graph: Graph, ids: Array | None) -> None:
         raise ValueError(f"node_type is missing; this graph has {there}")
     num_nodes = graph.num_nodes(feed.node_type)
     EpochPlan(feed.num_inputs, feed.batch_size, feed.drop_last)
+    check_word(feed.seed, "seed")
     if ids is None and feed.num_inputs > num_nodes:
         raise ValueError(f"num_inputs is {feed.num_inputs}; there are {num_nodes} nodes")
     if ids is not None and (ids.ndim != 1 or ids.dtype.kind != "i"):

@@ -2,7 +2,7 @@
 
     with BatchWriter(memory) as writer:              # a slot, or any bytes
         writer.array("n_id", "int64", 1000)[:] = …   # each at an offset that is a multiple of 64
-        writer.shrink("n_id", 617)
+        writer.reshape("n_id", 617)                  # fewer than there was room for
         layouts = writer.commit()
     arrays = read(memory, layouts)                   # over there: views, nothing is copied
 
@@ -79,6 +79,10 @@ class BatchWriter:
         if name in self._layouts:
             raise ValueError(f"name is {name!r}: the batch has such an array already")
         planned = ArrayLayout(name, dtype_name(dtype), normal_shape(shape), self._end)
+        if len(planned.shape) > _MOST_DIMENSIONS:
+            raise ValueError(
+                f"{name!r} has {len(planned.shape)} dimensions: at most {_MOST_DIMENSIONS} can be read"
+            )
         end = _end_of(planned)
         if end > self._memory.nbytes:
             raise SlotTooSmall(end, self._memory.nbytes)
@@ -88,12 +92,11 @@ class BatchWriter:
         self._end = align(end)
         return array
 
-    def shrink(self, name: str, rows: int) -> npt.NDArray[Any]:
-        """The array turned out shorter: only its first `rows` rows count. It keeps its room."""
-        return self.reshape(name, (rows, *self._written(name).shape[1:]))
-
     def reshape(self, name: str, shape: Shape) -> npt.NDArray[Any]:
-        """The array is the first elements of its room, in C order, in another shape."""
+        """The array is the first elements of its room, in C order, in another shape.
+
+        It keeps its room.
+        """
         self._check_begun()
         now = self._written(name)
         planned = ArrayLayout(name, now.dtype, normal_shape(shape), now.offset)

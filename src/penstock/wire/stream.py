@@ -47,6 +47,8 @@ Received = TypeVar("Received")
 DEFAULT_LIMIT: Final = 16 << 20
 # Of a message. A process may have 1024 descriptors open unless told otherwise.
 MAX_FDS: Final = 1024
+# In milliseconds, what `poll` takes: 24 days.
+LONGEST_POLL: Final = 2**31 - 1
 
 _HEADER: Final = struct.Struct("<IH")
 _FD_SIZE: Final = array.array("i").itemsize
@@ -54,6 +56,10 @@ _FDS_AT_ONCE: Final = 253  # the kernel takes no more in one call
 _CHUNK: Final = 64 << 10
 _ANCILLARY: Final = socket.CMSG_SPACE(_FDS_AT_ONCE * _FD_SIZE)
 _CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+# The kernel cannot take a message now, and will later: no memory, or too many descriptors of this
+# user's are on their way and not received yet. Nothing of the message has gone.
+_NOT_NOW: Final = frozenset({errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS})
 
 _Ancillary: TypeAlias = list[tuple[int, int, Any]]
 # What the decoder raises for bytes that are no message. Depth is limited by recursion.
@@ -111,11 +117,6 @@ class Stream(Generic[Received]):
     def ended(self) -> bool:
         """Whether all has been received: the other side has gone, or this one is closed."""
         return self._ended
-
-    @property
-    def closed(self) -> bool:
-        """Whether this side is closed."""
-        return self._closed
 
     @property
     def pending(self) -> bool:
@@ -234,7 +235,7 @@ class Stream(Generic[Received]):
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
-            if error.errno == errno.ENOBUFS:
+            if error.errno in _NOT_NOW:
                 return False
             self._broken = True
         return True
@@ -327,7 +328,7 @@ def _poll(sock: socket.socket, events: int, timeout: float | None) -> int:
     """The events that have come, 0 after `timeout` seconds."""
     poll = select.poll()
     poll.register(sock, events)
-    ready = poll.poll(None if timeout is None else timeout * 1000)
+    ready = poll.poll(None if timeout is None else min(timeout * 1000, LONGEST_POLL))
     return ready[0][1] if ready else 0
 
 

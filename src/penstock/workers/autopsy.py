@@ -9,16 +9,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from penstock.core.events import Fault
 from penstock.workers.ended import Breach, Ended
+from penstock.workers.exits import EXIT_MEMORY, EXIT_ORPHANED, EXIT_SAMPLER
 from penstock.workers.libraries import loaded_twice, short_names
 from penstock.workers.process import signal_name, state_in_words
 from penstock.workers.stacks import Dump, last_dump, last_exception
-from penstock.workers.worker import EXIT_MEMORY, EXIT_ORPHANED, EXIT_SAMPLER
 
 _SEEDS_SHOWN: Final = 8
 _LINES_SHOWN: Final = 40
@@ -76,12 +74,6 @@ class Autopsy:
     def text(self) -> str:
         """The whole story, in lines; ends with the command that samples the batch again."""
         return "\n".join(_story(self))
-
-    def record(self) -> dict[str, Any]:
-        """The same as plain data, for a log."""
-        plain = msgspec.to_builtins(self, enc_hook=str)
-        assert isinstance(plain, dict)
-        return plain
 
 
 def examine(ended: Ended, batch: HeldBatch | None = None, command: str | None = None) -> Autopsy:

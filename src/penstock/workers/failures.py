@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock import errors
-from penstock.errors import BatchTooLarge, PenstockError, SamplingError
-from penstock.sampling.custom import told
+from penstock.errors import BatchTooLarge, SamplingError
+from penstock.sampling.custom import sayable, told
 from penstock.wire.frames import SlotTooSmall
 from penstock.wire.messages import Report
 
@@ -17,9 +17,9 @@ def report_of(error: BaseException) -> Report:
     if isinstance(error, BatchTooLarge):
         details = {"nodes": error.nodes, "edges": error.edges}
         return Report(kind="BatchTooLarge", message=str(error), details=details)
-    if isinstance(error, PenstockError) and hasattr(errors, type(error).__name__):
-        return Report(kind=type(error).__name__, message=str(error))
-    message = str(error) if isinstance(error, ValueError) else told(error)
+    if getattr(errors, type(error).__name__, None) is type(error):
+        return Report(kind=type(error).__name__, message=sayable(str(error)))
+    message = sayable(str(error)) if isinstance(error, ValueError) else told(error)
     return Report(kind=SamplingError.__name__, message=message)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.wire.messages import BatchId, Beat
-from penstock.wire.stream import Stream
+from penstock.wire.stream import LONGEST_POLL, Stream
 from penstock.workers.restraints import private_bytes
 
 # Enough for a thread that sends a message, and not the eight megabytes a limit would count.
@@ -59,7 +59,7 @@ class Heartbeat:
         poll.register(self._stream.fileno(), _HANGUP)
         while True:
             self._beat()
-            if poll.poll(self._every * 1000):
+            if poll.poll(min(self._every * 1000, LONGEST_POLL)):
                 os._exit(self._exit_code)
 
     def _beat(self) -> None:

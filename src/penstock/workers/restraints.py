@@ -32,6 +32,8 @@ def restrain() -> None:
     faulthandler.enable(_STDERR, all_threads=True)
     if sys.platform != "win32":
         faulthandler.register(signal.SIGUSR1, _STDERR, all_threads=True, chain=False)
+        # What the rank has blocked, the hub and all that it starts inherit.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 

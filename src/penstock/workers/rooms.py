@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TypeAlias
 
 from penstock.errors import ProtocolError
 from penstock.graph import SharedArray
@@ -16,17 +15,12 @@ from penstock.wire.messages import OpenChannel
 from penstock.workers.arena import Arena, Bytes
 from penstock.workers.failures import too_large
 
-Place: TypeAlias = tuple[int, int]  # channel and slot
-
 
 class Rooms:
     """The arenas of all channels that are open."""
 
     def __init__(self) -> None:
         self._arenas: dict[int, Arena] = {}
-        # Memory that has a name must not lose it before the rank has looked it up: it is kept until
-        # the slot in whose place it was sent is used again, which the rank has then returned.
-        self._named: dict[Place, Arena] = {}
 
     def open(self, message: OpenChannel, fds: Sequence[int]) -> Array | None:
         """Maps a channel's slots, and its inputs, if it has any. Takes `fds` over in any case."""
@@ -53,32 +47,19 @@ class Rooms:
         """Lets go of a channel's memory; unknown ones have none."""
         if (arena := self._arenas.pop(channel, None)) is not None:
             arena.close()
-        for place in [place for place in self._named if place[0] == channel]:
-            self._named.pop(place).close()
 
-    def slot(self, place: Place) -> Bytes:
+    def slot(self, channel: int, number: int) -> Bytes:
         """The memory of a slot."""
-        channel, number = place
-        if (before := self._named.pop(place, None)) is not None:
-            before.close()
         if channel not in self._arenas:
             raise ValueError(f"channel {channel} is not open here")
         return self._arenas[channel].memory(number)
 
-    def one_off(self, place: Place, small: SlotTooSmall) -> Arena:
+    def one_off(self, channel: int, small: SlotTooSmall) -> Arena:
         """Memory in the place of a slot that is too small; `BatchTooLarge` past the limit."""
-        plan = self._arenas[place[0]].plan
-        if small.needed > plan.most_bytes:
-            raise too_large(small, plan.most_bytes)
-        kind = "memfd" if isinstance(plan.memory, MemfdHandle) else "named"
-        return Arena.one_off(small.needed, kind=kind)
-
-    def let_go(self, place: Place, one_off: Arena) -> None:
-        """A one-off is on its way: what has no name lives on with its descriptor."""
-        if one_off.descriptors:
-            one_off.close()
-        else:
-            self._named[place] = one_off
+        most_bytes = self._arenas[channel].plan.most_bytes
+        if small.needed > most_bytes:
+            raise too_large(small, most_bytes)
+        return Arena.one_off(small.needed)
 
 
 def _close_all(fds: Sequence[int]) -> None:

@@ -44,6 +44,7 @@ from penstock.wire.messages import (
 )
 from penstock.wire.stream import Stream
 from penstock.workers.arena import Arena
+from penstock.workers.exits import EXIT_MEMORY, EXIT_ORPHANED, EXIT_SAMPLER
 from penstock.workers.failures import report_of
 from penstock.workers.heartbeat import Heartbeat, Progress
 from penstock.workers.restraints import (
@@ -53,16 +54,11 @@ from penstock.workers.restraints import (
     reserve_memory,
     restrain,
 )
-from penstock.workers.rooms import Place, Rooms
+from penstock.workers.rooms import Rooms
 from penstock.workers.station import Station, Written
 
 if TYPE_CHECKING:
     from penstock.workers.faults import Faults
-
-# How a worker ends that was not asked to.
-EXIT_MEMORY: Final = 77  # met its own memory limit
-EXIT_ORPHANED: Final = 78  # its hub is gone
-EXIT_SAMPLER: Final = 79  # the user's sampler that it is for cannot be loaded
 
 FAULTS_VARIABLE: Final = "PENSTOCK_FAULTS"
 # Set in workers: a script that is imported here, and starts a pool when it is, can be told off.
@@ -171,7 +167,7 @@ class Worker:
         start = time.perf_counter()
         answer, one_off = self._answer(message, start)
         self._reached("before-message")
-        self._send(answer, one_off, (message.batch.channel, message.slot))
+        self._send(answer, one_off)
         self._reached("after-message")
         self._progress.batch = None
         self._progress.batches += 1
@@ -197,29 +193,29 @@ class Worker:
 
     def _written(self, message: Sample) -> tuple[Written, Arena | None]:
         """The batch in its slot; or in memory of its own, where it is too large for that."""
-        place = (message.batch.channel, message.slot)
-        memory = self._rooms.slot(place)
+        channel = message.batch.channel
+        memory = self._rooms.slot(channel, message.slot)
         if self._faults:
             self._faults.memory = memory
-        name = (message.batch.channel, message.batch.epoch, message.index)
+        name = (channel, message.batch.epoch, message.index)
         try:
             return self._station.sample(*name, memory), None
         except SlotTooSmall as small:
-            one_off = self._rooms.one_off(place, small)
+            one_off = self._rooms.one_off(channel, small)
         try:
             return self._station.sample(*name, one_off.memory(0)), one_off
         except BaseException:
             one_off.close()
             raise
 
-    def _send(self, answer: Done | Failed, one_off: Arena | None, place: Place) -> None:
+    def _send(self, answer: Done | Failed, one_off: Arena | None) -> None:
         if self._faults and one_off is None and self._faults.due("mid-message"):
             self._say_in_halves(answer)
         elif one_off is None:
             self._say(answer)
         else:
             self._say(answer, one_off.descriptors)
-            self._rooms.let_go(place, one_off)
+            one_off.close()  # it lives on with its descriptor, which is on its way
 
     def _say(self, message: FromWorkerToHub, fds: Sequence[int] = ()) -> None:
         self._stream.send(message, fds)
@@ -330,4 +326,11 @@ def _armed_faults() -> Faults | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+    except (Exception, KeyboardInterrupt):
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    # Not by way of Python's own end: a thread that a user's sampler started could keep it there
+    # for ever, its heart still beating.
+    os._exit(status)

@@ -1,0 +1,132 @@
+"""A channel's story played again, in a scheduler of its own, for whoever looks for a fault.
+
+The other channels are not there, so who is given which batch, and when, is not decided anew but
+taken from the story; so is the breaker. Everything else is: the replay must come to the same
+answers, and says where it does not. Of what its crew went through meanwhile a channel's story knows
+only its own part, so an attempt that was excused then may be charged now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import inf
+
+from penstock.core.channel import Wait
+from penstock.core.crew import Crew, Worker
+from penstock.core.events import (
+    Assign,
+    BatchBegun,
+    BatchDone,
+    BatchFailed,
+    BreakChannel,
+    ChannelRegistered,
+    CrewSized,
+    Deliver,
+    Event,
+    Fail,
+    FinishEpoch,
+    Forget,
+    Instruction,
+    Tick,
+    TrimSlots,
+    WorkerBeat,
+    WorkerLost,
+    WorkerReady,
+)
+from penstock.core.scheduler import Scheduler
+from penstock.core.settings import Settings
+from penstock.core.story import Entry, SchedulerError
+
+
+def replay(story: Iterable[Entry], settings: Settings | None = None) -> Scheduler:
+    """The scheduler after the story of one channel, from its registration on.
+
+    ValueError if the beginning was forgotten (`Settings.story_length` says how much is kept), and
+    SchedulerError at the first answer that differs.
+    """
+    entries = tuple(story)
+    if not entries or not isinstance(entries[0].event, ChannelRegistered):
+        raise ValueError("the story does not begin with the registration of its channel")
+    rehearsal = Rehearsal(entries[0].event, settings or Settings())
+    for number, entry in enumerate(entries, 1):
+        told, played = rehearsal.play(entry)
+        if told != played:
+            message = f"the story tells {told}, its replay {played}"
+            raise SchedulerError(message, entries[:number])
+    return rehearsal
+
+
+class Rehearsal(Scheduler):
+    """A scheduler with one channel, that hands out what the story says, to whom it says."""
+
+    def __init__(self, registration: ChannelRegistered, settings: Settings) -> None:
+        # Of beats and silence the channel knows nothing: whoever was replaced, the story tells.
+        patient = replace(settings, silence=inf, max_batches=None, max_age=None, soft_memory=None)
+        super().__init__(patient)
+        self._channel, self._crew = registration.channel, registration.crew
+        self.handle(CrewSized(registration.now, registration.crew, 0))
+
+    def play(self, entry: Entry) -> tuple[list[Instruction], list[Instruction]]:
+        """What the channel was told at this point of the story, and what it is told now."""
+        told = [order for order in entry.instructions if self._is_mine(order)]
+        played = self.handle(entry.event) if self._concerns_me(entry.event) else []
+        for order in told:
+            self._follow(order)
+        played += self._out
+        self._out, self._touched = [], []
+        return told, [order for order in played if self._is_mine(order)]
+
+    def _dispatch(self, crew: Crew) -> None:
+        """Nothing is handed out but by the story."""
+
+    def _follow(self, order: Instruction) -> None:
+        """What the rest of the world had a part in is done as it was done then."""
+        crew, channel = self._crews[self._crew], self._channels.get(self._channel)
+        if channel is None:
+            return
+        match order:
+            case Assign(worker=worker) if channel.wants() is Wait.TURN:
+                crew.queue.remove(channel)
+                self._hand_out(channel, crew, self._worker(worker, crew))
+            case Fail(attempts=0) if channel.wants() is Wait.TURN:  # known to be bad
+                crew.queue.remove(channel)
+                self._hand_out(channel, crew, Worker(0, crew, self._now, self._now))
+            case BreakChannel(cause=cause) if channel.epoch.open:
+                channel.give_up(cause, self._now, self._out)
+                self._refresh(channel)
+
+    def _worker(self, number: int, crew: Crew) -> Worker:
+        """Workers are there when the story first names them."""
+        found = self._staff.workers.get(number)
+        if found is None:
+            found = Worker(number, crew, started=self._now, heard=self._now)
+            self._staff.workers[number] = found
+            crew.wanted += 1
+            crew.hire(found)
+            self._staff.ready(found, self._now, self._out)
+        return found
+
+    def _concerns_me(self, event: Event) -> bool:
+        match event:
+            case BatchBegun() | BatchDone() | BatchFailed():
+                return event.batch.channel == self._channel
+            case WorkerLost(worker=worker):
+                known = worker in self._staff.workers
+                self._crews[self._crew].wanted -= known  # nobody is to take its place by himself
+                return known
+            case CrewSized() | WorkerReady() | WorkerBeat():
+                return False
+            case Tick():
+                return True
+            case _:
+                return event.channel == self._channel
+
+    def _is_mine(self, order: Instruction) -> bool:
+        match order:
+            case Assign() | Deliver() | Fail():
+                return order.batch.channel == self._channel
+            case FinishEpoch() | BreakChannel() | Forget() | TrimSlots():
+                return order.channel == self._channel
+            case _:
+                return False

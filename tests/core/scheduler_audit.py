@@ -1,0 +1,76 @@
+"""The scheduler's own figures against the ledger's: every number it tells must be one that is true.
+
+Only facts are compared; what the scheduler merely thinks (estimates, virtual times) is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.core.statistics import ChannelStatistics, CrewStatistics, Statistics
+from tests.core.scheduler_books import ChannelBook, CrewBook, Holder, Phase
+from tests.core.scheduler_model import Ledger
+
+
+def audit(ledger: Ledger, figures: Statistics) -> None:
+    """Raises AssertionError where the two differ."""
+    here = [book for book in ledger.channels.values() if book.phase is not Phase.GONE]
+    told = {channel.id: channel for channel in figures.channels}
+    assert set(told) == {book.id for book in here}
+    for book in here:
+        audit_channel(book, told[book.id])
+    for crew in figures.crews:
+        audit_crew(ledger, ledger.crews[crew.crew], crew)
+    audit_totals(ledger.channels.values(), figures)
+
+
+def audit_channel(book: ChannelBook, told: ChannelStatistics) -> None:
+    holders = [slot.holder for slot in book.slots]
+    again = len(book.waiting())
+    facts = {
+        "crew": book.entry.crew,
+        "phase": book.phase.value,
+        "epoch": book.epoch,
+        "handed_out": book.handed,
+        "delivered": book.count("delivered"),
+        "failed": book.count("failed"),
+        "cancelled": book.count("cancelled"),
+        "total": len(book.steps),
+        "runnable": book.can_give,
+        "in_flight": len(book.flights) - again,
+        "waiting_again": again,
+        "slots_free": holders.count(Holder.NOBODY),
+        "slots_reserved": holders.count(Holder.BATCH),
+        "slots_with_rank": holders.count(Holder.RANK),
+        "weight": book.weight,
+        "stray_returns": book.strays,
+    }
+    for name, fact in facts.items():
+        assert getattr(told, name) == fact, f"channel {book.id}: {name} is {fact}; {told}"
+    assert abs(told.service - book.service) <= 1e-3 * (1 + book.service), f"{book.service}: {told}"
+
+
+def audit_crew(ledger: Ledger, crew: CrewBook, told: CrewStatistics) -> None:
+    workers = crew.workers.values()
+    alive = [worker for worker in workers if worker.fault is None]
+    facts = {
+        "wanted": crew.wanted,
+        "starting": sum(worker.stays and worker.ready is None for worker in alive),
+        "ready": len(crew.serving()),
+        "busy": sum(bool(worker.held) for worker in workers),
+        "leaving": sum(worker.leave is not None for worker in alive),
+        "doomed": crew.dying,
+        "in_flight": sum(len(worker.held) for worker in workers),
+        "done": crew.done,
+    }
+    for name, fact in facts.items():
+        assert getattr(told, name) == fact, f"crew {crew.name!r}: {name} is {fact}; {told}"
+    assert (told.breaker == "closed") is not ledger.breaker_open(crew), f"{crew}; {told}"
+
+
+def audit_totals(books: Iterable[ChannelBook], figures: Statistics) -> None:
+    books = list(books)
+    assert figures.totals.channels == len(books)
+    for how in ("delivered", "failed", "cancelled"):
+        total = sum(book.totals.get(how, 0) for book in books)
+        assert getattr(figures.totals, how) == total, f"{how}: {total}; {figures.totals}"
