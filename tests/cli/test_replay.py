@@ -37,6 +37,10 @@ class Faulty(Fine):
     def sample(self, seeds, *, seed, epoch, index):
         raise LookupError(f"in batch {index}")
 
+class Greedy(Fine):
+    def sample(self, seeds, *, seed, epoch, index):
+        raise MemoryError("all of it")
+
 class Fatal(Fine):
     def sample(self, seeds, *, seed, epoch, index):
         ctypes.string_at(0)
@@ -133,6 +137,29 @@ def test_a_sampler_that_fails_again_shows_its_lines_and_exits_3(
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("sampling batch 2 of epoch 1 failed\nTraceback")
     assert done.stderr.endswith("LookupError: in batch 2\n")
+
+
+def test_a_lack_of_memory_is_a_failure_like_any(tmp_path: Path, graph_path: Path) -> None:
+    (tmp_path / "samplers.py").write_text(SAMPLERS)
+    spec = CustomSpec(sampler=f"{tmp_path}/samplers.py:Greedy")
+    done = run_replay(write(tmp_path, spec, path=str(graph_path)))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.endswith("MemoryError: all of it\n")
+
+
+def test_inputs_that_are_no_nodes_fail_again_and_exit_3(tmp_path: Path, graph_path: Path) -> None:
+    """CONTRACT 50: what happened to the batch happens here, by the same words."""
+    done = run_replay(write(tmp_path, path=str(graph_path), seeds=(999,) * 32))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "seeds[0][0] is 999; expected 0 <= id < 200\n"
+
+
+def test_a_recipe_that_has_lost_some_of_its_seeds_is_refused(
+    tmp_path: Path, graph_path: Path
+) -> None:
+    done = run_replay(write(tmp_path, path=str(graph_path), seeds=(1, 2, 3)))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "Error: the recipe has 3 seeds; its batch has 32\n"
 
 
 def test_a_sampler_that_crashes_again_shows_its_stack(tmp_path: Path, graph_path: Path) -> None:

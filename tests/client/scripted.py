@@ -109,7 +109,7 @@ class ScriptedHub(Hub):
     def check_hope(self) -> None:
         pass
 
-    def pause(self, deadline: Deadline) -> None:
+    def pause(self, seconds: float, deadline: Deadline) -> None:
         pass
 
     def close(self) -> None:

@@ -43,8 +43,10 @@ def test_every_batch_of_several_epochs_can_be_kept(slots: int) -> None:
         assert digests(kept) == wanted
 
 
-def test_giants_can_be_kept_too() -> None:
+@pytest.mark.parametrize("kind", ["memfd", "named"])
+def test_giants_can_be_kept_too(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """CONTRACT 21, 23: each in memory of its own, and no descriptor stays open."""
+    monkeypatch.setenv("PENSTOCK_SHARED_MEMORY", kind)
     with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
         backend.register_input("a", "train", **TERMS, buffer_size="16KB")
         kept = read(backend, "a", 0)

@@ -135,6 +135,8 @@ class ChannelBook:
     handed: int = 0  # how many steps were handed out at least once
     ended: dict[int, str] = field(default_factory=dict)  # step -> how
     flights: dict[Batch, Flight] = field(default_factory=dict)  # those of dead epochs too
+    queued: int | None = None  # since when it waits for its turn, as the ledger counts
+    front: Batch | None = None  # lost by the last worker that died at it: next to be handed out
     quarantined: set[int] = field(default_factory=set)  # sources, of this epoch
     substitutes: int = 0
     announced: set[int] = field(default_factory=set)

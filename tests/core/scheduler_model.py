@@ -39,7 +39,7 @@ from penstock.core.events import (
     WorkerLost,
     WorkerReady,
 )
-from penstock.core.scheduler import SchedulerError, Settings
+from penstock.core.scheduler import FalseReport, Settings
 from tests.core.scheduler_books import (
     ChannelBook,
     CrewBook,
@@ -61,6 +61,7 @@ class Ledger(CrewWatch):
         self.look_every = look_every
         self.number = 0  # of the event being watched
         self.last_channel = -math.inf
+        self.excused = 0  # losses of batches that were not to blame
         self.owed: dict[Batch, Deliver | Fail] = {}  # due in this answer
 
     # --- before: what must be refused --------------------------------------------------------
@@ -73,7 +74,7 @@ class Ledger(CrewWatch):
             case EpochStarted(channel=channel) if channel > self.last_channel:
                 return KeyError
             case BatchBegun() | BatchDone() | BatchFailed():
-                return SchedulerError if self._lies(event) else None
+                return FalseReport if self._lies(event) else None
         return None
 
     def _lies(self, event: BatchBegun | BatchDone | BatchFailed) -> bool:
@@ -125,6 +126,7 @@ class Ledger(CrewWatch):
         channel.phase = Phase.ACTIVE
         channel.epoch, channel.steps, channel.handed = event.epoch, event.steps, 0
         channel.ended, channel.quarantined, channel.substitutes = {}, set(), 0
+        channel.front = None
 
     def _slot_returned(self, event: SlotReturned) -> None:
         channel = self.channels.get(event.channel)
@@ -198,6 +200,8 @@ class Ledger(CrewWatch):
             if worker.begun is not None:
                 crew.losers.add(worker.begun.batch)
         for flight in worker.held:
+            self.channels[flight.batch.channel].front = None
+        for flight in worker.held:
             self._orphaned(crew, flight, event.cause)
 
     def _tick(self, event: Tick) -> None:
@@ -208,7 +212,8 @@ class Ledger(CrewWatch):
     def _answered(self, worker: WorkerBook, event: BatchDone | BatchFailed) -> Flight:
         flight = _held(worker, event.batch)
         worker.held.remove(flight)
-        self.channels[event.batch.channel].service += event.cost
+        sane = 0 <= event.cost < math.inf
+        self.channels[event.batch.channel].service += event.cost if sane else math.nan
         worker.answered += 1
         flight.worker = flight.begun = None
         flight.waits_since = self.number
@@ -225,10 +230,13 @@ class Ledger(CrewWatch):
             most = channel.entry.max_attempts
             if crew.failing and flight.excused < 2 * most:
                 flight.excused += 1
+                self.excused += 1
             else:
                 flight.charged += 1
             if flight.charged >= most:
                 self._quarantine(channel, flight, cause)
+            else:
+                channel.front = flight.batch
 
     def _quarantine(self, channel: ChannelBook, flight: Flight, cause: str) -> None:
         """No more tries for this source: another one takes its place, or the batch fails."""
@@ -241,6 +249,7 @@ class Ledger(CrewWatch):
         if (source := channel.substitute(flight.batch.step)) is None:
             return False
         channel.substitutes += 1
+        channel.front = None  # which of the two goes first is nobody's business
         flight.source, flight.charged, flight.excused = source, 0, 0
         return True
 
@@ -277,6 +286,8 @@ class Ledger(CrewWatch):
         channel = self.channels[order.batch.channel]
         assert channel.entry.crew == worker.crew, f"{order}: another crew's"
         assert channel.alive(order.batch), f"{order}: nobody waits for it"
+        assert channel.front in (None, order.batch), f"{order}: {channel.front} goes first"
+        channel.front, channel.queued = None, self.number
         flight = self._taken_up(channel, order)
         counted = (flight.charged, flight.charged + flight.excused)
         assert order.attempt - 1 in counted, f"{order}: {flight}"
@@ -395,6 +406,10 @@ class Ledger(CrewWatch):
             assert wakeup > self.now, f"wake-up at {wakeup}, after a tick at {self.now}"
 
     def _nothing_due_to(self, channel: ChannelBook) -> None:
+        if not channel.can_give:
+            channel.queued = None
+        elif channel.queued is None:
+            channel.queued = self.number
         if channel.phase is Phase.ACTIVE:
             done = len(channel.ended) == len(channel.steps)
             assert not done, f"{channel.id}: epoch {channel.epoch} has ended and nobody said so"

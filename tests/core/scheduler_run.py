@@ -23,6 +23,7 @@ from penstock.core.events import (
     WorkerReady,
 )
 from penstock.core.scheduler import Scheduler, SchedulerError, Settings
+from penstock.core.statistics import Statistics
 from tests.core.scheduler_audit import audit
 from tests.core.scheduler_books import Holder, Phase, WorkerBook
 from tests.core.scheduler_model import Ledger
@@ -34,6 +35,8 @@ class Run:
     def __init__(self, settings: Settings, look_every: int = 1) -> None:
         self.settings = settings
         self.look_every = look_every
+        self.failed = False
+        self.figures: Statistics | None = None  # as of the last look
         self.scheduler = Scheduler(settings)
         self.ledger = Ledger(settings, look_every)
         self.log: list[tuple[Event, list[Instruction] | type[Exception]]] = []
@@ -48,6 +51,7 @@ class Run:
         try:
             return self._send(event)
         except Exception as error:
+            self.failed = True
             told = "\n".join(f"  {event} -> {answer}" for event, answer in self.log[-60:])
             error.add_note(f"the story so far:\n{told}\nand then {event}")
             raise
@@ -62,7 +66,8 @@ class Run:
         self.ledger.observe(event, answer, self.scheduler.next_wakeup())
         if self.ledger.number % self.look_every == 0:
             self.scheduler.check()
-            audit(self.ledger, self.scheduler.statistics())
+            self.figures = self.scheduler.statistics()
+            audit(self.ledger, self.figures)
         return answer
 
     def _refused(self, event: Event, refusal: type[Exception]) -> None:

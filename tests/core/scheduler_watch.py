@@ -11,6 +11,7 @@ import math
 from penstock.core.events import (
     Assign,
     ChannelRegistered,
+    CrewSized,
     EpochStarted,
     Event,
     Fault,
@@ -56,7 +57,7 @@ class CrewWatch:
     def _is_a_trial(self, crew: CrewBook, order: StartWorker) -> None:
         rested = crew.last_failed_start + self.settings.breaker_rest <= self.now
         assert rested, f"{order}: {crew.failed_starts} starts failed just now"
-        asked = isinstance(self.event, EpochStarted | ChannelRegistered)
+        asked = isinstance(self.event, EpochStarted | ChannelRegistered | CrewSized)
         assert asked, f"{order}: nobody asked for it"
         assert all(w.ready is not None for w in crew.workers.values() if w.stays), f"{order}: two"
 

@@ -106,6 +106,10 @@ class FakeRank:
     channel: int
     epoch: int = -1
     running: bool = False
+    steps: range = range(0)
+    in_order: bool = False  # hands a slot back only when it has had every step before
+    at: int = 0  # the place in `steps` of the one it waits for, if it goes by order
+    early: dict[int, int | None] = field(default_factory=dict)  # step -> slot, if it has one
     paused: bool = False
     kept: list[int] = field(default_factory=list)  # slots it will hand back when woken
     got: Counter[Batch] = field(default_factory=Counter)
@@ -189,7 +193,9 @@ class World:
             case Deliver():
                 self._delivered(order)
             case Fail():
-                self.ranks[order.batch.channel].got[order.batch] += 1
+                rank = self.ranks[order.batch.channel]
+                rank.got[order.batch] += 1
+                self._takes(rank, order.batch, None)
             case FinishEpoch():
                 rank = self.ranks[order.channel]
                 rank.done[order.epoch] += 1
@@ -298,9 +304,14 @@ class World:
         return rank
 
     def start_epoch(self, rank: FakeRank, steps: range) -> None:
-        """A rank asks for its next epoch."""
+        """A rank asks for its next epoch; what it had of the last one it hands back."""
         rank.epoch += 1
         rank.running = True
+        rank.steps, rank.at = steps, 0
+        early, rank.early = rank.early, {}
+        for slot in early.values():
+            if slot is not None:
+                self.send(SlotReturned(self.now, rank.channel, slot))
         self.send(EpochStarted(self.now, rank.channel, rank.epoch, steps))
 
     def unregister(self, rank: FakeRank) -> None:
@@ -318,8 +329,24 @@ class World:
     def _delivered(self, order: Deliver) -> None:
         rank = self.ranks[order.batch.channel]
         rank.got[order.batch] += 1
-        wait = None if rank.paused else self.nature.reading(order.batch)
+        self._takes(rank, order.batch, order.slot)
+
+    def _takes(self, rank: FakeRank, batch: Batch, slot: int | None) -> None:
+        """A step has ended, with a batch or without. Who goes by order may have to wait for it."""
+        if not rank.in_order:
+            self._reads(rank, batch, slot)
+            return
+        rank.early[batch.step] = slot
+        while rank.at < len(rank.steps) and rank.steps[rank.at] in rank.early:
+            step = rank.steps[rank.at]
+            self._reads(rank, batch._replace(step=step), rank.early.pop(step))
+            rank.at += 1
+
+    def _reads(self, rank: FakeRank, batch: Batch, slot: int | None) -> None:
+        if slot is None:
+            return
+        wait = None if rank.paused else self.nature.reading(batch)
         if wait is None:
-            rank.kept.append(order.slot)
+            rank.kept.append(slot)
         else:
-            self.after(wait, lambda: self.send(SlotReturned(self.now, rank.channel, order.slot)))
+            self.after(wait, lambda: self.send(SlotReturned(self.now, rank.channel, slot)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import pickle
 import re
 from collections.abc import Callable
 
@@ -137,6 +138,7 @@ def test_an_epoch_without_steps_is_done_at_once_even_without_workers() -> None:
         {"deadline": -1.0},
         {"deadline": math.nan},
         {"max_substitutes": -1},
+        {"crew": "unheard of"},
     ],
     ids=str,
 )
@@ -499,6 +501,23 @@ def test_the_dead_are_replaced_at_once_and_then_ever_more_slowly() -> None:
     assert waits == [0.0, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
 
 
+def test_starts_that_fail_are_tried_again_ever_more_slowly_until_one_is_ready() -> None:
+    """CONTRACT 53: back-off, also before ready."""
+    stage = Stage(workers=1, backoff_first=1.0, backoff_most=4.0, breaker_deaths=99)
+    waits: list[float] = []
+    for turn in range(8):
+        (worker,) = stage.ledger.workers
+        if turn == 5:
+            stage.ready()
+        lost = stage.now
+        stage.lose(worker)
+        while not stage.ledger.workers:
+            assert stage.pass_time()
+        waits.append(stage.now - lost)
+    assert waits[:5] == [0.0, 1.0, 2.0, 4.0, 4.0]
+    assert waits[6] < 4.0, "a worker had become ready since"
+
+
 def test_a_batch_that_was_made_makes_the_next_death_the_first_again() -> None:
     """CONTRACT 53"""
     stage = Stage(workers=1, backoff_first=1.0)
@@ -621,6 +640,33 @@ def test_a_cost_that_makes_no_sense_does_not_upset_the_shares(cost: float) -> No
         stage.send(BatchDone(0.0, *held, 1.0))
     assert stage.ledger.channels[1].announced == {0}
     assert stage.ledger.channels[2].announced == {0}
+
+
+def test_a_time_that_is_not_a_number_stops_no_clock() -> None:
+    stage = Stage()
+    stage.send(Tick(5.0))
+    stage.scheduler.handle(Tick(math.nan))
+    assert stage.scheduler.statistics().now == 5.0
+
+
+def test_thousands_of_channels_epochs_and_workers_that_came_and_went_leave_nothing_behind() -> None:
+    """CONTRACT 29: what is over takes no memory."""
+    stage = Stage()
+    stage.look_every = stage.ledger.look_every = 10**9  # its figures go back to the beginning
+    sizes = []
+    for number in range(1, 401):
+        stage.channel(number, 3)
+        stage.send(EpochStarted(stage.now, number, 1, range(2)))
+        stage.drain()
+        stage.send(ChannelUnregistered(stage.now, number))
+        stage.lose(next(iter(stage.ledger.workers)))
+        stage.drain()
+        stage.log.clear()
+        stage.ledger.channels.clear()
+        if number % 100 == 0:
+            sizes.append(len(pickle.dumps(stage.scheduler)))
+    assert stage.scheduler.statistics().totals.delivered == 800
+    assert sizes[-1] <= sizes[0] + 200, sizes
 
 
 # --- seeing ----------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ class Simulation:
     def __init__(self, seed: int, size: Size) -> None:
         self.dice = random.Random(seed)
         self.size = size
-        self.party = Watched(SETTINGS, look_every=50)
+        self.party = Watched(SETTINGS, look_every=200)
         self.nature = Rough(self.dice)
         self.nature.bad_crew_until = size.seconds / 2
         self.world = World(self.party, self.nature)
@@ -143,7 +143,9 @@ class Simulation:
             max_substitutes=dice.randint(0, 4),
         )
         self.started[number] = []
-        self.next_epoch(self.world.register(entry))
+        rank = self.world.register(entry)
+        rank.in_order = dice.random() < 0.5
+        self.next_epoch(rank)
         self.world.after(dice.expovariate(0.05), lambda: self.whim(number))
 
     def next_epoch(self, rank: FakeRank) -> None:

@@ -160,13 +160,22 @@ class State:
             tuple(worker_key(ledger.workers[number]) for number in order),
             tuple(channel_key(book, order) for book in ledger.channels.values()),
             tuple(sorted(virtual_times(self.run))),
+            run_queue(self.run),
         )
 
 
 def virtual_times(run: Run) -> Iterator[tuple[int, float]]:
     """How far each channel is ahead of its crew's virtual now."""
-    for channel in run.scheduler.statistics().channels:
+    assert run.figures is not None
+    for channel in run.figures.channels:
         yield channel.id, max(channel.vtime_lag, 0.0)
+
+
+def run_queue(run: Run) -> Hashable:
+    """Who waits for a turn, and who has waited longer: it may decide between equals."""
+    since = {book.id: book.queued for book in run.ledger.channels.values() if book.can_give}
+    order = sorted({number for number in since.values() if number is not None})
+    return tuple((channel, number and order.index(number)) for channel, number in since.items())
 
 
 def rest_left(run: Run) -> float | None:
@@ -232,6 +241,7 @@ class Packer(pickle.Pickler):
 
 def pack(state: State) -> bytes:
     state.run.log.clear()
+    state.run.figures = None
     file = io.BytesIO()
     Packer(file, pickle.HIGHEST_PROTOCOL).dump(state)
     return file.getvalue()
@@ -277,17 +287,17 @@ class Walk:
         """Walks them breadth first; answers how many there are."""
         first = self.first()
         seen = {first.key()}
-        agenda = deque([pack(first)])
+        agenda = deque([(first.key(), pack(first))])
         while agenda:
-            for key, there in self.steps_from(agenda.popleft()):
+            for key, there in self.steps_from(*agenda.popleft()):
                 if key not in seen:
                     seen.add(key)
-                    agenda.append(pack(there))
+                    agenda.append((key, pack(there)))
         return len(seen)
 
-    def steps_from(self, here: bytes) -> Iterator[tuple[Hashable, State]]:
+    def steps_from(self, mine: Hashable, here: bytes) -> Iterator[tuple[Hashable, State]]:
         state = unpack(here)
-        mine, usual = state.key(), self.usual(state)
+        usual = self.usual(state)
         self.benign[mine] = None
         for event, spent in self.moves(state):
             there = unpack(here)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
+import subprocess
 import sys
 import threading
 from typing import Any
@@ -37,10 +39,12 @@ class Moody:
     def sample(self, seeds: Ids, *, seed: int, epoch: int, index: int) -> Any:
         self.seeds, act = seeds, self._acts.get(str(index), "fine")
         result = getattr(self, act)()
-        return result if act in RETURNING else self.fine() | {"mark": np.array([index])}
+        if act in RETURNING:
+            return result
+        return {"n_id": self.seeds, "mark": np.array([index]), **(result or {})}
 
-    def fine(self) -> Arrays:
-        return {"n_id": self.seeds}
+    def fine(self) -> None:
+        pass
 
     # --- it goes wrong ---
 
@@ -86,6 +90,29 @@ class Moody:
             self.explodes()
         except MemoryError:
             self._leaked.clear()
+
+    # --- it is only odd ---
+
+    def names_by_numpy(self) -> Arrays:
+        return {np.str_("odd"): np.zeros((0, 2), np.float16)}
+
+    def starts_a_thread(self) -> None:
+        threading.Thread(target=threading.Event().wait).start()
+
+    def starts_a_process(self) -> None:
+        subprocess.Popen(["sleep", "1000"])
+
+    def ignores_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+    def reads_its_input(self) -> Arrays:
+        return {"odd": np.array([len(sys.stdin.read())])}
+
+    def writes_over_its_seeds(self) -> None:
+        mine = self.seeds.copy()
+        self.seeds[:] = -1
+        self.seeds = mine
 
     # --- it returns nonsense ---
 

@@ -22,6 +22,10 @@ def storm_seed() -> int:
     return seed
 
 
+# What workers die of, mostly the first.
+DEATHS = (signal.SIGKILL,) * 5 + (signal.SIGSEGV, signal.SIGTERM, signal.SIGSTOP)
+
+
 class Storm:
     """Kills a worker every 0.3 to 1 s; after every n of them, n drawn anew, the hub.
 
@@ -56,18 +60,19 @@ class Storm:
         while not self._over.wait(self._random.uniform(0.3, 1.0)):
             if left > 0:
                 left -= self._kill_worker()
-            elif self._kill(self._hub.pid, "hub"):
+            elif self._kill(self._hub.pid, signal.SIGKILL, "hub"):
                 left = self._random.randint(*self._hub_after)
 
     def _kill_worker(self) -> bool:
         workers = self._hub.statistics()["pool"]["workers"]
         ready = [worker["pid"] for worker in workers if worker["state"] == "ready"]
-        return bool(ready) and self._kill(self._random.choice(ready), "worker")
+        death = self._random.choice(DEATHS)
+        return bool(ready) and self._kill(self._random.choice(ready), death, "worker")
 
-    def _kill(self, pid: int | None, what: str) -> bool:
+    def _kill(self, pid: int | None, death: signal.Signals, what: str) -> bool:
         if pid is None:
             return False  # a hub is just being started
         with suppress(ProcessLookupError):  # it was faster
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, death)
             self.killed[what] += 1
         return True

@@ -78,6 +78,22 @@ def test_a_sampler_that_returns_nonsense_fails_those_batches_alone() -> None:
         assert re.search(NONSENSE[act], str(failed[index])), str(failed[index])
 
 
+def test_a_sampler_that_is_only_odd_is_served_and_leaves_nothing_behind() -> None:
+    """CONTRACT 20, 29: what it started goes with its worker, which cannot be kept from going."""
+    acts = (
+        "names_by_numpy",
+        "starts_a_thread",
+        "starts_a_process",
+        "ignores_signals",
+        "reads_its_input",
+        "writes_over_its_seeds",
+    )
+    with house() as pair, moody(pair, *enumerate(acts)) as backend:
+        assert errors_of(outcomes(backend)) == {}
+        assert crew(backend, crew_name(pair))["lost"] == 0
+        check_others(pair)
+
+
 def test_a_sampler_that_returns_too_much_is_told_the_size_and_the_setting() -> None:
     """CONTRACT 21."""
     with house() as pair, moody(pair, (3, "returns_too_much")) as backend:

@@ -10,14 +10,16 @@ import gc
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import pytest
 
-from penstock import HubProcess
+from penstock import Batch, HubProcess
 from tests.faults.processes import (
     descriptors,
     hub_pid,
@@ -27,7 +29,7 @@ from tests.faults.processes import (
     shared_mappings,
 )
 from tests.faults.storm import Storm, storm_seed
-from tests.faults.twins import PATIENCE_S, Twins, twins
+from tests.faults.twins import PATIENCE_S, Twins, summary, twins
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -35,17 +37,19 @@ CI_S = 15.0
 SOAK_S = float(os.environ.get("PENSTOCK_STORM_SECONDS", "3600"))
 MB = 1 << 20
 
-# What each reader does after a batch, in seconds, and how large its batches are.
-SPEEDS = {
-    "greedy": (0.0, 1),
-    "quick": (0.0, 8),
-    "brisk": (0.001, 2),
-    "steady": (0.003, 4),
-    "slow": (0.01, 4),
-    "slower": (0.03, 16),
-    "tardy": (0.1, 3),
-    "sleepy": (0.4, 32),
+# How long each reader pauses after a batch, in seconds, and on which terms it reads.
+READERS: dict[str, tuple[float, dict[str, Any]]] = {
+    "greedy": (0.0, {"batch_size": 1}),
+    "quick": (0.0, {"batch_size": 8}),
+    "brisk": (0.001, {"batch_size": 2}),
+    "steady": (0.003, {"batch_size": 4}),
+    "slow": (0.01, {"batch_size": 4, "slots": 1}),
+    "slower": (0.03, {"batch_size": 80, "buffer_size": 3}),  # giants: no batch fits its slot
+    "tardy": (0.1, {"batch_size": 3}),
+    "sleepy": (0.4, {"batch_size": 32}),
 }
+# Batches that every reader keeps, and looks at again before it lets go of them.
+KEPT = 5
 
 
 @dataclass(frozen=True)
@@ -93,27 +97,53 @@ class Reader(threading.Thread):
 
     def __init__(self, pair: Twins, name: str, over: threading.Event) -> None:
         super().__init__(name=name)
-        self._pair = pair
+        self.pair = pair
         self.over = over
-        self._pause, batch_size = SPEEDS[name]
         self.epochs = self.batches = 0
         self.error: BaseException | None = None
-        pair.register(name, 160, batch_size=batch_size, seed=len(name), slots=3)
+        self._pause, terms = READERS.get(name, (0.0, {}))
+        self._kept: deque[tuple[Batch, Any]] = deque()
+        self.terms = {"num_inputs": 160, "seed": len(name), "slots": 3, **terms}
 
     def run(self) -> None:
         try:
             while not self.over.is_set():
-                self._read(self.epochs)
+                self.read(self.name, self.epochs)
                 self.epochs += 1
+            self._let_go(0)
         except BaseException as error:
             self.error = error
             self.over.set()
 
-    def _read(self, epoch: int) -> None:
-        self._pair.start(self.name, epoch)
-        while self._pair.next(self.name) is not None:
+    def read(self, channel: str, epoch: int) -> None:
+        """One epoch."""
+        self.pair.start(channel, epoch)
+        while (batch := self.pair.next(channel)) is not None:
             self.batches += 1
+            self._kept.append((batch, summary(batch)))
+            self._let_go(KEPT)
             self.over.wait(self._pause)
+
+    def _let_go(self, most: int) -> None:
+        while len(self._kept) > most:
+            batch, before = self._kept.popleft()
+            assert summary(batch) == before
+
+
+class Passenger(Reader):
+    """Opens a channel for each epoch anew, and leaves every other one in the middle."""
+
+    def read(self, channel: str, epoch: int) -> None:
+        name = f"{channel} {epoch}"
+        self.pair.register(name, **self.terms)
+        if epoch % 2:
+            self.pair.start(name, epoch)
+            self.pair.next(name)
+            self.batches += 1
+        else:
+            super().read(name, epoch)
+        self.pair.backend.unregister_input(name)
+        self.pair.inline.unregister_input(name)
 
 
 @contextmanager
@@ -141,13 +171,16 @@ def weather(seconds: float, hub_after: tuple[int, int]) -> None:
         hub = pair.backend.hub
         assert isinstance(hub, HubProcess)
         storm, over = Storm(hub, seed, hub_after), threading.Event()
-        threads = [Reader(pair, name, over) for name in SPEEDS]
+        threads = [Reader(pair, name, over) for name in READERS]
+        for thread in threads:
+            pair.register(thread.name, **thread.terms)
         held, looks, begun = Held.now(), [], time.monotonic()
-        with reading(threads), storm.raging():
+        passenger = Passenger(pair, "passenger", over)
+        with reading([*threads, passenger]), storm.raging():
             while not over.wait(1.0) and not storm.was_one(time.monotonic() - begun, seconds):
                 looks += [look] if (look := Look.now(hub_pid(pair.backend))) else []
-        print(dict(storm.killed), {thread.name: thread.batches for thread in threads})
-        assert all(thread.epochs >= 1 for thread in threads)
+        print(dict(storm.killed), passenger.epochs, [thread.batches for thread in threads])
+        assert all(thread.epochs >= 1 for thread in [*threads, passenger])
         for thread in threads:  # whoever lost its hub at the very end comes back for this
             pair.read(thread.name, thread.epochs)
         assert Held.now() == held
@@ -175,7 +208,7 @@ def _growth(sizes: list[int]) -> float:
 def check_hub(pair: Twins) -> None:
     """Whoever comes back finds itself once, not once for every time it came."""
     found = numbers(pair.backend)
-    assert found["hub"]["channels"] == len(SPEEDS)
+    assert found["hub"]["channels"] == len(READERS)
     assert len(found["pool"]["workers"]) <= 6
     assert found["hub"]["arena_resident"] <= found["hub"]["arena_bytes"]
 

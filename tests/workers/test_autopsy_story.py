@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-
 from penstock.workers.autopsy import HeldBatch, examine
 from penstock.workers.libraries import loaded_twice, short_names
 from penstock.workers.process import Exit

@@ -11,9 +11,9 @@ from penstock.core.events import Fault
 from penstock.wire.messages import Beat, Struck
 from penstock.workers.autopsy import examine
 from penstock.workers.ended import Breach, Ended
+from penstock.workers.exits import EXIT_MEMORY, EXIT_ORPHANED, EXIT_SAMPLER
 from penstock.workers.oom import Counters, Kills
 from penstock.workers.process import Exit
-from penstock.workers.exits import EXIT_MEMORY, EXIT_ORPHANED, EXIT_SAMPLER
 
 STILL = Kills(Counters(0.0, 3, 9), Counters(5.0, 3, 9), moved=False)
 MOVED = Kills(Counters(0.0, 3, 9), Counters(5.0, 4, 10), moved=True)

@@ -12,8 +12,8 @@ import pytest
 
 from penstock.graph import Graph
 from penstock.wire.messages import Begun, Done, Struck
-from penstock.workers.faults import VARIABLE
 from penstock.workers.exits import EXIT_MEMORY
+from penstock.workers.faults import VARIABLE
 from penstock.workers.worker import FAULTS_VARIABLE
 from tests.sampling.graphs import web
 from tests.workers.benches import FEED, SPEC, bench

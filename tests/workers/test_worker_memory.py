@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.graph import Graph
-from penstock.wire.messages import Begun, Struck
+from penstock.wire.messages import Begun, Ready, Struck
 from penstock.workers.exits import EXIT_MEMORY
 from tests.sampling.graphs import web
 from tests.workers.benches import FEED, SPEC, bench, custom
@@ -100,3 +100,17 @@ def test_a_limit_below_what_a_worker_needs_to_start_is_told_at_once(graph: Graph
         assert isinstance(struck, Struck)
         assert struck.batch is None
         assert "hard_memory is 1048576 bytes; a worker has" in worker.printed()
+
+
+@pytest.mark.parametrize("spare", [0, 192 << 10, 448 << 10])
+def test_a_worker_that_says_it_is_ready_has_a_beating_heart(graph: Graph, spare: int) -> None:
+    """CONTRACT 53: one that cannot start its thread dies before it is ready, not after."""
+    with bench(graph) as usual:
+        private = usual.until_beat().private
+    with bench(graph, ready=False, hard_memory=private + spare) as worker:
+        said, _ = worker.hear()
+        if isinstance(said, Ready):
+            worker.until_beat()
+        else:
+            assert isinstance(said, Struck)
+            assert worker.ended() == EXIT_MEMORY

@@ -21,10 +21,13 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from penstock.errors import SamplingError
+from penstock.errors import PenstockError
 from penstock.graph import Graph
+from penstock.kernels.arrays import Ids
 from penstock.sampling.digest import batch_digest
+from penstock.sampling.inputs import positions_of
 from penstock.wire.frames import SlotTooSmall, private_memory, read
+from penstock.workers.failures import report_of
 from penstock.workers.recipe import Recipe, graph_of, load
 from penstock.workers.station import Bytes, Station, Written, slot_bytes_for
 
@@ -71,8 +74,8 @@ def replay(recipe: Path, graph_path: Path | None, as_json: bool) -> None:
     The file is named by the error of a batch whose worker died. The batch has the same bytes
     wherever it is made; its digest tells.
 
-    The exit status is 3 if the sampler fails (its traceback is shown), and 1 if the recipe or the
-    graph cannot be read.
+    The exit status is 3 if the batch cannot be made (the traceback of a sampler of your own is
+    shown), and 1 if the recipe or the graph cannot be read.
 
     \b
     Examples:
@@ -85,10 +88,11 @@ def replay(recipe: Path, graph_path: Path | None, as_json: bool) -> None:
     if graph_path is not None:
         said = msgspec.structs.replace(said, path=str(graph_path))
     with graph_of(said) as graph:
+        seeds, station = seeds_of(said), opened(said, graph)
         try:
-            made = sample(said, graph)
-        except SamplingError as error:
-            click.echo(str(error), err=True)
+            made = sample(station, seeds, said, graph)
+        except Exception as error:  # as a worker would tell it
+            click.echo(report_of(error).message, err=True)
             raise click.exceptions.Exit(FAILED_AGAIN) from error
     if as_json:
         click.echo(json.dumps(made.as_dict(), indent=2))
@@ -96,16 +100,29 @@ def replay(recipe: Path, graph_path: Path | None, as_json: bool) -> None:
         show(said, made.as_dict())
 
 
-def sample(recipe: Recipe, graph: Graph) -> Replayed:
-    """Makes the batch, in as much memory as it needs."""
+def seeds_of(recipe: Recipe) -> Ids | None:
+    """The seeds that a recipe has, all of them; None where the inputs are all nodes."""
+    wanted = len(positions_of(recipe.feed, recipe.epoch, recipe.index))
+    if recipe.seeds is None:
+        return None
+    if len(recipe.seeds) != wanted:
+        raise PenstockError(f"the recipe has {len(recipe.seeds)} seeds; its batch has {wanted}")
+    return np.array(recipe.seeds, np.int64)
+
+
+def opened(recipe: Recipe, graph: Graph) -> Station:
+    """A station that can make the batch; ValueError if the recipe is not for this graph."""
     station = Station(graph, recipe.search_path)
     station.open_backend(_BACKEND, recipe.spec)
-    seeds = ids = None
-    if recipe.seeds is not None:
-        # The inputs are not here, but for those of this batch: the rest may be anything.
-        ids = np.broadcast_to(np.int64(0), recipe.feed.num_inputs)
-        seeds = np.array(recipe.seeds, np.int64)
+    # The inputs are not here, but for those of this batch: the rest may be anything.
+    given = recipe.seeds is not None
+    ids = np.broadcast_to(np.int64(0), recipe.feed.num_inputs) if given else None
     station.open_channel(_CHANNEL, _BACKEND, recipe.feed, ids)
+    return station
+
+
+def sample(station: Station, seeds: Ids | None, recipe: Recipe, graph: Graph) -> Replayed:
+    """Makes the batch, in as much memory as it needs."""
     name = (_CHANNEL, recipe.epoch, recipe.index)
     memory = private_memory(slot_bytes_for(recipe.spec, graph, recipe.feed))
     start = time.perf_counter()

@@ -70,6 +70,12 @@ class Channel(Reader):
         return -1 if line is None or self.closed else line.connection.fileno()
 
     @property
+    def pending(self) -> bool:
+        """Whether something waits for room in the socket."""
+        line = self._ends.line
+        return line is not None and line.connection.pending
+
+    @property
     def ready(self) -> bool:
         """Whether `next` would answer at once."""
         return super().ready or self._broken is not None

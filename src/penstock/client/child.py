@@ -17,7 +17,7 @@ from typing import Final
 
 from penstock.client.connection import Connection
 from penstock.client.deadline import Deadline
-from penstock.errors import HubGone, PenstockError, ProtocolError
+from penstock.errors import HubGone, PenstockError
 from penstock.wire.messages import Found, Stop, Welcome
 
 _MODULE: Final = "penstock.hub.process"
@@ -51,10 +51,10 @@ class Child:
         self._control.say(found, fds, deadline)
         try:
             return self._control.greet(deadline)
-        except (PenstockError, ValueError) as error:
-            if isinstance(error, ProtocolError):
-                raise
-            raise HubGone(f"the hub could not be started: {error}") from error
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception as error:  # whatever the hub says that it is
+            raise HubGone(f"it could not be started: {error}") from error
 
     def watch(self, wake: int) -> bool:
         """Until the hub ends (True) or `wake` is readable (False). What it says is not wanted."""

@@ -103,6 +103,11 @@ class Connection:
         """Sends what `post` could not, as far as there is room."""
         self._stream.flush()
 
+    @property
+    def pending(self) -> bool:
+        """Whether something that was posted waits for room."""
+        return self._stream.pending
+
     def wait(self, deadline: Deadline) -> None:
         """Until there is something to receive, the end included; `TimeoutError` if there is not."""
         if not self._unheard and not self._stream.wait(deadline.remaining):

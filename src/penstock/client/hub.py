@@ -34,16 +34,16 @@ class Hub(ABC):
         self.check_hope()
         for pause in _pauses():
             try:
-                return Connection.open(self.address, deadline.or_sooner(patience))
+                return Connection.open(self.address, Deadline(self.patience).or_sooner(deadline))
             except (ConnectionError, TimeoutError) as error:
                 self.check(deadline, patience, error)
-            self.pause(Deadline(pause).or_sooner(deadline))
+            self.pause(pause, deadline)
         raise AssertionError("pauses never end")
 
     def check(self, deadline: Deadline, patience: Deadline, error: Exception) -> None:
         """Raises if it is time to give up trying: for good, or for this call."""
         self.check_hope()
-        if patience.passed:
+        if patience.passed and not self.coming:
             raise HubGone(f"no hub answers at {self.address}: {error}") from error
         if deadline.passed:
             raise TimeoutError(f"no hub answers at {self.address} yet: {error}") from error
@@ -52,9 +52,14 @@ class Hub(ABC):
     def check_hope(self) -> None:
         """`HubGone` if it is known that the hub will not come back."""
 
+    @property
+    def coming(self) -> bool:
+        """Whether it is known that another hub is being started: then patience need not end."""
+        return False
+
     @abstractmethod
-    def pause(self, deadline: Deadline) -> None:
-        """Waits a moment; less if there is news of the hub."""
+    def pause(self, seconds: float, deadline: Deadline) -> None:
+        """Waits so long, or until there is news of the hub."""
 
     def note_progress(self) -> None:  # noqa: B027 - of no interest to those who do not own it
         """A batch came: whatever went wrong before is behind us."""

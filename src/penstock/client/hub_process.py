@@ -78,7 +78,6 @@ class HubProcess(Hub):
         self._starting = threading.Lock()
         self._keeper: Keeper | None = None
         self._closed = False
-        self._let_go: Callable[[], object] = lambda: None
 
     def start(self) -> None:
         """Starts the hub; returns when it can be joined. Idempotent. `HubGone` with the cause."""
@@ -86,18 +85,20 @@ class HubProcess(Hub):
         with self._starting:
             if self._closed:
                 raise HubGone("the hub was closed")
-            if self._keeper is None:
-                self._keeper = keeper = Keeper(
-                    _foundation(self.graph, self.address, self.num_workers, self._options),
-                    restarts=self._restarts,
-                    start_timeout=self._start_timeout,
-                )
-                # At exit the keepers see to it themselves, and wait. From the garbage collector,
-                # which may be called anywhere, waiting could be for ever.
-                finalizer = weakref.finalize(self, _ask_to_stop, keeper, self._owner)
-                finalizer.atexit = False
-                self._let_go = finalizer
-        self._wait_until_up(Deadline(None))
+            keeper = self._keeper = self._keeper or self._kept()
+        keeper.wait_for(lambda now: now.phase is not Phase.STARTING, Deadline(None))
+        self.check_hope()
+
+    def _kept(self) -> Keeper:
+        keeper = Keeper(
+            _foundation(self.graph, self.address, self.num_workers, self._options),
+            restarts=self._restarts,
+            start_timeout=self._start_timeout,
+        )
+        # At exit keepers see to it themselves, and wait. From the garbage collector, which may be
+        # called anywhere, waiting could be for ever.
+        weakref.finalize(self, keeper.ask_to_stop).atexit = False
+        return keeper
 
     def check_hope(self) -> None:
         """`HubGone` once the keeper has given up, or was asked to end."""
@@ -111,13 +112,19 @@ class HubProcess(Hub):
         if state.phase is Phase.STOPPED:
             raise HubGone("the hub was closed")
 
-    def pause(self, deadline: Deadline) -> None:
-        """Until another hub is up; a moment, if this one seems to be."""
-        if (keeper := self._keeper) is not None:
-            before = keeper.state
-            keeper.wait_for(
-                lambda now: now is not before and now.phase is not Phase.STARTING, deadline
-            )
+    @property
+    def coming(self) -> bool:
+        """Whether the keeper is starting another one."""
+        return self._keeper is not None and self._keeper.state.phase is Phase.STARTING
+
+    def pause(self, seconds: float, deadline: Deadline) -> None:
+        """Until another hub is up; so many seconds, if the keeper thinks that this one is."""
+        if (keeper := self._keeper) is None:
+            return
+        before = keeper.state
+        if before.phase is not Phase.STARTING:
+            keeper.wait_for(lambda now: now is not before, Deadline(seconds).or_sooner(deadline))
+        keeper.wait_for(lambda now: now.phase is not Phase.STARTING, deadline)
 
     def note_progress(self) -> None:
         """Deaths from now on count anew."""
@@ -138,7 +145,6 @@ class HubProcess(Hub):
             keeper = self._keeper
         if keeper is not None:
             keeper.stop()
-            self._let_go()
 
     def __enter__(self) -> Self:
         self.start()
@@ -150,11 +156,6 @@ class HubProcess(Hub):
     def __repr__(self) -> str:
         phase = "not started" if self._keeper is None else self._keeper.state.phase.value
         return f"<HubProcess at {self.address}, {self.num_workers} workers, {phase}>"
-
-    def _wait_until_up(self, deadline: Deadline) -> None:
-        assert self._keeper is not None
-        self._keeper.wait_until_up(deadline)
-        self.check_hope()
 
     def _check_process(self) -> None:
         if os.getpid() != self._owner:
@@ -193,11 +194,6 @@ def _foundation(
         return told, fds
 
     return found
-
-
-def _ask_to_stop(keeper: Keeper, owner: int) -> None:
-    if os.getpid() == owner:
-        keeper.ask_to_stop()
 
 
 def _settled(options: PoolOptions) -> PoolOptions:

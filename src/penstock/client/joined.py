@@ -26,9 +26,9 @@ class JoinedHub(Hub):
     def check_hope(self) -> None:
         """Nobody here knows whether it will come back: patience decides."""
 
-    def pause(self, deadline: Deadline) -> None:
+    def pause(self, seconds: float, deadline: Deadline) -> None:
         """A moment, while its owner starts it again."""
-        time.sleep(deadline.remaining or 0.0)
+        time.sleep(Deadline(seconds).or_sooner(deadline).remaining or 0.0)
 
     def close(self) -> None:
         """Lets go of the graph. The hub is its owner's affair."""

@@ -78,6 +78,7 @@ class Keeper:
         self._state = State()
         self._stopping = False
         self._deaths = 0
+        self._owner = os.getpid()
         self.served = False  # set by readers when a batch came; deaths before it do not count
         self._wake, self._waker = os.pipe()
         self._thread = threading.Thread(target=self._run, name="penstock-keeper", daemon=True)
@@ -89,10 +90,6 @@ class Keeper:
         """How things stand."""
         return self._state
 
-    def wait_until_up(self, deadline: Deadline) -> State:
-        """The state with the hub up. `HubGone` with the cause if that will not be."""
-        return self.wait_for(lambda state: state.phase is not Phase.STARTING, deadline)
-
     def wait_for(self, wanted: Callable[[State], bool], deadline: Deadline) -> State:
         """The first state that is as wanted, or the one when the deadline passed."""
         with self._news:
@@ -101,6 +98,8 @@ class Keeper:
 
     def ask_to_stop(self) -> None:
         """Has the hub ended; does not wait for it. From any thread, any number of times."""
+        if os.getpid() != self._owner:
+            return  # a fork has the same pipe, but the hub is its parent's
         with self._news:
             if not self._stopping:
                 self._stopping = True
@@ -110,7 +109,7 @@ class Keeper:
     def stop(self) -> None:
         """Ends the hub and waits for that, within a bound."""
         self.ask_to_stop()
-        if self._thread is not threading.current_thread():
+        if os.getpid() == self._owner and self._thread is not threading.current_thread():
             self._thread.join(_STOPPING_S)
 
     # --- in the thread ---
@@ -124,8 +123,9 @@ class Keeper:
                 pass
             self._tell(Phase.GONE if self._state.cause else Phase.STOPPED, self._state.cause)
         except BaseException as error:
+            # Nobody would hear of it: this thread has no caller. Whoever wants the hub is told.
+            log.exception("the keeper of a hub failed")
             self._tell(Phase.GONE, f"its keeper failed: {error!r}")
-            raise
         finally:
             self._let_go()
 

@@ -128,6 +128,11 @@ class Reader(ABC):
         """
         return -1
 
+    @property
+    def pending(self) -> bool:
+        """Whether something waits to be said: then it is to be woken when there is room, too."""
+        return False
+
     # --- epochs ---
 
     @property
@@ -202,8 +207,7 @@ class Reader(ABC):
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches that are left of the epoch."""
-        while (batch := self.next()) is not None:
-            yield batch
+        return iter(self.next, None)  # not a generator, which would hold on to the last one
 
     def _take(self, taken: list[Outcome], deadline: Deadline) -> None:
         """Puts what is due into `taken`, from where nothing can take it away."""
@@ -231,10 +235,9 @@ class Reader(ABC):
             self._occupied = True
             try:
                 reading = self._check_started()
-                if self._unsure or self.fileno() < 0:
+                self._glance()
+                if self._unsure or self.fileno() < 0:  # nothing can come as it is
                     self._wait(reading, deadline)
-                else:
-                    self._glance()
             finally:
                 self._occupied = False
 

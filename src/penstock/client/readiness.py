@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from penstock.client.deadline import Deadline
@@ -19,7 +19,7 @@ def wait_any(channels: Mapping[Key, Reader], deadline: Deadline) -> list[Key]:
         ready = [key for key, channel in channels.items() if _is_ready(channel, deadline)]
         if ready or not channels or deadline.passed:
             return ready
-        _poll([channel.fileno() for channel in channels.values()], deadline)
+        _poll(channels.values(), deadline)
 
 
 def _is_ready(channel: Reader, deadline: Deadline) -> bool:
@@ -33,10 +33,10 @@ def _is_ready(channel: Reader, deadline: Deadline) -> bool:
     return channel.ready
 
 
-def _poll(descriptors: list[int], deadline: Deadline) -> None:
+def _poll(channels: Iterable[Reader], deadline: Deadline) -> None:
     poll = select.poll()
-    for descriptor in descriptors:
-        if descriptor >= 0:
-            poll.register(descriptor, select.POLLIN)
+    for channel in channels:
+        if (descriptor := channel.fileno()) >= 0:
+            poll.register(descriptor, select.POLLIN | (select.POLLOUT if channel.pending else 0))
     left = deadline.remaining
     poll.poll(None if left is None else left * 1000)

@@ -17,21 +17,16 @@ class Reading(Generic[Content]):
     """The steps of one epoch of one rank, from `first_step` on; each taken exactly once."""
 
     def __init__(self, epoch: int, plan: EpochPlan, rank: int, first_step: int = 0) -> None:
-        if not 0 <= first_step <= plan.batches_per_rank:
-            raise ValueError(
-                f"first_step is {first_step}; the epoch has {plan.batches_per_rank} steps"
-            )
+        # How many steps the epoch has, those before `first_step` included.
+        self.total = plan.batches_per_rank
+        if not 0 <= first_step <= self.total:
+            raise ValueError(f"first_step is {first_step}; the epoch has {self.total} steps")
         self.epoch = epoch
         self.plan = plan
         self.rank = rank
         self.first_step = first_step
         self.due = first_step
         self._early: dict[int, Content] = {}
-
-    @property
-    def total(self) -> int:
-        """How many steps the epoch has, those before `first_step` included."""
-        return self.plan.batches_per_rank
 
     @property
     def over(self) -> bool:

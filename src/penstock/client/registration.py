@@ -96,7 +96,7 @@ class Registration:
                 # It died on the way, or has no wish to see us.
                 connection.close()
                 hub.check(deadline, patience, error)
-                hub.pause(Deadline(_PAUSE_S).or_sooner(deadline))
+                hub.pause(_PAUSE_S, deadline)
             except BaseException:
                 connection.close()
                 raise

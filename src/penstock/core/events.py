@@ -226,7 +226,7 @@ class Assign:
     """Give a batch to a worker, to be written into `slot`.
 
     `source` is the step whose seeds are sampled: the batch's own, unless it is a substitute.
-    `attempt` counts from 1.
+    `attempt` counts from 1, for each source; one that was never begun does not count.
     """
 
     worker: int
@@ -248,7 +248,10 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Tell the rank that it will not get a batch, and why. Its slot is free again."""
+    """Tell the rank that it will not get a batch, and why. Its slot is free again.
+
+    `attempts` are those at its last source; 0 if that was known to be bad from another's failure.
+    """
 
     batch: Batch
     cause: str

@@ -61,10 +61,13 @@ class RunQueue(Generic[F]):
         return tuple(self._heap)
 
     def wake(self, flow: F) -> None:
-        """A flow that could not be served comes (back): it has nothing saved up."""
-        floor = self._floor()
-        if flow.vtime < floor:
-            flow.vtime = floor
+        """A flow that could not be served comes (back): it has nothing saved up.
+
+        It is measured by whoever was served last, not by whoever is next: one that was asleep for
+        no longer than its own batch took has lost nothing.
+        """
+        if flow.vtime < self.virtual_now:
+            flow.vtime = self.virtual_now
         self.push(flow)
 
     def push(self, flow: F) -> None:
@@ -86,9 +89,11 @@ class RunQueue(Generic[F]):
         flow = self._first()
         if flow is None:
             return None
-        self._floor()
         heappop(self._heap)
         self.remove(flow)
+        # Estimates do not count here: were they too high, whoever came now would have to wait until
+        # the one that is refunded has caught up.
+        self.virtual_now = max(self.virtual_now, flow.vtime - flow.outstanding)
         return flow
 
     def rebase(self, flows: Iterable[F]) -> None:
@@ -117,19 +122,6 @@ class RunQueue(Generic[F]):
                 return flow
             heappop(heap)
         return None
-
-    def _floor(self) -> float:
-        """Where the service stands: the time of the one furthest behind, less its estimates.
-
-        Estimates do not count here: were they too high, whoever arrived now would have to wait
-        until the one that is refunded has caught up with them.
-        """
-        first = self._first()
-        if first is not None:
-            settled = first.vtime - first.outstanding
-            if settled > self.virtual_now:
-                self.virtual_now = settled
-        return self.virtual_now
 
 
 @dataclass(slots=True, eq=False)

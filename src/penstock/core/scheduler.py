@@ -116,6 +116,7 @@ class Scheduler:
         if crew is None:
             crew = self._crews[event.crew] = Crew(event.crew, self.settings)
         self._staff.resize(crew, event.workers, self._now, self._out)
+        self._staff.ask(crew, self._now, self._out)
         self._serve(crew)
 
     def _serve(self, crew: Crew) -> None:
@@ -123,12 +124,9 @@ class Scheduler:
         if crew.stranded:
             for channel in crew.channels.values():
                 if channel.epoch.open:
-                    self._break(channel, crew)
+                    channel.give_up(crew.breaker.cause, self._now, self._out)
+                    self._refresh(channel)
         self._dispatch(crew)
-
-    def _break(self, channel: Channel, crew: Crew) -> None:
-        channel.give_up(crew.breaker.cause, self._now, self._out)
-        self._refresh(channel)
 
     def _dispatch(self, crew: Crew) -> None:
         """While a worker has room: the channel furthest behind gives one batch."""
@@ -323,9 +321,10 @@ class Scheduler:
         raise FalseReport(message, self._telling(event))
 
     def _telling(self, event: Event) -> tuple[Entry, ...]:
-        """The story of the channel an event is about, up to this event."""
+        """The story of the channel an event is about, or has touched last, up to this event."""
+        last = self._touched[-1].id if self._touched else -1
         batch = getattr(event, "batch", None)
-        channel = getattr(event, "channel", -1) if batch is None else batch.channel
+        channel = getattr(event, "channel", last) if batch is None else batch.channel
         return (*self.story(channel), Entry(event, tuple(self._out)))
 
     # --- time --------------------------------------------------------------------------------

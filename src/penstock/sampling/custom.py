@@ -162,8 +162,8 @@ def _as_arrays(result: Any) -> dict[str, Array]:
     if len(result) > MOST_ARRAYS:
         raise ValueError(f"it has {len(result)} arrays; a batch may have {MOST_ARRAYS}")
     arrays = {}
-    for name, value in result.items():
-        _check_name(name)
+    for given, value in result.items():
+        name = _checked_name(given)
         if not isinstance(value, np.ndarray):
             raise ValueError(f"{name!r} is {_kind(value)}, not a NumPy array")
         try:
@@ -174,11 +174,12 @@ def _as_arrays(result: Any) -> dict[str, Array]:
     return arrays
 
 
-def _check_name(name: object) -> None:
+def _checked_name(name: object) -> str:
     if not isinstance(name, str) or not name or not _is_unicode(name):
         raise ValueError(f"{name!r} is no name for an array")
     if len(name) > LONGEST_NAME:
         raise ValueError(f"the name {name[:20]!r}… has {len(name)} characters, not {LONGEST_NAME}")
+    return str.__str__(name)  # NumPy's strings, and other kinds of str, do not travel
 
 
 def _is_unicode(text: str) -> bool:

@@ -79,9 +79,9 @@ class BatchWriter:
         if name in self._layouts:
             raise ValueError(f"name is {name!r}: the batch has such an array already")
         planned = ArrayLayout(name, dtype_name(dtype), normal_shape(shape), self._end)
-        if len(planned.shape) > _MOST_DIMENSIONS:
+        if (count := len(planned.shape)) > _MOST_DIMENSIONS:
             raise ValueError(
-                f"{name!r} has {len(planned.shape)} dimensions: at most {_MOST_DIMENSIONS} can be read"
+                f"{name!r} has {count} dimensions: at most {_MOST_DIMENSIONS} are read"
             )
         end = _end_of(planned)
         if end > self._memory.nbytes:

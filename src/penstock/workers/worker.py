@@ -94,6 +94,11 @@ class Worker:
 
     def prepare(self, outfit: Outfit) -> None:
         """What comes before Ready: the sampler it is for, whose mistakes are told by its end."""
+        # Before Ready, so that where no thread can be started no worker is said to be; and before
+        # the limit, which a thread's first steps do not survive.
+        self._heartbeat.start()
+        if self._limit is not None:
+            limit_memory(self._limit)
         self._reached("starting")
         if outfit.sampler is not None:
             self._station.load_sampler(outfit.sampler)
@@ -101,7 +106,6 @@ class Worker:
     def run(self, inbox: _Inbox) -> int:
         """Answers messages to the last one; returns the exit code."""
         self._say(Ready(pid=os.getpid()))
-        self._heartbeat.start()
         for message, fds in inbox:
             if isinstance(message, Retire):
                 return 0
@@ -287,8 +291,6 @@ def _work(
         faults.context.update(worker=outfit.worker, batches=0)
     worker = Worker(stream, Graph.attach(outfit.graph, fds), outfit, faults)
     try:
-        if outfit.hard_memory is not None:
-            limit_memory(outfit.hard_memory)
         worker.prepare(outfit)
         return worker.run(inbox)
     except SamplingError as error:
