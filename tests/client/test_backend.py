@@ -131,9 +131,14 @@ def test_a_number_of_workers_that_is_none_is_refused(wrong: Any) -> None:
         SharedDistSamplingBackend(graph, SPEC, num_workers=wrong)
 
 
-def test_an_unknown_option_is_refused_by_name() -> None:
-    with small_graph() as graph, pytest.raises(TypeError, match="no_such_option"):
-        SharedDistSamplingBackend(graph, SPEC, num_workers=1, no_such_option=1)  # type: ignore[call-arg]
+def test_options_that_make_no_sense_are_refused_by_name() -> None:
+    with small_graph() as graph:
+        with pytest.raises(TypeError, match="no_such_option"):
+            SharedDistSamplingBackend(graph, SPEC, num_workers=1, no_such_option=1)  # type: ignore[call-arg]
+        with pytest.raises(ValueError, match="worker_concurrency is 0"):
+            SharedDistSamplingBackend(graph, SPEC, num_workers=1, worker_concurrency=0)
+        with pytest.raises(ValueError, match="hard_memory"):
+            SharedDistSamplingBackend(graph, SPEC, num_workers=1, hard_memory="much")
 
 
 # --- 61 --------------------------------------------------------------------------------------

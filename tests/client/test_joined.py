@@ -130,12 +130,16 @@ def test_where_nobody_is_there_is_nothing_to_join() -> None:
 
 
 def test_a_pool_can_be_given_another_size_while_it_runs() -> None:
+    """And keeps it when its hub is replaced."""
     with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
         backend.register_input("a", "train", **TERMS)
         backend.start_new_epoch_sampling("a", 0)
         found = digests([b for _ in range(3) if (b := backend.next_batch("a", PATIENCE_S))])
         assert hub_of(backend).resize(3) == 3
         found += digests([b for _ in range(3) if (b := backend.next_batch("a", PATIENCE_S))])
+        os.kill(hub_of(backend).pid or 0, signal.SIGKILL)
+        found += digests([b for _ in range(3) if (b := backend.next_batch("a", PATIENCE_S))])
+        assert backend.statistics().hub["scheduler"]["crews"][0]["wanted"] == 3
         assert hub_of(backend).resize(1) == 1
         assert found + digests(rest(backend, "a")) == expected(graph)
         assert len(found) < STEPS

@@ -182,6 +182,7 @@ def test_a_channel_that_nobody_can_serve_says_so_until_a_new_epoch() -> None:
         for _ in range(2):
             with pytest.raises(SamplingError, match="no worker"):
                 channel.next(10)
+        assert channel.is_epoch_done(0)
         channel.start(1)
         script.say(script.ready(0, epoch=1, slot=1))
         assert mark(channel.next(10)) == 100

@@ -18,8 +18,9 @@ from penstock.client.batch import Batch
 from penstock.client.channel import Channel
 from penstock.client.deadline import Deadline, positive_seconds
 from penstock.client.description import BackendStatistics, ChannelDescription, ChannelId
+from penstock.client.foundation import PoolOptions
 from penstock.client.hub import Hub
-from penstock.client.hub_process import START_TIMEOUT_S, HubProcess, PoolOptions
+from penstock.client.hub_process import START_TIMEOUT_S, HubProcess
 from penstock.client.inline import InlineChannel
 from penstock.client.inputs import InputKind, inputs_of
 from penstock.client.naming import spec_of

@@ -78,15 +78,18 @@ class Channel(Reader):
     @property
     def ready(self) -> bool:
         """Whether `next` would answer at once."""
-        return super().ready or self._broken is not None
+        return super().ready or self._cut_short
 
     def reweigh(self, weight: float) -> None:
         """Asks for a share of the workers in proportion to `weight`, from now on."""
         self._check_free()
-        with self._busy:
-            self.registration = self.registration.reweighed(weight)
-            if self._ends.line is not None:
-                self._ends.line.reweigh(weight)
+        try:
+            with self._busy:
+                self.registration = self.registration.reweighed(weight)
+                if self._ends.line is not None:
+                    self._ends.line.reweigh(weight)
+        finally:
+            self._leave()
 
     # --- what `Reader` asks for ---
 
@@ -112,6 +115,10 @@ class Channel(Reader):
         if line is not None and not self._unsure:
             line.connection.flush()
             self._take_in(line)
+
+    @property
+    def _cut_short(self) -> bool:
+        return self._broken is not None
 
     def _hang_up(self) -> None:
         line = self._ends.line
@@ -192,6 +199,7 @@ class Channel(Reader):
                 self._hub.note_progress()
             case BatchLost(batch=batch) if self._wants(batch.epoch):
                 _accept(reading, batch.step, _Loss(message))
+                self._hub.note_progress()
             case EpochDone(epoch=epoch) if self._wants(epoch):
                 self._check_complete(message)
             case ChannelBroken(epoch=epoch, report=report) if self._wants(epoch):

@@ -6,45 +6,19 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Final, Literal, Self, TypedDict, Unpack
+from typing import Final, Literal, Self, Unpack
 
 from penstock.client.deadline import Deadline, positive_seconds
+from penstock.client.foundation import Foundation, PoolOptions
 from penstock.client.hub import PATIENCE_S, Hub
 from penstock.client.keeper import Keeper, Phase
-from penstock.client.naming import search_path
-from penstock.client.sizes import parse_bytes
 from penstock.errors import HubGone
 from penstock.graph import Graph
-from penstock.graph.handles import MemfdHandle
-from penstock.graph.sharing import segments_of
 from penstock.hub.address import socket_address
-from penstock.wire.messages import Found
-from penstock.workers.limits import auto_workers
 
 # How often in a row a hub may die, without a batch in between, before it is given up.
 RESTARTS: Final = 5
 START_TIMEOUT_S: Final = 60.0
-
-_Size = Literal["soft_memory", "hard_memory", "max_arena_bytes"]
-_SIZES: Final[tuple[_Size, ...]] = ("soft_memory", "hard_memory", "max_arena_bytes")
-
-
-class PoolOptions(TypedDict, total=False):
-    """How the pool of a hub is run; see `Found`. Memory in bytes, or as "512MB"."""
-
-    worker_concurrency: int
-    beat_every: float
-    silence: float
-    start_limit: float
-    max_batches: int | None
-    max_age: float | None
-    soft_memory: int | str | None
-    hard_memory: int | str | None
-    max_channels: int
-    max_arena_bytes: int | str | None
-    max_connections: int
-    slow_step: float
 
 
 class HubProcess(Hub):
@@ -65,15 +39,13 @@ class HubProcess(Hub):
         patience: float = PATIENCE_S,
         **options: Unpack[PoolOptions],
     ) -> None:
-        check_handed_on(graph)
         self.graph = graph
-        self.num_workers = _workers(num_workers)
         self.address = address or f"unix://@penstock-{uuid.uuid4().hex}"
         socket_address(self.address)  # complains of one that is none
         self.patience = positive_seconds(patience, "patience")
+        self._found = Foundation(graph, self.address, num_workers, options)
         self._restarts = restarts
         self._start_timeout = positive_seconds(start_timeout, "start_timeout")
-        self._options = _settled(options)
         self._owner = os.getpid()
         self._starting = threading.Lock()
         self._keeper: Keeper | None = None
@@ -90,11 +62,7 @@ class HubProcess(Hub):
         self.check_hope()
 
     def _kept(self) -> Keeper:
-        keeper = Keeper(
-            _foundation(self.graph, self.address, self.num_workers, self._options),
-            restarts=self._restarts,
-            start_timeout=self._start_timeout,
-        )
+        keeper = Keeper(self._found, restarts=self._restarts, start_timeout=self._start_timeout)
         # At exit keepers see to it themselves, and wait. From the garbage collector, which may be
         # called anywhere, waiting could be for ever.
         weakref.finalize(self, keeper.ask_to_stop).atexit = False
@@ -132,6 +100,17 @@ class HubProcess(Hub):
             keeper.served = True
 
     @property
+    def num_workers(self) -> int:
+        """How many workers the pool is to have."""
+        return self._found.workers
+
+    def resize(self, num_workers: int, timeout: float | None = 60.0) -> int:
+        """Gives the pool another size, also for hubs to come; returns when it has it."""
+        resized = super().resize(num_workers, timeout)
+        self._found.workers = num_workers
+        return resized
+
+    @property
     def pid(self) -> int | None:
         """The process id of the hub that is up now, if one is."""
         return None if self._keeper is None else self._keeper.state.pid
@@ -163,55 +142,3 @@ class HubProcess(Hub):
                 f"this hub belongs to process {self._owner}, and does not survive a fork: "
                 "call penstock.connect(hub.address) here, or start processes by 'spawn'"
             )
-
-
-def check_handed_on(graph: Graph) -> None:
-    """ValueError if this process cannot hand the graph's memory on to others."""
-    for segment in segments_of(graph.arrays):
-        if isinstance(segment.handle, MemfdHandle) and not segment.descriptors:
-            raise ValueError(
-                "graph was attached here, and its memory belongs to another process: only that one "
-                "can start a hub for it. Join its hub by penstock.connect(address), or save() the "
-                "graph and open() it here"
-            )
-
-
-def _foundation(
-    graph: Graph, address: str, workers: int, options: PoolOptions
-) -> Callable[[], tuple[Found, Sequence[int]]]:
-    """What a new hub is told; anew each time, since out-edges may have been made meanwhile."""
-    path = search_path()
-
-    def found() -> tuple[Found, Sequence[int]]:
-        handle, fds = graph.handle(), graph.descriptors
-        told = Found(
-            address=address,
-            graph=handle,
-            workers=workers,
-            search_path=path,
-            **options,  # type: ignore[arg-type]
-        )
-        return told, fds
-
-    return found
-
-
-def _settled(options: PoolOptions) -> PoolOptions:
-    settled = options.copy()
-    for name in _SIZES:
-        if (size := options.get(name)) is not None:
-            settled[name] = parse_bytes(size, name)
-    unknown = sorted(set(options) - set(PoolOptions.__annotations__))
-    if unknown:
-        raise TypeError(
-            f"unknown option {unknown[0]!r}; there are {', '.join(PoolOptions.__annotations__)}"
-        )
-    return settled
-
-
-def _workers(number: int | Literal["auto"]) -> int:
-    if number == "auto":
-        return auto_workers()
-    if type(number) is not int or number < 1:
-        raise ValueError(f"num_workers is {number!r}; expected 'auto', or at least 1")
-    return number

@@ -111,6 +111,11 @@ class Reader(ABC):
     def _wait(self, reading: Reading[Content], deadline: Deadline) -> None:
         """Until something more has come; `TimeoutError` if the deadline passes."""
 
+    @property
+    def _cut_short(self) -> bool:
+        """Whether the epoch has ended before its last batch."""
+        return False
+
     def _glance(self) -> None:  # noqa: B027 - nothing comes to those who make it themselves
         """Takes in what has come, without waiting."""
 
@@ -147,14 +152,18 @@ class Reader(ABC):
         """
         epoch, first, first_step = map(operator.index, (epoch, first, first_step))
         self._check_free()
-        with self._busy:
-            if epoch <= self.epoch:
-                return
-            reading: Reading[Content] = Reading(epoch, self.plan(first), self.rank, first_step)
-            self._abandon()
-            self._reading = reading
-            self._started.add(epoch)
-            self._begin(reading)
+        try:
+            with self._busy:
+                if epoch > self.epoch:
+                    self._start(Reading(epoch, self.plan(first), self.rank, first_step))
+        finally:
+            self._leave()
+
+    def _start(self, reading: Reading[Content]) -> None:
+        self._abandon()
+        self._reading = reading
+        self._started.add(reading.epoch)
+        self._begin(reading)
 
     def is_epoch_done(self, epoch: int) -> bool:
         """Whether every batch of an epoch has ended: has come, failed, or was cancelled."""
@@ -163,7 +172,7 @@ class Reader(ABC):
             return False
         if epoch == self._reading.epoch and not self.closed:
             self._glance_if_free()
-        return epoch < self._reading.epoch or self._reading.complete
+        return epoch < self._reading.epoch or self._reading.complete or self._cut_short
 
     # --- batches ---
 
@@ -195,7 +204,7 @@ class Reader(ABC):
             raise
         finally:
             if self.closed:
-                self._let_go_if_free()
+                self._leave()
         # No calls from here on, hence no interrupts: what was taken is the caller's.
         batch, error = taken[0]
         if error is None:
@@ -231,15 +240,20 @@ class Reader(ABC):
         The deadline is for a hub that was lost, and is coming back.
         """
         self._check_free()
-        with self._busy:
-            self._occupied = True
-            try:
-                reading = self._check_started()
-                self._glance()
-                if self._unsure or self.fileno() < 0:  # nothing can come as it is
-                    self._wait(reading, deadline)
-            finally:
-                self._occupied = False
+        try:
+            with self._busy:
+                self._occupied = True
+                try:
+                    self._look_after(self._check_started(), deadline)
+                finally:
+                    self._occupied = False
+        finally:
+            self._leave()
+
+    def _look_after(self, reading: Reading[Content], deadline: Deadline) -> None:
+        self._glance()
+        if self._unsure or self.fileno() < 0:  # nothing can come as it is
+            self._wait(reading, deadline)
 
     def statistics(self) -> ReaderStatistics:
         """A snapshot."""
@@ -275,7 +289,7 @@ class Reader(ABC):
             return  # a fork's copy; the parent goes on
         self.closed = True
         self._hang_up()
-        self._let_go_if_free()
+        self._leave()
 
     def __enter__(self) -> Self:
         return self
@@ -294,18 +308,23 @@ class Reader(ABC):
 
     # --- within ---
 
-    def _let_go_if_free(self) -> None:
-        # Closing sets the flag before it looks here, and whoever is inside looks at the flag after
+    def _leave(self) -> None:
+        """Said by everyone on the way out: the last one out lets go of a channel that is closed."""
+        # Closing sets the flag before it comes here, and whoever was inside looks at the flag after
         # leaving: one of the two finds the channel free.
-        if not self._busy.locked():
+        if self.closed and not self._busy.locked():
             with self._busy:
                 self._let_go_of_all()
 
     def _glance_if_free(self) -> None:
         # If it is not, somebody is reading, and takes in what comes.
-        if not self._busy.locked():
+        if self._busy.locked():
+            return
+        try:
             with self._busy:
                 self._glance()
+        finally:
+            self._leave()
 
     def _hand_over(self, reading: Reading[Content], taken: list[Outcome]) -> None:
         self._unsure = True

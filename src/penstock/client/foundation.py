@@ -1,0 +1,110 @@
+"""What a new hub is told: where to be found, which graph to serve, how to run its pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, TypedDict
+
+from penstock.client.naming import search_path
+from penstock.client.sizes import parse_bytes
+from penstock.graph import Graph
+from penstock.graph.handles import MemfdHandle
+from penstock.graph.sharing import segments_of
+from penstock.wire.messages import Found
+from penstock.workers.limits import auto_workers
+
+_SIZES: Final = ("soft_memory", "hard_memory", "max_arena_bytes")
+
+
+class PoolOptions(TypedDict, total=False):
+    """How the pool of a hub is run. Times in seconds, memory in bytes or as "512MB".
+
+    worker_concurrency                  batches a worker holds at once
+    beat_every, silence, start_limit    heartbeats; how long a worker may be without one, or start
+    max_batches, max_age                when a worker is replaced
+    soft_memory, hard_memory            private memory past which it is replaced, or killed
+    max_channels, max_connections       what the hub has room for
+    max_arena_bytes                     slots of all channels together
+    slow_step                           seconds after which a step is named in the log
+    """
+
+    worker_concurrency: int
+    beat_every: float
+    silence: float
+    start_limit: float
+    max_batches: int | None
+    max_age: float | None
+    soft_memory: int | str | None
+    hard_memory: int | str | None
+    max_channels: int
+    max_connections: int
+    max_arena_bytes: int | str | None
+    slow_step: float
+
+
+class Foundation:
+    """Makes `Found`, anew for each hub: out-edges may have been made since, the pool resized."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        address: str,
+        workers: int | Literal["auto"],
+        options: PoolOptions,
+    ) -> None:
+        _check_handed_on(graph)
+        self._graph = graph
+        self._address = address
+        self.workers = _checked(workers)
+        self._options = _settled(options)
+        self._search_path = search_path()
+
+    def __call__(self) -> tuple[Found, Sequence[int]]:
+        """The message, and the descriptors that go with it."""
+        found = Found(
+            address=self._address,
+            graph=self._graph.handle(),
+            workers=self.workers,
+            search_path=self._search_path,
+            **self._options,
+        )
+        return found, self._graph.descriptors
+
+
+def _check_handed_on(graph: Graph) -> None:
+    """ValueError if this process cannot hand the graph's memory on to others."""
+    for segment in segments_of(graph.arrays):
+        if isinstance(segment.handle, MemfdHandle) and not segment.descriptors:
+            raise ValueError(
+                "graph was attached here, and its memory belongs to another process: only that one "
+                "can start a hub for it. Join its hub by penstock.connect(address), or save() the "
+                "graph and open() it here"
+            )
+
+
+def _settled(options: PoolOptions) -> dict[str, Any]:
+    settled: dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in PoolOptions.__annotations__:
+            there = ", ".join(PoolOptions.__annotations__)
+            raise TypeError(f"there is no option {name!r}; there are {there}")
+        settled[name] = _option(name, value)
+    return settled
+
+
+def _option(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in _SIZES:
+        return parse_bytes(value, name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ValueError(f"{name} is {value!r}; expected a number above 0")
+    return value
+
+
+def _checked(workers: int | Literal["auto"]) -> int:
+    if workers == "auto":
+        return auto_workers()
+    if type(workers) is not int or workers < 1:
+        raise ValueError(f"num_workers is {workers!r}; expected 'auto', or at least 1")
+    return workers
