@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from penstock.client.backend import SharedDistSamplingBackend
-from penstock.client.hub_process import HubProcess
+from penstock.client.hub_process import RESTARTS, HubProcess
 from penstock.errors import HubGone
 from penstock.graph import Graph
 from tests.client.graphs import (
@@ -78,15 +78,17 @@ def test_a_hub_killed_in_the_middle_of_an_epoch_is_replaced(step: int) -> None:
         assert digests(read(backend, "a", 1)) == expected(graph, 1)
 
 
-def test_a_hub_killed_after_every_batch_is_replaced_every_time() -> None:
-    """CONTRACT 22: deaths with a batch in between do not add up."""
+def test_deaths_of_hubs_with_a_batch_in_between_do_not_add_up() -> None:
+    """CONTRACT 22: more of them than a hub may die in a row."""
     with small_graph() as graph, registered(graph) as backend:
         backend.start_new_epoch_sampling("a", 0)
         found = []
         for batch in rest(backend, "a"):
             found += digests([batch])
-            kill_hub(backend)
+            if batch.step % 2 == 0:
+                kill_hub(backend)
         assert found == expected(graph)
+        assert STEPS // 2 > RESTARTS
 
 
 def test_a_hub_killed_before_an_epoch_and_between_two_is_replaced() -> None:

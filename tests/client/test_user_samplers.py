@@ -98,6 +98,36 @@ if __name__ == "__main__":
     assert name == f'"{script}:Mine"'
 
 
+def test_a_script_without_a_guard_starts_one_pool_and_is_told_what_to_do(tmp_path: Path) -> None:
+    """Workers import it for its sampler, and must not start pools of their own in turn."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        PRELUDE
+        + """
+class Mine:
+    def __init__(self, graph):
+        pass
+
+    def sample(self, seeds, *, seed, epoch, index):
+        return {"n_id": seeds}
+
+with small_graph() as graph, backend_of(graph, Mine, num_workers=1):
+    say("up")
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode != 0
+    assert "a worker cannot start a pool" in done.stderr
+    assert "if __name__ == '__main__'" in done.stderr
+    assert done.stdout == ""
+
+
 def test_a_class_made_interactively_is_refused_with_advice() -> None:
     program = """
 class Mine:

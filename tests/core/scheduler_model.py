@@ -61,7 +61,7 @@ class Ledger(CrewWatch):
         self.look_every = look_every
         self.number = 0  # of the event being watched
         self.last_channel = -math.inf
-        self.excused = 0  # losses of batches that were not to blame
+        self.attempts_lost = 0
         self.owed: dict[Batch, Deliver | Fail] = {}  # due in this answer
 
     # --- before: what must be refused --------------------------------------------------------
@@ -227,10 +227,10 @@ class Ledger(CrewWatch):
         if not channel.alive(flight.batch):
             self._drop(channel, flight)
         elif begun:
+            self.attempts_lost += 1
             most = channel.entry.max_attempts
             if crew.failing and flight.excused < 2 * most:
                 flight.excused += 1
-                self.excused += 1
             else:
                 flight.charged += 1
             if flight.charged >= most:

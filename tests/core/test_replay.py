@@ -101,3 +101,21 @@ def test_a_story_up_to_its_last_event_can_be_played() -> None:
     again = replay([*story, last], Settings(worker_concurrency=1))
     assert again.statistics().channels[0].phase == "leaving"
     assert again.handle(Tick(10.0)) == []
+
+
+def test_attempts_that_others_excused_are_excused_in_the_replay_too() -> None:
+    hub = Hub(workers=2, story_length=1000)
+    hub.register(1, slots=1, max_attempts=1)
+    hub.register(2, slots=1, max_attempts=1)
+    hub.start(1, 1)
+    hub.start(2, 1)
+    first, second = only(Assign, hub.ready())
+    for order in (first, second):
+        hub.begin(order)
+        hub.lose(order.worker)
+    # Both workers are lost, with different batches: the second batch is not to blame.
+    assert told(hub.scheduler, 1)[3] == 1
+    assert told(hub.scheduler, 2)[3] == 0
+    for channel in (1, 2):
+        again = replay(hub.scheduler.story(channel), hub.scheduler.settings)
+        assert told(again, channel) == told(hub.scheduler, channel)

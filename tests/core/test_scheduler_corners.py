@@ -488,7 +488,7 @@ def test_deaths_after_ready_never_open_the_breaker() -> None:
 
 def test_the_dead_are_replaced_at_once_and_then_ever_more_slowly() -> None:
     """CONTRACT 53: back-off."""
-    stage = Stage(workers=1, backoff_first=1.0, backoff_most=8.0, breaker_deaths=99)
+    stage = Stage(workers=1, backoff_first=1.0, death_backoff_most=8.0)
     waits: list[float] = []
     for _ in range(7):
         stage.ready()

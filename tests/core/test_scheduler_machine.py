@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -371,11 +372,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.run.replay()
 
     def each_story_can_be_told_alone(self) -> None:
-        """One channel's story is enough to come to the same answers, if none was excused."""
-        if not self.run.ledger.excused:
+        """One channel's story is enough to come to the same answers.
+
+        Not where attempts were lost: whether one is excused is decided by what happens to others.
+        """
+        if not self.run.ledger.attempts_lost:
             for channel in self.channels():
                 replay(self.run.scheduler.story(channel.id), self.run.settings)
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(stateful_step_count=60)
+# Making a failing story short takes longer than telling it.
+TestSchedulerMachine.pytestmark = [pytest.mark.timeout(1800)]

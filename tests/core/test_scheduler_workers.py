@@ -153,6 +153,21 @@ def test_the_first_death_is_made_good_at_once_and_each_later_one_after_twice_as_
     assert waits == [0.0, 1.0, 2.0, 4.0, 4.0]
 
 
+def test_deaths_at_work_are_made_good_before_long_however_many_there_were() -> None:
+    """CONTRACT 53: whoever waits hears of a sampler that always crashes within seconds."""
+    hub = Hub(backoff_first=0.5, backoff_most=30.0, death_backoff_most=2.0)
+    worker, waits = hub.workers[0], []
+    for _ in range(6):
+        hub.ready(worker)
+        died = hub.now
+        answer = hub.lose(worker)
+        wakeup = hub.scheduler.next_wakeup()
+        (start,) = only(StartWorker, answer if wakeup is None or answer else hub.tick(wakeup))
+        waits.append(hub.now - died)
+        worker = start.worker
+    assert waits == [0.0, 0.5, 1.0, 2.0, 2.0, 2.0]
+
+
 def test_a_batch_that_was_made_ends_a_row_of_deaths() -> None:
     """CONTRACT 53"""
     hub = Hub(workers=3, backoff_first=10.0)

@@ -56,8 +56,6 @@ class Rank:
             stdout=subprocess.PIPE,
             env=environment,
             text=True,
-            # As a job of its own: whoever takes over its orphans is no part of it.
-            start_new_session=True,
         )
         self.pid = self.process.pid
 

@@ -96,6 +96,19 @@ def test_deaths_of_workers_that_were_ready_do_not_open_the_breaker(
         assert (found["lost"], found["started"]) == (6, 7)
 
 
+def test_a_rank_hears_of_it_when_every_batch_kills_its_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CONTRACT 19, 53: it is no hang, though nothing shows that the batches are to blame."""
+    arm(monkeypatch, Order("sampling", "segfault"))
+    with twins(workers=2) as pair:
+        pair.register("one", max_attempts=1)
+        pair.start("one", 0)
+        with pytest.raises(WorkerDied, match="SIGSEGV"):
+            pair.backend.next_batch("one", PATIENCE_S)
+        assert crew(pair.backend)["breaker"] == "closed"
+
+
 def read_on(backend: SharedDistSamplingBackend) -> None:
     while backend.next_batch("bad", PATIENCE_S) is not None:
         pass

@@ -84,6 +84,7 @@ def test_built_in_samplers_have_one_crew_and_every_other_its_own() -> None:
         (CustomSpec(sampler="nothing"), "expected 'module:Class'"),
         (CustomSpec(sampler=":Class"), "expected 'module:Class'"),
         (CustomSpec(sampler="module:Class()"), "expected 'module:Class'"),
+        (CustomSpec(sampler="module:Outer.Inner"), "expected 'module:Class'"),
         (CustomSpec(sampler="a:B", options={"table": "x" * (2 << 20)}), "at most 1048576"),
     ],
 )
@@ -101,7 +102,7 @@ def test_what_this_graph_cannot_give_is_refused(
         NeighborSpec(num_neighbors=(3, -1, 0), node_caps=(5,)),
         NeighborSpec(num_neighbors=(3,), node_attributes=("x",), edge_attributes=("edge_attr",)),
         NeighborSpec(num_neighbors=(3,), node_attributes=(), edge_attributes=()),
-        CustomSpec(sampler="package.module:Outer.Inner"),
+        CustomSpec(sampler="package.module:Class"),
         CustomSpec(sampler="/a/file.py:Class"),
     ],
 )

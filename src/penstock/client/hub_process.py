@@ -15,6 +15,7 @@ from penstock.client.keeper import Keeper, Phase
 from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.hub.address import socket_address
+from penstock.workers.restraints import is_worker
 
 # How often in a row a hub may die, without a batch in between, before it is given up.
 RESTARTS: Final = 5
@@ -54,6 +55,13 @@ class HubProcess(Hub):
     def start(self) -> None:
         """Starts the hub; returns when it can be joined. Idempotent. `HubGone` with the cause."""
         self._check_process()
+        if is_worker():
+            # A script that holds a sampler is imported by each worker: without end, if that
+            # started another pool.
+            raise RuntimeError(
+                "a worker cannot start a pool: put what your script does when it is run "
+                "under `if __name__ == '__main__':`"
+            )
         with self._starting:
             if self._closed:
                 raise HubGone("the hub was closed")

@@ -9,6 +9,7 @@ import numpy as np
 from penstock.client.sizes import parse_bytes
 from penstock.wire.messages import Share
 
+# Into how many slots a given size is cut, unless told.
 SLOTS: Final = 4
 
 
@@ -17,7 +18,8 @@ class ChannelTerms(TypedDict, total=False):
 
     batch_size, shuffle, drop_last, seed   how the inputs are cut into the epoch's list of batches
     rank, world_size, remainder            which of them are for this channel; "wrap" or "drop"
-    slots (or buffer_capacity)             batches that may be ready or in the reader's hands
+    slots (or buffer_capacity)             batches that may be in the making, ready or in the
+                                           reader's hands; else enough to keep all workers busy
     buffer_size                            bytes of all slots together; else enough for any batch
     max_batch_bytes                        what a batch larger than its slot may need
     weight                                 the channel's share of the workers
@@ -34,8 +36,8 @@ class ChannelTerms(TypedDict, total=False):
     rank: int
     world_size: int
     remainder: Literal["wrap", "drop"]
-    slots: int
-    buffer_capacity: int
+    slots: int | None
+    buffer_capacity: int | None
     buffer_size: int | str | None
     max_batch_bytes: int | str | None
     weight: float
@@ -69,7 +71,9 @@ def cutting(terms: ChannelTerms) -> dict[str, Any]:
 
 def wishes(terms: ChannelTerms) -> dict[str, Any]:
     """What becomes part of the `Register`, but the feed."""
-    slots = _plain(_either(terms, "slots", "buffer_capacity", SLOTS))
+    slots = _plain(_either(terms, "slots", "buffer_capacity", None))
+    if slots is None and terms.get("buffer_size") is not None:
+        slots = SLOTS
     return {
         "share": Share(**_picked(terms, _SHARING)),
         "slots": slots,

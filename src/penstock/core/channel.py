@@ -27,6 +27,8 @@ from penstock.core.settings import Settings
 from penstock.core.slots import Slots
 from penstock.core.story import Story
 
+CREW_FAILING = " (while the whole crew was failing)"  # added to the cause of a batch's end
+
 
 class Phase(Enum):
     IDLE = "idle"
@@ -218,8 +220,7 @@ class Channel(Flow):
             task.attempt += task.began is not None
             self._try_again(task)
         else:
-            failing = " (while the whole crew was failing)" if task.excused else ""
-            self.fail(task, cause + failing, now, out)
+            self.fail(task, cause + (CREW_FAILING if task.excused else ""), now, out)
 
     def _charge(self, task: Task, excusable: bool) -> None:
         """One attempt more. An excuse is good only so often, so that everything ends."""

@@ -107,10 +107,12 @@ class Crew:
     killed: Counter[Fault] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.room = [{} for _ in range(self.settings.worker_concurrency)]
-        self.costs = Mean(self.settings.cost_memory)
-        self.deaths, self.starts = Backoff(self.settings), Backoff(self.settings)
-        self.breaker = Breaker(self.settings)
+        settings = self.settings
+        self.room = [{} for _ in range(settings.worker_concurrency)]
+        self.costs = Mean(settings.cost_memory)
+        self.deaths = Backoff(settings.backoff_first, settings.death_backoff_most)
+        self.starts = Backoff(settings.backoff_first, settings.backoff_most)
+        self.breaker = Breaker(settings)
 
     @property
     def missing(self) -> int:

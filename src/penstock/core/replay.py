@@ -1,18 +1,19 @@
 """A channel's story played again, in a scheduler of its own, for whoever looks for a fault.
 
-The other channels are not there, so who is given which batch, and when, is not decided anew but
-taken from the story; so is the breaker. Everything else is: the replay must come to the same
-answers, and says where it does not. Of what its crew went through meanwhile a channel's story knows
-only its own part, so an attempt that was excused then may be charged now.
+The other channels are not there, nor what their crew went through. So three things are not decided
+anew but taken from the story: who is given which batch and when, whether the breaker opens, and
+whether a lost attempt was the last (others may have excused it). Everything else is: the replay
+must come to the same answers, and says where it does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from math import inf
 
-from penstock.core.channel import Wait
+from penstock.core.channel import CREW_FAILING, Wait
 from penstock.core.crew import Crew, Worker
 from penstock.core.events import (
     Assign,
@@ -34,6 +35,7 @@ from penstock.core.events import (
     WorkerLost,
     WorkerReady,
 )
+from penstock.core.restarts import Streak
 from penstock.core.scheduler import Scheduler
 from penstock.core.settings import Settings
 from penstock.core.story import Entry, SchedulerError
@@ -49,11 +51,11 @@ def replay(story: Iterable[Entry], settings: Settings | None = None) -> Schedule
     if not entries or not isinstance(entries[0].event, ChannelRegistered):
         raise ValueError("the story does not begin with the registration of its channel")
     rehearsal = Rehearsal(entries[0].event, settings or Settings())
-    for number, entry in enumerate(entries, 1):
-        told, played = rehearsal.play(entry)
+    for number in range(len(entries)):
+        told, played = rehearsal.play(entries, number)
         if told != played:
             message = f"the story tells {told}, its replay {played}"
-            raise SchedulerError(message, entries[:number])
+            raise SchedulerError(message, entries[: number + 1])
     return rehearsal
 
 
@@ -67,9 +69,14 @@ class Rehearsal(Scheduler):
         self._channel, self._crew = registration.channel, registration.crew
         self.handle(CrewSized(registration.now, registration.crew, 0))
 
-    def play(self, entry: Entry) -> tuple[list[Instruction], list[Instruction]]:
-        """What the channel was told at this point of the story, and what it is told now."""
+    def play(
+        self, story: Sequence[Entry], number: int
+    ) -> tuple[list[Instruction], list[Instruction]]:
+        """What the channel was told at this point of its story, and what it is told now."""
+        entry = story[number]
         told = [order for order in entry.instructions if self._is_mine(order)]
+        if isinstance(entry.event, WorkerLost):
+            self._foresee(entry.event.worker, islice(story, number, None))
         played = self.handle(entry.event) if self._concerns_me(entry.event) else []
         for order in told:
             self._follow(order)
@@ -79,6 +86,18 @@ class Rehearsal(Scheduler):
 
     def _dispatch(self, crew: Crew) -> None:
         """Nothing is handed out but by the story."""
+
+    def _foresee(self, number: int, story: Iterable[Entry]) -> None:
+        """Before a worker is lost: make the attempt it takes with it the last, or not the last."""
+        worker = self._staff.workers.get(number)
+        task = worker.begun if worker is not None else None
+        if task is None:
+            return
+        self._crews[self._crew].streak = Streak()  # nothing is excused here
+        end = next((order for order in _orders(story) if order.batch == task.batch), None)
+        last = isinstance(end, Fail) or (end is not None and end.source != task.source)
+        task.charged = task.channel.max_attempts - 1 if last else -1
+        task.excused = int(isinstance(end, Fail) and CREW_FAILING in end.cause)
 
     def _follow(self, order: Instruction) -> None:
         """What the rest of the world had a part in is done as it was done then."""
@@ -130,3 +149,11 @@ class Rehearsal(Scheduler):
                 return order.channel == self._channel
             case _:
                 return False
+
+
+def _orders(story: Iterable[Entry]) -> Iterator[Assign | Fail]:
+    """Every further attempt at a batch, and every end of them."""
+    for entry in story:
+        for order in entry.instructions:
+            if isinstance(order, Assign | Fail):
+                yield order

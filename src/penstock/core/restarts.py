@@ -17,7 +17,8 @@ from penstock.core.settings import Settings
 class Backoff:
     """After the first death in a row nobody waits; then twice as long each time."""
 
-    settings: Settings
+    first: float
+    most: float
     count: int = 0
     until: float = -inf
 
@@ -30,9 +31,8 @@ class Backoff:
         self.count, self.until = 0, -inf
 
     def _delay(self) -> float:
-        first, most = self.settings.backoff_first, self.settings.backoff_most
         # A larger power would not be a float any more; nobody waits that long anyway.
-        return min(most, first * 2.0 ** min(self.count - 2, 64))
+        return min(self.most, self.first * 2.0 ** min(self.count - 2, 64))
 
 
 class BreakerState(Enum):

@@ -20,7 +20,10 @@ class Settings:
 
     # How the dead are replaced.
     backoff_first: float = 0.1  # the first is replaced at once, the second after this long
-    backoff_most: float = 30.0
+    backoff_most: float = 30.0  # for those that die before they are ready
+    # For those that die at their work: every one of them is an attempt at a batch, and whoever
+    # waits for it is to hear what is wrong before long. The attempts end by themselves.
+    death_backoff_most: float = 2.0
     breaker_deaths: int = 5  # so many in a row that never became ready open the breaker
     breaker_rest: float = 30.0  # before somebody may ask again
 

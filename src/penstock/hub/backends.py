@@ -9,7 +9,7 @@ when its first batch fails.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +18,7 @@ import msgspec
 from penstock.graph.graph import Graph
 from penstock.graph.validate import topology_keys
 from penstock.kernels.arrays import check_integer
-from penstock.sampling.neighbor import fanouts_by_type
+from penstock.sampling.shape import BatchShape
 from penstock.sampling.spec import CustomSpec, NeighborSpec, Spec
 
 # The crew of all built-in samplers.
@@ -104,7 +104,6 @@ def check_spec(spec: Spec, graph: Graph) -> None:
     match spec:
         case NeighborSpec():
             _check_hops(spec, graph)
-            _check_attributes(spec, graph)
             _check_direction(spec, graph)
         case CustomSpec():
             _check_sampler(spec)
@@ -113,24 +112,9 @@ def check_spec(spec: Spec, graph: Graph) -> None:
 def _check_hops(spec: NeighborSpec, graph: Graph) -> None:
     if spec.by_type is not None and spec.num_neighbors:
         raise ValueError("num_neighbors and by_type are both given: one of them says all")
-    fanouts = spec.num_neighbors if spec.by_type is None else dict(spec.by_type)
-    fanouts_by_type(fanouts, graph.edge_types)
+    BatchShape(graph, spec)  # complains of fan-outs and attributes that the graph knows nothing of
     for hop, cap in enumerate(spec.node_caps):
         check_integer(cap, f"node_caps[{hop}]", -1, 2**63)
-
-
-def _check_attributes(spec: NeighborSpec, graph: Graph) -> None:
-    nodes = {name for type_ in graph.node_types for name in graph.node_attributes(type_)}
-    edges = {name for type_ in graph.edge_types for name in graph.edge_attributes(type_)}
-    _check_names("node_attributes", spec.node_attributes, nodes)
-    _check_names("edge_attributes", spec.edge_attributes, edges)
-
-
-def _check_names(argument: str, names: Sequence[str] | None, there: set[str]) -> None:
-    for name in names or ():
-        if name not in there:
-            known = ", ".join(map(repr, sorted(there))) or "none"
-            raise ValueError(f"{argument} names {name!r}, which the graph has not; it has: {known}")
 
 
 def _check_direction(spec: NeighborSpec, graph: Graph) -> None:
@@ -147,7 +131,7 @@ def _check_direction(spec: NeighborSpec, graph: Graph) -> None:
 
 def _check_sampler(spec: CustomSpec) -> None:
     module, colon, name = spec.sampler.rpartition(":")
-    if not colon or not module or not all(part.isidentifier() for part in name.split(".")):
+    if not colon or not module or not name.isidentifier():
         raise ValueError(
             f"sampler is {spec.sampler!r}; expected 'module:Class' or '/path/to/file.py:Class'"
         )

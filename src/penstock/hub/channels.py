@@ -30,6 +30,9 @@ from penstock.wire.messages import BatchId, Register, Share
 from penstock.workers.arena import Arena
 
 MOST_SLOTS: Final = 1024
+# Where the rank does not say: at least and at most.
+FEWEST_SLOTS: Final = 4
+MANY_SLOTS: Final = 64
 SPOILED_KEPT: Final = 64
 
 
@@ -129,6 +132,11 @@ class Channels:
         return channel
 
 
+def slots_for(workers: int, concurrency: int) -> int:
+    """Enough that no worker has to wait for one, with two for the reader; but not any number."""
+    return max(FEWEST_SLOTS, min(workers * concurrency + 2, MANY_SLOTS))
+
+
 def arena_bytes(slots: int, slot_bytes: int) -> int:
     """What a channel's memory can come to."""
     return slots * slot_bytes
@@ -161,7 +169,8 @@ def plan_of(feed: Feed, share: Share, first: int = 0) -> EpochPlan:
 
 def check_wishes(wish: Register) -> None:
     """ValueError for numbers that make no sense, whatever the graph."""
-    _check("slots", wish.slots, 1 <= wish.slots <= MOST_SLOTS, f"1 to {MOST_SLOTS}")
+    slots = wish.slots
+    _check("slots", slots, slots is None or 1 <= slots <= MOST_SLOTS, f"1 to {MOST_SLOTS}")
     for name in ("slot_bytes", "most_bytes"):
         nbytes = getattr(wish, name)
         _check(name, nbytes, nbytes is None or nbytes > 0, "at least 1")
@@ -175,8 +184,6 @@ def check_wishes(wish: Register) -> None:
 
 def check_inputs(feed: Feed, graph: Graph, fds: Sequence[int]) -> None:
     """ValueError unless this graph has such inputs; `fds` stay the caller's."""
-    if not 0 <= feed.seed < 2**64:
-        raise ValueError(f"seed is {feed.seed}; expected 0 <= seed < 2**64")
     needed = int(feed.ids is not None and isinstance(feed.ids.segment, MemfdHandle))
     if len(fds) != needed:
         raise ValueError(f"{len(fds)} descriptors came with a feed that needs {needed}")

@@ -30,6 +30,7 @@ from penstock.hub.channels import (
     check_inputs,
     check_wishes,
     plan_of,
+    slots_for,
 )
 from penstock.hub.connection import Connection
 from penstock.hub.errands import Errands
@@ -168,7 +169,14 @@ class Reception:
     def _request(self, connection: Connection, request: _Request, fds: list[int]) -> None:
         try:
             self._grant(connection, request, fds)
-        except (ValueError, KeyError, OSError, MemoryError, PenstockError) as error:
+        except (
+            ValueError,
+            KeyError,
+            ArithmeticError,
+            OSError,
+            MemoryError,
+            PenstockError,
+        ) as error:
             if isinstance(error, ProtocolError | SchedulerError):
                 raise
             log.info("%r is refused %s: %s", connection, type(request).__name__, error)
@@ -272,17 +280,19 @@ class Reception:
 
     def _arena(self, wish: Register, backend: Backend) -> Arena:
         house = self._house
+        workers = house.crews.get(backend.crew, 0)
+        slots = wish.slots or slots_for(workers, house.found.worker_concurrency)
         slot_bytes = wish.slot_bytes
         if slot_bytes is None:
             slot_bytes = slot_bytes_for(backend.spec, house.graph.graph, wish.feed)
         limit, there = house.found.max_arena_bytes, house.channels.slot_bytes
-        if limit is not None and there + arena_bytes(wish.slots, slot_bytes) > limit:
+        if limit is not None and there + arena_bytes(slots, slot_bytes) > limit:
             raise Overloaded(
-                f"{wish.slots} slots of {slot_bytes} bytes do not fit: {there} of {limit} bytes "
+                f"{slots} slots of {slot_bytes} bytes do not fit: {there} of {limit} bytes "
                 "are taken by other channels (setting: max_arena_bytes)"
             )
         most = max(slot_bytes, MOST_BYTES) if wish.most_bytes is None else wish.most_bytes
-        return Arena.create(wish.slots, slot_bytes, most)
+        return Arena.create(slots, slot_bytes, most)
 
     def _ask_workers(self, connection: Connection, request: AskWorkers) -> None:
         crew = BUILT_IN

@@ -252,7 +252,7 @@ class Register(Message, frozen=True, kw_only=True):
     backend: int
     feed: Feed
     share: Share = Share()
-    slots: int = 4
+    slots: int | None = None  # None: as many as its workers can keep busy
     slot_bytes: int | None = None  # None: from the spec and the graph
     most_bytes: int | None = None
     weight: float = 1.0

@@ -24,6 +24,18 @@ if sys.platform != "win32":
 
 _PR_SET_PDEATHSIG: Final = 1
 _STDERR: Final = 2
+# Set in workers, and in whatever they start.
+_VARIABLE: Final = "PENSTOCK_WORKER"
+
+
+def mark(worker: int) -> None:
+    """Writes down, for code that runs in this process, that it is a worker."""
+    os.environ[_VARIABLE] = str(worker)
+
+
+def is_worker() -> bool:
+    """Whether this process is a worker, or was started by one."""
+    return _VARIABLE in os.environ
 
 
 def restrain() -> None:

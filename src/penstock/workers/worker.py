@@ -50,6 +50,7 @@ from penstock.workers.heartbeat import Heartbeat, Progress
 from penstock.workers.restraints import (
     is_orphan,
     limit_memory,
+    mark,
     private_bytes,
     reserve_memory,
     restrain,
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
     from penstock.workers.faults import Faults
 
 FAULTS_VARIABLE: Final = "PENSTOCK_FAULTS"
-# Set in workers: a script that is imported here, and starts a pool when it is, can be told off.
-WORKER_VARIABLE: Final = "PENSTOCK_WORKER"
 
 # Given up when there is no memory left, so that there is some to say so with. Python takes a
 # mebibyte at a time.
@@ -286,7 +285,7 @@ def _work(
     fds: list[int],
     faults: Faults | None,
 ) -> int:
-    os.environ[WORKER_VARIABLE] = str(outfit.worker)
+    mark(outfit.worker)
     if faults:
         faults.context.update(worker=outfit.worker, batches=0)
     worker = Worker(stream, Graph.attach(outfit.graph, fds), outfit, faults)
