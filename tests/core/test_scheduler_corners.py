@@ -574,6 +574,44 @@ def test_an_idle_worker_that_stops_answering_is_killed_and_replaced() -> None:
     assert len(some(StartWorker, stage.lose(worker))) == 1
 
 
+SIGNS: dict[str, Callable[[Assign], Event]] = {
+    "begun": lambda order: BatchBegun(6.0, order.worker, order.batch),
+    "done": lambda order: BatchDone(6.0, order.worker, order.batch, 1.0),
+    "failed": lambda order: BatchFailed(6.0, order.worker, order.batch, 1.0, "bad seed"),
+    "beat": lambda order: WorkerBeat(6.0, order.worker),
+    "ready": lambda order: WorkerReady(6.0, order.worker),
+}
+
+
+@pytest.mark.parametrize("sign", SIGNS.values(), ids=SIGNS.keys())
+def test_whatever_comes_from_a_worker_is_a_sign_of_life(sign: Callable[[Assign], Event]) -> None:
+    """CONTRACT 51"""
+    stage = Stage(silence=10.0, trim_after=1e6)
+    stage.ready()
+    (order,) = some(Assign, stage.channel(1, 1))
+    stage.send(sign(order))
+    assert stage.send(Tick(15.9)) == []
+    (kill,) = stage.send(Tick(16.0))
+    assert (kill.worker, kill.fault) == (order.worker, Fault.SILENCE)  # type: ignore[union-attr]
+
+
+# --- slots -----------------------------------------------------------------------------------
+
+
+def test_a_slot_that_is_not_the_ranks_cannot_be_returned() -> None:
+    """CONTRACT 9: a worker may be writing to it."""
+    stage = Stage()
+    stage.ready()
+    (order,) = some(Assign, stage.channel(1, 9))
+    assert stage.send(SlotReturned(0.0, 1, order.slot)) == []  # being written
+    stage.done(order)
+    stage.send(SlotReturned(0.0, 1, order.slot))
+    for slot in (order.slot, 1 - order.slot, -1, 2):  # being written again, free or none
+        stage.send(SlotReturned(0.0, 1, slot))
+    assert stage.scheduler.statistics().channels[0].stray_returns == 5
+    stage.drain()
+
+
 # --- pages -----------------------------------------------------------------------------------
 
 

@@ -409,9 +409,21 @@ def test_a_channel_that_slept_for_months_wakes_to_its_share_no_more_and_no_less(
     """CONTRACT 7: however far virtual time has gone meanwhile."""
     race = Race(GLACIAL).go(2e6)
     race.world.ranks[PAUSED].paused = True
-    race.go(1e8)
+    race.go(3e7)
     demand_no_burst(race, 5e5)
-    race.mark().go(3e7)
+    race.mark().go(4e6)
+    demand_fair_shares(race)
+
+
+@concurrencies
+def test_whoever_comes_does_not_wait_for_a_guess_that_was_too_high(concurrency: int) -> None:
+    """CONTRACT 7: what was charged and is given back later has not been served."""
+    race = Race([Flow(0.1, estimate=100.0), Flow(0.1, estimate=100.0)], concurrency=concurrency)
+    race.go(0.55)
+    race.flows.append(Flow(0.1))
+    race.weights[2] = 1.0
+    race.register(2, race.flows[2])
+    race.mark().go(30)
     demand_fair_shares(race)
 
 

@@ -285,8 +285,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.run.send(data.draw(st.sampled_from(events)))
 
     def a_stray_slot(self, data: st.DataObject) -> None:
-        number = data.draw(st.sampled_from([*self.run.ledger.channels, 999]))
-        self.run.send(SlotReturned(self.now, number, data.draw(st.integers(-2, 4))))
+        reserved = [
+            (channel.id, number)
+            for channel in self.channels()
+            for number, slot in enumerate(channel.slots)
+            if slot.holder is Holder.BATCH
+        ]
+        nowhere = [
+            (channel, slot) for channel in [*self.run.ledger.channels, 999] for slot in (-1, 3)
+        ]
+        places = [*reserved, data.draw(st.sampled_from(nowhere))]
+        self.run.send(SlotReturned(self.now, *data.draw(st.sampled_from(places))))
 
     def a_channel_that_is_not_there(self, data: st.DataObject) -> None:
         gone = [channel.id for channel in self.channels(Phase.GONE, Phase.LEAVING)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from penstock import HubProcess, SharedDistSamplingBackend
 PATIENCE_S = 60.0
 # Nothing tells of another process's state but a look at it.
 LOOK_EVERY_S = 0.02
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def until(condition: Callable[[], bool], what: str, patience: float = PATIENCE_S) -> None:
@@ -56,6 +59,27 @@ def stop(pid: int) -> None:
     """SIGSTOP; returns when it has taken effect, which is when each thread has seen it."""
     os.kill(pid, signal.SIGSTOP)
     until(lambda: is_stopped(pid), f"{pid} is stopped")
+
+
+@contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """Processes below this one whose parent dies become its own children, and are reaped here.
+
+    As in a container whose first process started the job: to the kernel their process groups have
+    not lost all ties, so it does not hang up on those that are stopped.
+    """
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    assert prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def reap(pids: Iterable[int]) -> None:
+    """Waits for adopted children."""
+    for pid in pids:
+        os.waitpid(pid, 0)
 
 
 def hub_pid(backend: SharedDistSamplingBackend) -> int:

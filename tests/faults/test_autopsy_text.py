@@ -24,14 +24,6 @@ from tests.faults.twins import PATIENCE_S, SPEC, Twins, small_graph, twins
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
-@pytest.fixture(autouse=True)
-def recipes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Where recipes go."""
-    folder = tmp_path / "recipes"
-    monkeypatch.setenv("PENSTOCK_RECIPES", str(folder))
-    return folder
-
-
 def replay(error: Exception, *more: str) -> subprocess.CompletedProcess[str]:
     """Runs the command that the error ends with, as the user would."""
     command = shlex.split(str(error).splitlines()[-1])

@@ -15,10 +15,10 @@ from tests.faults.twins import Twins, summary, twins
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
-def hoard(pair: Twins, epochs: int) -> list[Batch]:
+def hoard(pair: Twins, epochs: range) -> list[Batch]:
     """Every batch of these epochs, each compared when it came."""
     kept: list[Batch] = []
-    for epoch in range(epochs):
+    for epoch in epochs:
         pair.start("one", epoch)
         while (batch := pair.next("one")) is not None:
             kept.append(batch)
@@ -41,7 +41,7 @@ def test_every_batch_may_be_kept(slots: int) -> None:
     """CONTRACT 23: they are copied out; the number of open files stays constant."""
     with twins(workers=2) as pair:
         pair.register("one", slots=slots)
-        kept = hoard(pair, 1)
+        kept = hoard(pair, range(1))
         files, hub = descriptors(), hub_pid(pair.backend)
         hub_files = descriptors(hub)
         pair.start("one", 1)
@@ -57,9 +57,9 @@ def test_giants_may_be_kept_too() -> None:
     """CONTRACT 21, 23: memory of their own is mapped, and held by no descriptor."""
     with twins(workers=2) as pair:
         pair.register("one", 200, batch_size=50, buffer_size=4)
-        kept = hoard(pair, 2)
+        kept = hoard(pair, range(2))
         files = descriptors()
-        kept += hoard_more(pair, range(2, 6))
+        kept += hoard(pair, range(2, 6))
         assert descriptors() == files
         sums = [int(batch["n_id"].sum()) for batch in kept]
         assert len(sums) == 24
@@ -68,21 +68,12 @@ def test_giants_may_be_kept_too() -> None:
         assert [int(batch["n_id"].sum()) for batch in kept] == sums[1::2]
 
 
-def hoard_more(pair: Twins, epochs: range) -> list[Batch]:
-    kept: list[Batch] = []
-    for epoch in epochs:
-        pair.start("one", epoch)
-        while (batch := pair.next("one")) is not None:
-            kept.append(batch)
-    return kept
-
-
 def test_batches_outlive_channel_pool_and_hub() -> None:
     """CONTRACT 23, 29: what was given stays the user's, a single row of it too."""
     rows: list[Any] = []
     with twins(workers=2) as pair:
         pair.register("one")
-        kept = hoard(pair, 1)
+        kept = hoard(pair, range(1))
         rows = [(batch["x"][1:2], batch["x"][1:2].copy()) for batch in kept]
         pair.backend.unregister_input("one")
         check_again(pair, kept)
@@ -98,8 +89,8 @@ def test_a_hoarder_does_not_hold_up_others() -> None:
     with twins(workers=1) as pair:
         pair.register("one")
         pair.register("other", seed=5)
-        kept = hoard(pair, 2)
+        kept = hoard(pair, range(2))
         assert pair.read("other", 0) == 16
-        kept += hoard_more(pair, range(2, 3))
+        kept += hoard(pair, range(2, 3))
         assert pair.read("other", 1) == 16
         assert len(kept) == 48

@@ -65,9 +65,11 @@ class Channel(Reader):
         return self.registration.plan(first)
 
     def fileno(self) -> int:
-        """Readable when something has come from the hub; -1 if there is no line just now."""
+        """Readable when something has come from the hub; -1 if there is no line to rely on now."""
         line = self._ends.line
-        return -1 if line is None or self.closed else line.connection.fileno()
+        if line is None or self._unsure or self.closed:
+            return -1
+        return line.connection.fileno()
 
     @property
     def pending(self) -> bool:
