@@ -49,7 +49,7 @@ from penstock.sampling.spec import NeighborSpec
 SPEC = NeighborSpec(num_neighbors=tuple(FANOUTS))
 Measure = Callable[[int], float]  # a number of batches -> batches per second
 
-MANY, PAIRS_OF_KILLS, IDLE_WORKERS = 16, 7, 8
+MANY, PAIRS_OF_KILLS, IDLE_WORKERS, SETTLING_S = 16, 7, 8, 8.0
 
 
 class Readers:
@@ -83,6 +83,8 @@ class Readers:
 
     def drain(self) -> int:
         """Reads to the end of all epochs."""
+        if len(self.names) == 1:
+            return sum(1 for _ in self.backend.batches(self.names[0]))
         got, reading = 0, set(self.names)
         while reading:
             for name in self.backend.wait_any(reading, timeout=120):
@@ -192,13 +194,21 @@ def paused_consumer(graph: Graph, batches: int, repeats: int) -> dict[str, Any]:
         def beside(batches: int) -> float:
             paused = Readers(pool, ["paused"], 64)
             paused.start()
-            # It has read one batch and stops; its slots fill up.
+            # It has read one batch and stops. Filling its slots is its own share of the work.
             assert pool.next_batch("paused", timeout=120) is not None
+            while in_flight(pool):
+                time.sleep(0.01)
             rate = others.rate(batches)
             paused.close()
             return rate
 
         return pairs(beside, others.rate, batches, repeats)
+
+
+def in_flight(pool: SharedDistSamplingBackend) -> int:
+    """Batches that are being made."""
+    channels = pool.statistics().hub["scheduler"]["channels"]
+    return sum(channel["in_flight"] for channel in channels)
 
 
 def replacement(graph: Graph) -> dict[str, Any]:
@@ -271,6 +281,7 @@ def idle(graph: Graph, seconds: float) -> dict[str, Any]:
     with pool_of(graph, IDLE_WORKERS) as pool:
         reader = Readers(pool, ["reader"], 16)
         reader.rate(16)
+        time.sleep(SETTLING_S)  # the pages of its slots are given back meanwhile
         family = psutil.Process().children(recursive=True)
         before = sum(_cpu(process) for process in family)
         time.sleep(seconds)
@@ -321,7 +332,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--small", action="store_true", help="a small graph, for a quick look")
     parser.add_argument("--json", action="store_true", help="print JSON only")
-    parser.add_argument("--batches", type=int, default=96, help="batches per measurement")
+    parser.add_argument("--batches", type=int, default=192, help="batches per measurement")
     parser.add_argument("--repeats", type=int, default=9, help="pairs measured")
     parser.add_argument("--idle-seconds", type=float, default=20.0, help="watching the idle pool")
     parser.add_argument("--folder", type=Path, default=Path("build/bench"), help="keeps the graph")

@@ -174,9 +174,9 @@ class Errands:
 
     def _time(self, channel: Channel, task: Task) -> None:
         now, threshold = self._house.now, self._house.found.slow_step
-        _name(channel.handing_out.add(now - task.given, threshold, task.batch), str(channel))
+        _name(channel.handing_out.add(now - task.given, threshold, task.batch), channel)
         asked = channel.asked.get(task.slot, task.given)
-        _name(channel.fetching.add(now - asked, threshold, task.batch), str(channel))
+        _name(channel.fetching.add(now - asked, threshold, task.batch), channel)
         if channel.fetching.count % REPORT_EVERY == 0:
             log.info(
                 "%s: %d fetches, %.6f s on average, %d slow",
@@ -240,7 +240,7 @@ class Errands:
         if house.backends.get(channel.backend.number) is None:
             allowed *= WITH_BACKEND
         since = house.now if channel.leaving is None else channel.leaving
-        _name(house.destroying.add(house.now - since, allowed), str(channel))
+        _name(house.destroying.add(house.now - since, allowed), channel)
 
     def _trim(self, channel: int, slots: Sequence[int]) -> None:
         try:
@@ -258,7 +258,7 @@ class Errands:
         self._house.posts[worker] = Post(started, self._house.pool)
 
 
-def _name(step: SlowStep | None, whom: str) -> None:
+def _name(step: SlowStep | None, whom: Channel) -> None:
     if step is not None:
         batch = f" {tuple(step.batch)}" if step.batch else ""
         log.info("slow: %s%s of %s took %.3f s", step.what, batch, whom, step.seconds)

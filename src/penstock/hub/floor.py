@@ -73,9 +73,7 @@ class Floor:
         _close(fds)  # nothing else comes with any
         match message:
             case Begun(batch=named):
-                if task := self._first(post, named):
-                    post.begun = task.batch
-                    self._errands.tell(BatchBegun(now, post.id, task.batch))
+                self._begin(post, named)
             case Failed():
                 self._failed(post, message)
             case Beat(private=private):
@@ -96,6 +94,13 @@ class Floor:
             return
         self._off_its_hands(post, task)
         self._errands.finish(post, task, done, fds)
+        if done.begins is not None:
+            self._begin(post, done.begins)
+
+    def _begin(self, post: Post, named: BatchId) -> None:
+        if task := self._first(post, named):
+            post.begun = task.batch
+            self._errands.tell(BatchBegun(self._house.now, post.id, task.batch))
 
     def _failed(self, post: Post, failed: Failed) -> None:
         task = self._begun(post, failed.batch)

@@ -73,9 +73,10 @@ class Loop:
 
     def turn(self) -> None:
         """Waits for something to happen, and deals with it."""
-        ready = self._selector.select(self._timeout())
+        due = self._due()
+        ready = self._selector.select(self._timeout(due))
         now = self._house.now = time.monotonic()
-        if self._is_due(now):
+        if due is not None and due <= now:
             # Between the waking and the clock this process may have been stopped. Looked for again,
             # nothing that was said before `now` can be missed.
             ready = self._selector.select(0)
@@ -91,7 +92,10 @@ class Loop:
                 case _:
                     _swallow(self._wake)
         self._answer()
-        self._let_time_pass()
+        # What became due meanwhile is for the next turn, which will not wait.
+        if due is not None and due <= now:
+            self._let_time_pass()
+        self._look_after_the_house()
         self._tidy()
 
     # --- ranks -------------------------------------------------------------------------------
@@ -179,20 +183,15 @@ class Loop:
 
     # --- time --------------------------------------------------------------------------------
 
-    def _timeout(self) -> float | None:
-        """Until when to sleep, at most; None: until something happens."""
+    def _timeout(self, due: float | None) -> float | None:
+        """How long to sleep, at most; None: until something happens."""
         if any(not connection.overfull for connection in self._house.backlogged):
             return 0.0
-        due = self._due()
         return None if due is None else max(0.0, due - time.monotonic())
 
     def _due(self) -> float | None:
         times = (self._house.scheduler.next_wakeup(), self._house.pool.due, self._drain_by)
         return min((time for time in times if time is not None), default=None)
-
-    def _is_due(self, now: float) -> bool:
-        due = self._due()
-        return due is not None and due <= now
 
     def _let_time_pass(self) -> None:
         now, due = self._house.now, self._house.pool.due
@@ -201,6 +200,9 @@ class Loop:
         wakeup = self._house.scheduler.next_wakeup()
         if wakeup is not None and wakeup <= now:
             self._errands.tell(Tick(now))
+
+    def _look_after_the_house(self) -> None:
+        now = self._house.now
         if self._floor.changed:
             self._floor.changed = False
             self._reception.muster()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import gc
 import logging
 import os
 import resource
@@ -40,6 +41,8 @@ EXIT_REFUSED: Final = 3  # it could not be what it was told to be
 EXIT_INTERNAL: Final = 4  # it was in doubt about its own state
 
 _PR_SET_PDEATHSIG: Final = 1
+# How much is made before it is looked through: cycles are rare here, and stories are long.
+_GARBAGE: Final = (20_000, 20, 20)
 # Closing takes a few seconds at most. A hub that hangs while it ends is ended by an alarm.
 _PATIENCE_S: Final = 20
 
@@ -108,6 +111,10 @@ def _run(house: House, door: Door, stream: Stream[FromRankToHub], more: list[_Sa
         founder = loop.found(stream)
         founder.backlog.extend(more)
         house.backlogged.add(founder)
+        # What was loaded stays; looking through it again and again for garbage is not for a loop
+        # that makes hardly any.
+        gc.freeze()
+        gc.set_threshold(*_GARBAGE)
         with _terminable(loop, writer):
             try:
                 loop.run()

@@ -162,7 +162,8 @@ class Begun(Message, frozen=True, kw_only=True):
 class Done(Message, frozen=True, kw_only=True):
     """A batch lies in its slot; or, `one_off`, in memory of its own, whose descriptor comes along.
 
-    `nbytes` is how far into the slot it reaches.
+    `nbytes` is how far into the slot it reaches. `begins` is the batch that the worker is about to
+    begin, if it has one in hand: then no Begun comes for that.
     """
 
     batch: BatchId
@@ -171,6 +172,7 @@ class Done(Message, frozen=True, kw_only=True):
     nbytes: int
     facts: dict[str, Any] = {}  # what is no array: numbers per hop, batch size
     one_off: SegmentHandle | None = None
+    begins: BatchId | None = None
 
 
 class Failed(Message, frozen=True, kw_only=True):

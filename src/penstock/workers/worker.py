@@ -16,6 +16,7 @@ import os
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
@@ -25,6 +26,7 @@ from penstock.graph import Graph, sharing
 from penstock.sampling.custom import told
 from penstock.wire.frames import SlotTooSmall
 from penstock.wire.messages import (
+    BatchId,
     Begun,
     CloseBackend,
     CloseChannel,
@@ -68,17 +70,48 @@ FAULTS_VARIABLE: Final = "PENSTOCK_FAULTS"
 _RESERVE: Final = 4 << 20
 _PATIENCE: Final = 60.0
 
-_Inbox: TypeAlias = Iterator[tuple[FromHubToWorker, list[int]]]
 _Thing: TypeAlias = tuple[str, int]  # a backend or a channel, by number
+
+
+class _Inbox:
+    """All messages, in order, to the hub's end."""
+
+    def __init__(self, stream: Stream[FromHubToWorker], faults: Faults | None) -> None:
+        self._stream = stream
+        self._faults = faults
+        self._here: deque[tuple[FromHubToWorker, list[int]]] = deque()
+
+    def __iter__(self) -> Iterator[tuple[FromHubToWorker, list[int]]]:
+        while self._here or not self._stream.ended:
+            if self._here:
+                yield self._here.popleft()
+            else:
+                if self._faults and self._faults.context:  # not before it has its outfit
+                    self._faults.at("idle")
+                self._stream.wait()
+                self._here.extend(self._stream.receive())
+
+    def next_batch(self) -> BatchId | None:
+        """The batch that the next message asks for, if one is here and does."""
+        if not self._here:
+            self._here.extend(self._stream.receive())
+        message = self._here[0][0] if self._here else None
+        return message.batch if isinstance(message, Sample) else None
 
 
 class Worker:
     """What a worker has, and how it answers."""
 
     def __init__(
-        self, stream: Stream[FromHubToWorker], graph: Graph, outfit: Outfit, faults: Faults | None
+        self,
+        stream: Stream[FromHubToWorker],
+        inbox: _Inbox,
+        graph: Graph,
+        outfit: Outfit,
+        faults: Faults | None,
     ) -> None:
         self._stream = stream
+        self._inbox = inbox
         self._limit = outfit.hard_memory
         self._reserve = None if self._limit is None else reserve_memory(_RESERVE)
         self._progress = Progress()
@@ -90,6 +123,7 @@ class Worker:
         self._backends: dict[int, int] = {}  # by channel
         # What could not be opened, and why: its batches will tell.
         self._refused: dict[_Thing, Report] = {}
+        self._announced: BatchId | None = None  # the batch that Begun was said of with a Done
 
     def prepare(self, outfit: Outfit) -> None:
         """What comes before Ready: the sampler it is for, whose mistakes are told by its end."""
@@ -102,10 +136,10 @@ class Worker:
         if outfit.sampler is not None:
             self._station.load_sampler(outfit.sampler)
 
-    def run(self, inbox: _Inbox) -> int:
+    def run(self) -> int:
         """Answers messages to the last one; returns the exit code."""
         self._say(Ready(pid=os.getpid()))
-        for message, fds in inbox:
+        for message, fds in self._inbox:
             if isinstance(message, Retire):
                 return 0
             self._handle(message, fds)
@@ -163,7 +197,8 @@ class Worker:
     def _sample(self, message: Sample) -> None:
         self._arm(message)
         self._reached("received")
-        self._say(Begun(batch=message.batch))
+        if message.batch != self._announced:
+            self._say(Begun(batch=message.batch))
         self._progress.batch = message.batch
         # By the clock on the wall: what a batch costs the others is how long it keeps this worker
         # from making theirs, be it by computing or by waiting for a disk.
@@ -182,13 +217,20 @@ class Worker:
         if report is None:
             try:
                 written, one_off = self._written(message)
-                return _done(message, time.perf_counter() - start, written, one_off), one_off
+                cost = time.perf_counter() - start
+                self._announced = self._next_batch()
+                return _done(message, cost, written, one_off, self._announced), one_off
             except BaseException as error:  # whatever a user's sampler may raise
                 if isinstance(error, MemoryError) and self._limit is not None:
                     raise
                 report = report_of(error)
         cost = time.perf_counter() - start
         return Failed(batch=message.batch, cost=cost, report=report), None
+
+    def _next_batch(self) -> BatchId | None:
+        """The batch to begin next, if it is here: one word less to the hub, who hears of both."""
+        # Faults strike between one word and the next: for them each is said by itself.
+        return None if self._faults else self._inbox.next_batch()
 
     def _refusal(self, channel: int) -> Report | None:
         backend = ("backend", self._backends.get(channel, -1))
@@ -247,7 +289,9 @@ class Worker:
             os.write(self._stream.fileno(), frame[half:])
 
 
-def _done(message: Sample, cost: float, written: Written, one_off: Arena | None) -> Done:
+def _done(
+    message: Sample, cost: float, written: Written, one_off: Arena | None, begins: BatchId | None
+) -> Done:
     return Done(
         batch=message.batch,
         cost=cost,
@@ -255,6 +299,7 @@ def _done(message: Sample, cost: float, written: Written, one_off: Arena | None)
         nbytes=written.nbytes,
         facts=written.facts,
         one_off=None if one_off is None else one_off.plan.memory,
+        begins=begins,
     )
 
 
@@ -269,8 +314,8 @@ def main() -> int:
         return EXIT_ORPHANED
     faults = _armed_faults()
     stream: Stream[FromHubToWorker] = Stream(sock, FromHubToWorker)
-    inbox = _inbox(stream, faults)
-    outfit, fds = next(inbox, (None, []))
+    inbox = _Inbox(stream, faults)
+    outfit, fds = next(iter(inbox), (None, []))
     if outfit is None:
         return EXIT_ORPHANED
     if not isinstance(outfit, Outfit):
@@ -288,10 +333,10 @@ def _work(
     mark(outfit.worker)
     if faults:
         faults.context.update(worker=outfit.worker, batches=0)
-    worker = Worker(stream, Graph.attach(outfit.graph, fds), outfit, faults)
+    worker = Worker(stream, inbox, Graph.attach(outfit.graph, fds), outfit, faults)
     try:
         worker.prepare(outfit)
-        return worker.run(inbox)
+        return worker.run()
     except SamplingError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_SAMPLER
@@ -299,15 +344,6 @@ def _work(
         if outfit.hard_memory is None:
             raise
         worker.strike(outfit.hard_memory, error)
-
-
-def _inbox(stream: Stream[FromHubToWorker], faults: Faults | None) -> _Inbox:
-    """All messages, in order, to the hub's end."""
-    while not stream.ended:
-        if faults and faults.context:  # not before it has its outfit
-            faults.at("idle")
-        stream.wait()
-        yield from stream.receive()
 
 
 def _descriptor(arguments: Sequence[str]) -> int:
