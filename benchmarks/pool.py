@@ -49,7 +49,7 @@ from penstock.sampling.spec import NeighborSpec
 SPEC = NeighborSpec(num_neighbors=tuple(FANOUTS))
 Measure = Callable[[int], float]  # a number of batches -> batches per second
 
-MANY, PAIRS_OF_KILLS, IDLE_WORKERS, SETTLING_S = 16, 7, 8, 8.0
+MANY, IDLE_WORKERS, SETTLING_S = 16, 8, 8.0
 
 
 class Readers:
@@ -211,11 +211,11 @@ def in_flight(pool: SharedDistSamplingBackend) -> int:
     return sum(channel["in_flight"] for channel in channels)
 
 
-def replacement(graph: Graph) -> dict[str, Any]:
+def replacement(graph: Graph, kills: int) -> dict[str, Any]:
     """One worker: killed while it has nothing to do, against one that was never there."""
     ratios, times = [], []
     with pool_of(graph, 1) as pool:
-        for number in range(PAIRS_OF_KILLS + 1):
+        for number in range(kills + 1):
             cold, killed = _cold(pool), _killed(pool)
             if number:  # the first pair finds cold files
                 ratios.append(killed / cold)
@@ -281,7 +281,7 @@ def idle(graph: Graph, seconds: float) -> dict[str, Any]:
     with pool_of(graph, IDLE_WORKERS) as pool:
         reader = Readers(pool, ["reader"], 16)
         reader.rate(16)
-        time.sleep(SETTLING_S)  # the pages of its slots are given back meanwhile
+        time.sleep(min(SETTLING_S, seconds))  # the pages of its slots are given back meanwhile
         family = psutil.Process().children(recursive=True)
         before = sum(_cpu(process) for process in family)
         time.sleep(seconds)
@@ -299,16 +299,17 @@ def _cpu(process: psutil.Process) -> float:
     )
 
 
-def measure(graph: Graph, batches: int, repeats: int, idle_seconds: float, say: Any) -> Any:
+def measure(graph: Graph, arguments: argparse.Namespace, say: Callable[[str], None]) -> Any:
+    batches, repeats = arguments.batches, arguments.repeats
     result: dict[str, Any] = {}
     for name, work in {
         "one worker": lambda: one_worker(graph, batches, repeats),
         "two workers": lambda: two_workers(graph, batches, repeats),
         "many channels": lambda: many_channels(graph, batches, repeats),
         "paused consumer": lambda: paused_consumer(graph, batches, repeats),
-        "replacement": lambda: replacement(graph),
+        "replacement": lambda: replacement(graph, arguments.kills),
         "memory": lambda: memory(graph, batches),
-        "idle": lambda: idle(graph, idle_seconds),
+        "idle": lambda: idle(graph, arguments.idle_seconds),
     }.items():
         result[name] = work()
         say(f"{name:>16}: {told(result[name])}")
@@ -334,6 +335,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON only")
     parser.add_argument("--batches", type=int, default=192, help="batches per measurement")
     parser.add_argument("--repeats", type=int, default=9, help="pairs measured")
+    parser.add_argument("--kills", type=int, default=9, help="workers killed")
     parser.add_argument("--idle-seconds", type=float, default=20.0, help="watching the idle pool")
     parser.add_argument("--folder", type=Path, default=Path("build/bench"), help="keeps the graph")
     arguments = parser.parse_args()
@@ -346,7 +348,7 @@ def main() -> None:
     say(f"RMAT graph: {num_nodes:,} nodes, {num_edges:,} edges, {WIDTH} x float32 (made once)")
     graph = benchmark_graph(arguments.folder, num_nodes, num_edges, WIDTH)
     say(f"measuring {arguments.repeats} pairs of {arguments.batches} batches each")
-    result = measure(graph, arguments.batches, arguments.repeats, arguments.idle_seconds, say)
+    result = measure(graph, arguments, say)
     graph.close()
     if arguments.json:
         print(json.dumps(result, indent=2))

@@ -8,6 +8,7 @@ how they print.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +32,8 @@ _NAMES: Final = {storage: name for name, storage in _STORAGE.items() if name != 
 SUPPORTED: Final = tuple(_STORAGE)
 
 
+# Asked for with every array of every batch; there are few answers.
+@functools.lru_cache(maxsize=256)
 def dtype_name(dtype: object) -> str:
     """The name of `dtype`: a name already, a NumPy dtype or scalar type, or a torch dtype."""
     if isinstance(dtype, np.dtype | type):
@@ -42,6 +45,7 @@ def dtype_name(dtype: object) -> str:
     return name
 
 
+@functools.lru_cache(maxsize=256)
 def storage_dtype(dtype: object) -> np.dtype[Any]:
     """The NumPy dtype that elements of `dtype` are stored as."""
     return _STORAGE[dtype_name(dtype)]

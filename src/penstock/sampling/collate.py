@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from penstock.sampling.names import qualified, type_name
 from penstock.sampling.neighbor import NeighborSampler
 from penstock.sampling.shape import IDS, BatchShape, fanouts_of
 from penstock.sampling.spec import NeighborSpec
+
+# Kinds of room that are remembered: a channel has one, and its last batch may be short.
+_ROOMS: Final = 1024
 
 
 class Sheet(Protocol):
@@ -94,11 +97,17 @@ class NeighborBatches:
             node_caps=spec.node_caps,
         )
         self._most: Sizes | None = None  # the largest numbers among the batches so far
+        self._enough: dict[tuple[int, int, str], Sizes] = {}  # where there is room for any batch
 
     def sizes_for(self, room: int, seeds: int, node_type: str = "") -> Sizes:
         """How to divide `room` bytes: enough for any batch, or in proportion to those so far."""
+        enough = self._enough.get((room, seeds, node_type))
+        if enough is not None:
+            return enough
         bound = self.shape.bound(seeds, node_type)
         if self.shape.nbytes(bound, seeds) <= room:
+            if len(self._enough) < _ROOMS:
+                self._enough[room, seeds, node_type] = bound
             return bound
         return self.shape.divided(room, self._most or bound, seeds)
 
