@@ -143,23 +143,22 @@ class BareThreads:
 
 def pairs(one: Measure, other: Measure, batches: int, repeats: int) -> dict[str, Any]:
     """The ratio of two rates, measured in turn, whoever is first changing."""
-    ratios, rates = [], []
+    rates = []
     one(batches), other(batches)  # pages touched, caches warm
     for number in range(repeats):
         if number % 2:
             second, first = other(batches), one(batches)
         else:
             first, second = one(batches), other(batches)
-        ratios.append(first / second)
         rates.append((first, second))
-    low, _, high = statistics.quantiles(ratios, n=4)
-    ours, theirs = (statistics.median(column) for column in zip(*rates, strict=True))
-    return {
-        "ratio": statistics.median(ratios),
-        "quartiles": [low, high],
-        "batches_per_second": ours,
-        "against": theirs,
-    }
+    return summary(rates, "batches_per_second")
+
+
+def summary(measured: Sequence[tuple[float, float]], unit: str) -> dict[str, Any]:
+    """The median and quartiles of the pairs' ratios, and the median of either side."""
+    low, middle, high = statistics.quantiles([ours / theirs for ours, theirs in measured], n=4)
+    ours, theirs = (statistics.median(column) for column in zip(*measured, strict=True))
+    return {"ratio": middle, "quartiles": [low, high], unit: ours, "against": theirs}
 
 
 def pool_of(graph: Graph, workers: int, **options: Any) -> SharedDistSamplingBackend:
@@ -213,21 +212,13 @@ def in_flight(pool: SharedDistSamplingBackend) -> int:
 
 def replacement(graph: Graph, kills: int) -> dict[str, Any]:
     """One worker: killed while it has nothing to do, against one that was never there."""
-    ratios, times = [], []
+    times = []
     with pool_of(graph, 1) as pool:
         for number in range(kills + 1):
             cold, killed = _cold(pool), _killed(pool)
             if number:  # the first pair finds cold files
-                ratios.append(killed / cold)
                 times.append((killed, cold))
-    low, _, high = statistics.quantiles(ratios, n=4)
-    ours, theirs = (statistics.median(column) for column in zip(*times, strict=True))
-    return {
-        "ratio": statistics.median(ratios),
-        "quartiles": [low, high],
-        "seconds": ours,
-        "against": theirs,
-    }
+    return summary(times, "seconds")
 
 
 def _cold(pool: SharedDistSamplingBackend) -> float:

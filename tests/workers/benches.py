@@ -60,6 +60,7 @@ class Bench:
         self.process = process
         self.stream = stream
         self._stderr = stderr
+        self._begins: BatchId | None = None
         self._heard: deque[tuple[FromWorkerToHub, list[int]]] = deque()
         self.beats: list[Beat] = []
         self.arenas: dict[int, Arena] = {}
@@ -114,16 +115,22 @@ class Bench:
         return message
 
     def done(self) -> Done:
-        """Begun and Done of the next batch."""
-        begun = self.next(Begun)
+        """Begun and Done of the next batch; Begun may have come with the batch before it."""
+        begun = self.begun()
         done = self.next(Done)
-        assert done.batch == begun.batch
+        assert done.batch == begun
+        self._begins = done.begins
         return done
 
+    def begun(self) -> BatchId:
+        """The batch that the worker has begun since it was last heard."""
+        announced, self._begins = self._begins, None
+        return self.next(Begun).batch if announced is None else announced
+
     def failed(self) -> Failed:
-        begun = self.next(Begun)
+        begun = self.begun()
         failed = self.next(Failed)
-        assert failed.batch == begun.batch
+        assert failed.batch == begun
         return failed
 
     def arrays(self, done: Done, slot: int = 0) -> dict[str, Array]:

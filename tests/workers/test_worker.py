@@ -73,6 +73,16 @@ def test_answers_come_in_the_order_of_the_questions(graph: Graph) -> None:
         assert [worker.done().batch for _ in asked] == asked
 
 
+def test_a_batch_that_comes_again_is_begun_again(graph: Graph) -> None:
+    """CONTRACT 19: every attempt is recorded before it begins, whatever was said with others."""
+    with bench(graph) as worker:
+        worker.open(SPEC, FEED)
+        first, second = worker.ask(0), worker.ask(1, slot=1)
+        assert [worker.done().batch for _ in range(2)] == [first, second]
+        for batch in (worker.ask(1), worker.ask(1), worker.ask(0)):
+            assert worker.done().batch == batch
+
+
 def test_each_batch_lies_in_its_slot(graph: Graph) -> None:
     with bench(graph) as worker:
         worker.open(SPEC, FEED, slots=3)

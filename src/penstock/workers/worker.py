@@ -199,6 +199,7 @@ class Worker:
         self._reached("received")
         if message.batch != self._announced:
             self._say(Begun(batch=message.batch))
+        self._announced = None  # the same batch may come again, to be made from another's seeds
         self._progress.batch = message.batch
         # By the clock on the wall: what a batch costs the others is how long it keeps this worker
         # from making theirs, be it by computing or by waiting for a disk.
