@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
+from penstock.client import roster
 from penstock.client.backend import SharedDistSamplingBackend
 from penstock.client.description import ChannelDescription
 from penstock.client.hub_process import HubProcess
@@ -241,6 +242,27 @@ def test_inputs_of_a_graph_with_types_name_theirs() -> None:
             backend.register_input("a", "train", **TERMS)
 
 
+@both
+def test_a_split_of_a_graph_on_disk_outlives_the_channels_that_read_it(
+    workers: int, tmp_path: Path
+) -> None:
+    """CONTRACT 28: the split is the graph's own, whoever lets go of a channel."""
+    with small_graph() as graph:
+        graph.save(tmp_path / "graph")
+    with Graph.open(tmp_path / "graph") as graph, backend_of(graph, num_workers=workers) as backend:
+        for channel in ("a", "b"):
+            backend.register_input(channel, "train", **TERMS)
+            assert digests(read(backend, channel, 0)) == expected(graph)
+            backend.unregister_input(channel)
+
+
+def test_a_term_with_two_names_may_be_none_under_one_of_them() -> None:
+    with small_graph() as graph, backend_of(graph, num_workers=0) as backend:
+        backend.register_input("a", "train", **TERMS, slots=None, buffer_capacity=4)
+        with pytest.raises(ValueError, match="slots and buffer_capacity"):
+            backend.register_input("b", "train", **TERMS, slots=3, buffer_capacity=4)
+
+
 # --- 26 --------------------------------------------------------------------------------------
 
 
@@ -309,6 +331,19 @@ def test_starting_an_unknown_channel_is_an_error_that_names_it(workers: int) -> 
         backend.start_new_epoch_sampling("a", 0)
         with pytest.raises(ChannelClosed):
             backend.next_batch("a")
+
+
+def test_ids_that_have_gone_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CONTRACT 10: the last of them are remembered."""
+    monkeypatch.setattr(roster, "REMEMBERED", 2)
+    with small_graph() as graph, backend_of(graph, num_workers=0) as backend:
+        for channel in "abcb":
+            backend.register_input(channel, "train", **TERMS)
+            backend.unregister_input(channel)
+        for channel in "bc":
+            backend.start_new_epoch_sampling(channel, 0)
+        with pytest.raises(KeyError, match="'a'"):
+            backend.start_new_epoch_sampling("a", 0)
 
 
 @both

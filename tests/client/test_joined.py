@@ -122,6 +122,22 @@ def test_joining_samples_inline_too() -> None:
             assert digests(read(backend, "a", 0)) == expected(graph)
 
 
+def test_out_edges_that_came_from_a_hub_are_brought_to_the_next_one() -> None:
+    """CONTRACT 22: neither its founder nor the rank that made them has to be there."""
+    spec = NeighborSpec(num_neighbors=(3, 2), direction="out")
+    with small_graph() as graph, HubProcess(graph, 1) as hub:
+        with connect(hub.address) as maker, backend_of(maker, spec):
+            joined = connect(hub.address)
+        with joined, backend_of(joined, spec) as backend:
+            backend.register_input("a", "train", **TERMS)
+            backend.start_new_epoch_sampling("a", 0)
+            batch = backend.next_batch("a", PATIENCE_S)
+            assert batch is not None
+            os.kill(hub.pid or 0, signal.SIGKILL)
+            found = digests([batch, *rest(backend, "a")])
+        assert found == expected(graph, spec=spec)
+
+
 def test_where_nobody_is_there_is_nothing_to_join() -> None:
     with pytest.raises(HubGone, match="unix://@nobody-is-here"):
         connect("unix://@nobody-is-here", timeout=1)

@@ -6,6 +6,7 @@ import gc
 import os
 import pickle
 import random
+import resource
 import signal
 import threading
 from traceback import walk_stack
@@ -30,6 +31,7 @@ from tests.client.graphs import (
     expected,
     hub_of,
     pids_of_workers,
+    read,
     rest,
     small_graph,
 )
@@ -284,6 +286,49 @@ def test_a_hub_that_ends_at_once_is_not_tried_again(monkeypatch: pytest.MonkeyPa
         with pytest.raises(HubGone, match="exit code 1 before it was up"):
             backend.init_backend()
         backend.shutdown()
+
+
+def test_a_hub_that_no_descriptors_are_left_for_is_an_error_that_says_so() -> None:
+    """CONTRACT 24: tried again a few times, and by the next call."""
+    with small_graph() as graph:
+        backend = SharedDistSamplingBackend(graph, SPEC, num_workers=1)
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        fillers = [os.dup(0) for _ in range(highest + 1 - len(os.listdir("/proc/self/fd")))]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 4, before[1]))
+        try:
+            with pytest.raises(HubGone, match=r"could not be (.*) Too many open files"):
+                backend.init_backend()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            for filler in fillers:
+                os.close(filler)
+        with backend:
+            backend.register_input("a", "train", **TERMS)
+            assert digests(read(backend, "a", 0)) == expected(graph)
+
+
+def test_a_signal_handler_may_shut_down_what_is_starting() -> None:
+    """CONTRACT 29: in the thread that starts it; nothing hangs, and nothing is left."""
+    with small_graph() as graph:
+        backend = SharedDistSamplingBackend(graph, SPEC, num_workers=1)
+
+        def hub_is_there(*_: object) -> None:
+            if psutil.Process().children():
+                backend.shutdown()
+            else:
+                signal.setitimer(signal.ITIMER_REAL, 1e-3)
+
+        before = signal.signal(signal.SIGALRM, hub_is_there)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 1e-3)
+            with pytest.raises((HubGone, ChannelClosed), match=r"closed|shut down"):
+                backend.init_backend()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        with pytest.raises(ChannelClosed):
+            backend.init_backend()
+        assert psutil.Process().children() == []
 
 
 # --- interrupts ------------------------------------------------------------------------------

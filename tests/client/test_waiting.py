@@ -115,8 +115,9 @@ def test_a_channel_can_be_given_another_weight_while_it_is_read() -> None:
         os.kill(hub_of(backend).pid or 0, signal.SIGKILL)
         read(backend, "a", 0)
         assert [c["weight"] for c in backend.statistics().hub["scheduler"]["channels"]] == [3.0]
-        with pytest.raises(ValueError, match="weight"):
-            backend.reweigh("a", -1.0)
+        for wrong in (-1.0, 1e9):
+            with pytest.raises(ValueError, match="weight"):
+                backend.reweigh("a", wrong)
 
 
 def test_a_second_thread_is_told_that_the_channel_is_being_read() -> None:

@@ -143,6 +143,21 @@ def test_a_layout_that_reaches_outside_its_slot_is_an_error_for_that_batch() -> 
         assert script.hear() == [start(0), returned(0), returned(1)]
 
 
+def test_a_batch_that_cannot_be_copied_gives_its_slot_back() -> None:
+    """CONTRACT 23: or a reader that holds on to its batches would be left without any."""
+    script = Script()
+    with play(script) as channel:
+        channel.start(0)
+        for step in range(SLOTS - 2):
+            script.say(script.ready(step, slot=step))
+        held = [channel.next(10) for _ in range(SLOTS - 2)]
+        script.say(script.ready(SLOTS - 2, slot=SLOTS - 1, layouts=bad_layout()))
+        with pytest.raises(ProtocolError, match="'mark'"):
+            channel.next(10)
+        assert script.hear() == [start(0), returned(SLOTS - 1)]
+        assert [mark(batch) for batch in held] == [0, 1]
+
+
 def test_words_for_somebody_else_are_an_error_and_the_line_is_replaced() -> None:
     first, second = Script(), Script()
     with play(first, second) as channel:

@@ -17,7 +17,10 @@ from penstock.core.events import (
     RetireWorker,
     StartWorker,
     WorkerBeat,
+    WorkerLost,
+    WorkerReady,
 )
+from penstock.core.scheduler import Scheduler, Settings
 from tests.core.scheduler_hub import Hub, one, only
 
 
@@ -234,6 +237,33 @@ def test_whoever_asks_after_the_rest_gets_one_trial() -> None:
     answer = hub.ready(trial.worker)
     assert len(only(StartWorker, answer)) == 2
     assert one(answer).batch == Batch(1, 1, 0)
+
+
+def test_a_crew_that_is_not_kept_is_forgotten_once_it_is_empty() -> None:
+    """Or there would be one for every sampler that was ever used."""
+    scheduler = Scheduler()
+    (start,) = scheduler.handle(CrewSized(0.0, "one", 1))
+    scheduler.handle(WorkerReady(0.0, start.worker))
+    scheduler.handle(CrewSized(1.0, "one", 0, kept=False))
+    scheduler.handle(CrewSized(1.0, "rests", 0))
+    assert [crew.crew for crew in scheduler.statistics().crews] == ["one", "rests"]
+    scheduler.handle(WorkerLost(2.0, start.worker, "left as asked"))
+    scheduler.handle(CrewSized(2.0, "other", 0))
+    assert [crew.crew for crew in scheduler.statistics().crews] == ["rests", "other"]
+    assert scheduler.handle(CrewSized(3.0, "one", 1)) == [StartWorker(start.worker + 1, "one")]
+    scheduler.check()
+
+
+def test_the_breaker_of_a_crew_that_is_not_kept_is_remembered_until_it_has_rested() -> None:
+    """CONTRACT 53: leaving and coming back is no way round it."""
+    scheduler = Scheduler(Settings(breaker_deaths=1, breaker_rest=30.0))
+    (start,) = scheduler.handle(CrewSized(0.0, "one", 1))
+    scheduler.handle(WorkerLost(0.0, start.worker, "cannot be loaded"))
+    scheduler.handle(CrewSized(1.0, "one", 0, kept=False))
+    assert scheduler.handle(CrewSized(2.0, "one", 1)) == []
+    scheduler.handle(CrewSized(3.0, "one", 0, kept=False))
+    scheduler.handle(CrewSized(31.0, "other", 0))
+    assert [crew.crew for crew in scheduler.statistics().crews] == ["other"]
 
 
 def test_sizing_a_crew_again_is_asking_too() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock import HubProcess, SharedDistSamplingBackend, WorkerDied
-from tests.faults.houses import crew_name, errors_of, house, moody, outcomes
+from penstock import CustomSpec, HubProcess, SharedDistSamplingBackend, WorkerDied
+from tests.faults.houses import MOODY, crew_name, errors_of, house, moody, outcomes
 from tests.faults.orders import Order, arm
 from tests.faults.processes import crew, until, wait_until_gone
 from tests.faults.twins import PATIENCE_S, SPEC, WATCHFUL, small_graph, twins
@@ -135,6 +135,18 @@ def is_up(backend: SharedDistSamplingBackend) -> bool:
     except WorkerDied:
         return False
     return True
+
+
+def test_a_worker_that_is_not_ready_in_time_is_named() -> None:
+    """CONTRACT 24: init fails within its bound, and says which one it waited for."""
+    with house() as pair:
+        hub, spec = pair.backend.hub, CustomSpec(sampler=MOODY, options={"at_start": "hangs"})
+        assert hub is not None
+        backend = SharedDistSamplingBackend(hub, spec, num_workers=1, start_timeout=2.0)
+        with pytest.raises(TimeoutError, match=r"start_timeout\); worker \d+ \(pid \d+\)"):
+            backend.init_backend()
+        backend.shutdown()
+        assert pair.read("good", 0) == 16
 
 
 @pytest.mark.soak

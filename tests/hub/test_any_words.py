@@ -63,7 +63,7 @@ def words(chance: random.Random) -> Iterator[FromRankToHub]:
                 ),
                 StartEpoch(channel=number(8), epoch=number(5), first_step=chance.choice([0, 2])),
                 ReturnSlot(channel=number(8), slot=chance.choice([0, 1, 2, 9])),
-                Reweigh(channel=number(8), weight=chance.choice([0.0, 1.0, 3.0])),
+                Reweigh(channel=number(8), weight=chance.choice([0.0, 1.0, 3.0, 1e9])),
                 Unregister(channel=number(8)),
                 Resize(request=3, workers=chance.choice([-1, 1, 2])),
                 AskWorkers(request=4, backend=chance.choice([None, number(5)])),

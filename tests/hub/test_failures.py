@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shlex
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from penstock.wire.messages import (
     CreateBackend,
     EpochDone,
     Refused,
+    Resize,
+    Resized,
 )
 from tests.hub.raw import PATIENCE_S, Rank, feed, running_hub, small_graph, wait_until_gone
 
@@ -163,6 +166,40 @@ def test_a_users_sampler_has_workers_of_its_own_as_many_as_asked_for() -> None:
         assert rank.workers() == 1
         crews = sorted(worker["crew"] for worker in rank.statistics()["pool"]["workers"])
         assert crews == ["", spec.sampler, spec.sampler]
+
+
+def test_workers_that_no_descriptors_are_left_for_are_not_waited_for() -> None:
+    """CONTRACT 24, 53: whoever waits for them is told why they do not come."""
+    with running_hub(workers=1) as hub:
+        pid, rank = hub.process.pid, hub.founder
+        backend = rank.backend(custom("Seeds"))
+        assert rank.workers(backend) == 1
+        highest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 1, highest + 1))
+        report = rank.ask(AskWorkers(request=0), Refused).report
+        assert report.kind == "WorkerDied"
+        assert "Too many open files" in report.message
+
+
+def test_a_pool_of_another_size_is_one_of_users_samplers_too() -> None:
+    """CONTRACT 59: of those that were given no size of their own."""
+    with running_hub(workers=1) as hub:
+        rank = hub.founder
+        following = rank.backend(custom("Seeds"))
+        rank.backend(custom("Large"), workers=1)
+        assert rank.ask(Resize(request=0, workers=2), Resized).workers == 2
+        assert rank.workers(following) == 2
+        wanted = {c["crew"]: c["wanted"] for c in rank.statistics()["scheduler"]["crews"]}
+        assert wanted == {custom("Seeds").sampler: 2, custom("Large").sampler: 1}
+
+
+def test_users_samplers_that_have_gone_leave_nothing_behind() -> None:
+    with running_hub(workers=0) as hub:
+        for number in range(20):
+            with Rank.join(hub.address) as other:
+                other.backend(custom("Seeds", number=number))
+            hub.founder.statistics()  # its leaving was noticed
+        assert len(hub.founder.statistics()["scheduler"]["crews"]) <= 2
 
 
 def test_the_workers_of_a_users_sampler_go_when_nobody_wants_it_any_more() -> None:

@@ -143,6 +143,7 @@ sys.stdin.read()
         ({"address": "tcp://host:1"}, "expected 'unix://@name'"),
         ({"worker_concurrency": 0}, "worker_concurrency must be above zero"),
         ({"silence": -1.0}, "silence must be above zero"),
+        ({"silence": 1.0, "beat_every": 1.5}, "silence is 1 s and beat_every 1.5 s"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(told: dict[str, object], complaint: str) -> None:

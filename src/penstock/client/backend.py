@@ -77,7 +77,7 @@ class SharedDistSamplingBackend:
             self._borrow(source, num_workers, {"address": address} if address else options)
         self._service: Service | None = None
         self._ready = self._shut = False
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()  # a signal's handler may shut down what is starting
         self._channels = Roster()
         self._owner = os.getpid()
 
@@ -101,8 +101,7 @@ class SharedDistSamplingBackend:
         """
         self._check_process()
         with self._starting:
-            if self._shut:
-                raise ChannelClosed("the backend was shut down")
+            self._check_not_shut()
             if self._ready:
                 return
             out_edges(self._spec, self._graph)  # before a hub is told what the graph has
@@ -110,13 +109,17 @@ class SharedDistSamplingBackend:
             if self._hub is not None:
                 self._service = self._start(self._hub)
             self._ready = True
+            if self._shut:  # meanwhile
+                self.shutdown()
+                self._check_not_shut()
 
     def _start(self, hub: Hub) -> Service:
         service = Service(hub, self._spec, self._crew)
+        deadline = Deadline(self._start_timeout)
         try:
             if isinstance(hub, HubProcess) and self._owned is not None:
                 hub.start()
-            service.wait_for_workers(self._start_timeout)
+            service.wait_for_workers(deadline)
         except BaseException:
             service.close()
             if self._owned is not None:
@@ -277,10 +280,13 @@ class SharedDistSamplingBackend:
 
     def _check_ready(self) -> None:
         self._check_process()
-        if self._shut:
-            raise ChannelClosed("the backend was shut down")
+        self._check_not_shut()
         if not self._ready:
             raise RuntimeError("the backend is not up: call init_backend() first")
+
+    def _check_not_shut(self) -> None:
+        if self._shut:
+            raise ChannelClosed("the backend was shut down")
 
     def _check_process(self) -> None:
         if os.getpid() != self._owner:

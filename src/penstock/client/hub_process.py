@@ -48,7 +48,7 @@ class HubProcess(Hub):
         self._restarts = restarts
         self._start_timeout = positive_seconds(start_timeout, "start_timeout")
         self._owner = os.getpid()
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()  # a signal's handler may close what is starting
         self._keeper: Keeper | None = None
         self._closed = False
 
@@ -63,9 +63,10 @@ class HubProcess(Hub):
                 "under `if __name__ == '__main__':`"
             )
         with self._starting:
-            if self._closed:
-                raise HubGone("the hub was closed")
+            self._check_open()
             keeper = self._keeper = self._keeper or self._kept()
+            if self._closed:  # meanwhile
+                keeper.stop()
         keeper.wait_for(lambda now: now.phase is not Phase.STARTING, Deadline(None))
         self.check_hope()
 
@@ -143,6 +144,10 @@ class HubProcess(Hub):
     def __repr__(self) -> str:
         phase = "not started" if self._keeper is None else self._keeper.state.phase.value
         return f"<HubProcess at {self.address}, {self.num_workers} workers, {phase}>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HubGone("the hub was closed")
 
     def _check_process(self) -> None:
         if os.getpid() != self._owner:

@@ -38,11 +38,15 @@ class InputKind(Enum):
 
 @dataclass(frozen=True)
 class Inputs:
-    """`num` ids of nodes of a type (None: of the only one); `ids` None: all of them, in order."""
+    """`num` ids of nodes of a type (None: of the only one); `ids` None: all of them, in order.
+
+    `copied`: the ids were put into memory for this purpose; else they are the graph's own.
+    """
 
     num: int
     node_type: str | None
     ids: SharedArray | None
+    copied: bool = False
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -51,7 +55,7 @@ class Inputs:
 
     def close(self) -> None:
         """Lets go of ids that were copied for this purpose."""
-        if self.ids is not None:
+        if self.ids is not None and self.copied:
             self.ids.close()
 
 
@@ -63,10 +67,12 @@ def inputs_of(graph: Graph, given: Any) -> Inputs:
         return Inputs(size, node_type, None)
     if isinstance(wanted, str):
         graph.split(wanted, node_type)  # complains of one that is not there
-        ids = _shareable(graph.splits(node_type)[wanted])
-    else:
-        ids = SharedArray.from_array(_checked(wanted, size))
-    return Inputs(ids.shape[0], node_type, ids)
+        split = graph.splits(node_type)[wanted]
+        if _can_be_handed_on(split):
+            return Inputs(split.shape[0], node_type, split)
+        wanted = split.array
+    ids = SharedArray.from_array(_checked(wanted, size))
+    return Inputs(ids.shape[0], node_type, ids, copied=True)
 
 
 def _apart(given: Any) -> tuple[str | None, Any]:
@@ -82,12 +88,10 @@ def _named(graph: Graph, node_type: str | None) -> str | None:
     return node_type
 
 
-def _shareable(split: SharedArray) -> SharedArray:
-    """A split that can be handed on; of one that was attached, this process has no descriptor."""
+def _can_be_handed_on(split: SharedArray) -> bool:
+    """Whether others can map it too: of one that was attached, we have no descriptor."""
     segment = split.segment
-    if isinstance(segment.handle, MemfdHandle) and not segment.descriptors:
-        return SharedArray.from_array(split.array)
-    return split
+    return not isinstance(segment.handle, MemfdHandle) or bool(segment.descriptors)
 
 
 def _checked(given: Any, size: int) -> npt.NDArray[np.int64]:

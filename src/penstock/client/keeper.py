@@ -17,7 +17,6 @@ import select
 import signal
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -131,7 +130,11 @@ class Keeper:
 
     def _keep_one(self) -> bool:
         """Starts a hub and stays with it to its end. Whether there is to be another."""
-        child, born = Child(), time.monotonic()
+        born = time.monotonic()
+        try:
+            child = Child()
+        except OSError as error:  # no descriptors, no processes: perhaps in a moment
+            return self._after_death("a hub", _Failure(f"it could not be started: {error}"))
         try:
             failure = self._bring_up(child)
             if failure is None and not child.watch(self._wake):
@@ -143,7 +146,8 @@ class Keeper:
         if self.served or time.monotonic() - born > _LONG_LIFE_S:
             self._deaths = 0
         self.served = False
-        return self._after_death(child.pid, failure or _Failure(f"it ended {how}"))
+        failure = failure or _Failure(f"it ended {how}")
+        return self._after_death(f"the hub (pid {child.pid})", failure)
 
     def _bring_up(self, child: Child) -> _Failure | None:
         """Founds the hub. Why it did not come up, if it did not."""
@@ -156,6 +160,8 @@ class Keeper:
         except ConnectionError:
             how = child.bury()
             return _Failure(f"it ended {how} before it was up", hopeless=not child.was_killed)
+        except OSError as error:
+            return _Failure(f"it could not be told what to be: {error}")
         except HubGone as error:
             return _Failure(str(error), hopeless=True)
         with self._news:
@@ -164,7 +170,7 @@ class Keeper:
             self._news.notify_all()
         return None
 
-    def _after_death(self, pid: int, failure: _Failure) -> bool:
+    def _after_death(self, who: str, failure: _Failure) -> bool:
         """Whether another hub is to be started; and if so, waits for the time to do it."""
         self._deaths += 1
         never_up = failure.hopeless and not self._state.boots
@@ -173,7 +179,7 @@ class Keeper:
             return False
         self._tell(Phase.STARTING)
         pause = _pause_before(self._deaths)
-        log.warning("the hub (pid %d) died: %s; another in %g s", pid, failure.cause, pause)
+        log.warning("%s is lost: %s; another in %g s", who, failure.cause, pause)
         return not self._woken_within(pause)
 
     def _woken_within(self, seconds: float) -> bool:
@@ -200,7 +206,7 @@ def _pause_before(death: int) -> float:
 
 # At exit the interpreter would stop these threads wherever they are; their hubs would be killed
 # rather than asked.
-_running: weakref.WeakSet[Keeper] = weakref.WeakSet()
+_running: set[Keeper] = set()
 
 
 @atexit.register

@@ -87,8 +87,10 @@ class Line:
             self._held.add(slot)
             arrays = read(self._arena.lend(slot, self.give_back), ready.layouts)
         else:
-            arrays = private_copy(self._arena.memory(slot), ready.layouts)
-            self.give_back(slot)
+            try:
+                arrays = private_copy(self._arena.memory(slot), ready.layouts)
+            finally:  # also where there is no memory for a copy
+                self.give_back(slot)
         return arrays, not spare and one_off is None
 
     def close(self) -> None:

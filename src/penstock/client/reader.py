@@ -30,6 +30,7 @@ from penstock.client.batch import Batch
 from penstock.client.deadline import Deadline
 from penstock.client.reading import Reading
 from penstock.core.events import Batch as BatchName
+from penstock.core.ids import Ids
 from penstock.core.plan import EpochPlan
 from penstock.errors import ChannelClosed
 from penstock.hub.timings import Timing
@@ -82,7 +83,7 @@ class Reader(ABC):
         self._busy = threading.Lock()
         self._occupied = False  # by a thread that may stay
         self._reading: Reading[Content] | None = None
-        self._started: set[int] = set()
+        self._started = Ids()
         # True while something is between two places, where an exception would lose it.
         self._unsure = False
         # What was taken, and kept from its reader by an exception.

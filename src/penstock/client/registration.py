@@ -6,6 +6,7 @@ Kept by the rank, so that it can ask another boot of the hub for the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,6 +21,8 @@ from penstock.client.terms import ChannelTerms, cutting, wishes
 from penstock.core.plan import EpochPlan
 from penstock.graph import Graph
 from penstock.graph.handles import MemfdHandle
+from penstock.graph.schema import Arrays
+from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import GraphHandle, descriptors_of, handle_of, segments_of
 from penstock.hub.channels import check_inputs, check_wishes, plan_of
 from penstock.sampling.spec import Feed, NeighborSpec, Spec
@@ -115,7 +118,19 @@ def create_backend(
     """The number of the backend for a spec, on this boot of the hub."""
     supplement, fds = out_edges(spec, graph)
     request = CreateBackend(request=0, spec=spec, supplement=supplement, workers=workers)
-    return connection.ask(request, BackendCreated, deadline, fds)[0].backend
+    try:
+        return connection.ask(request, BackendCreated, deadline, fds)[0].backend
+    except ValueError:
+        if supplement is not None or not _needs_out_edges(spec):
+            raise
+    # They were got from a hub that has died, and this boot of it never had them.
+    with ExitStack() as stack:
+        made = {
+            key: stack.enter_context(SharedArray.from_array(array.array, array.dtype))
+            for key, array in _out_edges_of(graph).items()
+        }
+        request = msgspec.structs.replace(request, supplement=handle_of(graph.schema, made, None))
+        return connection.ask(request, BackendCreated, deadline, descriptors_of(made))[0].backend
 
 
 def out_edges(spec: Spec, graph: Graph) -> tuple[GraphHandle | None, Sequence[int]]:
@@ -123,12 +138,20 @@ def out_edges(spec: Spec, graph: Graph) -> tuple[GraphHandle | None, Sequence[in
 
     Nothing if it needs none, or if they were got from the hub in the first place.
     """
-    if not isinstance(spec, NeighborSpec) or spec.direction != "out":
+    if not _needs_out_edges(spec):
         return None, ()
     for name in graph.edge_types:
         graph.csr(name)
-    made = {key: array for key, array in graph.arrays.items() if key.group == "csr"}
+    made = _out_edges_of(graph)
     for segment in segments_of(made):
         if isinstance(segment.handle, MemfdHandle) and not segment.descriptors:
             return None, ()
     return handle_of(graph.schema, made, None), descriptors_of(made)
+
+
+def _needs_out_edges(spec: Spec) -> bool:
+    return isinstance(spec, NeighborSpec) and spec.direction == "out"
+
+
+def _out_edges_of(graph: Graph) -> Arrays:
+    return {key: array for key, array in graph.arrays.items() if key.group == "csr"}

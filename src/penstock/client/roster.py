@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.client.channel import Channel
 from penstock.client.description import ChannelId
@@ -14,15 +14,18 @@ from penstock.errors import ChannelClosed
 
 AnyChannel: TypeAlias = Channel | InlineChannel
 
+# Ids of channels that have gone: to start one of these again is no mistake.
+REMEMBERED: Final = 1 << 16
+
 
 class Roster:
     """Channels by id. Opening one takes time, during which the id is taken but nobody waits."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may come in between
         self._there: dict[ChannelId, AnyChannel] = {}
         self._opening: set[ChannelId] = set()
-        self._gone: set[ChannelId] = set()
+        self._gone: dict[ChannelId, None] = {}  # the last of them, in the order of their leaving
         self._closed = False
 
     @contextmanager
@@ -43,7 +46,7 @@ class Roster:
         with self._lock:
             if not self._closed:
                 self._there[channel_id] = channel
-                self._gone.discard(channel_id)
+                self._gone.pop(channel_id, None)
                 return
         channel.close()
         raise ChannelClosed("the backend was shut down")
@@ -77,7 +80,9 @@ class Roster:
         with self._lock:
             channel = self._there.pop(channel_id, None)
             if channel is not None:
-                self._gone.add(channel_id)
+                self._gone[channel_id] = None
+                if len(self._gone) > REMEMBERED:
+                    del self._gone[next(iter(self._gone))]
         if channel is not None:
             channel.close()
 

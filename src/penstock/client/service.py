@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock.client.connection import Connection
 from penstock.client.deadline import Deadline
 from penstock.client.hub import Hub
 from penstock.client.registration import create_backend
+from penstock.errors import PenstockError
 from penstock.sampling.spec import Spec
 from penstock.wire.messages import AskWorkers, Resized
+
+# How long to wait for news of those that are late.
+_LAST_WORD_S: Final = 1.0
 
 
 class Service:
@@ -19,9 +25,8 @@ class Service:
         self._workers = workers
         self._connection: Connection | None = None
 
-    def wait_for_workers(self, timeout: float) -> int:
+    def wait_for_workers(self, deadline: Deadline) -> int:
         """Returns when all are ready, with their number; or raises why they are not."""
-        deadline = Deadline(timeout)
         while True:
             self.close()
             self._connection = connection = self._hub.reach(deadline)
@@ -30,15 +35,27 @@ class Service:
             except ConnectionError as error:  # the hub died meanwhile; another will come
                 self._hub.check(deadline, deadline, error)
             except TimeoutError:
-                raise TimeoutError(
-                    f"not all workers were ready within {timeout:g} s (setting: start_timeout)"
-                ) from None
+                message = "not all workers were ready in time (setting: start_timeout)"
+                raise TimeoutError("; ".join([message, *self._late()])) from None
 
     def close(self) -> None:
         """Lets go of the backend. Idempotent."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def _late(self) -> list[str]:
+        """Who is not ready, as far as the hub can still tell."""
+        try:
+            workers = self._hub.statistics(_LAST_WORD_S)["pool"]["workers"]
+        except (PenstockError, OSError):
+            return []
+        late = (worker for worker in workers if worker["state"] == "starting")
+        return [
+            f"worker {worker['worker']} (pid {worker['pid']}) has been starting for "
+            f"{worker['age']:.1f} s"
+            for worker in late
+        ]
 
     def _ask(self, connection: Connection, deadline: Deadline) -> int:
         graph = self._hub.graph

@@ -94,8 +94,8 @@ def _plain(value: Any) -> Any:
 
 
 def _either(terms: ChannelTerms, name: str, alias: str, default: Any) -> Any:
-    """A term that has two names."""
-    given = {terms[key] for key in (name, alias) if key in terms}  # type: ignore[literal-required]
+    """A term that has two names; one that is None was not given."""
+    given: set[Any] = {terms.get(key) for key in (name, alias)} - {None}
     if len(given) > 1:
         raise ValueError(f"{name} and {alias} are the same, and were given as {sorted(given)}")
     return given.pop() if given else default

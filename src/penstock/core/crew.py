@@ -84,6 +84,7 @@ class Crew:
     name: str
     settings: Settings
     wanted: int = 0
+    kept: bool = True
     workers: dict[int, Worker] = field(default_factory=dict)
     channels: dict[int, Channel] = field(default_factory=dict)
     queue: RunQueue[Channel] = field(default_factory=RunQueue)
@@ -123,6 +124,10 @@ class Crew:
     def stranded(self) -> bool:
         """Nobody serves, and nobody will be started."""
         return self.breaker.state is BreakerState.OPEN and not self.ready
+
+    def over(self, now: float) -> bool:
+        """Nobody wants it, and nobody is left. A breaker is remembered until it has rested."""
+        return not (self.kept or self.workers or self.channels) and now >= self.breaker.until
 
     def held_until(self) -> float:
         return max(self.deaths.until, self.starts.until)

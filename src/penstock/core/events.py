@@ -54,11 +54,15 @@ class Leave(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CrewSized:
-    """A crew is to have this many workers. The first one makes the crew; 0 is a crew that rests."""
+    """A crew is to have this many workers. The first one makes the crew; 0 is a crew that rests.
+
+    One that is not `kept` is forgotten, some time after its last worker has left.
+    """
 
     now: float
     crew: str
     workers: int
+    kept: bool = True
 
 
 @dataclass(frozen=True, slots=True)

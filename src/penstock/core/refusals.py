@@ -36,7 +36,7 @@ def check_size(event: CrewSized) -> None:
 def check_weight(weight: float) -> None:
     """Beyond these a share is nothing or everything, and sums of virtual time lose their ends."""
     if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
-        raise InvalidEvent(f"weight must be {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, not {weight}")
+        raise InvalidEvent(f"weight is {weight}; expected {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}")
 
 
 def check_registration(event: ChannelRegistered, last: int) -> None:

@@ -112,12 +112,13 @@ class Scheduler:
 
     def _crew_sized(self, event: CrewSized) -> None:
         check_size(event)
-        crew = self._crews.get(event.crew)
-        if crew is None:
-            crew = self._crews[event.crew] = Crew(event.crew, self.settings)
+        crew = self._crews.setdefault(event.crew, Crew(event.crew, self.settings))
+        crew.kept = event.kept
         self._staff.resize(crew, event.workers, self._now, self._out)
         self._staff.ask(crew, self._now, self._out)
         self._serve(crew)
+        for over in [crew for crew in self._crews.values() if crew.over(self._now)]:
+            del self._crews[over.name]
 
     def _serve(self, crew: Crew) -> None:
         """After anything that may have changed who can serve whom."""
@@ -261,8 +262,7 @@ class Scheduler:
             return
         task = self._first_task(worker, event.batch, event)
         if task.began is not None:
-            message = f"worker {worker.id} began {event.batch} twice"
-            raise FalseReport(message, self._telling(event))
+            raise FalseReport(f"worker {worker.id} began {event.batch} twice", self._telling(event))
         worker.heard = task.began = self._now
         if task.channel.deadline is not None:
             self._timers.arm(worker)

@@ -34,13 +34,20 @@ class Backend:
     number: int
     spec: Spec
     crew: str
-    workers: int | None = None  # of a crew of its own
+    workers: int = 0  # of a crew of its own, that somebody asked for
+    follows: bool = False  # somebody left that to the size of the pool
     holders: set[int] = field(default_factory=set)
     channels: set[int] = field(default_factory=set)
 
     @property
     def wanted(self) -> bool:
         return bool(self.holders or self.channels)
+
+    def crew_size(self, pool: int) -> int:
+        """How many workers its crew is to have, in a pool of this size."""
+        if self.crew == BUILT_IN:
+            return pool
+        return max(self.workers, pool if self.follows else 0)
 
 
 class Backends:

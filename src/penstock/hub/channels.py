@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from penstock.core.events import Batch, OnError
+from penstock.core.events import Batch, ChannelRegistered, OnError
 from penstock.core.plan import EpochPlan, Remainder
+from penstock.core.refusals import check_weight
 from penstock.graph.graph import Graph
 from penstock.graph.handles import MemfdHandle
 from penstock.graph.shared import SharedArray
@@ -167,6 +168,21 @@ def plan_of(feed: Feed, share: Share, first: int = 0) -> EpochPlan:
     return plan
 
 
+def registration_of(now: float, channel: Channel, wish: Register) -> ChannelRegistered:
+    """What the scheduler is to know of a channel that was asked for."""
+    return ChannelRegistered(
+        now,
+        channel.number,
+        channel.backend.crew,
+        channel.arena.plan.slots,
+        weight=wish.weight,
+        deadline=wish.deadline,
+        max_attempts=wish.max_attempts,
+        on_error=OnError(wish.on_error),
+        max_substitutes=wish.max_substitutes,
+    )
+
+
 def check_wishes(wish: Register) -> None:
     """ValueError for numbers that make no sense, whatever the graph."""
     slots = wish.slots
@@ -174,12 +190,14 @@ def check_wishes(wish: Register) -> None:
     for name in ("slot_bytes", "most_bytes"):
         nbytes = getattr(wish, name)
         _check(name, nbytes, nbytes is None or nbytes > 0, "at least 1")
-    _check("weight", wish.weight, 0 < wish.weight < math.inf, "a finite number above 0")
+    check_weight(wish.weight)
     seconds = wish.deadline
     _check("deadline", seconds, seconds is None or 0 < seconds < math.inf, "seconds above 0")
     _check("max_attempts", wish.max_attempts, wish.max_attempts >= 1, "at least 1")
     _check("max_substitutes", wish.max_substitutes, wish.max_substitutes >= 0, "at least 0")
-    OnError(wish.on_error)
+    if OnError(wish.on_error) is OnError.SUBSTITUTE:
+        most = wish.max_substitutes
+        _check("max_substitutes", most, most >= 1, "at least 1 with on_error='substitute'")
 
 
 def check_inputs(feed: Feed, graph: Graph, fds: Sequence[int]) -> None:

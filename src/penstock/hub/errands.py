@@ -114,7 +114,8 @@ class Errands:
             post.forget_backend(backend.number)
         self._house.backends.remove(backend)
         if backend.crew != BUILT_IN:
-            self.size_crew(backend.crew, 0)
+            self._house.crews.pop(backend.crew, None)
+            self.tell(CrewSized(self._house.now, backend.crew, 0, kept=False))
 
     # --- from the scheduler ------------------------------------------------------------------
 
@@ -253,6 +254,7 @@ class Errands:
             started = self._house.pool.start(worker, crew, self._house.backends.custom(crew))
         except (OSError, PenstockError) as error:
             log.warning("worker %d could not be started: %s", worker, error)
+            self._house.staff_changed = True
             self.tell(WorkerLost(self._house.now, worker, f"could not be started: {error}"))
             return
         self._house.posts[worker] = Post(started, self._house.pool)

@@ -37,12 +37,11 @@ log = logging.getLogger(__name__)
 
 
 class Floor:
-    """Hears what workers say. `changed`: somebody came or went since it was last looked at."""
+    """Hears what workers say."""
 
     def __init__(self, house: House, errands: Errands) -> None:
         self._house = house
         self._errands = errands
-        self.changed = False
 
     def attend(self, worker: Worker, fd: int) -> None:
         """Something is to be had from one of a worker's descriptors."""
@@ -79,7 +78,7 @@ class Floor:
             case Beat(private=private):
                 self._errands.tell(WorkerBeat(now, post.id, private))
             case Ready():
-                self.changed = True
+                self._house.staff_changed = True
                 self._errands.tell(WorkerReady(now, post.id))
             case Struck():
                 pass  # the pool remembers it for the autopsy
@@ -141,7 +140,7 @@ class Floor:
     def _bury(self, post: Post, ended: Ended) -> None:
         """A worker's process has been reaped: whatever it had goes back."""
         del self._house.posts[post.id]
-        self.changed = True
+        self._house.staff_changed = True
         if ended.as_asked:
             log.info("worker %d (pid %d) left as asked", post.id, ended.pid)
             cause = "left as asked"
@@ -158,7 +157,7 @@ class Floor:
         if task and channel:
             channel.note(task.batch, Mishap(task.index, autopsy))
         if not ended.was_ready:
-            self._house.stories[ended.crew] = autopsy.text()
+            self._house.keep_story(ended.crew, autopsy.text())
         return f"worker {post.id} (pid {ended.pid}): {autopsy.verdict}"
 
 

@@ -10,6 +10,7 @@ import selectors
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Final
 
 from penstock.core.scheduler import Scheduler
 from penstock.core.settings import Settings
@@ -22,6 +23,8 @@ from penstock.hub.posts import Post
 from penstock.hub.timings import Timing
 from penstock.wire.messages import Found
 from penstock.workers.pool import Pool
+
+STORIES_KEPT: Final = 64
 
 
 class House:
@@ -51,6 +54,8 @@ class House:
         self.muster = Muster()
         # Of each crew, what its last worker died of that never became ready.
         self.stories: dict[str, str] = {}
+        # Workers came or went since those who wait for them were last looked after.
+        self.staff_changed = False
         self.connections: dict[int, Connection] = {}
         # Connections to which something was said in this turn.
         self.touched: set[Connection] = set()
@@ -62,6 +67,13 @@ class House:
         # How large the pool is to be; its workers are started when somebody first needs them.
         self.workers = found.workers
         self.crews: dict[str, int] = {}
+
+    def keep_story(self, crew: str, story: str) -> None:
+        """Remembers what a worker died of that never became ready; the latest of each crew."""
+        self.stories.pop(crew, None)
+        self.stories[crew] = story
+        if len(self.stories) > STORIES_KEPT:
+            del self.stories[next(iter(self.stories))]
 
     def close(self) -> None:
         """Ends every worker, in bounded time, and lets go of all memory. Idempotent."""
@@ -77,7 +89,7 @@ class House:
 
 def settings_of(found: Found) -> Settings:
     """The scheduler's settings as the founder wished them; ValueError if they make no sense."""
-    return Settings(
+    settings = Settings(
         worker_concurrency=found.worker_concurrency,
         silence=found.silence,
         start_limit=found.start_limit,
@@ -86,3 +98,9 @@ def settings_of(found: Found) -> Settings:
         soft_memory=found.soft_memory,
         hard_memory=found.hard_memory,
     )
+    if found.silence <= found.beat_every:
+        raise ValueError(
+            f"silence is {found.silence:g} s and beat_every {found.beat_every:g} s: between two "
+            "heartbeats every worker would be taken for dead"
+        )
+    return settings

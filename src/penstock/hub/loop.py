@@ -203,8 +203,8 @@ class Loop:
 
     def _look_after_the_house(self) -> None:
         now = self._house.now
-        if self._floor.changed:
-            self._floor.changed = False
+        if self._house.staff_changed:
+            self._house.staff_changed = False
             self._reception.muster()
         if self._drain_asked and self._drain_by is None:
             self._begin_to_drain()

@@ -51,8 +51,9 @@ class Muster:
 
 
 def _answer(waiting: Waiting, crew: CrewStatistics | None, stories: Mapping[str, str]) -> bool:
-    if crew is None:
-        return False
+    if crew is None:  # nobody wants it any more
+        waiting.connection.send(Resized(request=waiting.request, workers=0))
+        return True
     if crew.ready >= crew.wanted:
         waiting.connection.send(Resized(request=waiting.request, workers=crew.ready))
         return True

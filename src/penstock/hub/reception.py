@@ -8,19 +8,17 @@ that said it, and no other. Nothing a rank can say stops the hub.
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Sequence
 from typing import Final
 
 from penstock.core.events import (
-    ChannelRegistered,
     ChannelUnregistered,
     EpochStarted,
-    OnError,
     SlotReturned,
     WeightChanged,
 )
+from penstock.core.refusals import check_weight
 from penstock.core.scheduler import SchedulerError
 from penstock.errors import Overloaded, PenstockError, ProtocolError
 from penstock.hub.backends import BUILT_IN, Backend, check_spec
@@ -30,6 +28,7 @@ from penstock.hub.channels import (
     check_inputs,
     check_wishes,
     plan_of,
+    registration_of,
     slots_for,
 )
 from penstock.hub.connection import Connection
@@ -37,7 +36,6 @@ from penstock.hub.errands import Errands
 from penstock.hub.house import House
 from penstock.hub.reports import report_of
 from penstock.hub.statistics import gather
-from penstock.sampling.spec import CustomSpec
 from penstock.wire.messages import (
     PROTOCOL,
     AskGraph,
@@ -189,10 +187,7 @@ class Reception:
             case Register():
                 self._register(connection, request, fds)
             case Resize():
-                _check_workers(request.workers)
-                self._house.workers = request.workers
-                self._errands.size_crew(BUILT_IN, request.workers)
-                self._await_workers(connection, request.request, BUILT_IN)
+                self._resize(connection, request)
             case AskWorkers():
                 self._ask_workers(connection, request)
             case AskStatistics():
@@ -205,17 +200,16 @@ class Reception:
 
     def _create_backend(self, connection: Connection, wish: CreateBackend, fds: list[int]) -> None:
         house = self._house
-        workers = house.workers if wish.workers is None else wish.workers
-        _check_workers(workers, least=1 if wish.workers is not None else 0)
+        if wish.workers is not None:
+            _check_workers(wish.workers, least=1)
         self._supplement(wish, fds)
         check_spec(wish.spec, house.graph.graph)
         backend = house.backends.find(wish.spec) or house.backends.create(wish.spec)
         backend.holders.add(connection.number)
         connection.backends.add(backend.number)
-        if isinstance(wish.spec, CustomSpec):
-            self._ensure_crew(backend.crew, workers, least=True)
-        else:
-            self._ensure_crew(BUILT_IN, house.workers)
+        backend.workers = max(backend.workers, wish.workers or 0)
+        backend.follows |= wish.workers is None
+        self._ensure_crew(backend)
         connection.send(BackendCreated(request=wish.request, backend=backend.number))
 
     def _supplement(self, wish: CreateBackend, fds: list[int]) -> None:
@@ -226,11 +220,24 @@ class Reception:
         taken, fds[:] = list(fds), []
         self._house.graph.supplement(wish.supplement, taken)
 
-    def _ensure_crew(self, crew: str, workers: int, *, least: bool = False) -> None:
-        """Starts a crew that is not there yet; `least`: one that is there grows if it must."""
-        there = self._house.crews.get(crew, 0)
-        if there == 0 or (least and there < workers):
+    def _ensure_crew(self, backend: Backend) -> None:
+        """Starts a crew that is not there yet; one that is there grows if it must."""
+        wanted = backend.crew_size(self._house.workers)
+        if backend.crew not in self._house.crews or self._house.crews[backend.crew] < wanted:
+            self._errands.size_crew(backend.crew, wanted)
+
+    def _resize(self, connection: Connection, wish: Resize) -> None:
+        """The pool is the crew of the built-in samplers, and those that follow its size."""
+        _check_workers(wish.workers)
+        house = self._house
+        house.workers = wish.workers
+        crews = {backend.crew: backend.crew_size(house.workers) for backend in house.backends}
+        if BUILT_IN in house.crews or not crews:
+            crews[BUILT_IN] = house.workers
+        for crew, workers in crews.items():
             self._errands.size_crew(crew, workers)
+        awaited = BUILT_IN if BUILT_IN in crews else next(iter(crews))
+        self._await_workers(connection, wish.request, awaited)
 
     def _register(self, connection: Connection, wish: Register, fds: list[int]) -> None:
         house = self._house
@@ -263,7 +270,7 @@ class Reception:
 
     def _enrol(self, channel: Channel, wish: Register) -> None:
         try:
-            self._errands.tell(_registration(self._house.now, channel, wish))
+            self._errands.tell(registration_of(self._house.now, channel, wish))
         except ValueError:
             channel.close()
             raise
@@ -353,8 +360,10 @@ class Reception:
         self.describe(f"{channel} started epoch {said.epoch}")
 
     def _reweigh(self, connection: Connection, said: Reweigh) -> None:
-        if not 0 < said.weight < math.inf:
-            raise ProtocolError(f"weight is {said.weight}; expected a finite number above 0")
+        try:
+            check_weight(said.weight)
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
         if channel := self._channel(connection, said.channel):
             self._errands.tell(WeightChanged(self._house.now, channel.number, said.weight))
 
@@ -379,20 +388,6 @@ class Reception:
         if why or line != self._described:
             log.info("%s", f"{why}; {line}" if why else line)
         self._described = line
-
-
-def _registration(now: float, channel: Channel, wish: Register) -> ChannelRegistered:
-    return ChannelRegistered(
-        now,
-        channel.number,
-        channel.backend.crew,
-        channel.arena.plan.slots,
-        weight=wish.weight,
-        deadline=wish.deadline,
-        max_attempts=wish.max_attempts,
-        on_error=OnError(wish.on_error),
-        max_substitutes=wish.max_substitutes,
-    )
 
 
 def _check_workers(workers: int, least: int = 0) -> None:
