@@ -7,6 +7,8 @@ and their quartiles.
 
   one worker       its rate over that of sampling inline, in the caller
   two workers      their rate over that of two threads which run the bare kernels at once
+  two processes    the same for two processes with the bare kernels and nothing round them: what
+                   is lost by having two tables of pages for one graph, which no pool can save
   many channels    the rate of sixteen channels together over that of one, two workers
   paused consumer  the rate of three channels beside one whose reader stopped, over that of the
                    three alone, two workers
@@ -25,7 +27,9 @@ import argparse
 import json
 import os
 import signal
+import socket
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -33,6 +37,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import psutil
 
@@ -42,6 +47,7 @@ from rmat import benchmark_graph
 
 from penstock import Graph, SharedDistSamplingBackend
 from penstock.core.plan import EpochPlan
+from penstock.graph.sharing import GraphHandle
 from penstock.kernels import Buffers, gather_rows, permutation
 from penstock.sampling import NeighborSampler
 from penstock.sampling.spec import NeighborSpec
@@ -49,7 +55,7 @@ from penstock.sampling.spec import NeighborSpec
 SPEC = NeighborSpec(num_neighbors=tuple(FANOUTS))
 Measure = Callable[[int], float]  # a number of batches -> batches per second
 
-MANY, IDLE_WORKERS, SETTLING_S = 16, 8, 8.0
+MANY, IDLE_WORKERS, WARM_UP = 16, 8, 3
 
 
 class Readers:
@@ -144,7 +150,8 @@ class BareThreads:
 def pairs(one: Measure, other: Measure, batches: int, repeats: int) -> dict[str, Any]:
     """The ratio of two rates, measured in turn, whoever is first changing."""
     rates = []
-    one(batches), other(batches)  # pages touched, caches warm
+    for _ in range(WARM_UP):  # every worker has touched every slot it will use
+        one(batches), other(batches)
     for number in range(repeats):
         if number % 2:
             second, first = other(batches), one(batches)
@@ -175,6 +182,60 @@ def two_workers(graph: Graph, batches: int, repeats: int) -> dict[str, Any]:
     with pool_of(graph, 2) as pool:
         ours, bare = Readers(pool, ["pool"], batches), BareThreads(graph, 2, batches)
         return pairs(ours.rate, bare.rate, batches, repeats)
+
+
+def two_processes(graph: Graph, batches: int, repeats: int) -> dict[str, Any]:
+    children = [BareChild(graph, batches // 2) for _ in range(2)]
+
+    def together(batches: int) -> float:
+        start = time.perf_counter()
+        for child in children:
+            child.go()
+        for child in children:
+            child.wait()
+        return batches / (time.perf_counter() - start)
+
+    try:
+        bare = BareThreads(graph, 2, batches)
+        return pairs(together, bare.rate, batches - batches % 2, repeats)
+    finally:
+        for child in children:
+            child.close()
+
+
+class BareChild:
+    """A process that runs the bare kernels when told to, on the same memory."""
+
+    def __init__(self, graph: Graph, batches: int) -> None:
+        self._line, theirs = socket.socketpair()
+        command = [sys.executable, __file__, "--bare-child", str(theirs.fileno())]
+        self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
+        theirs.close()
+        handle = msgspec.msgpack.encode((graph.handle(), batches))
+        socket.send_fds(self._line, [handle], graph.descriptors)
+        self.wait()
+
+    def go(self) -> None:
+        self._line.send(b"go")
+
+    def wait(self) -> None:
+        assert self._line.recv(2), "the process is gone"
+
+    def close(self) -> None:
+        self._line.close()
+        self._process.wait()
+
+
+def run_bare_child(descriptor: int) -> None:
+    with socket.socket(fileno=descriptor) as line:
+        message, fds, _, _ = socket.recv_fds(line, 1 << 20, 16)
+        handle, batches = msgspec.msgpack.decode(message, type=tuple[GraphHandle, int])
+        with Graph.attach(handle, fds) as graph:
+            bare = BareThreads(graph, 1, batches)
+            line.send(b"up")
+            while line.recv(2):
+                bare.rate(batches)
+                line.send(b"ok")
 
 
 def many_channels(graph: Graph, batches: int, repeats: int) -> dict[str, Any]:
@@ -272,7 +333,6 @@ def idle(graph: Graph, seconds: float) -> dict[str, Any]:
     with pool_of(graph, IDLE_WORKERS) as pool:
         reader = Readers(pool, ["reader"], 16)
         reader.rate(16)
-        time.sleep(min(SETTLING_S, seconds))  # the pages of its slots are given back meanwhile
         family = psutil.Process().children(recursive=True)
         before = sum(_cpu(process) for process in family)
         time.sleep(seconds)
@@ -296,6 +356,7 @@ def measure(graph: Graph, arguments: argparse.Namespace, say: Callable[[str], No
     for name, work in {
         "one worker": lambda: one_worker(graph, batches, repeats),
         "two workers": lambda: two_workers(graph, batches, repeats),
+        "two processes": lambda: two_processes(graph, batches, repeats),
         "many channels": lambda: many_channels(graph, batches, repeats),
         "paused consumer": lambda: paused_consumer(graph, batches, repeats),
         "replacement": lambda: replacement(graph, arguments.kills),
@@ -328,8 +389,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9, help="pairs measured")
     parser.add_argument("--kills", type=int, default=9, help="workers killed")
     parser.add_argument("--idle-seconds", type=float, default=20.0, help="watching the idle pool")
+    parser.add_argument("--bare-child", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, default=Path("build/bench"), help="keeps the graph")
     arguments = parser.parse_args()
+    if arguments.bare_child is not None:
+        run_bare_child(arguments.bare_child)
+        return
 
     def say(text: str) -> None:
         if not arguments.json:

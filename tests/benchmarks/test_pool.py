@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RATIOS = ["one worker", "two workers", "many channels", "paused consumer", "replacement"]
+RATIOS = [
+    *("one worker", "two workers", "two processes"),
+    *("many channels", "paused consumer", "replacement"),
+]
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -33,7 +33,7 @@ class Settings:
     cost_memory: int = 16  # the running mean moves as if over so many batches
 
     # What is kept, and for how long.
-    trim_after: float = 5.0  # a slot not used for so long gives its pages back
+    trim_after: float = 30.0  # a slot not used for so long gives its pages back
     story_length: int = 64  # events remembered for each channel
     quarantine_length: int = 256  # batches remembered that could not be made
 
