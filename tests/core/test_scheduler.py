@@ -206,7 +206,9 @@ def test_time_spent_waiting_is_told_apart_by_what_was_waited_for() -> None:
     assert (channel.waited_for_turn, channel.waited_for_credit) == (3.0, 6.0)
 
 
-def test_slots_that_rest_give_their_pages_back_once(hub: Hub) -> None:
+def test_slots_that_rest_give_their_pages_back_once() -> None:
+    hub = Hub(trim_after=5.0)
+    hub.ready()
     hub.register(1, slots=3)
     order = one(hub.start(1, 1))
     hub.done(order)
