@@ -83,7 +83,7 @@ bench-pool: setup ## Measure what the pool costs beside the bare kernels (ARGS=-
 	@$(PY) benchmarks/pool.py $(ARGS)
 
 soak: setup ## Run what takes longer than CI should: slow tests, property tests with many examples
-	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m 'soak or hypothesis' --timeout=3600 $(ARGS)
+	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m 'soak or hypothesis' --timeout=7200 $(ARGS)
 
 format: setup ## Format the Python code and fix what lint can fix
 	@$(PY) -m ruff format .
