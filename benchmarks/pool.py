@@ -9,7 +9,8 @@ and their quartiles.
   two workers      their rate over that of two threads which run the bare kernels at once
   two processes    the same for two processes with the bare kernels and nothing round them: what
                    is lost by having two tables of pages for one graph, which no pool can save
-  many channels    the rate of sixteen channels together over that of one, two workers
+  many channels    the rate of sixteen channels together over that of one, two workers, all of
+                   their slots having been written before
   paused consumer  the rate of three channels beside one whose reader stopped, over that of the
                    three alone, two workers
   replacement      from a worker's SIGKILL to the first batch of the next one, over the time from
@@ -99,6 +100,16 @@ class Readers:
                 else:
                     got += 1
         return got
+
+    def touch_all_slots(self) -> None:
+        """An epoch of each channel by itself, which then has as many batches made as there can be.
+
+        Together they would come to that now and then, at the end of an epoch, for a long time.
+        """
+        self._epoch += 1
+        for name in self.names:
+            self.backend.start_new_epoch_sampling(name, self._epoch)
+            sum(1 for _ in self.backend.batches(name))
 
     def close(self) -> None:
         for name in self.names:
@@ -243,6 +254,8 @@ def many_channels(graph: Graph, batches: int, repeats: int) -> dict[str, Any]:
     with pool_of(graph, 2) as pool:
         many = Readers(pool, [f"channel {n}" for n in range(MANY)], batches)
         alone = Readers(pool, ["alone"], batches)
+        for _ in range(WARM_UP):
+            many.touch_all_slots()
         return pairs(many.rate, alone.rate, batches, repeats)
 
 
@@ -297,7 +310,9 @@ def _cold(pool: SharedDistSamplingBackend) -> float:
 
 def _killed(pool: SharedDistSamplingBackend) -> float:
     reader = Readers(pool, ["kill"], 8)
-    worker = psutil.Process(_workers(pool)[0]["pid"])
+    # One that was asked to leave for `_cold` may still be about it.
+    ready = next(worker for worker in _workers(pool) if worker["state"] == "ready")
+    worker = psutil.Process(ready["pid"])
     start = time.perf_counter()
     worker.send_signal(signal.SIGKILL)
     reader.start()

@@ -1,5 +1,5 @@
 // A batch in memory of the caller's, whatever comes: seeds that are no nodes, too little room, a
-// damaged topology.
+// damaged topology, seeds without times.
 #pragma once
 
 #include <algorithm>
@@ -24,10 +24,24 @@ class BatchSampler {
       const Strided<std::int64_t> span{seeds[type].data(), count, 1};
       if (first_outside(span, spec.num_nodes[type]) >= 0) return Outcome::kDamaged;
     }
+    if (!knows_its_trees(spec, seeds)) return Outcome::kDamaged;
     Outcome outcome = Outcome::kTooSmall;
     if (enter(seeds, lists)) outcome = workspace_.sample(spec, lists);
     if (outcome == Outcome::kTooSmall) return run_aside(spec, seeds, lists);
     return outcome;
+  }
+
+  // Whether every node of every tree has a key of its own, and every tree a time if times matter.
+  static bool knows_its_trees(const BatchSpec& spec, const IdLists& seeds) {
+    std::size_t num_trees = 0;
+    bool fits = true, timed = false;
+    for (const auto& ids : seeds) num_trees += ids.size();
+    for (const std::int64_t num_nodes : spec.num_nodes) {
+      fits &= ByTree().arrange(num_nodes, static_cast<std::int64_t>(num_trees));
+    }
+    for (const Relation& relation : spec.relations) timed |= relation.times != nullptr;
+    if (!spec.disjoint) return !timed;
+    return fits && (!timed || spec.tree_times.size() == num_trees);
   }
 
  private:
@@ -44,11 +58,12 @@ class BatchSampler {
   // The batch again, in memory that grows: it tells how much is needed, and, since room is asked
   // for by the chunk, may turn out to fit after all.
   Outcome run_aside(const BatchSpec& spec, const IdLists& seeds, BatchLists& lists) {
-    std::vector<std::vector<std::int64_t>> spill(lists.nodes.size() + 3 * lists.edges.size());
+    std::vector<std::vector<std::int64_t>> spill(2 * lists.nodes.size() + 3 * lists.edges.size());
     BatchLists aside;
     std::size_t next = 0;
     for (std::size_t t = 0; t < lists.nodes.size(); ++t) {
-      aside.nodes.push_back({Column(&spill[next++])});
+      aside.nodes.push_back({Column(&spill[next]), 0, Column(&spill[next + 1])});
+      next += 2;
     }
     for (const EdgeList& edges : lists.edges) {
       aside.edges.push_back({Column(&spill[next]), Column(&spill[next + 1]),
@@ -60,12 +75,13 @@ class BatchSampler {
     lists.hop_nodes = std::move(aside.hop_nodes);
     lists.hop_edges = std::move(aside.hop_edges);
     if (outcome != Outcome::kDone) return Outcome::kDamaged;
-    return copy_back(aside, lists) ? Outcome::kDone : Outcome::kTooSmall;
+    return copy_back(aside, lists, spec.disjoint) ? Outcome::kDone : Outcome::kTooSmall;
   }
 
-  static bool copy_back(const BatchLists& aside, BatchLists& lists) {
+  static bool copy_back(const BatchLists& aside, BatchLists& lists, bool with_trees) {
     for (std::size_t t = 0; t < lists.nodes.size(); ++t) {
       if (!lists.nodes[t].ids.reserve(aside.nodes[t].size)) return false;
+      if (with_trees && !lists.nodes[t].trees.reserve(aside.nodes[t].size)) return false;
     }
     for (std::size_t r = 0; r < lists.edges.size(); ++r) {
       lists.edges[r].size = 0;
@@ -76,6 +92,7 @@ class BatchSampler {
     };
     for (std::size_t t = 0; t < lists.nodes.size(); ++t) {
       copy(aside.nodes[t].ids, aside.nodes[t].size, lists.nodes[t].ids);
+      if (with_trees) copy(aside.nodes[t].trees, aside.nodes[t].size, lists.nodes[t].trees);
     }
     for (std::size_t r = 0; r < lists.edges.size(); ++r) {
       const EdgeList& from = aside.edges[r];

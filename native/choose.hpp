@@ -77,6 +77,8 @@ struct NodeBlock {
   std::int64_t place[kBlockNodes];
   std::int64_t begin[kBlockNodes];
   std::int64_t degree[kBlockNodes];
+  std::uint64_t tree[kBlockNodes];  // the word in its key: 0, or one more than the tree's number
+  std::int64_t time[kBlockNodes];   // its tree's time, where there are times
   std::uint64_t key[kBlockNodes];
   std::uint32_t bound[kBlockNodes];
   std::uint32_t offset[kBlockTake][kBlockNodes];
@@ -93,11 +95,12 @@ PENSTOCK_INLINE std::uint32_t bounded_narrow(std::uint64_t word, std::uint32_t b
 
 // All draws of a block. Floyd: draw j is over [0, last], last = degree - take + j, and stands for
 // `last` itself when it was chosen before. Nodes with fewer edges than `take` get numbers that
-// nobody uses. Fixed trip counts, no branches.
-template <bool kReplace>
+// nobody uses. Fixed trip counts, no branches. Without `kTrees` every tree's word is 0, and known.
+template <bool kReplace, bool kTrees>
 PENSTOCK_INLINE void draw_block_body(NodeBlock& block, std::int64_t take, std::uint64_t hop_key) {
   for (std::int64_t i = 0; i < kBlockNodes; ++i) {
-    block.key[i] = node_key(hop_key, static_cast<std::uint64_t>(block.node[i]), 0);
+    const std::uint64_t tree = kTrees ? block.tree[i] : 0;
+    block.key[i] = node_key(hop_key, static_cast<std::uint64_t>(block.node[i]), tree);
     block.bound[i] = static_cast<std::uint32_t>(block.degree[i] - (kReplace ? 0 : take));
   }
   for (std::int64_t j = 0; j < take; ++j) {
@@ -121,31 +124,33 @@ PENSTOCK_INLINE void draw_block_body(NodeBlock& block, std::int64_t take, std::u
   }
 }
 
-template <bool kReplace>
+template <bool kReplace, bool kTrees = true>
 void draw_block_portable(NodeBlock& block, std::int64_t take, std::uint64_t hop_key) {
-  draw_block_body<kReplace>(block, take, hop_key);
+  draw_block_body<kReplace, kTrees>(block, take, hop_key);
 }
 
 #if PENSTOCK_HAS_WIDE
-template <bool kReplace>
+template <bool kReplace, bool kTrees = true>
 PENSTOCK_WIDE void draw_block_wide(NodeBlock& block, std::int64_t take, std::uint64_t hop_key) {
-  draw_block_body<kReplace>(block, take, hop_key);
+  draw_block_body<kReplace, kTrees>(block, take, hop_key);
 }
 #endif
 
-template <bool kReplace>
+template <bool kReplace, bool kTrees = true>
 void draw_block(NodeBlock& block, std::int64_t take, std::uint64_t hop_key) {
 #if PENSTOCK_HAS_WIDE
-  if (machine_is_wide()) return draw_block_wide<kReplace>(block, take, hop_key);
+  if (machine_is_wide()) return draw_block_wide<kReplace, kTrees>(block, take, hop_key);
 #endif
-  draw_block_portable<kReplace>(block, take, hop_key);
+  draw_block_portable<kReplace, kTrees>(block, take, hop_key);
 }
 
 }  // namespace detail
 
-class Chooser {
+// All edges of a node are equally likely. With `kTrees`, each tree draws for itself.
+template <bool kTrees>
+class UniformChooser {
  public:
-  Chooser(std::int64_t fanout, bool replace, std::uint64_t hop_key)
+  UniformChooser(std::int64_t fanout, bool replace, std::uint64_t hop_key)
       : fanout_(fanout), replace_(replace), hop_key_(hop_key) {}
 
   // Appends the chosen positions of every node of the block, in order.
@@ -171,7 +176,7 @@ class Chooser {
       if (takes_all(block.degree[i])) {
         for (std::int64_t j = 0; j < take; ++j) at[j] = begin + j;
       } else {
-        draw_one(block.node[i], begin, block.degree[i], take, at);
+        draw_one(key_of(block, i), begin, block.degree[i], take, at);
       }
     }
   }
@@ -188,16 +193,19 @@ class Chooser {
     if (largest > std::numeric_limits<std::uint32_t>::max()) return false;
     if (takes_all(largest)) return false;  // nothing to draw
     if (replace_) {
-      detail::draw_block<true>(block, fanout_, hop_key_);
+      detail::draw_block<true, kTrees>(block, fanout_, hop_key_);
     } else {
-      detail::draw_block<false>(block, fanout_, hop_key_);
+      detail::draw_block<false, kTrees>(block, fanout_, hop_key_);
     }
     return true;
   }
 
-  void draw_one(std::int64_t node, std::int64_t begin, std::int64_t degree, std::int64_t take,
+  std::uint64_t key_of(const NodeBlock& block, std::int64_t i) const {
+    return node_key(hop_key_, static_cast<std::uint64_t>(block.node[i]), kTrees ? block.tree[i] : 0);
+  }
+
+  void draw_one(std::uint64_t key, std::int64_t begin, std::int64_t degree, std::int64_t take,
                 std::int64_t* at) {
-    const std::uint64_t key = node_key(hop_key_, static_cast<std::uint64_t>(node), 0);
     if (replace_) {
       for (std::int64_t j = 0; j < take; ++j) at[j] = begin + offset(key, j, degree);
       return;
@@ -221,5 +229,7 @@ class Chooser {
   std::uint64_t hop_key_;
   OffsetSet chosen_;
 };
+
+using Chooser = UniformChooser<true>;  // right for any block: without trees their words are 0
 
 }  // namespace penstock

@@ -2,6 +2,8 @@
 //
 // Hop h expands the nodes first seen in hop h-1. Within a hop, edge types follow in the graph's
 // order, and all of them read the same frontier.
+//
+// Disjoint: every seed has a tree, and a node found in two trees is two nodes.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +13,25 @@
 #include <vector>
 
 #include "neighbor.hpp"
+#include "temporal.hpp"
+#include "weighted.hpp"
 
 namespace penstock {
 
 using AnyAdjacency = std::variant<Bare<std::int32_t>, Bare<std::int64_t>, Paired<std::int32_t>,
                                   Paired<std::int64_t>>;
-using AnyTable = std::variant<NodeTable<std::int32_t>, NodeTable<std::int64_t>>;
+using AnyTable = std::variant<NodeTable<std::int32_t>, NodeTable<std::int64_t>, TreeTable>;
 
-// One edge type as a sampler sees it: which node type it expands and which it finds.
+// One edge type as a sampler sees it: which node type it expands and which it finds. All edges are
+// equally likely unless there are weights, and admissible unless there are times; not both.
 struct Relation {
   AnyAdjacency adjacency;
   std::int64_t expands;
   std::int64_t finds;
   std::uint64_t name_hash;
-  std::vector<std::int64_t> fanouts;  // one per hop
+  std::vector<std::int64_t> fanouts;     // one per hop
+  const std::int64_t* weights = nullptr;  // running sums within each row
+  const std::int64_t* times = nullptr;    // rising within each row; only where disjoint
 };
 
 struct BatchSpec {
@@ -34,6 +41,9 @@ struct BatchSpec {
   bool replace;
   std::uint64_t batch_key;
   std::vector<std::int64_t> node_caps;  // new nodes per hop and type; negative or missing: no cap
+  bool disjoint = false;
+  bool last = false;                          // of those not too late, the latest instead of any
+  std::vector<std::int64_t> tree_times = {};  // one per seed, where a relation has times
 };
 
 struct BatchLists {
@@ -49,12 +59,12 @@ class Workspace {
   // `lists.nodes` hold the seeds already, checked to be in range.
   Outcome sample(const BatchSpec& spec, BatchLists& lists) {
     prepare(spec, lists);
-    const Clearing at_the_end{tables_, lists};
-    const bool repeats = enter_seeds(lists);
+    const Clearing at_the_end{tables_, scratch_, lists};
+    if (!enter_seeds(spec, lists)) return Outcome::kTooSmall;
     std::vector<std::int64_t> begin(lists.nodes.size(), 0);
     Outcome outcome = Outcome::kDone;
     for (std::int64_t hop = 0; hop < spec.num_hops && outcome == Outcome::kDone; ++hop) {
-      outcome = expand(spec, lists, hop, begin, repeats && hop == 0);
+      outcome = expand(spec, lists, hop, begin);
     }
     return outcome;
   }
@@ -63,9 +73,11 @@ class Workspace {
   // The tables are empty between batches, also after one that ran out of memory.
   struct Clearing {
     std::vector<AnyTable>& tables;
+    Scratch& scratch;
     const BatchLists& lists;
 
     ~Clearing() {
+      scratch.shrink();
       for (std::size_t type = 0; type < tables.size(); ++type) {
         std::visit([&](auto& table) { table.clear(lists.nodes[type].size); }, tables[type]);
       }
@@ -76,48 +88,76 @@ class Workspace {
     tables_.resize(spec.num_nodes.size());
     for (std::size_t type = 0; type < tables_.size(); ++type) {
       const bool narrow = spec.num_nodes[type] <= std::numeric_limits<std::int32_t>::max();
-      const std::size_t wanted = narrow ? 0 : 1;
-      if (tables_[type].index() != wanted) {
-        if (narrow) tables_[type].emplace<0>();
-        else tables_[type].emplace<1>();
-      }
+      if (spec.disjoint) use<TreeTable>(tables_[type]);
+      else if (narrow) use<NodeTable<std::int32_t>>(tables_[type]);
+      else use<NodeTable<std::int64_t>>(tables_[type]);
     }
     const auto hops = static_cast<std::size_t>(spec.num_hops);
     lists.hop_nodes.assign(spec.num_nodes.size(), std::vector<std::int64_t>(hops + 1, 0));
     lists.hop_edges.assign(spec.relations.size(), std::vector<std::int64_t>(hops, 0));
+    repeated_.assign(spec.num_nodes.size(), {});
   }
 
-  // True when a seed stands twice: it keeps its row, and edges point at its first occurrence.
-  bool enter_seeds(BatchLists& lists) {
-    bool repeats = false;
+  template <class Table>
+  static void use(AnyTable& table) {
+    if (!std::holds_alternative<Table>(table)) table.emplace<Table>();
+  }
+
+  // False where there is no room for their trees.
+  bool enter_seeds(const BatchSpec& spec, BatchLists& lists) {
+    std::int64_t num_trees = 0, first = 0;
+    for (const NodeList& list : lists.nodes) num_trees += list.size;
     for (std::size_t type = 0; type < tables_.size(); ++type) {
-      const std::int64_t* const seeds = lists.nodes[type].ids.data();
-      const std::int64_t count = lists.nodes[type].size;
-      std::visit(
-          [&](auto& table) {
-            table.reserve(count, seeds, 0);
-            for (std::int64_t i = 0; i < count; ++i) {
-              repeats |= !table.find_or_insert(seeds[i], i).is_new;
-            }
-          },
-          tables_[type]);
-      lists.hop_nodes[type][0] = count;
+      NodeList& seeds = lists.nodes[type];
+      if (spec.disjoint) {
+        auto& table = std::get<TreeTable>(tables_[type]);
+        table.layout().arrange(spec.num_nodes[type], num_trees);
+        if (!enter_trees(table, seeds, first)) return false;
+      } else {
+        std::visit([&](auto& table) { enter(table, seeds, repeated_[type]); }, tables_[type]);
+      }
+      first += seeds.size;
+      lists.hop_nodes[type][0] = seeds.size;
     }
-    return repeats;
+    return true;
+  }
+
+  // A seed that stands twice keeps its row; edges point at its first occurrence.
+  template <class Table>
+  static void enter(Table& table, const NodeList& list, std::vector<std::uint8_t>& repeated) {
+    const std::int64_t* const seeds = list.ids.data();
+    table.reserve(list.size, seeds, 0);
+    for (std::int64_t i = 0; i < list.size; ++i) {
+      if (table.find_or_insert(seeds[i], i).is_new) continue;
+      repeated.resize(static_cast<std::size_t>(list.size));
+      repeated[static_cast<std::size_t>(i)] = 1;
+    }
+  }
+
+  // Every seed is the root of a tree, numbered from `first` on.
+  static bool enter_trees(TreeTable& table, NodeList& list, std::int64_t first) {
+    if (!list.trees.reserve(list.size)) return false;
+    for (std::int64_t i = 0; i < list.size; ++i) list.trees.data()[i] = first + i;
+    const NodeList::Keys keys{table.layout(), list.ids.data(), list.trees.data()};
+    table.reserve(list.size, keys, 0);
+    for (std::int64_t i = 0; i < list.size; ++i) table.find_or_insert(keys[i], i);
+    return true;
   }
 
   Outcome expand(const BatchSpec& spec, BatchLists& lists, std::int64_t hop,
-                 std::vector<std::int64_t>& begin, bool repeats) {
+                 std::vector<std::int64_t>& begin) {
     std::vector<std::int64_t> end(lists.nodes.size());
     for (std::size_t type = 0; type < end.size(); ++type) end[type] = lists.nodes[type].size;
     for (std::size_t r = 0; r < spec.relations.size(); ++r) {
       const Relation& relation = spec.relations[r];
       const auto expands = static_cast<std::size_t>(relation.expands);
       const auto finds = static_cast<std::size_t>(relation.finds);
-      const Frontier frontier{&lists.nodes[expands], begin[expands], end[expands]};
+      const bool repeats = hop == 0 && !repeated_[expands].empty();
+      const Frontier frontier{&lists.nodes[expands], begin[expands], end[expands],
+                              repeats ? repeated_[expands].data() : nullptr};
       const std::int64_t before = lists.edges[r].size;
-      const Outcome outcome = expand_along(spec, relation, hop, frontier, repeats,
-                                           lists.nodes[finds], end[finds], lists.edges[r]);
+      const Outcome outcome = expand_along(spec, relation, hop, frontier, lists.nodes[finds],
+                                           end[finds], lists.edges[r]);
       if (outcome != Outcome::kDone) return outcome;
       lists.hop_edges[r][static_cast<std::size_t>(hop)] = lists.edges[r].size - before;
     }
@@ -129,35 +169,52 @@ class Workspace {
   }
 
   Outcome expand_along(const BatchSpec& spec, const Relation& relation, std::int64_t hop,
-                       const Frontier& frontier, bool repeats, NodeList& found,
-                       std::int64_t found_before, EdgeList& edges) {
+                       const Frontier& frontier, NodeList& found, std::int64_t found_before,
+                       EdgeList& edges) {
     const auto h = static_cast<std::size_t>(hop);
     // A cap that no list can reach is none; added to the list's length it would overflow.
     const std::int64_t limit = std::numeric_limits<std::int64_t>::max() - found_before;
     const std::int64_t given = h < spec.node_caps.size() ? spec.node_caps[h] : -1;
-    const std::int64_t cap = given < limit ? given : -1;
+    const std::int64_t most_nodes = given >= 0 && given < limit ? found_before + given : -1;
     const std::int64_t num_found = spec.num_nodes[static_cast<std::size_t>(relation.finds)];
-    const auto key = hop_key(spec.batch_key, static_cast<std::uint64_t>(hop), relation.name_hash);
+    const std::int64_t* const times = relation.times == nullptr ? nullptr : spec.tree_times.data();
     return std::visit(
-        [&](const auto& adjacency, auto& table, const auto& seeds) {
-          using Adjacency = std::decay_t<decltype(adjacency)>;
-          using Table = std::decay_t<decltype(table)>;
-          Hop<Adjacency, Table> run(adjacency, num_found,
-                                    Chooser(relation.fanouts[h], spec.replace, key), table, found,
-                                    edges, cap < 0 ? -1 : found_before + cap);
-          return run.run(frontier, repeats ? &seeds : nullptr);
+        [&]<class Adjacency, class Table>(const Adjacency& adjacency, Table& table) {
+          return with_choice<Table::kTrees>(spec, relation, hop, [&]<class Choice>(Choice choice) {
+            Hop<Adjacency, Table, Choice> run(adjacency, num_found, std::move(choice), table, found,
+                                              edges, most_nodes, times, scratch_);
+            return run.run(frontier);
+          });
         },
-        relation.adjacency, tables_[static_cast<std::size_t>(relation.finds)],
-        tables_[static_cast<std::size_t>(relation.expands)]);
+        relation.adjacency, tables_[static_cast<std::size_t>(relation.finds)]);
+  }
+
+  // Calls `body` with what chooses the edges of this relation in this hop.
+  template <bool kTrees, class Body>
+  static Outcome with_choice(const BatchSpec& spec, const Relation& relation, std::int64_t hop,
+                             const Body& body) {
+    const std::int64_t fanout = relation.fanouts[static_cast<std::size_t>(hop)];
+    const auto key = hop_key(spec.batch_key, static_cast<std::uint64_t>(hop), relation.name_hash);
+    if (relation.weights != nullptr) {
+      return body(WeightedChooser(relation.weights, fanout, spec.replace, key));
+    }
+    if constexpr (kTrees) {
+      if (relation.times != nullptr) {
+        return body(TemporalChooser(relation.times, fanout, spec.replace, spec.last, key));
+      }
+    }
+    return body(UniformChooser<kTrees>(fanout, spec.replace, key));
   }
 
   std::vector<AnyTable> tables_;
+  Scratch scratch_;
+  std::vector<std::vector<std::uint8_t>> repeated_;  // by node type; empty: no seed stands twice
 };
 
 // The first half of a hop by itself: what nodes of any owner give, in global ids. For graphs that
 // are not all here, whose hops are put together from several places.
-template <class Adjacency>
-Outcome sample_hop(const Adjacency& adjacency, Strided<std::int64_t> nodes, Chooser chooser,
+template <class Adjacency, class Choice>
+Outcome sample_hop(const Adjacency& adjacency, Strided<std::int64_t> nodes, Choice choice,
                    std::int64_t* counts, Column& neighbors, Column& edge_ids, std::int64_t& total) {
   NodeBlock block{};
   Picks picks;
@@ -178,7 +235,7 @@ Outcome sample_hop(const Adjacency& adjacency, Strided<std::int64_t> nodes, Choo
       block.degree[i] = end - begin;
     }
     picks.size = 0;
-    chooser.choose(block, picks);
+    choice.choose(block, picks);
     send_for(adjacency, picks);
     std::fill(counts + first, counts + next, 0);
     for (std::int64_t i = 0; i < picks.size; ++i) ++counts[picks.owner[i]];

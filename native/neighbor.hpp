@@ -49,6 +49,16 @@ class Column {
 struct NodeList {
   Column ids;
   std::int64_t size = 0;
+  Column trees = Column(nullptr, 0);  // whose each is, where sampling is disjoint
+
+  // The keys by which a table of trees knows the nodes.
+  struct Keys {
+    const ByTree& layout;
+    const std::int64_t* ids;
+    const std::int64_t* trees;
+
+    std::int64_t operator[](std::int64_t i) const { return layout.key(trees[i], ids[i]); }
+  };
 };
 
 struct EdgeList {
@@ -70,6 +80,7 @@ struct Frontier {
   const NodeList* nodes;
   std::int64_t begin;
   std::int64_t end;
+  const std::uint8_t* repeated = nullptr;  // places that stand for an earlier one; null: none
 };
 
 inline constexpr std::int64_t kChunkPicks = 128;  // named at a time; their slots fit the first cache
@@ -84,31 +95,50 @@ void send_for(const Adjacency& adjacency, const Picks& picks) {
   for (std::int64_t i = 0; i < last; ++i) prefetch_once(adjacency.entry(picks.at[i]));
 }
 
-template <class Adjacency, class Table>
+// What a hop works with, kept from hop to hop: most of what is in it is written before it is read,
+// and the rest counts for nothing.
+struct Scratch {
+  NodeBlock block{};
+  Picks picks[2];
+
+  // A hub that was taken whole leaves more memory than is worth keeping.
+  void shrink() {
+    constexpr std::size_t kWorthKeeping = 1 << 16;
+    for (Picks& some : picks) {
+      if (some.at.size() > kWorthKeeping) some = Picks();
+    }
+  }
+};
+
+// `Table` decides whether a node is one for all (`NodeTable`) or one for each tree (`TreeTable`),
+// `Choice` which edges it gives.
+template <class Adjacency, class Table, class Choice>
 class Hop {
  public:
-  // `most_nodes` limits how long `found` may become in this hop; negative: no limit.
-  Hop(const Adjacency& adjacency, std::int64_t num_neighbors, Chooser chooser, Table& table,
-      NodeList& found, EdgeList& edges, std::int64_t most_nodes)
+  // `most_nodes` limits how long `found` may become in this hop; negative: no limit. `tree_times`
+  // has the time of every tree, or is null.
+  Hop(const Adjacency& adjacency, std::int64_t num_neighbors, Choice choice, Table& table,
+      NodeList& found, EdgeList& edges, std::int64_t most_nodes, const std::int64_t* tree_times,
+      Scratch& scratch)
       : adjacency_(adjacency),
         num_neighbors_(num_neighbors),
-        chooser_(std::move(chooser)),
+        choice_(std::move(choice)),
         table_(table),
         found_(found),
         edges_(edges),
-        most_nodes_(most_nodes) {}
+        most_nodes_(most_nodes),
+        tree_times_(tree_times),
+        block_(scratch.block),
+        picks_(scratch.picks) {}
 
-  // `repeated` is the table of the expanding nodes where some may stand twice (only the first of
-  // equal seeds is expanded), else null.
-  template <class SeedTable>
-  Outcome run(const Frontier& frontier, const SeedTable* repeated) {
+  Outcome run(const Frontier& frontier) {
     std::int64_t next = frontier.begin;
     Picks* ready = &picks_[0];
     Picks* filling = &picks_[1];
-    if (!fill(frontier, repeated, next, *ready)) return Outcome::kDamaged;
+    if (!fill(frontier, next, *ready)) return Outcome::kDamaged;
     while (ready->size > 0) {
-      if (!fill(frontier, repeated, next, *filling)) return Outcome::kDamaged;
-      const Outcome outcome = take(*ready);
+      if (!fill(frontier, next, *filling)) return Outcome::kDamaged;
+      const Outcome outcome = take(*ready, *frontier.nodes);
       if (outcome != Outcome::kDone) return outcome;
       std::swap(ready, filling);
     }
@@ -117,28 +147,28 @@ class Hop {
 
  private:
   // Chooses the edges of the next block of nodes, and sends for their entries.
-  template <class SeedTable>
-  bool fill(const Frontier& frontier, const SeedTable* repeated, std::int64_t& next, Picks& picks) {
+  bool fill(const Frontier& frontier, std::int64_t& next, Picks& picks) {
     picks.size = 0;
     while (next < frontier.end && picks.size == 0) {
-      if (!read_degrees(frontier, repeated, next)) return false;
-      chooser_.choose(block_, picks);
+      if (!read_degrees(frontier, next)) return false;
+      choice_.choose(block_, picks);
     }
     send_for(adjacency_, picks);
     return true;
   }
 
-  template <class SeedTable>
-  bool read_degrees(const Frontier& frontier, const SeedTable* repeated, std::int64_t& next) {
+  bool read_degrees(const Frontier& frontier, std::int64_t& next) {
     const std::int64_t* const nodes = frontier.nodes->ids.data();
+    const std::uint8_t* const repeated = frontier.repeated;
+    const std::int64_t last = frontier.end;
     block_.size = 0;
     bool damaged = false;
-    while (next < frontier.end && block_.size < kBlockNodes) {
-      if (next + kNodesAhead < frontier.end) {
+    while (next < last && block_.size < kBlockNodes) {
+      if (next + kNodesAhead < last) {
         prefetch_once(&adjacency_.indptr[nodes[next + kNodesAhead]]);
       }
       const std::int64_t node = nodes[next], place = next++;
-      if (repeated != nullptr && repeated->find(node) != place) continue;
+      if (repeated != nullptr && repeated[place] != 0) continue;
       const std::int64_t begin = adjacency_.indptr[node], end = adjacency_.indptr[node + 1];
       damaged |= (begin < 0) | (begin > end) | (end > adjacency_.num_edges);
       const std::int64_t i = block_.size++;
@@ -148,28 +178,49 @@ class Hop {
       // Unsigned: damaged offsets may lie further apart than a signed number can say.
       block_.degree[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(end) -
                                                    static_cast<std::uint64_t>(begin));
+      if constexpr (Table::kTrees) name_tree(frontier.nodes->trees.data()[place], i);
     }
     return !damaged;
   }
 
-  Outcome take(const Picks& picks) {
+  void name_tree(std::int64_t tree, std::int64_t i) {
+    block_.tree[i] = static_cast<std::uint64_t>(tree) + 1;
+    if (tree_times_ != nullptr) block_.time[i] = tree_times_[tree];
+  }
+
+  Outcome take(const Picks& picks, const NodeList& expanding) {
     for (std::int64_t begin = 0; begin < picks.size; begin += kChunkPicks) {
       const std::int64_t size = std::min(kChunkPicks, picks.size - begin);
-      if (!found_.ids.reserve(found_.size + size) || !edges_.reserve(size)) {
-        return Outcome::kTooSmall;
-      }
-      table_.reserve(size, found_.ids.data(), found_.size);
+      if (!make_room(size)) return Outcome::kTooSmall;
       const bool capped = most_nodes_ >= 0;
       const bool in_place = edges_.with_edge_ids && !capped;
       std::int64_t* const ids = in_place ? edges_.edge_id.data() + edges_.size : edge_id_;
+      const std::int64_t* const owner = picks.owner.data() + begin;
+      if constexpr (Table::kTrees) {
+        const std::int64_t* const trees = expanding.trees.data();
+        for (std::int64_t i = 0; i < size; ++i) tree_[i] = trees[owner[i]];
+      }
       if (!look_up(picks.at.data() + begin, size, ids)) return Outcome::kDamaged;
       if (!capped) {
-        name(picks.owner.data() + begin, size);
+        name(owner, size);
       } else {
-        name_up_to_cap(picks.owner.data() + begin, size);
+        name_up_to_cap(owner, size);
       }
     }
     return Outcome::kDone;
+  }
+
+  bool make_room(std::int64_t more) {
+    const std::int64_t wanted = found_.size + more;
+    if (!found_.ids.reserve(wanted) || !edges_.reserve(more)) return false;
+    if constexpr (Table::kTrees) {
+      if (!found_.trees.reserve(wanted)) return false;
+      const NodeList::Keys keys{table_.layout(), found_.ids.data(), found_.trees.data()};
+      table_.reserve(more, keys, found_.size);
+    } else {
+      table_.reserve(more, found_.ids.data(), found_.size);
+    }
+    return true;
   }
 
   // Reads the entries, and sends for the neighbours' places in the table.
@@ -180,9 +231,21 @@ class Hop {
       damaged |= static_cast<std::uint64_t>(neighbor) >= static_cast<std::uint64_t>(num_neighbors_);
       neighbor_[i] = neighbor;
       edge_ids[i] = adjacency_.edge_id(at[i]);
-      table_.prefetch(neighbor);
+      table_.prefetch(key(i));
     }
     return !damaged;
+  }
+
+  // What the table knows neighbour i of the chunk by.
+  std::int64_t key(std::int64_t i) const {
+    if constexpr (Table::kTrees) return table_.layout().key(tree_[i], neighbor_[i]);
+    else return neighbor_[i];
+  }
+
+  // Writes neighbour i of the chunk at `place` of the list.
+  void list(std::int64_t i, std::int64_t* nodes, std::int64_t* trees, std::int64_t place) const {
+    nodes[place] = neighbor_[i];
+    if constexpr (Table::kTrees) trees[place] = tree_[i];
   }
 
   // Names every neighbour; it is written at the end of the list whether it is new or not, and only
@@ -190,10 +253,11 @@ class Hop {
   void name(const std::int64_t* owner, std::int64_t size) {
     std::int64_t* const row = edges_.row.data() + edges_.size;
     std::int64_t* const nodes = found_.ids.data();
+    std::int64_t* const trees = found_.trees.data();
     std::int64_t count = found_.size;
     for (std::int64_t i = 0; i < size; ++i) {
-      const auto [local, is_new] = table_.find_or_insert(neighbor_[i], count);
-      nodes[count] = neighbor_[i];
+      const auto [local, is_new] = table_.find_or_insert(key(i), count);
+      list(i, nodes, trees, count);
       count += is_new;
       row[i] = local;
     }
@@ -206,12 +270,12 @@ class Hop {
   // Once the cap is reached, edges to nodes not in the batch are left out.
   void name_up_to_cap(const std::int64_t* owner, std::int64_t size) {
     for (std::int64_t i = 0; i < size; ++i) {
-      std::int64_t local = table_.find(neighbor_[i]);
+      std::int64_t local = table_.find(key(i));
       if (local < 0) {
         if (found_.size >= most_nodes_) continue;
         local = found_.size++;
-        table_.find_or_insert(neighbor_[i], local);
-        found_.ids.data()[local] = neighbor_[i];
+        table_.find_or_insert(key(i), local);
+        list(i, found_.ids.data(), found_.trees.data(), local);
       }
       edges_.row.data()[edges_.size] = local;
       edges_.col.data()[edges_.size] = owner[i];
@@ -222,14 +286,16 @@ class Hop {
 
   const Adjacency& adjacency_;
   std::int64_t num_neighbors_;
-  Chooser chooser_;
+  Choice choice_;
   Table& table_;
   NodeList& found_;
   EdgeList& edges_;
   std::int64_t most_nodes_;
-  NodeBlock block_{};
-  Picks picks_[2];
+  const std::int64_t* tree_times_;
+  NodeBlock& block_;
+  Picks* picks_;
   std::int64_t neighbor_[kChunkPicks];
+  std::int64_t tree_[kChunkPicks];  // of each neighbour, where sampling is disjoint
   std::int64_t edge_id_[kChunkPicks];
 };
 

@@ -15,6 +15,9 @@ class PlaceList {
   std::int64_t size() const { return size_; }
   const std::int64_t* data() const { return nodes_.data(); }
 
+  // The first place of a node, or -1.
+  std::int64_t find(std::int64_t node) const { return table_.find(node); }
+
   // Empties the list and keeps its memory.
   void clear() {
     table_.clear(size_);

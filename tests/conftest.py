@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.leaks import MARK, Holdings, leaks_since, marked_processes
 
 # No deadlines anywhere: how fast a test runs says nothing about whether the code is right.
-settings.register_profile("default", max_examples=40, deadline=None)
-settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile(
-    "soak",
-    max_examples=5000,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
+    "default", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+_default = settings.get_profile("default")
+settings.register_profile("ci", _default, max_examples=100, derandomize=True, print_blob=True)
+settings.register_profile("soak", _default, max_examples=5000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
@@ -38,7 +37,8 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     leaks = leaks_since(before, mark)
     for process in marked_processes(mark):
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     if leaks:
         pytest.fail("left behind:\n  " + "\n  ".join(leaks), pytrace=False)
 

@@ -11,6 +11,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -84,6 +85,7 @@ LINES = {
 _CLAIM = re.compile(r"CONTRACT ((?:\d+(?:, | and |,)?)+)")
 
 
+@cache
 def claims() -> dict[int, list[str]]:
     """Line -> the tests that say they prove it, as `file::name`."""
     found: dict[int, list[str]] = defaultdict(list)

@@ -184,7 +184,12 @@ def test_a_shared_memory_file_of_another_user_is_not_ours(
 def test_the_fixture_fails_a_test_that_leaves_a_descriptor_open(tmp_path: Path) -> None:
     leaky = tmp_path / "test_leaky.py"
     leaky.write_text(
-        "import os\nfrom tests.conftest import no_leaks\ndef test_leaky(no_leaks):\n    os.pipe()\n"
+        "import os\n"
+        "from tests import leaks\n"
+        "from tests.conftest import no_leaks\n"
+        "leaks.PATIENCE_S = 0.0\n"  # this one will not go
+        "def test_leaky(no_leaks):\n"
+        "    os.pipe()\n"
     )
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     root = Path(__file__).parents[1]

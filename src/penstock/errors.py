@@ -37,7 +37,7 @@ class BatchTooLarge(PenstockError):
     ) -> BatchTooLarge:
         """Names the first of the lists given that is too short."""
         for name, room in rooms.items():
-            what = "nodes" if name.endswith("nodes") else "edges"
+            what = "nodes" if name.endswith(("nodes", "trees")) else "edges"
             for number, (need, have) in enumerate(zip(needs[what], room, strict=True)):
                 if need > have:
                     message = f"{name}[{number}] has room for {have} {what}; the batch has {need}"

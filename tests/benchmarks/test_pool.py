@@ -28,7 +28,7 @@ def test_every_figure_is_measured(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

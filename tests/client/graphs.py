@@ -16,6 +16,7 @@ from penstock.client.reader import Reader
 from penstock.graph import Graph
 from penstock.sampling.digest import batch_digest
 from penstock.sampling.spec import NeighborSpec
+from tests.processes import strike
 
 NODES = 400
 TRAIN = 240
@@ -101,6 +102,11 @@ def hub_of(backend: SharedDistSamplingBackend) -> HubProcess:
     """The hub a backend started."""
     assert isinstance(backend.hub, HubProcess)
     return backend.hub
+
+
+def kill_hub(backend: SharedDistSamplingBackend) -> bool:
+    """SIGKILL to the hub that a backend started, if one is up; whether it was."""
+    return strike(hub_of(backend).pid)
 
 
 def pids_of_workers(backend: SharedDistSamplingBackend) -> list[int]:

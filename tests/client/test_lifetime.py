@@ -9,6 +9,7 @@ import random
 import resource
 import signal
 import threading
+from pathlib import Path
 from traceback import walk_stack
 from types import FrameType
 from typing import Any
@@ -36,10 +37,13 @@ from tests.client.graphs import (
     small_graph,
 )
 from tests.client.ranks import ROOT, rank
+from tests.processes import stop, stopped, strike, until, wait_until_gone
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 both = pytest.mark.parametrize("workers", [0, 1])
+# Where our own code lies.
+OURS = str(Path(child.__file__).parents[1]) + os.sep
 
 UP = """
 graph = small_graph()
@@ -52,17 +56,6 @@ say([backend.hub.pid, *pids_of_workers(backend)])
 """
 
 
-def wait_until_gone(pids: list[int]) -> None:
-    processes = []
-    for pid in pids:
-        try:
-            processes.append(psutil.Process(pid))
-        except psutil.NoSuchProcess:
-            continue
-    _, alive = psutil.wait_procs(processes, timeout=PATIENCE_S)
-    assert alive == []
-
-
 # --- the rank --------------------------------------------------------------------------------
 
 
@@ -72,7 +65,7 @@ def test_a_rank_that_is_killed_takes_its_hub_and_workers_along(how: int) -> None
     with rank(UP + "input()") as started:
         pids = started.hear()
         assert len(pids) == 3
-        os.kill(started.pid, how)
+        started.process.send_signal(how)
         assert started.end() == -how
         wait_until_gone(pids)
 
@@ -89,11 +82,11 @@ input()
     with rank(UP + program) as started:
         pids, fork = started.hear(), started.hear()
         try:
-            os.kill(started.pid, signal.SIGKILL)
+            started.process.kill()
             assert started.end() == -signal.SIGKILL
             wait_until_gone(pids)
         finally:
-            os.kill(fork, signal.SIGKILL)
+            strike(fork)
 
 
 @pytest.mark.parametrize("ending", ["", "sys.exit(3)", "raise SystemExit(3)", "os._exit(3)"])
@@ -109,7 +102,7 @@ def test_a_rank_that_is_interrupted_ends_by_it() -> None:
     with rank(UP + "backend.next_batch('a'); say('read'); signal.pause()") as started:
         pids = started.hear()
         assert started.hear() == "read"
-        os.kill(started.pid, signal.SIGINT)
+        started.process.send_signal(signal.SIGINT)
         assert started.end() in (-signal.SIGINT, 1)
         wait_until_gone(pids)
 
@@ -178,21 +171,17 @@ def test_closing_wakes_a_reader_that_waits() -> None:
     """From another thread; the one that waits gets an error, and lets go of the socket."""
     with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
         backend.register_input("a", "train", **TERMS)
-        channel, pid = channel_of(backend, "a"), hub_of(backend).pid or 0
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        channel = channel_of(backend, "a")
+        with stopped(hub_of(backend).pid):
             channel.start(0)
             said: list[str] = []
             waiting = threading.Thread(target=lambda: said.append(what_next_raises(channel)))
             waiting.start()
-            while not channel._occupied:
-                os.sched_yield()
+            until(lambda: channel._occupied, "the channel is being read")
             channel.close()
             waiting.join(PATIENCE_S)
             assert said == ["ChannelClosed"]
             assert channel.fileno() == -1
-        finally:
-            os.kill(pid, signal.SIGCONT)
 
 
 def what_next_raises(channel: Any) -> str:
@@ -261,7 +250,7 @@ def test_shutdown_ends_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(child, "_TOLD_S", 0.1)
     with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
         pids = [hub_of(backend).pid or 0, *pids_of_workers(backend)]
-        os.kill(pids[0], signal.SIGSTOP)
+        stop(pids[0])
         backend.shutdown()
         assert not psutil.pid_exists(pids[0])
         wait_until_gone(pids)
@@ -346,9 +335,11 @@ class Striking:
         self.struck = 0
 
     def __call__(self, _: int, frame: FrameType | None) -> None:
+        if not self.armed:  # one that was on its way when the clock was stopped: not to start it
+            return
         files = [each.f_code.co_filename for each, _ in walk_stack(frame)]
-        ours = "/penstock/" in files[0] and not any(name.endswith("weakref.py") for name in files)
-        if self.armed and ours:
+        ours = files[0].startswith(OURS) and not any(name.endswith("weakref.py") for name in files)
+        if ours:
             self.armed = False
             self.struck += 1
             raise KeyboardInterrupt
@@ -399,17 +390,19 @@ def test_an_interrupt_while_waiting_leaves_the_channel_usable() -> None:
     """Ctrl-C in `next`: the following call goes on with the batch that was due."""
     with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
         backend.register_input("a", "train", **TERMS)
-        pid = hub_of(backend).pid or 0
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        channel, main = channel_of(backend, "a"), threading.get_ident()
+
+        def interrupt() -> None:
+            until(lambda: channel._occupied, "the channel is being read")
+            threading.Event().wait(0.1)  # until it sleeps; any moment from here on is in `next`
+            signal.pthread_kill(main, signal.SIGINT)
+
+        with stopped(hub_of(backend).pid):
             backend.start_new_epoch_sampling("a", 0)
-            main = threading.get_ident()
-            striking = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT))
+            striking = threading.Thread(target=interrupt)
             striking.start()
             with pytest.raises(KeyboardInterrupt):
                 backend.next_batch("a", timeout=PATIENCE_S)
             striking.join()
-        finally:
-            os.kill(pid, signal.SIGCONT)
         assert digests(rest(backend, "a")) == expected(graph)
         assert backend.statistics().channels["a"].recoveries == 0

@@ -90,7 +90,7 @@ if __name__ == "__main__":
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr
     marks, name = done.stdout.splitlines()
@@ -120,7 +120,7 @@ with small_graph() as graph, backend_of(graph, Mine, num_workers=1):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
     )
     assert done.returncode != 0
     assert "a worker cannot start a pool" in done.stderr

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock import Batch, CustomSpec, HubProcess, PenstockError, SharedDistSamplingBackend
 from tests.faults.samplers import Moody
-from tests.faults.twins import PATIENCE_S, SPEC, WATCHFUL, Twins, small_graph
+from tests.faults.twins import PATIENCE_S, PATIENT, SPEC, Twins, small_graph
 
 MOODY = f"{Moody.__module__}:{Moody.__name__}"
 
@@ -19,7 +19,7 @@ MOODY = f"{Moody.__module__}:{Moody.__name__}"
 def house(**options: Any) -> Iterator[Twins]:
     """A hub, and a backend of built-in samplers in it with a channel "good"."""
     with small_graph() as graph:
-        with HubProcess(graph, 1, **{**WATCHFUL, **options}) as hub:
+        with HubProcess(graph, 1, **{**PATIENT, **options}) as hub:
             with SharedDistSamplingBackend(hub, SPEC) as backend, Twins(backend) as pair:
                 pair.register("good")
                 yield pair

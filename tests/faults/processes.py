@@ -1,64 +1,19 @@
-"""Processes seen from outside: who there is, what they hold, and when they are gone."""
+"""Hubs, workers and ranks seen from outside: who there is, what they hold, what they count."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import re
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from penstock import HubProcess, SharedDistSamplingBackend
+from tests.processes import until
 
-PATIENCE_S = 60.0
-# Nothing tells of another process's state but a look at it.
-LOOK_EVERY_S = 0.02
 _PR_SET_CHILD_SUBREAPER = 36
-
-
-def until(condition: Callable[[], bool], what: str, patience: float = PATIENCE_S) -> None:
-    """Waits for something to become true in another process."""
-    deadline = time.monotonic() + patience
-    moment = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"still not after {patience:g} s: {what}"
-        moment.wait(LOOK_EVERY_S)
-
-
-def wait_until_gone(pids: Iterable[int], patience: float = PATIENCE_S) -> None:
-    """Until none of the processes lives. Who reaps an orphan, and when, is not our affair."""
-    left = list(pids)
-    until(lambda: not any(map(is_alive, left)), f"{left} are gone", patience)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process, and not just what the kernel remembers of it."""
-    return _state(pid) not in ("", "Z", "X")
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process is under SIGSTOP; one that is gone is not."""
-    return _state(pid) == "T"
-
-
-def _state(pid: int) -> str:
-    """The kernel's letter for what it is doing; "" if it is gone."""
-    try:
-        # The name of the program stands in parentheses, and may contain anything.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def stop(pid: int) -> None:
-    """SIGSTOP; returns when it has taken effect, which is when each thread has seen it."""
-    os.kill(pid, signal.SIGSTOP)
-    until(lambda: is_stopped(pid), f"{pid} is stopped")
 
 
 @contextmanager

@@ -24,7 +24,7 @@ import penstock
 from penstock import PenstockError, SharedDistSamplingBackend
 from tests.faults.orders import Order, armed
 from tests.faults.processes import hub_pid, numbers, worker_pids
-from tests.faults.twins import PATIENCE_S, SPEC, WATCHFUL, Twins, small_graph
+from tests.faults.twins import PATIENCE_S, PATIENT, SPEC, Twins, small_graph
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _backend(plan: Plan) -> Iterator[SharedDistSamplingBackend]:
             yield stack.enter_context(SharedDistSamplingBackend(hub, SPEC))
             return
         graph = stack.enter_context(small_graph())
-        options: dict[str, Any] = {**WATCHFUL, **plan.options}
+        options: dict[str, Any] = {**PATIENT, **plan.options}
         own = SharedDistSamplingBackend(graph, SPEC, num_workers=plan.workers, **options)
         yield stack.enter_context(own)
 

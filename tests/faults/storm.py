@@ -8,9 +8,10 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from penstock import HubProcess
+from tests.processes import strike
 
 SEED_VARIABLE = "PENSTOCK_STORM_SEED"
 
@@ -72,7 +73,5 @@ class Storm:
     def _kill(self, pid: int | None, death: signal.Signals, what: str) -> bool:
         if pid is None:
             return False  # a hub is just being started
-        with suppress(ProcessLookupError):  # it was faster
-            os.kill(pid, death)
-            self.killed[what] += 1
+        self.killed[what] += strike(pid, death)
         return True

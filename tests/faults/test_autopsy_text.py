@@ -20,6 +20,7 @@ from tests.faults.houses import errors_of, house, moody, outcomes
 from tests.faults.orders import Order, arm
 from tests.faults.processes import numbers
 from tests.faults.twins import PATIENCE_S, SPEC, Twins, small_graph, twins
+from tests.processes import until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -58,6 +59,7 @@ def kill_batch_3(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_error_tells_the_whole_story() -> None:
     """CONTRACT 49: all that is known of a worker that crashed, and of its batch."""
     with house() as pair, moody(pair, (3, "crashes")) as backend:
+        until(lambda: all(w["private"] for w in numbers(backend)["pool"]["workers"]), "all beat")
         seen = numbers(backend)["pool"]["workers"]
         failed = errors_of(outcomes(backend, job="friday's run", seed=7))
     story = str(failed[3])

@@ -130,9 +130,11 @@ def test_a_sampler_that_kills_its_worker_fails_that_batch_alone() -> None:
 @pytest.mark.parametrize("act", ["hangs", "hangs_with_the_lock"])
 def test_a_sampler_that_hangs_meets_its_deadline(act: str) -> None:
     """CONTRACT 19, 51: its stack is shown, of one that keeps the interpreter's lock too."""
-    with house(silence=600.0) as pair, moody(pair, (2, act)) as backend:
+    with house() as pair, moody(pair, (2, act)) as backend:
         failed = errors_of(outcomes(backend, deadline=1.0, max_attempts=2))
-        assert crew(backend, crew_name(pair))["killed"] == {"deadline": 2}
+        killed = crew(backend, crew_name(pair))["killed"]
+        # On a busy machine another batch may miss it once.
+        assert (set(killed), killed["deadline"] >= 2) == ({"deadline"}, True)
         check_others(pair)
     assert list(failed) == [2]
     assert isinstance(failed[2], WorkerDied)
@@ -143,7 +145,7 @@ def test_a_sampler_that_hangs_meets_its_deadline(act: str) -> None:
 
 def test_a_sampler_that_hangs_with_the_lock_is_missed_without_a_deadline_too() -> None:
     """CONTRACT 51: it cannot beat."""
-    with house() as pair, moody(pair, (2, "hangs_with_the_lock")) as backend:
+    with house(silence=3.0) as pair, moody(pair, (2, "hangs_with_the_lock")) as backend:
         failed = errors_of(outcomes(backend))
         assert crew(backend, crew_name(pair))["killed"] == {"silence": 1}
         check_others(pair)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +10,9 @@ import pytest
 from penstock import CustomSpec, HubProcess, SharedDistSamplingBackend, WorkerDied
 from tests.faults.houses import MOODY, crew_name, errors_of, house, moody, outcomes
 from tests.faults.orders import Order, arm
-from tests.faults.processes import crew, until, wait_until_gone
-from tests.faults.twins import PATIENCE_S, SPEC, WATCHFUL, small_graph, twins
+from tests.faults.processes import crew
+from tests.faults.twins import PATIENCE_S, PATIENT, SPEC, small_graph, twins
+from tests.processes import strike, until, wait_until_gone
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -26,7 +25,7 @@ def test_workers_that_die_at_every_start_are_given_up_with_the_cause(
 ) -> None:
     """CONTRACT 24, 53: back-off, then a breaker; so many starts, and no more."""
     arm(monkeypatch, Order("starting", "exit41"))
-    with small_graph() as graph, HubProcess(graph, 2, **WATCHFUL) as hub:
+    with small_graph() as graph, HubProcess(graph, 2, **PATIENT) as hub:
         backend = SharedDistSamplingBackend(hub, SPEC)
         with pytest.raises(WorkerDied, match=r"no worker can be started: .*exit code 41"):
             backend.init_backend()
@@ -66,7 +65,7 @@ def test_a_channel_whose_crew_is_given_up_gets_the_cause_and_does_not_hang(tmp_p
         name = crew_name(pair)
         spoilt.touch()
         [worker] = [w for w in backend.statistics().hub["pool"]["workers"] if w["crew"] == name]
-        os.kill(worker["pid"], signal.SIGKILL)
+        assert strike(worker["pid"])
         wait_until_gone([worker["pid"]])
         with pytest.raises(WorkerDied, match="the moon is in the wrong quarter"):
             read_on(backend)

@@ -14,9 +14,10 @@ import pytest
 from penstock import WorkerDied
 from tests.faults.houses import crew_name, errors_of, house, moody, outcomes
 from tests.faults.orders import Order, arm
-from tests.faults.processes import crew, numbers, wait_until_gone
+from tests.faults.processes import crew, numbers
 from tests.faults.rank import rank
 from tests.faults.twins import PATIENCE_S, Twins, twins
+from tests.processes import wait_until_gone
 from tests.workers.groups import small_group
 
 pytestmark = pytest.mark.usefixtures("no_leaks")

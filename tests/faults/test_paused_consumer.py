@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 
 import penstock
 from penstock import SharedDistSamplingBackend
-from tests.faults.processes import numbers, stop, until
+from tests.faults.processes import numbers
 from tests.faults.rank import rank
 from tests.faults.twins import SPEC, Twins, twins
+from tests.processes import stopped, until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -63,11 +61,10 @@ def test_a_joined_rank_under_sigstop_holds_up_itself_alone() -> None:
         pair.register("mine")
         with rank(address=pair.backend.address, channels=2, reads=True) as other:
             other.hear()
-            stop(other.pid)
-            for epoch in range(5):
-                assert pair.read("mine", epoch) == 16
-            assert numbers(pair.backend)["hub"]["channels"] == 3
-            os.kill(other.pid, signal.SIGCONT)
+            with stopped(other.pid):
+                for epoch in range(5):
+                    assert pair.read("mine", epoch) == 16
+                assert numbers(pair.backend)["hub"]["channels"] == 3
             assert all(batches >= 16 for batches in other.finish()["batches"])
         until(lambda: numbers(pair.backend)["hub"]["channels"] == 1, "it has left")
 
@@ -76,11 +73,9 @@ def test_the_rank_that_owns_the_hub_under_sigstop_holds_up_itself_alone() -> Non
     """CONTRACT 9: those who joined its hub go on."""
     with rank(channels=2, reads=True) as owner:
         family = owner.hear()
-        stop(owner.pid)
-        with penstock.connect(family["address"]) as hub:
+        with stopped(owner.pid), penstock.connect(family["address"]) as hub:
             with SharedDistSamplingBackend(hub, SPEC) as backend, Twins(backend) as pair:
                 pair.register("mine")
                 for epoch in range(3):
                     assert pair.read("mine", epoch) == 16
-        os.kill(owner.pid, signal.SIGCONT)
         assert all(batches >= 16 for batches in owner.finish()["batches"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +13,13 @@ from tests.faults.orders import Order, arm
 from tests.faults.processes import (
     adopting_orphans,
     crew,
-    is_alive,
     is_listening,
     numbers,
     reap,
-    stop,
-    until,
-    wait_until_gone,
 )
 from tests.faults.rank import Rank, rank
-from tests.faults.twins import twins
+from tests.faults.twins import Twins, twins
+from tests.processes import is_alive, stop, strike, until, wait_until_gone
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -70,7 +65,7 @@ def test_a_rank_killed_while_its_hub_is_busy_takes_hub_and_workers_along() -> No
 def test_a_rank_killed_while_a_worker_hangs_takes_it_along(action: str, tmp_path: Path) -> None:
     """CONTRACT 29: a worker that cannot be asked, in Python or in native code with the lock."""
     fault = Order("sampling", action, {"index": 0}, tmp_path / "struck")
-    with rank(fault, options={"silence": 600.0}) as victim:
+    with rank(fault) as victim:
         family = victim.hear()
         until(lambda: fault.struck, "a worker hangs")
         check_all_gone(victim, family)
@@ -78,7 +73,7 @@ def test_a_rank_killed_while_a_worker_hangs_takes_it_along(action: str, tmp_path
 
 def test_a_rank_killed_while_its_workers_are_stopped_takes_them_along() -> None:
     """CONTRACT 29: stopped processes see no message and no SIGTERM."""
-    with rank(reads=True, options={"silence": 600.0}) as victim:
+    with rank(reads=True) as victim:
         family = victim.hear()
         for worker in family["workers"]:
             stop(worker)
@@ -89,7 +84,7 @@ def test_a_rank_killed_while_its_hub_is_stopped_takes_it_along() -> None:
     """CONTRACT 29: a stopped hub hears nothing, and nothing wakes it."""
     with adopting_orphans(), rank(reads=True) as victim:
         family = victim.hear()
-        os.kill(family["hub"], signal.SIGSTOP)
+        stop(family["hub"])
         check_all_gone(victim, family)
         reap([family["hub"], *family["workers"]])
 
@@ -97,13 +92,13 @@ def test_a_rank_killed_while_its_hub_is_stopped_takes_it_along() -> None:
 @pytest.mark.parametrize("workers_stopped", [False, True])
 def test_a_rank_killed_together_with_its_hub_leaves_no_worker(workers_stopped: bool) -> None:
     """CONTRACT 29: as the kernel does when the whole job is out of memory."""
-    with rank(reads=True, options={"silence": 600.0}) as victim:
+    with rank(reads=True) as victim:
         family = victim.hear()
         if workers_stopped:
             for worker in family["workers"]:
                 stop(worker)
-        os.kill(victim.pid, signal.SIGSTOP)  # it is to start no other
-        os.kill(family["hub"], signal.SIGKILL)
+        stop(victim.pid)  # it is to start no other
+        assert strike(family["hub"])
         victim.kill()
         check_nothing_left(family)
 
@@ -114,7 +109,7 @@ def test_a_joined_rank_that_is_killed_frees_its_channels(stopped_first: bool) ->
     with twins(workers=2) as pair:
         pair.register("mine")
         pair.read("mine", 0)
-        before = numbers(pair.backend)["hub"]
+        before = held_by_hub(pair)
         with rank(address=pair.backend.address, channels=3, reads=True) as victim:
             victim.hear()
             assert numbers(pair.backend)["hub"]["channels"] == 4
@@ -124,11 +119,15 @@ def test_a_joined_rank_that_is_killed_frees_its_channels(stopped_first: bool) ->
                 stop(victim.pid)
             victim.kill()
             pair.finish("mine")
-        until(lambda: numbers(pair.backend)["hub"]["channels"] == 1, "its channels are gone")
-        after = numbers(pair.backend)["hub"]
-        assert after["connections"] == before["connections"]
-        assert after["arena_bytes"] == before["arena_bytes"]
+        # The kernel closes what a dead process had open one by one.
+        until(lambda: held_by_hub(pair) == before, "all that was for it is gone")
         assert pair.read("mine", 2) == 16
+
+
+def held_by_hub(pair: Twins) -> tuple[int, int, int]:
+    """What a hub has for its ranks."""
+    found = numbers(pair.backend)["hub"]
+    return found["channels"], found["connections"], found["arena_bytes"]
 
 
 def test_a_joined_rank_killed_with_a_batch_in_the_making_leaves_the_worker_to_others(
@@ -137,7 +136,7 @@ def test_a_joined_rank_killed_with_a_batch_in_the_making_leaves_the_worker_to_ot
     """CONTRACT 15, 40, 51: the worker that hangs with it meets its deadline all the same."""
     fault = Order("sampling", "hang", {"index": 7}, tmp_path / "struck")
     arm(monkeypatch, fault)
-    with twins(workers=2, silence=600.0) as pair:
+    with twins(workers=2) as pair:
         pair.register("mine", 16)  # four batches: the eighth is the other's
         terms = {"deadline": 2.0, "slots": 12}
         with rank(address=pair.backend.address, terms=terms) as victim:
@@ -145,6 +144,6 @@ def test_a_joined_rank_killed_with_a_batch_in_the_making_leaves_the_worker_to_ot
             until(lambda: fault.struck, "a worker hangs")
             victim.kill()
         assert pair.read("mine", 0) == 4
-        until(lambda: crew(pair.backend)["killed"] == {"deadline": 1}, "it is killed")
+        until(lambda: crew(pair.backend)["killed"].get("deadline", 0) >= 1, "it is killed")
         until(lambda: numbers(pair.backend)["hub"]["channels"] == 1, "its channel is gone")
         assert pair.read("mine", 1) == 4

@@ -29,7 +29,8 @@ from tests.faults.processes import (
     shared_mappings,
 )
 from tests.faults.storm import Storm, storm_seed
-from tests.faults.twins import PATIENCE_S, Twins, summary, twins
+from tests.faults.twins import PATIENCE_S, WATCHFUL, Twins, summary, twins
+from tests.processes import until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -167,7 +168,7 @@ def reading(threads: list[Reader]) -> Iterator[None]:
 def weather(seconds: float, hub_after: tuple[int, int]) -> None:
     """The whole test: so long, and until the storm was one; the hub dies after every n workers."""
     seed = storm_seed()
-    with twins(workers=3) as pair:
+    with twins(workers=3, **WATCHFUL) as pair:
         hub = pair.backend.hub
         assert isinstance(hub, HubProcess)
         storm, over = Storm(hub, seed, hub_after), threading.Event()
@@ -207,13 +208,14 @@ def _growth(sizes: list[int]) -> float:
 
 def check_hub(pair: Twins) -> None:
     """Whoever comes back finds itself once, not once for every time it came."""
+    # What a stopped worker has of the passenger's last channel comes back when it is missed.
+    until(lambda: numbers(pair.backend)["hub"]["channels"] == len(READERS), "only readers are left")
     found = numbers(pair.backend)
-    assert found["hub"]["channels"] == len(READERS)
     assert len(found["pool"]["workers"]) <= 6
     assert found["hub"]["arena_resident"] <= found["hub"]["arena_bytes"]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_storm_of_deaths_costs_no_batch_and_leaves_nothing() -> None:
     """CONTRACT 17, 18, 22, 29: every batch once, in order, the same, whoever dies."""
     weather(CI_S, hub_after=(4, 8))

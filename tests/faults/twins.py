@@ -19,8 +19,10 @@ from penstock.sampling.spec import Spec
 # Bounds for liveness only: a test that is well never comes near them.
 PATIENCE_S = 60.0
 SPEC = NeighborSpec(num_neighbors=(3, 2))
+# Nobody that is well is ever taken for dead, however busy the machine: deaths can be counted.
+PATIENT: dict[str, Any] = {"beat_every": 0.1, "silence": 600.0}
 # A stopped or deaf worker is noticed soon. On a machine that is busy one that is well may be taken
-# for it now and then, which costs nothing but its replacement.
+# for it now and then, which costs nothing but its replacement: such deaths cannot be counted.
 WATCHFUL: dict[str, Any] = {"beat_every": 0.1, "silence": 1.5}
 
 
@@ -94,7 +96,7 @@ def summary(batch: Batch | None) -> tuple[int, int, int, str] | None:
 def twins(spec: Spec = SPEC, workers: int = 2, **options: Any) -> Iterator[Twins]:
     """A pool of its own on a small graph, with its twin."""
     with small_graph() as graph:
-        options = {**WATCHFUL, **options}
+        options = {**PATIENT, **options}
         backend = SharedDistSamplingBackend(graph, spec, num_workers=workers, **options)
         with backend, Twins(backend) as pair:
             yield pair

@@ -96,6 +96,11 @@ def named_segments(folder: str | Path = "/dev/shm") -> Sequence[str]:
     return sorted(map(str, Path(folder).glob("penstock-*")))
 
 
+def segments_made_by(pid: int) -> Sequence[str]:
+    """The files of named segments of one process, in the folder that all share with others."""
+    return [path for path in named_segments() if f"/penstock-{pid}-" in path]
+
+
 def _is_open(fd: int) -> bool:
     try:
         os.fstat(fd)

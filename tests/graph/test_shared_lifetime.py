@@ -10,7 +10,14 @@ import pytest
 
 from penstock.graph.mapping import map_bytes_by_mmap
 from penstock.graph.shared import Segment, SharedArray
-from tests.graph.shared_children import attached, kinds, named_segments, open_descriptors, run_child
+from tests.graph.shared_children import (
+    attached,
+    kinds,
+    named_segments,
+    open_descriptors,
+    run_child,
+    segments_made_by,
+)
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -106,11 +113,11 @@ def test_closing_one_of_many_arrays_leaves_the_segment_open(kind: str) -> None:
 
 
 def test_a_named_segment_loses_its_name_at_close() -> None:
-    before = named_segments()
+    before = segments_made_by(os.getpid())
     shared = SharedArray.create(3, "int8", kind="named")
     view = shared.array
     shared.close()
-    assert named_segments() == before
+    assert segments_made_by(os.getpid()) == before
     assert view.size == 3
 
 

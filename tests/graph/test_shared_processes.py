@@ -19,6 +19,7 @@ from tests.graph.shared_children import (
     kinds,
     named_segments,
     run_child,
+    segments_made_by,
     start_child,
 )
 
@@ -124,13 +125,12 @@ def test_an_attached_process_reads_on_after_its_creator_was_killed(
 
 
 def test_nothing_is_left_of_a_memfd_when_all_its_users_are_killed(tmp_path: Path) -> None:
-    before = named_segments()
-    kill_creator_and_attached("memfd", tmp_path)
-    assert (named_segments(), named_segments(tmp_path)) == (before, [])
+    creator, _ = kill_creator_and_attached("memfd", tmp_path)
+    assert (segments_made_by(creator), named_segments(tmp_path)) == ([], [])
 
 
 def test_what_is_left_of_a_named_segment_is_swept_by_the_next_process(tmp_path: Path) -> None:
-    path = kill_creator_and_attached("named", tmp_path)
+    _, path = kill_creator_and_attached("named", tmp_path)
     assert named_segments(tmp_path) == [path]
     program = """
 with Segment.create(64, kind="named") as segment:
@@ -139,8 +139,8 @@ with Segment.create(64, kind="named") as segment:
     assert run_child(program, PENSTOCK_SHARED_MEMORY_DIR=str(tmp_path)) is True
 
 
-def kill_creator_and_attached(kind: str, folder: Path) -> str | None:
-    """Shares an array between two fresh interpreters, kills both, and tells the array's path."""
+def kill_creator_and_attached(kind: str, folder: Path) -> tuple[int, str | None]:
+    """Shares an array between two fresh interpreters, kills both; who made it, and its path."""
     attach = "shared = SharedArray.attach(given_handle(), given_fd()); say('attached')"
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -153,7 +153,8 @@ def kill_creator_and_attached(kind: str, folder: Path) -> str | None:
     assert heard_from(reader) == "attached"
     kill(creator, reader)
     assert (creator.returncode, reader.returncode) == (-signal.SIGKILL, -signal.SIGKILL)
-    return handle.segment.path if isinstance(handle.segment, NamedHandle) else None
+    path = handle.segment.path if isinstance(handle.segment, NamedHandle) else None
+    return creator.pid, path
 
 
 def start_creator(peer: socket.socket, kind: str, folder: Path) -> subprocess.Popen[str]:

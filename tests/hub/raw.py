@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -159,6 +158,13 @@ class Rank:
 
     def statistics(self) -> dict[str, Any]:
         return self.ask(AskStatistics(request=0), Statistics).numbers
+
+    def until(self, so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The first numbers that are so; each question waits for an answer."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not so(numbers := self.statistics()):
+            assert time.monotonic() < deadline, numbers
+        return numbers
 
     def worker_pids(self) -> list[int]:
         return [worker["pid"] for worker in self.statistics()["pool"]["workers"]]
@@ -333,11 +339,6 @@ def same(one: dict[int, Arrays], other: dict[int, Arrays]) -> bool:
         and all(np.array_equal(one[index][name], other[index][name]) for name in one[index])
         for index in one
     )
-
-
-def kill_worker(pid: int) -> None:
-    """SIGKILL, as the kernel would when memory runs out."""
-    os.kill(pid, signal.SIGKILL)
 
 
 def wait_until_gone(pid: int) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +26,7 @@ from penstock.wire.messages import (
     Unregister,
 )
 from tests.hub.raw import SPEC, Rank, feed, inline, running_hub, same
+from tests.processes import strike
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -103,12 +102,11 @@ def test_a_hub_survives_any_words(seed: int) -> None:
                 ranks[at].close()
                 ranks[at] = Rank.join(hub.address)
             if count % (WORDS // 4) == 50 and (pids := hub.founder.worker_pids()):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(chance.choice(pids), signal.SIGKILL)
+                strike(chance.choice(pids))
         for rank in ranks:
             rank.close()
         founder = hub.founder
         channel = founder.register(founder.backend())
         assert same(channel.epoch(0), inline())
-        while list(founder.statistics()["channels"]) != [str(channel.number)]:
-            pass  # each question waits for an answer; batches in flight come back in their time
+        # Batches in flight come back in their time.
+        founder.until(lambda numbers: list(numbers["channels"]) == [str(channel.number)])

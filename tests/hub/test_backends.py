@@ -80,7 +80,7 @@ def test_built_in_samplers_have_one_crew_and_every_other_its_own() -> None:
         (NeighborSpec(num_neighbors=(1,), node_attributes=("z",)), "'z', which the graph has not"),
         (NeighborSpec(num_neighbors=(1,), edge_attributes=("x",)), "it has: 'edge_attr'"),
         (NeighborSpec(num_neighbors=(1,), node_caps=(-2,)), r"node_caps\[0\] is -2"),
-        (NeighborSpec(num_neighbors=(1,), direction="out"), "no out-edges"),
+        (NeighborSpec(num_neighbors=(1,), direction="out"), "the hub has no csr"),
         (CustomSpec(sampler="nothing"), "expected 'module:Class'"),
         (CustomSpec(sampler=":Class"), "expected 'module:Class'"),
         (CustomSpec(sampler="module:Class()"), "expected 'module:Class'"),

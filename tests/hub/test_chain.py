@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
 import numpy as np
@@ -28,12 +27,12 @@ from tests.hub.raw import (
     Rank,
     feed,
     inline,
-    kill_worker,
     running_hub,
     same,
     small_graph,
     wait_until_gone,
 )
+from tests.processes import stopped, strike
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -75,7 +74,7 @@ def test_a_worker_that_is_killed_costs_no_batch(workers: int) -> None:
         channel = rank.register(backend, slots=2)
         channel.start(0)
         first = rank.hear(BatchReady)
-        kill_worker(killed)
+        assert strike(killed)
         wait_until_gone(killed)
         batches = {first.index: channel.read(first)}
         rest, lost, done = channel.finish()
@@ -102,7 +101,7 @@ def test_all_workers_may_die_again_and_again() -> None:
                 batches[said.index] = channel.peek(said)
                 if len(batches) in (2, 5, 8):
                     for pid in rank.worker_pids():
-                        kill_worker(pid)
+                        strike(pid)
                 channel.give_back(said.slot)
             assert said.delivered == 10
         assert same(batches, inline())
@@ -110,27 +109,26 @@ def test_all_workers_may_die_again_and_again() -> None:
 
 def test_a_stopped_worker_is_replaced() -> None:
     """CONTRACT 51: an idle worker that stops answering is replaced too."""
-    with running_hub(workers=1, silence=1.0, beat_every=0.1) as hub:
+    with running_hub(workers=1, silence=1.5, beat_every=0.1) as hub:
         rank = hub.founder
         rank.workers()
-        stopped = rank.worker_pids()[0]
-        os.kill(stopped, signal.SIGSTOP)
-        wait_until_gone(stopped)
+        victim = rank.worker_pids()[0]
+        assert strike(victim, signal.SIGSTOP)
+        wait_until_gone(victim)
         assert rank.workers() == 1
-        assert rank.worker_pids() != [stopped]
-        assert rank.statistics()["scheduler"]["crews"][0]["killed"] == {"silence": 1}
+        assert rank.worker_pids() != [victim]
+        # On a busy machine its successor may have been taken for silent as well.
+        assert list(rank.statistics()["scheduler"]["crews"][0]["killed"]) == ["silence"]
 
 
 def test_a_hub_that_was_stopped_takes_no_worker_for_silent() -> None:
     """CONTRACT 16: all input that is waiting is handled before the clock is looked at."""
-    with running_hub(workers=2, silence=0.5, beat_every=0.1) as hub:
+    with running_hub(workers=2, silence=1.5, beat_every=0.1) as hub:
         rank = hub.founder
         rank.workers()
         pids = rank.worker_pids()
-        os.kill(hub.process.pid, signal.SIGSTOP)
-        with pytest.raises(AssertionError, match="says nothing"):
-            rank.next(patience=1.0)  # longer than any worker may be silent
-        os.kill(hub.process.pid, signal.SIGCONT)
+        with stopped(hub.process.pid), pytest.raises(AssertionError, match="says nothing"):
+            rank.next(patience=2.0)  # longer than any worker may be silent
         assert sorted(rank.worker_pids()) == sorted(pids)
 
 
@@ -219,7 +217,8 @@ def test_a_channel_that_left_is_forgotten_and_the_others_go_on() -> None:
             leaving.start(1)  # CONTRACT 10: silently nothing
             leaving.give_back(0)
             assert len(rank.register(backend).epoch(0)) == 10
-            assert len(rank.statistics()["scheduler"]["channels"]) == 1
+            # What the other worker had of it may come back later than our last batch.
+            rank.until(lambda numbers: len(numbers["scheduler"]["channels"]) == 1)
 
 
 def test_a_rank_that_vanishes_loses_its_lease() -> None:
@@ -232,10 +231,8 @@ def test_a_rank_that_vanishes_loses_its_lease() -> None:
         vanishing.register(backend).start(0)
         vanishing.close()
         assert len(staying.epoch(0)) == 10
-        # It was heard of before: whatever it held in flight has come back by the epoch's end.
-        staying.epoch(1)
-        numbers = rank.statistics()
-        assert numbers["hub"]["channels"] == 1
+        # What the other worker had of it may come back later than our last batch.
+        numbers = rank.until(lambda numbers: numbers["hub"]["channels"] == 1)
         assert numbers["hub"]["connections"] == 1
 
 
@@ -267,7 +264,7 @@ def test_out_edges_come_as_a_supplement_once() -> None:
     with small_graph() as graph:
         with running_hub(graph, workers=2) as hub:
             rank = hub.founder
-            assert "no out-edges" in rank.refusal(CreateBackend(request=0, spec=out))
+            assert "the hub has no csr" in rank.refusal(CreateBackend(request=0, spec=out))
             assert len(rank.register(rank.backend(SPEC)).epoch(0)) == 10
             graph.csr()
             news = {key: array for key, array in graph.arrays.items() if key.group == "csr"}

@@ -16,6 +16,7 @@ from penstock.hub.reports import report_of, shortened
 from penstock.hub.timings import SLOW_ONES_KEPT, Timing
 from penstock.wire.messages import BatchReady, EpochDone, Unregister
 from tests.hub.raw import PATIENCE_S, HubProcess, Rank, feed, running_hub, small_graph
+from tests.processes import strike
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -37,12 +38,16 @@ def test_statistics_have_the_numbers_of_all_parts() -> None:
         assert numbers["hub"]["connections"] == 1
         assert numbers["hub"]["cpu"] > 0
         assert numbers["hub"]["arena_bytes"] == 3 * own["slot_bytes"]
-        while not all(worker["private"] for worker in numbers["pool"]["workers"]):
-            numbers = rank.statistics()  # until both have told of themselves
+        numbers = rank.until(all_have_beaten)
         for worker in numbers["pool"]["workers"]:
             assert worker["cpu"] > 0
             assert worker["age"] > 0
         assert numbers["describe"].startswith("channels: 1 registered, 0 active")
+
+
+def all_have_beaten(numbers: dict[str, Any]) -> bool:
+    """Whether every worker has told of itself."""
+    return all(worker["private"] for worker in numbers["pool"]["workers"])
 
 
 def test_the_log_shows_the_scheduler_when_a_channel_comes_starts_and_goes(
@@ -84,7 +89,7 @@ def test_slow_steps_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_end_of_a_channel_is_timed() -> None:
     """CONTRACT 55."""
-    with running_hub(workers=1) as hub:
+    with running_hub(workers=1, slow_step=600.0) as hub:
         rank = hub.founder
         backend = rank.backend()
         for _ in range(3):
@@ -99,9 +104,8 @@ def test_a_death_is_one_line_in_the_log() -> None:
         rank = hub.founder
         rank.workers()
         [pid] = rank.worker_pids()
-        os.kill(pid, signal.SIGKILL)
-        while rank.worker_pids() == [pid]:
-            pass  # each question waits for an answer
+        assert strike(pid)
+        rank.until(lambda numbers: pid not in [w["pid"] for w in numbers["pool"]["workers"]])
         rank.workers()
         [line] = hub.logged().splitlines()
         assert f"(pid {pid}) is lost: SIGKILL, no sign of memory pressure" in line
@@ -113,7 +117,7 @@ def test_an_idle_hub_does_nothing() -> None:
         rank.register(rank.backend())
         before = rank.statistics()["hub"]["turns"]
         with pytest.raises(AssertionError, match="says nothing"):
-            rank.next(patience=1.0)
+            rank.next(patience=0.5)
         assert rank.statistics()["hub"]["turns"] == before + 1
 
 

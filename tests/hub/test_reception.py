@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +40,7 @@ from penstock.wire.messages import (
 )
 from penstock.wire.stream import Stream
 from tests.hub.raw import SPEC, HubProcess, Rank, feed, running_hub, small_graph
+from tests.processes import stopped
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -315,10 +315,9 @@ def test_leaving_a_channel_that_never_was_is_no_mistake(
 def test_whoever_waits_for_workers_too_often_is_refused() -> None:
     with running_hub(workers=1) as hub:
         rank = hub.founder
-        os.kill(hub.process.pid, signal.SIGSTOP)  # so that it finds all of this at once
-        for request in range(MOST_WAITING + 1):
-            rank.say(AskWorkers(request=request))
-        os.kill(hub.process.pid, signal.SIGCONT)
+        with stopped(hub.process.pid):  # so that it finds all of this at once
+            for request in range(MOST_WAITING + 1):
+                rank.say(AskWorkers(request=request))
         assert rank.hear(Refused).request == MOST_WAITING
         answered = [rank.hear(Resized).request for _ in range(MOST_WAITING)]
         assert answered == list(range(MOST_WAITING))
@@ -331,9 +330,8 @@ def test_a_rank_that_leaves_while_it_is_not_heard_is_noticed() -> None:
         for epoch in range(5 * ENOUGH):
             rank.stream.send(StartEpoch(channel=channel.number, epoch=epoch))
         rank.close()
-        while hub.founder.statistics()["hub"]["connections"] != 1:
-            pass  # each question waits for an answer
-        assert hub.founder.statistics()["hub"]["channels"] == 0
+        numbers = hub.founder.until(lambda numbers: numbers["hub"]["connections"] == 1)
+        assert numbers["hub"]["channels"] == 0
 
 
 def test_the_founding_words_are_the_founders() -> None:
@@ -416,10 +414,9 @@ def test_a_rank_that_says_much_at_once_does_not_keep_others_waiting() -> None:
     with resting_hub() as (hub, flood):
         channel = flood.register(flood.backend())
         frame = Stream.encode(ReturnSlot(channel=channel.number, slot=0))
-        os.kill(hub.process.pid, signal.SIGSTOP)  # so that it finds all of this at once
-        os.write(flood.stream.fileno(), frame * 3 * AT_ONCE)
-        hub.founder.say(AskStatistics(request=1))
-        os.kill(hub.process.pid, signal.SIGCONT)
+        with stopped(hub.process.pid):  # so that it finds all of this at once
+            os.write(flood.stream.fileno(), frame * 3 * AT_ONCE)
+            hub.founder.say(AskStatistics(request=1))
         [found] = hub.founder.hear(Statistics).numbers["scheduler"]["channels"]
         assert found["stray_returns"] <= AT_ONCE
         [found] = flood.statistics()["scheduler"]["channels"]

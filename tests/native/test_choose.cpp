@@ -48,11 +48,12 @@ NodeBlock some_block(std::int64_t fanout, std::uint64_t salt, std::int64_t size 
     block.place[i] = i;
     block.begin[i] = 10 * i;
     block.degree[i] = some_degree(fanout, word % 8);
+    block.tree[i] = salt % 3 == 0 ? 0 : word % 5;  // some blocks have no trees
   }
   return block;
 }
 
-template <bool kReplace>
+template <bool kReplace, bool kTrees = true>
 void check_draws(void (*draw_block)(NodeBlock&, std::int64_t, std::uint64_t)) {
   for (std::int64_t take = 1; take <= kBlockTake; ++take) {
     for (std::uint64_t salt = 0; salt < 6; ++salt) {
@@ -60,7 +61,8 @@ void check_draws(void (*draw_block)(NodeBlock&, std::int64_t, std::uint64_t)) {
       draw_block(block, take, salt);
       for (std::int64_t i = 0; i < kBlockNodes; ++i) {
         if (block.degree[i] == 0 || (!kReplace && block.degree[i] <= take)) continue;
-        const std::uint64_t key = node_key(salt, static_cast<std::uint64_t>(block.node[i]), 0);
+        const std::uint64_t tree = kTrees ? block.tree[i] : 0;
+        const std::uint64_t key = node_key(salt, static_cast<std::uint64_t>(block.node[i]), tree);
         const Offsets expected = by_the_book(block.degree[i], take, kReplace, key);
         for (std::int64_t j = 0; j < take; ++j) {
           CHECK_EQUAL(std::int64_t{block.offset[j][i]}, expected[static_cast<std::size_t>(j)]);
@@ -70,18 +72,20 @@ void check_draws(void (*draw_block)(NodeBlock&, std::int64_t, std::uint64_t)) {
   }
 }
 
+template <bool kTrees>
 void check_choices(std::int64_t fanout, bool replace, std::int64_t size, std::int64_t hub) {
   const std::uint64_t key = 77 + static_cast<std::uint64_t>(fanout);
   NodeBlock block = some_block(std::max<std::int64_t>(fanout, 3), 5, size);
   for (std::int64_t i = 0; i < size; ++i) block.degree[i] = std::min<std::int64_t>(block.degree[i], 90);
   if (hub > 0) block.degree[size / 2] = hub;
   const NodeBlock before = block;
-  Chooser chooser(fanout, replace, key);
+  UniformChooser<kTrees> chooser(fanout, replace, key);
   Picks picks;
   chooser.choose(block, picks);
   Offsets at, owner;
   for (std::int64_t i = 0; i < size; ++i) {
-    const std::uint64_t own = node_key(key, static_cast<std::uint64_t>(before.node[i]), 0);
+    const std::uint64_t own = node_key(key, static_cast<std::uint64_t>(before.node[i]),
+                                       kTrees ? before.tree[i] : 0);
     for (const std::int64_t offset : by_the_book(before.degree[i], fanout, replace, own)) {
       at.push_back(before.begin[i] + offset);
       owner.push_back(before.place[i]);
@@ -107,6 +111,8 @@ TEST(the_book_gives_the_documented_offsets) {
 TEST(portable_blocks_draw_by_the_book) {
   check_draws<false>(detail::draw_block_portable<false>);
   check_draws<true>(detail::draw_block_portable<true>);
+  check_draws<false, false>(detail::draw_block_portable<false, false>);
+  check_draws<true, false>(detail::draw_block_portable<true, false>);
 }
 
 TEST(wide_blocks_draw_by_the_book) {
@@ -114,6 +120,8 @@ TEST(wide_blocks_draw_by_the_book) {
   if (!machine_is_wide()) return;  // this machine has no such instructions
   check_draws<false>(detail::draw_block_wide<false>);
   check_draws<true>(detail::draw_block_wide<true>);
+  check_draws<false, false>(detail::draw_block_wide<false, false>);
+  check_draws<true, false>(detail::draw_block_wide<true, false>);
 #endif
 }
 
@@ -134,7 +142,10 @@ TEST(narrow_bounds_scale_like_wide_ones) {
 TEST(choosers_choose_by_the_book) {
   for (const std::int64_t fanout : {-1, 0, 1, 2, 5, 31, 32, 33, 40, 80}) {
     for (const bool replace : {false, true}) {
-      for (const std::int64_t size : {1, 2, 63, 64}) check_choices(fanout, replace, size, 0);
+      for (const std::int64_t size : {1, 2, 63, 64}) {
+        check_choices<true>(fanout, replace, size, 0);
+        check_choices<false>(fanout, replace, size, 0);
+      }
     }
   }
 }
@@ -143,7 +154,8 @@ TEST(choosers_choose_by_the_book_beside_hubs_of_billions) {
   for (const std::int64_t fanout : {1, 5, 32, 33}) {
     for (const bool replace : {false, true}) {
       for (const std::int64_t hub : {(1LL << 32) - 1, 1LL << 32, (1LL << 32) + 1, 1LL << 60}) {
-        check_choices(fanout, replace, 10, hub);
+        check_choices<true>(fanout, replace, 10, hub);
+        check_choices<false>(fanout, replace, 10, hub);
       }
     }
   }

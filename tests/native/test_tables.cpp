@@ -72,7 +72,7 @@ TEST(a_table_that_holds_nothing_finds_nothing) {
   CHECK_EQUAL(table.find(0), -1);
   table.clear(0);
   CHECK_EQUAL(table.find(0), -1);
-  table.reserve(0, nullptr, 0);
+  table.reserve(0, static_cast<const std::int64_t*>(nullptr), 0);
   CHECK_EQUAL(table.find(0), -1);
 }
 

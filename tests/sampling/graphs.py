@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy.typing as npt
 
 from penstock.graph import Graph
 from penstock.graph.shared import SharedArray
+from penstock.sampling.inputs import Given
+from penstock.sampling.kinds import prepare
 from penstock.sampling.spec import Feed, Spec
 from penstock.wire.frames import SlotTooSmall, private_memory, read
 from penstock.workers.station import Station, Written, slot_bytes_for
@@ -68,11 +71,19 @@ def bfloat(num_nodes: int = 20) -> Graph:
     return Graph(plain.schema, {**plain.arrays, ArrayKey("node", NODE, "x"): x})
 
 
-def station_for(graph: Graph, spec: Spec, feed: Feed, ids: Array | None = None) -> Station:
-    """A station with backend 1 and channel 1."""
+def station_for(
+    graph: Graph,
+    spec: Spec,
+    feed: Feed,
+    ids: Array | None = None,
+    columns: Mapping[str, Array] | None = None,
+    tables: Mapping[str, Array] | None = None,
+) -> Station:
+    """A station with backend 1 and channel 1; what the spec needs of the graph is made."""
+    prepare(spec, graph)
     station = Station(graph)
     station.open_backend(1, spec)
-    station.open_channel(1, 1, feed, ids)
+    station.open_channel(1, 1, feed, Given(ids, columns or {}, tables or {}))
     return station
 
 

@@ -13,7 +13,12 @@ import pytest
 from penstock.errors import ProtocolError
 from penstock.wire.messages import SlotPlan
 from penstock.workers.arena import GUARD, Arena
-from tests.graph.shared_children import named_segments, open_descriptors, run_child, start_child
+from tests.graph.shared_children import (
+    open_descriptors,
+    run_child,
+    segments_made_by,
+    start_child,
+)
 from tests.workers.arenas import PREAMBLE, SLOT, attached, kinds, two_mappings
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -219,9 +224,9 @@ def test_whoever_attaches_keeps_no_descriptor(kind: str) -> None:
 
 
 def test_an_arena_has_no_name_that_could_be_left_behind() -> None:
-    before = named_segments()
+    before = segments_made_by(os.getpid())
     with Arena.create(1, SLOT, SLOT, kind="named"):
-        assert named_segments() == before
+        assert segments_made_by(os.getpid()) == before
 
 
 def test_a_descriptor_of_other_memory_is_refused_and_closed() -> None:

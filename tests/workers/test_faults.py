@@ -117,7 +117,7 @@ def test_a_native_hang_silences_the_heart_and_one_in_python_does_not(graph: Grap
         worker.open(SPEC, FEED)
         worker.ask(0)
         worker.next(Begun)
-        while worker.stream.wait(1.0):  # a hundred times as long as between two beats
+        while worker.stream.wait(0.5):  # fifty times as long as between two beats
             worker.stream.receive()
         assert worker.process.poll() is None
 

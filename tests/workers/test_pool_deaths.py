@@ -8,12 +8,20 @@ import signal
 import pytest
 
 from penstock.wire.messages import Beat, Begun, Done, Ready
+from penstock.workers import child
 from penstock.workers.autopsy import examine
 from penstock.workers.ended import Breach
 from penstock.workers.stderr import KEEP
-from tests.workers.pools import rehearsal, wait_for_the_end
+from tests.workers.pools import PATIENCE_S, rehearsal, wait_for_the_end
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+@pytest.fixture(autouse=True)
+def _time_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is: whoever has closed its connection is given the time to end."""
+    monkeypatch.setattr(child, "DEAF_FOR", PATIENCE_S)
+
 
 SIGNALS = [
     signal.SIGKILL,
@@ -141,7 +149,10 @@ def test_a_worker_that_talks_nonsense_is_killed() -> None:
 
 
 @pytest.mark.parametrize("pidfds", [True, False])
-def test_a_worker_that_hangs_up_and_stays_is_killed(pidfds: bool) -> None:
+def test_a_worker_that_hangs_up_and_stays_is_killed(
+    pidfds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "DEAF_FOR", 0.1)
     with rehearsal("hang_up", pidfds=pidfds) as stage:
         stage.pool.start(1)
         ended = stage.until_ended(1)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import SamplingError
 from penstock.graph import Graph
 from penstock.sampling.digest import batch_digest
+from penstock.sampling.inputs import Given, request_of
 from penstock.sampling.spec import CustomSpec, Feed, NeighborSpec, Spec
 from penstock.wire.frames import SlotTooSmall, private_memory, read
 from penstock.workers.station import LARGEST_SLOT, Station, slot_bytes_for
@@ -151,7 +152,8 @@ def test_given_seeds_stand_in_for_inputs_that_are_gone(graph: Graph) -> None:
     whole = station_for(graph, SPEC, FEED, ids)
     memory = private_memory(1 << 20)
     station = station_for(graph, SPEC, FEED)
-    written = station.sample(1, 3, 2, memory, seeds=whole.seeds(1, 3, 2))
+    request = request_of(FEED, Given(ids), 3, 2)
+    written = station.make(1, request, memory)
     assert batch_digest(read(memory, written.layouts)) == digest_in(whole, 3, 2, 1 << 20)
 
 

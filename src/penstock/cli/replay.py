@@ -15,25 +15,22 @@ from typing import Any, Final
 
 import click
 import msgspec
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from penstock.errors import PenstockError
 from penstock.graph import Graph
-from penstock.kernels.arrays import Ids
 from penstock.sampling.digest import batch_digest
-from penstock.sampling.inputs import positions_of
+from penstock.sampling.kinds import prepare
+from penstock.sampling.request import Request
 from penstock.wire.frames import SlotTooSmall, private_memory, read
 from penstock.workers.failures import report_of
-from penstock.workers.recipe import Recipe, graph_of, load
+from penstock.workers.recipe import Recipe, graph_of, load, request_again
 from penstock.workers.station import Bytes, Station, Written, slot_bytes_for
 
 # The batch cannot be made: what the recipe was written for has happened again.
 FAILED_AGAIN: Final = 3
-_CHANNEL: Final = 0
 _BACKEND: Final = 0
 
 
@@ -88,9 +85,9 @@ def replay(recipe: Path, graph_path: Path | None, as_json: bool) -> None:
     if graph_path is not None:
         said = msgspec.structs.replace(said, path=str(graph_path))
     with graph_of(said) as graph:
-        seeds, station = seeds_of(said), opened(said, graph)
+        request, station = request_again(said), opened(said, graph)
         try:
-            made = sample(station, seeds, said, graph)
+            made = sample(station, request, said, graph)
         except Exception as error:  # as a worker would tell it
             click.echo(report_of(error).message, err=True)
             raise click.exceptions.Exit(FAILED_AGAIN) from error
@@ -100,37 +97,23 @@ def replay(recipe: Path, graph_path: Path | None, as_json: bool) -> None:
         show(said, made.as_dict())
 
 
-def seeds_of(recipe: Recipe) -> Ids | None:
-    """The seeds that a recipe has, all of them; None where the inputs are all nodes."""
-    wanted = len(positions_of(recipe.feed, recipe.epoch, recipe.index))
-    if recipe.seeds is None:
-        return None
-    if len(recipe.seeds) != wanted:
-        raise PenstockError(f"the recipe has {len(recipe.seeds)} seeds; its batch has {wanted}")
-    return np.array(recipe.seeds, np.int64)
-
-
 def opened(recipe: Recipe, graph: Graph) -> Station:
     """A station that can make the batch; ValueError if the recipe is not for this graph."""
+    prepare(recipe.spec, graph)  # the recipe may have been told of a graph without
     station = Station(graph, recipe.search_path)
     station.open_backend(_BACKEND, recipe.spec)
-    # The inputs are not here, but for those of this batch: the rest may be anything.
-    given = recipe.seeds is not None
-    ids = np.broadcast_to(np.int64(0), recipe.feed.num_inputs) if given else None
-    station.open_channel(_CHANNEL, _BACKEND, recipe.feed, ids)
     return station
 
 
-def sample(station: Station, seeds: Ids | None, recipe: Recipe, graph: Graph) -> Replayed:
+def sample(station: Station, request: Request, recipe: Recipe, graph: Graph) -> Replayed:
     """Makes the batch, in as much memory as it needs."""
-    name = (_CHANNEL, recipe.epoch, recipe.index)
     memory = private_memory(slot_bytes_for(recipe.spec, graph, recipe.feed))
     start = time.perf_counter()
     try:
-        written = station.sample(*name, memory, seeds=seeds)
+        written = station.make(_BACKEND, request, memory)
     except SlotTooSmall as small:
         memory = private_memory(small.needed)
-        written = station.sample(*name, memory, seeds=seeds)
+        written = station.make(_BACKEND, request, memory)
     return Replayed(written, memory, time.perf_counter() - start)
 
 

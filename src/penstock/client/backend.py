@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Literal, Self, TypeAlias, Unpack
 
@@ -22,17 +22,18 @@ from penstock.client.foundation import PoolOptions
 from penstock.client.hub import Hub
 from penstock.client.hub_process import START_TIMEOUT_S, HubProcess
 from penstock.client.inline import InlineChannel
-from penstock.client.inputs import InputKind, inputs_of
+from penstock.client.inputs import inputs_of
 from penstock.client.naming import spec_of
 from penstock.client.readiness import wait_any
-from penstock.client.registration import Registration, out_edges
+from penstock.client.registration import Registration, prepared
 from penstock.client.roster import AnyChannel, Roster
 from penstock.client.service import Service
 from penstock.client.terms import ChannelTerms, check_names
 from penstock.errors import ChannelClosed
 from penstock.graph import Graph
 from penstock.hub.backends import check_spec
-from penstock.sampling.spec import NeighborSpec, Spec
+from penstock.sampling.kinds import InputKind, check
+from penstock.sampling.spec import CustomSpec, Spec
 
 Workers: TypeAlias = int | Literal["auto"]
 
@@ -52,15 +53,16 @@ class SharedDistSamplingBackend:
         sampling_config: Spec | type[Any],
         *,
         num_workers: Workers | None = None,
-        input_kind: str | InputKind = InputKind.NODE,
+        input_kind: str | InputKind | None = None,
         start_timeout: float = START_TIMEOUT_S,
         address: str | None = None,
         **options: Unpack[PoolOptions],
     ) -> None:
-        InputKind.known(input_kind)
         self._graph = source if isinstance(source, Graph) else source.graph
         self._spec = spec_of(sampling_config)
-        _check_early(self._spec, self._graph)
+        self._kind = _kind_of(self._spec, input_kind)
+        if not isinstance(self._spec, CustomSpec):
+            check(self._spec, self._graph)
         self._start_timeout = positive_seconds(start_timeout, "start_timeout")
         self._owned: Callable[[], HubProcess] | None = None
         self._hub: Hub | None = None
@@ -84,7 +86,7 @@ class SharedDistSamplingBackend:
     def _borrow(self, hub: Hub, num_workers: Workers | None, options: Any) -> None:
         for name in options:
             raise ValueError(f"{name} is given, but the pool is borrowed: ask its owner")
-        if num_workers is not None and isinstance(self._spec, NeighborSpec):
+        if num_workers is not None and not isinstance(self._spec, CustomSpec):
             raise ValueError(
                 f"num_workers is {num_workers!r}, but the pool is borrowed, and has its own size: "
                 "use hub.resize(), or 0 to sample in this process"
@@ -104,7 +106,7 @@ class SharedDistSamplingBackend:
             self._check_not_shut()
             if self._ready:
                 return
-            out_edges(self._spec, self._graph)  # before a hub is told what the graph has
+            prepared(self._spec, self._graph)  # before a hub is told what the graph has
             check_spec(self._spec, self._graph)
             if self._hub is not None:
                 self._service = self._start(self._hub)
@@ -180,11 +182,17 @@ class SharedDistSamplingBackend:
         channel_id: ChannelId,
         sampler_input: Any = None,
         sampling_config: Spec | type[Any] | None = None,
+        *,
+        columns: Mapping[str, Any] | None = None,
+        tables: Mapping[str, Any] | None = None,
         **terms: Unpack[ChannelTerms],
     ) -> None:
         """Opens a channel under `channel_id`; for the terms see `ChannelTerms`.
 
-        `sampler_input`: ids, the name of a split, None for all nodes, or (node type, any of these).
+        `sampler_input`: ids, the name of a split, None for all nodes, or (node type, any of these);
+        of a spec whose inputs are edges, their ends [2, n], None for all edges, or (edge type,
+        either of these). `columns` have a row for each input (`time`, `label`, …), `tables` belong
+        to all of them (`src_weight`, …): what a spec makes of them, its own pages say.
         """
         self._check_ready()
         check_names(terms)
@@ -193,7 +201,7 @@ class SharedDistSamplingBackend:
                 f"sampling_config is {sampling_config!r}; this backend's is {self._spec!r}"
             )
         with self._channels.opening(channel_id):
-            inputs = inputs_of(self._graph, sampler_input)
+            inputs = inputs_of(self._graph, sampler_input, self._kind, columns, tables)
             try:
                 wishes = Registration.make(self._graph, self._spec, inputs, terms, self._crew)
                 self._channels.add(channel_id, self._open(wishes.named(str(channel_id))))
@@ -296,10 +304,9 @@ class SharedDistSamplingBackend:
             )
 
 
-def _check_early(spec: Spec, graph: Graph) -> None:
-    """ValueError if this graph cannot be sampled so. Out-edges can still be made."""
-    if isinstance(spec, NeighborSpec):
-        if spec.direction not in ("in", "out"):
-            raise ValueError(f"direction is {spec.direction!r}; expected 'in' or 'out'")
-        spec = msgspec.structs.replace(spec, direction="in")
-    check_spec(spec, graph)
+def _kind_of(spec: Spec, given: str | InputKind | None) -> InputKind:
+    """What the inputs of a spec are; somebody may have said it, too."""
+    kind = InputKind.of(spec)
+    if given is not None and InputKind.named(given) is not kind and not isinstance(spec, CustomSpec):
+        raise ValueError(f"input_kind is {given!r}; what {type(spec).__name__} samples is {kind.value!r}")
+    return kind

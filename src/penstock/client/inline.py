@@ -163,7 +163,6 @@ class _Failure:
 
 def _station_for(graph: Graph, registration: Registration) -> Station:
     station = Station(graph)
-    ids = registration.inputs.ids
     station.open_backend(_BACKEND, registration.spec)
-    station.open_channel(_CHANNEL, _BACKEND, registration.feed, None if ids is None else ids.array)
+    station.open_channel(_CHANNEL, _BACKEND, registration.feed, registration.inputs.given())
     return station

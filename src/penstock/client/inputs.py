@@ -1,78 +1,167 @@
-"""Where an epoch's inputs come from: given ids, a split by its name, or all nodes.
+"""Where an epoch's inputs come from: given ids, a split by its name, or all there are.
 
-The ids lie in shared memory, so that workers can map them. A split of the graph lies there already,
-and is not copied where this process can hand its memory on.
+What is given lies in shared memory, so that workers can map it: all of it in one segment. A split of
+the graph lies there already, and is not copied where this process can hand its memory on.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.graph import Graph
+from penstock.graph.aids import Coo
+from penstock.graph.dtypes import dtype_name
 from penstock.graph.handles import MemfdHandle
+from penstock.graph.layout import layout
+from penstock.graph.schema import EDGE, EdgeType
+from penstock.graph.segment import Segment
 from penstock.graph.shared import SharedArray
+from penstock.graph.tensors import plain
+from penstock.sampling.inputs import Given
+from penstock.sampling.kinds import InputKind
 
-
-class InputKind(Enum):
-    """What an input is, on which sampling depends."""
-
-    NODE = "node"
-    LINK = "link"
-    SUBGRAPH = "subgraph"
-
-    @classmethod
-    def known(cls, kind: str | InputKind) -> InputKind:
-        """The kind that is meant, if it can be sampled."""
-        name = kind.value if isinstance(kind, cls) else str(kind).lower()
-        if name not in (there := [member.value for member in cls]):
-            raise ValueError(f"input_kind is {kind!r}; expected one of {', '.join(there)}")
-        if name != cls.NODE.value:
-            raise ValueError(f"input_kind is {name!r}, which is not implemented yet; use 'node'")
-        return cls.NODE
+Arrays = Mapping[str, SharedArray]
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """`num` ids of nodes of a type (None: of the only one); `ids` None: all of them, in order.
+    """`num` nodes or edges of a type; `ids` None: all nodes of it, in order.
 
-    `copied`: the ids were put into memory for this purpose; else they are the graph's own.
+    `columns` and `tables` as in `Feed`. `copied`: the segment was made for this purpose; else the
+    ids are the graph's own.
     """
 
     num: int
     node_type: str | None
     ids: SharedArray | None
+    edge_type: EdgeType | None = None
+    columns: Arrays = field(default_factory=dict)
+    tables: Arrays = field(default_factory=dict)
     copied: bool = False
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What must travel with the handle of the ids."""
-        return () if self.ids is None else self.ids.segment.descriptors
+        """What must travel with the handles."""
+        return () if (segment := self._segment) is None else segment.descriptors
+
+    def handles(self) -> dict[str, Any]:
+        """What becomes part of the `Feed`."""
+        return {
+            "num_inputs": self.num,
+            "node_type": self.node_type,
+            "edge_type": self.edge_type,
+            "ids": None if self.ids is None else self.ids.handle,
+            "columns": {name: column.handle for name, column in self.columns.items()},
+            "tables": {name: table.handle for name, table in self.tables.items()},
+        }
+
+    def given(self) -> Given:
+        """The arrays themselves."""
+        return Given(
+            None if self.ids is None else self.ids.array,
+            {name: column.array for name, column in self.columns.items()},
+            {name: table.array for name, table in self.tables.items()},
+        )
 
     def close(self) -> None:
-        """Lets go of ids that were copied for this purpose."""
-        if self.ids is not None and self.copied:
-            self.ids.close()
+        """Lets go of what was copied for this purpose."""
+        if self.copied and (segment := self._segment) is not None:
+            segment.close()
+
+    @property
+    def _segment(self) -> Segment | None:
+        arrays = [self.ids, *self.columns.values(), *self.tables.values()]
+        return next((array.segment for array in arrays if array is not None), None)
 
 
-def inputs_of(graph: Graph, given: Any) -> Inputs:
-    """Ids, the name of a split, None for all nodes; or (node type, any of these)."""
+def inputs_of(
+    graph: Graph,
+    given: Any,
+    kind: InputKind = InputKind.NODE,
+    columns: Mapping[str, Any] | None = None,
+    tables: Mapping[str, Any] | None = None,
+) -> Inputs:
+    """Nodes: ids, a mask, the name of a split, None for all; or (node type, any of these).
+
+    Edges: their ends [2, n], None for all of them; or (edge type, either of these), or the type.
+    """
+    if kind is InputKind.LINK:
+        found = _edges(graph, given)
+    else:
+        found = _nodes(graph, given)
+    num, node_type, edge_type, ids = found
+    more = {
+        **{("columns", name): _array(name, value) for name, value in (columns or {}).items()},
+        **{("tables", name): _array(name, value) for name, value in (tables or {}).items()},
+    }
+    if isinstance(ids, SharedArray) and not more and _can_be_handed_on(ids):
+        return Inputs(num, node_type, ids, edge_type)
+    if ids is None and not more:
+        return Inputs(num, node_type, None, edge_type)
+    arrays: dict[Any, npt.NDArray[Any]] = dict(more)
+    if ids is not None:
+        arrays["ids"] = ids.array if isinstance(ids, SharedArray) else ids
+    shared = _together(arrays)
+    return Inputs(
+        num,
+        node_type,
+        shared.get("ids"),
+        edge_type,
+        {name: shared["columns", name] for name in columns or {}},
+        {name: shared["tables", name] for name in tables or {}},
+        copied=True,
+    )
+
+
+_Found = tuple[
+    int, str | None, EdgeType | None, "SharedArray | npt.NDArray[Any] | None"
+]
+
+
+def _nodes(graph: Graph, given: Any) -> _Found:
     node_type, wanted = _apart(given)
     size = graph.num_nodes(_named(graph, node_type))
     if wanted is None:
-        return Inputs(size, node_type, None)
+        return size, node_type, None, None
     if isinstance(wanted, str):
         graph.split(wanted, node_type)  # complains of one that is not there
         split = graph.splits(node_type)[wanted]
-        if _can_be_handed_on(split):
-            return Inputs(split.shape[0], node_type, split)
-        wanted = split.array
-    ids = SharedArray.from_array(_checked(wanted, size))
-    return Inputs(ids.shape[0], node_type, ids, copied=True)
+        return split.shape[0], node_type, None, split
+    ids = _checked(wanted, size)
+    return len(ids), node_type, None, ids
+
+
+def _edges(graph: Graph, given: Any) -> _Found:
+    edge_type, wanted = _type_apart(graph, given)
+    if wanted is None:
+        (whole,) = graph.aid(Coo(edge_type))
+        return whole.shape[1], None, edge_type, whole
+    ends = np.asarray(wanted)
+    if ends.ndim != 2 or len(ends) != 2:
+        raise ValueError(f"sampler_input has shape {list(ends.shape)}; expected edges, [2, n]")
+    rows = [
+        _checked(ends[row], graph.num_nodes(edge_type[side])) for row, side in ((0, 0), (1, 2))
+    ]
+    return ends.shape[1], None, edge_type, np.stack(rows)
+
+
+def _type_apart(graph: Graph, given: Any) -> tuple[EdgeType, Any]:
+    edge_type, wanted = EDGE, given
+    if isinstance(given, tuple):
+        if len(given) == 3 and all(isinstance(part, str) for part in given):
+            edge_type, wanted = given, None
+        elif len(given) == 2 and isinstance(given[0], tuple):
+            edge_type, wanted = given
+    if edge_type not in graph.edge_types:
+        there = ", ".join(map(repr, graph.edge_types)) if graph.is_hetero else "no types"
+        said = "lacks an edge type" if edge_type == EDGE else f"names edge type {edge_type!r}"
+        raise ValueError(f"sampler_input {said}; this graph has {there}")
+    return edge_type, wanted
 
 
 def _apart(given: Any) -> tuple[str | None, Any]:
@@ -88,10 +177,33 @@ def _named(graph: Graph, node_type: str | None) -> str | None:
     return node_type
 
 
+def _together(arrays: Mapping[Any, npt.NDArray[Any]]) -> dict[Any, SharedArray]:
+    """Copies in one segment of shared memory, which can be handed on with one descriptor."""
+    wanted = [(dtype_name(array.dtype), array.shape) for array in arrays.values()]
+    offsets, nbytes = layout(wanted)
+    segment = Segment.create(nbytes)
+    try:
+        shared = {
+            name: SharedArray(segment, dtype, shape, offset)
+            for name, (dtype, shape), offset in zip(arrays, wanted, offsets, strict=True)
+        }
+        for name, array in arrays.items():
+            shared[name].array[...] = array
+        segment.freeze()
+    except BaseException:
+        segment.close()
+        raise
+    return shared
+
+
 def _can_be_handed_on(split: SharedArray) -> bool:
     """Whether others can map it too: of one that was attached, we have no descriptor."""
     segment = split.segment
     return not isinstance(segment.handle, MemfdHandle) or bool(segment.descriptors)
+
+
+def _array(name: str, given: Any) -> npt.NDArray[Any]:
+    return plain(name, given).array
 
 
 def _checked(given: Any, size: int) -> npt.NDArray[np.int64]:

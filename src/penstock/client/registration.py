@@ -20,12 +20,14 @@ from penstock.client.line import Line
 from penstock.client.terms import ChannelTerms, cutting, wishes
 from penstock.core.plan import EpochPlan
 from penstock.graph import Graph
+from penstock.graph.aids import keys_of
 from penstock.graph.handles import MemfdHandle
 from penstock.graph.schema import Arrays
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import GraphHandle, descriptors_of, handle_of, segments_of
 from penstock.hub.channels import check_inputs, check_wishes, plan_of
-from penstock.sampling.spec import Feed, NeighborSpec, Spec
+from penstock.sampling.kinds import needs_of, prepare
+from penstock.sampling.spec import Feed, Spec
 from penstock.wire.messages import BackendCreated, CreateBackend, Register, Registered, Share
 
 # Between two attempts to register with a hub that hangs up on us.
@@ -51,16 +53,11 @@ class Registration:
         workers: int | None = None,
     ) -> Registration:
         """The wishes, checked as a hub would: ValueError for those that make no sense."""
-        feed = Feed(
-            num_inputs=inputs.num,
-            node_type=inputs.node_type,
-            ids=None if inputs.ids is None else inputs.ids.handle,
-            **cutting(terms),
-        )
+        feed = Feed(**inputs.handles(), **cutting(terms))
         register = Register(request=0, backend=0, feed=feed, **wishes(terms))
         check_wishes(register)
         plan_of(feed, register.share)
-        check_inputs(feed, graph, inputs.descriptors)
+        check_inputs(spec, feed, graph, inputs.descriptors)
         return cls(spec, inputs, register, workers)
 
     @property
@@ -116,42 +113,37 @@ def create_backend(
     connection: Connection, spec: Spec, graph: Graph, workers: int | None, deadline: Deadline
 ) -> int:
     """The number of the backend for a spec, on this boot of the hub."""
-    supplement, fds = out_edges(spec, graph)
+    supplement, fds = prepared(spec, graph)
     request = CreateBackend(request=0, spec=spec, supplement=supplement, workers=workers)
     try:
         return connection.ask(request, BackendCreated, deadline, fds)[0].backend
     except ValueError:
-        if supplement is not None or not _needs_out_edges(spec):
+        if supplement is not None or not needs_of(spec, graph):
             raise
     # They were got from a hub that has died, and this boot of it never had them.
     with ExitStack() as stack:
         made = {
             key: stack.enter_context(SharedArray.from_array(array.array, array.dtype))
-            for key, array in _out_edges_of(graph).items()
+            for key, array in _aids_of(spec, graph).items()
         }
         request = msgspec.structs.replace(request, supplement=handle_of(graph.schema, made, None))
         return connection.ask(request, BackendCreated, deadline, descriptors_of(made))[0].backend
 
 
-def out_edges(spec: Spec, graph: Graph) -> tuple[GraphHandle | None, Sequence[int]]:
+def prepared(spec: Spec, graph: Graph) -> tuple[GraphHandle | None, Sequence[int]]:
     """The arrays a spec needs beyond those every graph has, made if need be; and descriptors.
 
     Nothing if it needs none, or if they were got from the hub in the first place.
     """
-    if not _needs_out_edges(spec):
+    prepare(spec, graph)
+    made = _aids_of(spec, graph)
+    if not made:
         return None, ()
-    for name in graph.edge_types:
-        graph.csr(name)
-    made = _out_edges_of(graph)
     for segment in segments_of(made):
         if isinstance(segment.handle, MemfdHandle) and not segment.descriptors:
             return None, ()
     return handle_of(graph.schema, made, None), descriptors_of(made)
 
 
-def _needs_out_edges(spec: Spec) -> bool:
-    return isinstance(spec, NeighborSpec) and spec.direction == "out"
-
-
-def _out_edges_of(graph: Graph) -> Arrays:
-    return {key: array for key, array in graph.arrays.items() if key.group == "csr"}
+def _aids_of(spec: Spec, graph: Graph) -> Arrays:
+    return {key: graph.arrays[key] for key in keys_of(needs_of(spec, graph))}

@@ -77,8 +77,8 @@ def version_from_sums(schema: Schema, arrays: Mapping[ArrayKey, Summed]) -> str:
 
 
 def counts(key: ArrayKey) -> bool:
-    """Whether the array is part of the content: a csr only repeats what the csc says."""
-    return key.group != "csr"
+    """Whether the array is part of the content: a csr and aids only repeat what others say."""
+    return key.group not in ("csr", "aid")
 
 
 def in_order(keys: Iterable[ArrayKey]) -> list[ArrayKey]:

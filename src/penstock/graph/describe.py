@@ -160,7 +160,7 @@ def _memory(arrays: Arrays) -> Memory:
         return sum(array.nbytes for key, array in arrays.items() if key.group in groups)
 
     return Memory(
-        topology=of(("csc", "csr")),
+        topology=of(("csc", "csr", "aid")),
         nodes=of(("node",)),
         edges=of(("edge",)),
         splits=of(("split",)),

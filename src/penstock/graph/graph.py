@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from penstock.graph import format as on_disk
 from penstock.graph import sharing
+from penstock.graph.aids import Aid, ByTime, Coo, OutEdges, Side, SortedRows, WeightSums
 from penstock.graph.build import build
 from penstock.graph.coo import Arguments, draft_from_coo
 from penstock.graph.describe import Description, describe
@@ -27,11 +28,12 @@ from penstock.graph.pyg import draft_from_pyg
 from penstock.graph.schema import EDGE, NODE, Arrays, EdgeType, Group, Schema
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import GraphHandle
-from penstock.graph.topology import Topology, coo, transposed
-from penstock.graph.validate import check_structure, topology_keys, topology_of, validate
+from penstock.graph.topology import Topology, coo
+from penstock.graph.validate import check_structure, topology_of, validate
 
 StrPath = str | os.PathLike[str]
 
+Ids = npt.NDArray[Any]
 _Name = TypeVar("_Name", str, EdgeType)
 
 
@@ -49,8 +51,8 @@ class Graph:
         self._version = version
         self._num_nodes = {info.name: info.num_nodes for info in schema.nodes}
         self._num_edges = {info.name: info.num_edges for info in schema.edges}
-        # Guards what is made on demand, once: the csr and the version.
-        self._making = threading.Lock()
+        # Guards what is made on demand, once: aids (one of which may need another) and the version.
+        self._making = threading.RLock()
 
     # --- ways in and out ---------------------------------------------------------------------
 
@@ -215,15 +217,46 @@ class Graph:
     def csr(self, edge_type: EdgeType | None = None) -> Topology:
         """The out-edges of every node: made when first asked for, and kept."""
         name = self._edge_type(edge_type)
-        keys = topology_keys(name, "csr")
+        self.aid(OutEdges(name))
+        return topology_of(self._arrays, name, "csr")
+
+    def by_time(
+        self,
+        edge_type: EdgeType | None,
+        attribute: str,
+        *,
+        of_nodes: bool,
+        side: Side = "in",
+    ) -> tuple[Topology, npt.NDArray[np.int64]]:
+        """In- or out-edges with every row in the order of time, and the times in that order."""
+        name = self._edge_type(edge_type)
+        entries, times = self.aid(ByTime(name, attribute, of_nodes, side))
+        rows = self.csc(name) if side == "in" else self.csr(name)
+        return Topology(rows.indptr, entries.array), times.array
+
+    def weight_sums(
+        self, edge_type: EdgeType | None, attribute: str, side: Side = "in"
+    ) -> npt.NDArray[np.int64]:
+        """Running sums of an edge attribute within each row: what weighted draws are made by."""
+        return self.aid(WeightSums(self._edge_type(edge_type), attribute, side))[0].array
+
+    def sorted_rows(self, edge_type: EdgeType | None = None, side: Side = "in") -> Ids:
+        """The neighbours of each row of the csc (or csr) in rising order."""
+        return self.aid(SortedRows(self._edge_type(edge_type), side))[0].array
+
+    def coo(self, edge_type: EdgeType | None = None) -> Ids:
+        """The edges in the order of their ids, [2, edges]: made when first asked for, and kept."""
+        return self.aid(Coo(self._edge_type(edge_type)))[0].array
+
+    def aid(self, aid: Aid) -> tuple[SharedArray, ...]:
+        """What follows from the graph's arrays: made when first asked for, kept and shared."""
+        keys = aid.keys
         with self._making:
             if keys[0] not in self._arrays:
-                made = transposed(
-                    self.csc(name), self._num_nodes[name[0]], kind=self._kind_of_memory()
-                )
+                made = aid.make(self, self._kind_of_memory())
                 # Replaced, not changed: somebody may be going through the old one.
                 self._arrays = {**self._arrays, **dict(zip(keys, made, strict=True))}
-        return topology_of(self._arrays, name, "csr")
+        return tuple(self._arrays[key] for key in keys)
 
     def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
         """The edges as they were given, [2, edges], sources above destinations. Made anew."""
@@ -299,7 +332,7 @@ class Graph:
         kept = {
             key: array
             for key, array in self._arrays.items()
-            if key.group != "csr" or isinstance(array.segment.handle, FileHandle)
+            if key.group not in ("csr", "aid") or isinstance(array.segment.handle, FileHandle)
         }
         handle = sharing.handle_of(self._schema, kept, self._version)
         if all(isinstance(segment, FileHandle) for segment in handle.segments):

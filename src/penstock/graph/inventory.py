@@ -105,6 +105,8 @@ class _Sizes:
             case "csc" | "csr", (str(src), str(_), str(dst)) if key.type in self.edges:
                 owners = self.nodes[dst if key.group == "csc" else src]
                 return _topology(key.name, array, owners, self.edges[src, key.type[1], dst])
+            case "aid", tuple(name) if name in self.edges:
+                return _aid(array, self.edges[name])
             case "edge", tuple(name) if name in self.edges:
                 return _rows(array, self.edges[name], "edge")
             case "node", str(name) if name in self.nodes:
@@ -124,6 +126,11 @@ def _topology(name: str, array: Shaped, owners: int, edges: int) -> str | None:
         fits = array.dtype in INDEX_DTYPES and array.shape in ((edges,), (edges, 2))
         return None if fits else f"int32 or int64, [{edges}] or [{edges}, 2], is needed"
     return "a topology has indptr and adjacency only"
+
+
+def _aid(array: Shaped, edges: int) -> str | None:
+    fits = array.dtype in INDEX_DTYPES and array.shape in ((edges,), (edges, 2), (2, edges))
+    return None if fits else f"int32 or int64, [{edges}], [{edges}, 2] or [2, {edges}], is needed"
 
 
 def _rows(array: Shaped, count: int, owner: str) -> str | None:

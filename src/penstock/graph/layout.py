@@ -44,9 +44,10 @@ def array_nbytes(dtype: object, shape: Shape) -> int:
 
 def normal_shape(shape: Shape) -> tuple[int, ...]:
     """`shape` as a tuple of plain integers; a lone integer is the length of a vector."""
-    sizes = shape if isinstance(shape, Sequence) else (shape,)
-    normal = tuple(operator.index(size) for size in sizes)
-    for dimension, size in enumerate(normal):
-        if size < 0:
-            raise ValueError(f"shape[{dimension}] is {size}: a size cannot be negative")
+    # Asked for with every array of every batch, mostly of tuples: those are told apart at once.
+    sizes = shape if isinstance(shape, (tuple, Sequence)) else (shape,)
+    normal = tuple(map(operator.index, sizes))
+    if min(normal, default=0) < 0:
+        dimension, size = next((at, size) for at, size in enumerate(normal) if size < 0)
+        raise ValueError(f"shape[{dimension}] is {size}: a size cannot be negative")
     return normal

@@ -93,9 +93,9 @@ def transposed(
     return indptr, adjacency
 
 
-def coo(csc: Topology) -> npt.NDArray[np.int64]:
+def coo(csc: Topology, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
     """The edges of a csc in the order of their ids, [2, edges], sources above destinations."""
-    edges = np.empty((2, csc.num_edges), np.int64)
+    edges = np.empty((2, csc.num_edges), np.int64) if out is None else out
     order: Any = csc.edge_ids if csc.paired else slice(None)
     edges[0, order] = csc.indices
     edges[1, order] = np.repeat(np.arange(csc.num_rows), csc.degrees)

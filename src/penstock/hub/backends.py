@@ -16,10 +16,8 @@ from typing import Final
 import msgspec
 
 from penstock.graph.graph import Graph
-from penstock.graph.validate import topology_keys
-from penstock.kernels.arrays import check_integer
-from penstock.sampling.shape import BatchShape
-from penstock.sampling.spec import CustomSpec, NeighborSpec, Spec
+from penstock.sampling.kinds import check, missing
+from penstock.sampling.spec import CustomSpec, Spec
 
 # The crew of all built-in samplers.
 BUILT_IN: Final = ""
@@ -108,32 +106,16 @@ def check_spec(spec: Spec, graph: Graph) -> None:
     """ValueError unless this graph can be sampled so."""
     if (nbytes := len(_key(spec))) > LARGEST_SPEC:
         raise ValueError(f"the spec has {nbytes} bytes; at most {LARGEST_SPEC} are taken")
-    match spec:
-        case NeighborSpec():
-            _check_hops(spec, graph)
-            _check_direction(spec, graph)
-        case CustomSpec():
-            _check_sampler(spec)
-
-
-def _check_hops(spec: NeighborSpec, graph: Graph) -> None:
-    if spec.by_type is not None and spec.num_neighbors:
-        raise ValueError("num_neighbors and by_type are both given: one of them says all")
-    BatchShape(graph, spec)  # complains of fan-outs and attributes that the graph knows nothing of
-    for hop, cap in enumerate(spec.node_caps):
-        check_integer(cap, f"node_caps[{hop}]", -1, 2**63)
-
-
-def _check_direction(spec: NeighborSpec, graph: Graph) -> None:
-    # Made by whoever asks, once, and shared: every worker would make its own otherwise.
-    if spec.direction == "in":
+    if isinstance(spec, CustomSpec):
+        _check_sampler(spec)
         return
-    for name in graph.edge_types:
-        if any(key not in graph.arrays for key in topology_keys(name, "csr")):
-            raise ValueError(
-                f"direction is 'out', and the hub has no out-edges of {name!r}: call "
-                "graph.csr() first, and send them along"
-            )
+    check(spec, graph)
+    # Made by whoever asks, once, and shared: every worker would make its own otherwise.
+    if lacking := missing(spec, graph):
+        raise ValueError(
+            f"the hub has no {', '.join(lacking)}, which this spec needs: make it with "
+            "graph.aid() first, and send it along"
+        )
 
 
 def _check_sampler(spec: CustomSpec) -> None:

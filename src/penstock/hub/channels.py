@@ -9,24 +9,28 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-from numpy.typing import NDArray
+from typing import Final
 
 from penstock.core.events import Batch, ChannelRegistered, OnError
 from penstock.core.plan import EpochPlan, Remainder
 from penstock.core.refusals import check_weight
 from penstock.graph.graph import Graph
 from penstock.graph.handles import MemfdHandle
-from penstock.graph.shared import SharedArray
 from penstock.hub.backends import Backend
 from penstock.hub.connection import Connection
 from penstock.hub.reports import Mishap
 from penstock.hub.timings import Timing
-from penstock.sampling.inputs import check_feed
-from penstock.sampling.spec import Feed
+from penstock.sampling.inputs import (
+    Given,
+    attached,
+    check_feed,
+    check_kind,
+    segment_of,
+    type_of,
+)
+from penstock.sampling.kinds import seconds_of
+from penstock.sampling.spec import Feed, Spec
 from penstock.wire.messages import BatchId, Register, Share
 from penstock.workers.arena import Arena
 
@@ -168,8 +172,12 @@ def plan_of(feed: Feed, share: Share, first: int = 0) -> EpochPlan:
     return plan
 
 
-def registration_of(now: float, channel: Channel, wish: Register) -> ChannelRegistered:
+def registration_of(
+    now: float, channel: Channel, wish: Register, graph: Graph
+) -> ChannelRegistered:
     """What the scheduler is to know of a channel that was asked for."""
+    feed = wish.feed
+    inputs = min(feed.batch_size, feed.num_inputs)
     return ChannelRegistered(
         now,
         channel.number,
@@ -180,6 +188,7 @@ def registration_of(now: float, channel: Channel, wish: Register) -> ChannelRegi
         max_attempts=wish.max_attempts,
         on_error=OnError(wish.on_error),
         max_substitutes=wish.max_substitutes,
+        estimate=seconds_of(channel.backend.spec, graph, inputs, type_of(feed)),
     )
 
 
@@ -200,24 +209,20 @@ def check_wishes(wish: Register) -> None:
         _check("max_substitutes", most, most >= 1, "at least 1 with on_error='substitute'")
 
 
-def check_inputs(feed: Feed, graph: Graph, fds: Sequence[int]) -> None:
-    """ValueError unless this graph has such inputs; `fds` stay the caller's."""
-    needed = int(feed.ids is not None and isinstance(feed.ids.segment, MemfdHandle))
+def check_inputs(spec: Spec, feed: Feed, graph: Graph, fds: Sequence[int]) -> None:
+    """ValueError unless this graph has such inputs, of the spec's kind; `fds` stay the caller's."""
+    needed = int(isinstance(segment_of(feed), MemfdHandle))
     if len(fds) != needed:
         raise ValueError(f"{len(fds)} descriptors came with a feed that needs {needed}")
     # Looked at, so that a handle that lies is found out here, and not by every worker.
-    with mapped_ids(feed, fds) as ids:
-        check_feed(feed, graph, ids)
+    given = given_by(feed, fds)
+    check_kind(spec, feed, graph, given)
+    check_feed(feed, graph, given)
 
 
-@contextmanager
-def mapped_ids(feed: Feed, fds: Sequence[int]) -> Iterator[NDArray[Any] | None]:
-    """The inputs of a feed, mapped for a moment; None where they are all nodes."""
-    if feed.ids is None:
-        yield None
-        return
-    with SharedArray.attach(feed.ids, os.dup(fds[0]) if fds else None) as shared:
-        yield shared.array
+def given_by(feed: Feed, fds: Sequence[int]) -> Given:
+    """What a feed speaks of, mapped as long as somebody looks at it; `fds` stay the caller's."""
+    return attached(feed, os.dup(fds[0]) if fds else None)
 
 
 def _check(name: str, value: object, holds: bool, expected: str) -> None:

@@ -246,7 +246,7 @@ class Reception:
             raise KeyError(f"there is no backend {wish.backend} on this boot of the hub")
         check_wishes(wish)
         plan = plan_of(wish.feed, wish.share)
-        check_inputs(wish.feed, house.graph.graph, fds)
+        check_inputs(backend.spec, wish.feed, house.graph.graph, fds)
         self._check_room(wish)
         arena = self._arena(wish, backend)
         ids, fds[:] = tuple(fds), []
@@ -270,7 +270,7 @@ class Reception:
 
     def _enrol(self, channel: Channel, wish: Register) -> None:
         try:
-            self._errands.tell(registration_of(self._house.now, channel, wish))
+            self._errands.tell(registration_of(self._house.now, channel, wish, self._house.graph.graph))
         except ValueError:
             channel.close()
             raise

@@ -13,10 +13,14 @@ import stat
 import tempfile
 from typing import Final
 
-from penstock.hub.channels import Channel, mapped_ids
+import numpy as np
+
+from penstock.hub.channels import Channel, given_by
 from penstock.hub.house import House
 from penstock.hub.posts import Task
-from penstock.sampling.inputs import positions_of, seeds_at
+from penstock.kernels.arrays import Ids
+from penstock.sampling.inputs import request_of
+from penstock.sampling.request import Request
 from penstock.workers.autopsy import HeldBatch
 from penstock.workers.recipe import Recipe, for_batch
 
@@ -29,9 +33,9 @@ SEEDS_SHOWN: Final = 16
 def held_batch(task: Task, channel: Channel) -> HeldBatch:
     """What is known of the batch a worker died with, its first seeds among it."""
     try:
-        seeds = _seeds(channel, task.batch.epoch, task.index)
+        seeds = _request(channel, task.batch.epoch, task.index).seeds
     except (OSError, ValueError):  # a file of inputs that is gone: perhaps what it died of
-        seeds = ()
+        seeds = np.empty(0, np.int64)
     return HeldBatch(
         job=channel.job,
         channel=task.batch.channel,
@@ -39,8 +43,8 @@ def held_batch(task: Task, channel: Channel) -> HeldBatch:
         step=task.batch.step,
         index=task.index,
         attempt=task.attempt,
-        seeds=seeds[:SEEDS_SHOWN],
-        num_seeds=len(seeds),
+        seeds=_shown(seeds),
+        num_seeds=seeds.shape[-1],
     )
 
 
@@ -69,14 +73,13 @@ def recipe_folder() -> str:
 
 
 def _recipe(house: House, channel: Channel, epoch: int, index: int) -> Recipe:
-    given = channel.feed.ids is not None
     return for_batch(
         spec=channel.backend.spec,
         feed=channel.feed,
         epoch=epoch,
         index=index,
         graph=house.graph.founded,
-        seeds=_seeds(channel, epoch, index) if given else None,
+        request=_request(channel, epoch, index),
         address=house.found.address,
         job=channel.job,
         channel=channel.number,
@@ -84,6 +87,13 @@ def _recipe(house: House, channel: Channel, epoch: int, index: int) -> Recipe:
     )
 
 
-def _seeds(channel: Channel, epoch: int, index: int) -> tuple[int, ...]:
-    with mapped_ids(channel.feed, channel.ids) as ids:
-        return tuple(seeds_at(positions_of(channel.feed, epoch, index), ids).tolist())
+def _request(channel: Channel, epoch: int, index: int) -> Request:
+    return request_of(channel.feed, given_by(channel.feed, channel.ids), epoch, index)
+
+
+def _shown(seeds: Ids) -> tuple[int | str, ...]:
+    """The first few inputs: nodes by their ids, edges by those of both ends."""
+    few = seeds[..., :SEEDS_SHOWN]
+    if few.ndim == 1:
+        return tuple(few.tolist())
+    return tuple(f"{source}->{destination}" for source, destination in few.T.tolist())

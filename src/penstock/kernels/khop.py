@@ -28,44 +28,62 @@ from penstock.kernels.topology import Adjacency
 _DONE, _TOO_SMALL, _DAMAGED = 0, 1, 2
 # Kernels ask for room by the chunk: with this much to spare a batch is written at the first go.
 _SPARE = 128
+_KEY_BITS = 63  # for a tree and a node together
 _DAMAGE = "damaged topology: an offset or neighbour points outside the graph; run its validate()"
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One edge type as a sampler sees it: which node type it expands, and which it finds."""
+    """One edge type as a sampler sees it: which node type it expands, and which it finds.
+
+    `weights` and `times`, not both, are int64 [E], aligned with the adjacency: running sums of
+    whole weights within each row; or times, rising within each row, of which none later than its
+    seed's is taken.
+    """
 
     adjacency: Adjacency
     fanouts: tuple[int, ...]
     expands: int = 0
     finds: int = 0
     name: tuple[str, str, str] = ("", "", "")
+    weights: Array | None = None
+    times: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
     """Memory for batches: one int64 array per node type, three per relation.
 
-    `edge_ids` is None where nobody wants them.
+    `edge_ids` is None where nobody wants them; `trees`, one more array per node type, are there
+    where sampling is disjoint.
     """
 
     nodes: list[Ids]
     rows: list[Ids]
     cols: list[Ids]
     edge_ids: list[Ids] | None
+    trees: list[Ids] | None = None
 
     @classmethod
     def allocate(
-        cls, nodes: Sequence[int], edges: Sequence[int], *, with_edge_ids: bool = True
+        cls,
+        nodes: Sequence[int],
+        edges: Sequence[int],
+        *,
+        with_edge_ids: bool = True,
+        with_trees: bool = False,
     ) -> Buffers:
-        rows, cols, ids = ([np.empty(n, np.int64) for n in edges] for _ in range(3))
         return cls(
-            [np.empty(n, np.int64) for n in nodes], rows, cols, ids if with_edge_ids else None
+            _empty(nodes),
+            _empty(edges),
+            _empty(edges),
+            _empty(edges) if with_edge_ids else None,
+            _empty(nodes) if with_trees else None,
         )
 
     def check(self) -> None:
         """Refuses what a kernel cannot write to, by name."""
-        for name in ("nodes", "rows", "cols", "edge_ids"):
+        for name in ("nodes", "rows", "cols", "edge_ids", "trees"):
             for number, array in enumerate(getattr(self, name) or ()):
                 check_output(array, f"out.{name}[{number}]")
 
@@ -76,7 +94,8 @@ class Sample:
 
     `nodes[t]` are global ids, seeds first; `rows[r]` and `cols[r]` are places in the lists of the
     types that relation r finds and expands. `num_sampled_nodes[t]` has hops + 1 entries,
-    `num_sampled_edges[r]` one per hop.
+    `num_sampled_edges[r]` one per hop. Disjoint: `trees[t]` says whose tree each node is in, by
+    its seed's place among all seeds of the batch.
     """
 
     nodes: list[Ids]
@@ -85,6 +104,16 @@ class Sample:
     edge_ids: list[Ids] | None
     num_sampled_nodes: list[list[int]]
     num_sampled_edges: list[list[int]]
+    trees: list[Ids] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a batch begins with, checked."""
+
+    key: int
+    seeds: list[Ids]
+    times: list[Ids] | None
 
 
 class KHop:
@@ -93,6 +122,10 @@ class KHop:
     `node_caps[h]` limits how many nodes of a type hop h may add; edges to further nodes are then
     left out, in the order they would have come. -1: no limit. `num_hops` counts where there are no
     relations to tell.
+
+    `disjoint`: every seed, also one given twice, has a tree of its own, and trees share nothing.
+    Relations with times need it, and each seed its time; `last` takes the latest of what is not
+    too late, instead of any.
     """
 
     def __init__(
@@ -103,6 +136,8 @@ class KHop:
         num_hops: int = 0,
         replace: bool = False,
         node_caps: Sequence[int] = (),
+        disjoint: bool = False,
+        last: bool = False,
     ) -> None:
         hops = {len(relation.fanouts) for relation in relations}
         if len(hops) > 1:
@@ -113,6 +148,8 @@ class KHop:
         self.relations = list(relations)
         self.num_hops = hops.pop() if hops else num_hops
         self.replace = replace
+        self.disjoint = disjoint
+        self.needs_times = any(relation.times is not None for relation in relations)
         self.node_caps = [
             check_integer(cap, f"node_caps[{hop}]", -1, 2**63) for hop, cap in enumerate(node_caps)
         ]
@@ -130,6 +167,10 @@ class KHop:
             self.num_hops,
             replace,
             self.node_caps,
+            [relation.weights for relation in relations],
+            [relation.times for relation in relations],
+            disjoint,
+            last,
         )
 
     def sample(
@@ -139,41 +180,46 @@ class KHop:
         out: Buffers | None = None,
         *,
         with_edge_ids: bool = True,
+        times: Sequence[Array] | None = None,
     ) -> Sample:
         """Samples the batch of this key into `out`, or into memory made for it.
 
-        Raises `BatchTooLarge`, which says what is needed, where `out` cannot hold it.
+        `times` has one time for every seed. Raises `BatchTooLarge`, which says what is needed,
+        where `out` cannot hold it.
         """
-        key = check_word(key, "key")
-        checked = [self._check_seeds(ids, type_) for type_, ids in enumerate(seeds)]
-        if len(checked) != len(self.num_nodes):
-            raise ValueError(f"seeds must have one array for each of {len(self.num_nodes)} types")
+        start = _Start(
+            check_word(key, "key"),
+            [self.check_seeds(ids, type_) for type_, ids in enumerate(seeds)],
+            None if times is None else [as_ids(t, f"times[{n}]") for n, t in enumerate(times)],
+        )
+        self._check_start(start)
         if out is not None:
             out.check()
-            return self._sample_into(key, checked, out)
+            if (out.trees is not None) != self.disjoint:
+                raise ValueError("out.trees must be there for disjoint sampling, and only for it")
+            return self._sample_into(start, out)
         try:
-            return self._sample_into(key, checked, self._guess(checked, with_edge_ids))
+            return self._sample_into(start, self._guess(start, with_edge_ids))
         except BatchTooLarge as error:
             self._remember(error.nodes, error.edges)
-            return self._sample_into(key, checked, self._guess(checked, with_edge_ids))
+            return self._sample_into(start, self._guess(start, with_edge_ids))
 
-    def _sample_into(self, key: int, seeds: list[Ids], out: Buffers) -> Sample:
+    def _sample_into(self, start: _Start, out: Buffers) -> Sample:
         code, hop_nodes, hop_edges = self._native.sample(
-            key, seeds, out.nodes, out.rows, out.cols, out.edge_ids
+            start.key,
+            start.seeds,
+            out.nodes,
+            out.rows,
+            out.cols,
+            out.edge_ids,
+            out.trees,
+            start.times,
         )
         if code == _DAMAGED:
             raise GraphFormatError(_DAMAGE)
         nodes, edges = [sum(hops) for hops in hop_nodes], [sum(hops) for hops in hop_edges]
         if code == _TOO_SMALL:
-            raise BatchTooLarge.for_lists(
-                {"nodes": nodes, "edges": edges},
-                {
-                    "out.nodes": [len(array) for array in out.nodes],
-                    "out.rows": [len(array) for array in out.rows],
-                    "out.cols": [len(array) for array in out.cols],
-                    "out.edge_ids": [len(array) for array in out.edge_ids or out.rows],
-                },
-            )
+            raise _too_large(nodes, edges, out)
         return Sample(
             _cut(out.nodes, nodes),
             _cut(out.rows, edges),
@@ -181,22 +227,24 @@ class KHop:
             None if out.edge_ids is None else _cut(out.edge_ids, edges),
             hop_nodes,
             hop_edges,
+            None if out.trees is None else _cut(out.trees, nodes),
         )
 
     def _remember(self, nodes: list[int], edges: list[int]) -> None:
         self._most_nodes = [max(pair) for pair in zip(self._most_nodes, nodes, strict=True)]
         self._most_edges = [max(pair) for pair in zip(self._most_edges, edges, strict=True)]
 
-    def _guess(self, seeds: list[Ids], with_edge_ids: bool) -> Buffers:
+    def _guess(self, start: _Start, with_edge_ids: bool) -> Buffers:
         """Room for the largest batch so far, and some; a larger one costs a second run."""
         nodes = [
             max(len(ids), most + most // 8) + _SPARE
-            for ids, most in zip(seeds, self._most_nodes, strict=True)
+            for ids, most in zip(start.seeds, self._most_nodes, strict=True)
         ]
         edges = [most + most // 8 + _SPARE for most in self._most_edges]
-        return Buffers.allocate(nodes, edges, with_edge_ids=with_edge_ids)
+        return Buffers.allocate(nodes, edges, with_edge_ids=with_edge_ids, with_trees=self.disjoint)
 
-    def _check_seeds(self, seeds: Array, type_: int) -> Ids:
+    def check_seeds(self, seeds: Array, type_: int) -> Ids:
+        """Seeds of a node type as int64; ValueError for what is no node of it."""
         ids = as_ids(seeds, f"seeds[{type_}]")
         if type_ < len(self.num_nodes):
             bad = _native.first_outside(ids, self.num_nodes[type_])
@@ -207,8 +255,35 @@ class KHop:
                 )
         return ids
 
+    def _check_start(self, start: _Start) -> None:
+        if len(start.seeds) != len(self.num_nodes):
+            raise ValueError(f"seeds must have one array for each of {len(self.num_nodes)} types")
+        if self.disjoint:
+            self._check_trees(sum(map(len, start.seeds)))
+        if start.times is None:
+            if self.needs_times:
+                raise ValueError("times are missing: a relation is restricted by time")
+            return
+        if not self.disjoint:
+            raise ValueError("times are for disjoint sampling")
+        if list(map(len, start.times)) != list(map(len, start.seeds)):
+            raise ValueError("times must have one time for every seed")
+
+    def _check_trees(self, num_trees: int) -> None:
+        """A tree and a node must fit one word of 63 bits."""
+        for type_, num_nodes in enumerate(self.num_nodes):
+            bits = max(num_nodes - 1, 0).bit_length() + max(num_trees - 1, 0).bit_length()
+            if bits > _KEY_BITS:
+                raise ValueError(
+                    f"there are {num_nodes} nodes of type {type_}: too many to sample disjointly "
+                    f"from {num_trees} seeds at once"
+                )
+
     def _check_relations(self) -> None:
+        if self.needs_times and not self.disjoint:
+            raise ValueError("a relation with times needs disjoint sampling")
         for number, relation in enumerate(self.relations):
+            _check_numbers(relation, number)
             for hop, fanout in enumerate(relation.fanouts):
                 check_fanout(fanout, f"fan-out of relation {number} at hop {hop}")
             for side in (relation.expands, relation.finds):
@@ -274,6 +349,41 @@ class Relabeler:
         out = np.empty(max(len(self) - start, 0), np.int64)
         self._native.copy_nodes(start, out)
         return out
+
+
+def _check_numbers(relation: Relation, number: int) -> None:
+    if relation.weights is not None and relation.times is not None:
+        raise ValueError(f"relation {number} has weights and times; it can have one of them")
+    for name, array in (("weights", relation.weights), ("times", relation.times)):
+        if array is None:
+            continue
+        expected = (relation.adjacency.num_edges,)
+        if array.dtype != np.int64 or array.shape != expected:
+            raise ValueError(
+                f"{name} of relation {number} must be int64 {list(expected)}, "
+                f"not {array.dtype} {list(array.shape)}"
+            )
+        if not (array.flags.c_contiguous and array.flags.aligned):
+            raise ValueError(f"{name} of relation {number} must be contiguous and aligned")
+
+
+def _too_large(nodes: list[int], edges: list[int], out: Buffers) -> BatchTooLarge:
+    rooms = {
+        "out.nodes": out.nodes,
+        "out.rows": out.rows,
+        "out.cols": out.cols,
+        "out.edge_ids": out.edge_ids or out.rows,
+    }
+    if out.trees is not None:
+        rooms["out.trees"] = out.trees
+    return BatchTooLarge.for_lists(
+        {"nodes": nodes, "edges": edges},
+        {name: [len(array) for array in arrays] for name, arrays in rooms.items()},
+    )
+
+
+def _empty(lengths: Sequence[int]) -> list[Ids]:
+    return [np.empty(length, np.int64) for length in lengths]
 
 
 def _cut(arrays: list[Ids], lengths: list[int]) -> list[Ids]:

@@ -189,10 +189,31 @@ class Relation:
     expands: int = 0
     finds: int = 0
     name: tuple[str, str, str] = ("", "", "")
+    weights: Array | None = None
+    times: Array | None = None
 
-    def picks(self, node: int, fanout: int, replace: bool, key: int) -> Ids:
+    def picks(
+        self,
+        node: int,
+        fanout: int,
+        replace: bool,
+        key: int,
+        tree: int = 0,
+        time: int = 0,
+        last: bool = False,
+    ) -> Ids:
+        """The positions that a node gives. `tree` is the word in its key, `time` its seed's."""
+        from penstock.kernels.twins import times, weights  # which know this module
+
         begin, end = int(self.indptr[node]), int(self.indptr[node + 1])
-        return begin + choose(end - begin, fanout, replace, node_key(key, node))
+        word = node_key(key, node, tree)
+        if self.weights is not None:
+            sums = self.weights[begin:end].tolist()
+            return begin + np.array(weights.choose(sums, fanout, replace, word), np.int64)
+        if self.times is not None:
+            row = self.times[begin:end].tolist()
+            return begin + times.choose(row, time, fanout, replace, last, word)
+        return begin + choose(end - begin, fanout, replace, word)
 
 
 def sample_hop(
@@ -211,24 +232,33 @@ def sample_hop(
 
 @dataclass(slots=True)
 class Relabeler:
-    """A list of nodes and where each is first found."""
+    """A list of nodes and where each is first found; in trees, each tree has its own."""
 
     nodes: list[int] = field(default_factory=list)
-    places: dict[int, int] = field(default_factory=dict)
+    places: dict[int | tuple[int, int], int] = field(default_factory=dict)
+    trees: list[int] = field(default_factory=list)
 
     def add_seeds(self, seeds: Array) -> None:
         for node in np.asarray(seeds).tolist():
             self.places.setdefault(node, len(self.nodes))
             self.nodes.append(node)
 
-    def place(self, node: int, room: bool = True) -> int | None:
+    def add_trees(self, seeds: Array, first: int) -> None:
+        """Every seed is the root of a tree, numbered from `first` on."""
+        for tree, node in enumerate(np.asarray(seeds).tolist(), first):
+            self.place(node, tree=tree)
+
+    def place(self, node: int, room: bool = True, tree: int | None = None) -> int | None:
         """Where `node` is; a new one is appended if there is room, else None."""
-        if node not in self.places:
+        known = node if tree is None else (tree, node)
+        if known not in self.places:
             if not room:
                 return None
-            self.places[node] = len(self.nodes)
+            self.places[known] = len(self.nodes)
             self.nodes.append(node)
-        return self.places[node]
+            if tree is not None:
+                self.trees.append(tree)
+        return self.places[known]
 
     def relabel(self, ids: Array) -> Ids:
         return np.array([self.place(node) for node in np.asarray(ids).tolist()], np.int64)
@@ -242,6 +272,16 @@ class Sample:
     edge_ids: list[Ids]
     num_sampled_nodes: list[list[int]]
     num_sampled_edges: list[list[int]]
+    trees: list[Ids] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    key: int
+    replace: bool
+    disjoint: bool
+    last: bool
+    times: list[int]  # by tree
 
 
 def khop(
@@ -252,11 +292,14 @@ def khop(
     *,
     replace: bool = False,
     node_caps: Sequence[int] = (),
+    disjoint: bool = False,
+    last: bool = False,
+    times: Sequence[Array] | None = None,
 ) -> Sample:
     """All hops of a batch: within a hop, relations in order, all reading the same frontier."""
-    lists = [Relabeler() for _ in range(num_types)]
-    for list_, ids in zip(lists, seeds, strict=True):
-        list_.add_seeds(ids)
+    by_tree = [time for array in times or () for time in np.asarray(array).tolist()]
+    options = _Options(key, replace, disjoint, last, by_tree)
+    lists = _with_seeds(num_types, seeds, disjoint)
     edges: list[list[tuple[int, int, int]]] = [[] for _ in relations]
     hop_nodes = [[len(list_.nodes)] for list_ in lists]
     hop_edges: list[list[int]] = [[] for _ in relations]
@@ -265,22 +308,31 @@ def khop(
         ends = [len(list_.nodes) for list_ in lists]
         cap = node_caps[hop] if hop < len(node_caps) and node_caps[hop] >= 0 else None
         for number, relation in enumerate(relations):
-            found = list(
-                _expand(relation, hop, key, replace, lists, begins, ends, cap),
-            )
+            found = list(_expand(relation, hop, options, lists, begins, ends, cap))
             edges[number] += found
             hop_edges[number].append(len(found))
         for type_, list_ in enumerate(lists):
             hop_nodes[type_].append(len(list_.nodes) - ends[type_])
         begins = ends
-    return _as_sample(lists, edges, hop_nodes, hop_edges)
+    return _as_sample(lists, edges, hop_nodes, hop_edges, disjoint)
+
+
+def _with_seeds(num_types: int, seeds: Sequence[Array], disjoint: bool) -> list[Relabeler]:
+    lists = [Relabeler() for _ in range(num_types)]
+    first = 0
+    for list_, ids in zip(lists, seeds, strict=True):
+        if disjoint:
+            list_.add_trees(ids, first)
+        else:
+            list_.add_seeds(ids)
+        first += len(ids)
+    return lists
 
 
 def _expand(
     relation: Relation,
     hop: int,
-    key: int,
-    replace: bool,
+    options: _Options,
     lists: list[Relabeler],
     begins: list[int],
     ends: list[int],
@@ -288,14 +340,20 @@ def _expand(
 ) -> Iterator[tuple[int, int, int]]:
     """The edges (neighbour's place, expanding place, edge id) of one hop along one relation."""
     expanding, finding = lists[relation.expands], lists[relation.finds]
-    shared = hop_key(key, hop, name_hash(relation.name))
+    shared = hop_key(options.key, hop, name_hash(relation.name))
     for place in range(begins[relation.expands], ends[relation.expands]):
         node = expanding.nodes[place]
-        if expanding.places[node] != place:  # only the first of equal seeds is expanded
+        tree = expanding.trees[place] if options.disjoint else None
+        # Only the first of equal seeds is expanded.
+        if expanding.places[node if tree is None else (tree, node)] != place:
             continue
-        for at in relation.picks(node, relation.fanouts[hop], replace, shared).tolist():
+        word = 0 if tree is None else tree + 1
+        time = options.times[tree] if tree is not None and options.times else 0
+        fanout = relation.fanouts[hop]
+        picks = relation.picks(node, fanout, options.replace, shared, word, time, options.last)
+        for at in picks.tolist():
             room = cap is None or len(finding.nodes) - ends[relation.finds] < cap
-            found = finding.place(int(relation.neighbors[at]), room)
+            found = finding.place(int(relation.neighbors[at]), room, tree)
             if found is not None:
                 yield found, place, int(relation.edge_ids[at])
 
@@ -305,6 +363,7 @@ def _as_sample(
     edges: list[list[tuple[int, int, int]]],
     hop_nodes: list[list[int]],
     hop_edges: list[list[int]],
+    disjoint: bool,
 ) -> Sample:
     table = [np.array(found, np.int64).reshape(-1, 3) for found in edges]
     return Sample(
@@ -314,4 +373,5 @@ def _as_sample(
         [part[:, 2].copy() for part in table],
         hop_nodes,
         hop_edges,
+        [np.array(list_.trees, np.int64) for list_ in lists] if disjoint else None,
     )

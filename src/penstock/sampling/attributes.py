@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,7 @@ from penstock.graph import Graph
 from penstock.graph.shared import SharedArray
 from penstock.kernels.arrays import Array
 from penstock.sampling.names import Owner, qualified
-from penstock.sampling.spec import NeighborSpec
+from penstock.sampling.spec import Taking
 
 # What a batch itself consists of. An attribute of such a name would be taken for it.
 OWN_NAMES: Final = frozenset({"n_id", "e_id", "edge_index", "input_id"})
@@ -30,19 +30,25 @@ class Column:
         return (count, *self.rows.shape[1:])
 
 
-def columns_of(graph: Graph, spec: NeighborSpec) -> tuple[list[Column], list[Column]]:
+def columns_of(
+    graph: Graph, spec: Taking, own: Set[str] = frozenset()
+) -> tuple[list[Column], list[Column]]:
     """The attributes of nodes and of edges that a spec asks for, wherever the graph has them.
 
-    Where it asks for all, those are left out whose names mean something else in a batch.
+    Where it asks for all, those are left out whose names mean something else in a batch: in every
+    one, or in those of a kind (`own`).
     """
+    own = OWN_NAMES | own
     nodes = _chosen(
         "node_attributes",
         spec.node_attributes,
+        own,
         [(owner, graph.node_attributes(owner)) for owner in graph.node_types],
     )
     edges = _chosen(
         "edge_attributes",
         spec.edge_attributes,
+        own,
         [(kind, graph.edge_attributes(kind)) for kind in graph.edge_types],
     )
     _check_apart(nodes, edges)
@@ -52,23 +58,24 @@ def columns_of(graph: Graph, spec: NeighborSpec) -> tuple[list[Column], list[Col
 def _chosen(
     argument: str,
     names: Sequence[str] | None,
+    own: Set[str],
     found: Sequence[tuple[Owner, Mapping[str, SharedArray]]],
 ) -> list[Column]:
-    _check_known(argument, names or (), {name for _, there in found for name in there})
+    _check_known(argument, names or (), own, {name for _, there in found for name in there})
     return [
         Column(qualified(owner, name), number, array.dtype, array.array)
         for number, (owner, there) in enumerate(found)
         for name, array in there.items()
-        if (name not in OWN_NAMES if names is None else name in names)
+        if (name not in own if names is None else name in names)
     ]
 
 
-def _check_known(argument: str, names: Iterable[str], known: set[str]) -> None:
+def _check_known(argument: str, names: Iterable[str], own: Set[str], known: set[str]) -> None:
     for name in names:
         if name not in known:
             there = ", ".join(map(repr, sorted(known))) or "none"
             raise ValueError(f"{argument} names {name!r}, which the graph has not; it has: {there}")
-        if name in OWN_NAMES:
+        if name in own:
             raise ValueError(f"{argument} names {name!r}, which means something else in a batch")
 
 

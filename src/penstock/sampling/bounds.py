@@ -59,32 +59,38 @@ class Hops:
     num_hops: int
     replace: bool = False
     node_caps: tuple[int, ...] = ()
+    disjoint: bool = False
 
     def bound(self, seeds: Sequence[int]) -> Sizes:
         """The most that this many seeds of each type can lead to."""
+        trees = sum(seeds) if self.disjoint else 1
         nodes, frontier, edges = list(seeds), list(seeds), [0] * len(self.reaches)
         for hop in range(self.num_hops):
-            taken = [self._taken(reach, hop, frontier) for reach in self.reaches]
-            frontier = [self._found(type_, hop, taken) for type_ in range(len(self.num_nodes))]
+            taken = [self._taken(reach, hop, frontier, trees) for reach in self.reaches]
+            frontier = [
+                self._found(type_, hop, taken, trees) for type_ in range(len(self.num_nodes))
+            ]
             nodes, edges = _sums(nodes, frontier), _sums(edges, taken)
-        # A seed that is given twice is listed twice; everything else stands in the list once.
-        return Sizes(tuple(map(min, nodes, _sums(seeds, self.num_nodes))), tuple(edges))
+        # A seed that is given twice is listed twice; else a node stands once in a tree.
+        every = [min(trees * count, _MOST) for count in self.num_nodes]
+        return Sizes(tuple(map(min, nodes, _sums(seeds, every))), tuple(edges))
 
-    def _taken(self, reach: Reach, hop: int, frontier: Sequence[int]) -> int:
+    def _taken(self, reach: Reach, hop: int, frontier: Sequence[int], trees: int) -> int:
         """The most edges that one hop takes along a relation."""
         heads, fanout = frontier[reach.expands], reach.fanouts[hop]
+        every = min(trees * reach.num_edges, _MOST)
         if fanout < 0:
-            return reach.num_edges if heads else 0
+            return every if heads else 0
         # From the second hop on nobody is expanded twice, so no edge is taken twice.
         once = hop > 0 and not self.replace
-        return min(heads * fanout, reach.num_edges if once else _MOST)
+        return min(heads * fanout, every if once else _MOST)
 
-    def _found(self, type_: int, hop: int, taken: Sequence[int]) -> int:
+    def _found(self, type_: int, hop: int, taken: Sequence[int], trees: int) -> int:
         """The most new nodes of a type that the edges of one hop lead to."""
         pairs = zip(self.reaches, taken, strict=True)
         found = sum(count for reach, count in pairs if reach.finds == type_)
         cap = self.node_caps[hop] if hop < len(self.node_caps) else -1
-        return min(found, self.num_nodes[type_], cap if cap >= 0 else _MOST)
+        return min(found, trees * self.num_nodes[type_], cap if cap >= 0 else _MOST)
 
 
 def _sums(first: Sequence[int], second: Sequence[int]) -> list[int]:

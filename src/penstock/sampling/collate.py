@@ -13,53 +13,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
 from penstock.errors import BatchTooLarge, PenstockError
 from penstock.graph import Graph
+from penstock.graph.dtypes import dtype_name
 from penstock.kernels import Buffers, Sample, gather_rows
-from penstock.kernels.arrays import Array, Ids
+from penstock.kernels.arrays import Ids
 from penstock.sampling.bounds import Sizes
 from penstock.sampling.names import qualified, type_name
 from penstock.sampling.neighbor import NeighborSampler
-from penstock.sampling.shape import IDS, BatchShape, fanouts_of
+from penstock.sampling.request import Request
+from penstock.sampling.shape import BatchShape, fanouts_of
+from penstock.sampling.sheet import Sheet
 from penstock.sampling.spec import NeighborSpec
+from penstock.sampling.start import IDS, ArraySpec, Start, Starter
 
+_Room = tuple[int, tuple[int, ...], tuple[ArraySpec, ...]]
 # Kinds of room that are remembered: a channel has one, and its last batch may be short.
 _ROOMS: Final = 1024
-
-
-class Sheet(Protocol):
-    """Memory for one batch, handed out array by array."""
-
-    def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> Array:
-        """The next array, in its storage dtype."""
-
-    def reshape(self, name: str, shape: tuple[int, ...]) -> Array:
-        """An array has turned out smaller: the first elements of its room, in C order."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Request:
-    """Which batch: its name among all, its seeds, and their places among the inputs."""
-
-    seed: int
-    epoch: int
-    index: int
-    seeds: Ids
-    positions: Ids
-    node_type: str = ""
-
-    def is_same(self, other: Request) -> bool:
-        """Whether this is another request for the same batch."""
-        return (self.seed, self.epoch, self.index, self.node_type) == (
-            other.seed,
-            other.epoch,
-            other.index,
-            other.node_type,
-        ) and all(map(np.array_equal, (self.seeds, self.positions), (other.seeds, other.positions)))
 
 
 class Outgrown(PenstockError):
@@ -75,75 +49,87 @@ class _Regions:
     """Where the kernel writes. `ends` are [2, edges], the neighbours above those they led from."""
 
     nodes: list[Ids] = field(default_factory=list)
+    trees: list[Ids] = field(default_factory=list)
     ends: list[Ids] = field(default_factory=list)
     edge_ids: list[Ids] = field(default_factory=list)
 
     def buffers(self, *, with_edge_ids: bool) -> Buffers:
         rows, cols = [ends[0] for ends in self.ends], [ends[1] for ends in self.ends]
-        return Buffers(self.nodes, rows, cols, self.edge_ids if with_edge_ids else None)
+        edge_ids = self.edge_ids if with_edge_ids else None
+        return Buffers(self.nodes, rows, cols, edge_ids, self.trees or None)
 
 
 class NeighborBatches:
     """Makes the batches of one spec; one thread at a time."""
 
-    def __init__(self, graph: Graph, spec: NeighborSpec) -> None:
-        self.shape = BatchShape(graph, spec)
+    def __init__(self, graph: Graph, spec: NeighborSpec, starter: Starter | None = None) -> None:
+        self.shape = BatchShape(graph, spec, starter)
         self._is_hetero = graph.is_hetero
-        self._sampler = NeighborSampler(
-            graph,
-            fanouts_of(spec),
-            replace=spec.replace,
-            direction=spec.direction,
-            node_caps=spec.node_caps,
-        )
+        self._sampler = sampler_of(graph, spec)
         self._most: Sizes | None = None  # the largest numbers among the batches so far
-        self._enough: dict[tuple[int, int, str], Sizes] = {}  # where there is room for any batch
+        self._enough: dict[_Room, Sizes] = {}  # where there is room for any batch
 
-    def sizes_for(self, room: int, seeds: int, node_type: str = "") -> Sizes:
+    def start(self, request: Request) -> Start:
+        """What a batch begins with."""
+        return self.shape.starter.start(request)
+
+    def nbytes(self, sizes: Sizes, start: Start) -> int:
+        """Bytes of a batch whose lists have these sizes."""
+        return self.shape.nbytes(sizes, start.array_specs)
+
+    def sizes_for(self, room: int, start: Start) -> Sizes:
         """How to divide `room` bytes: enough for any batch, or in proportion to those so far."""
-        enough = self._enough.get((room, seeds, node_type))
+        key = (room, start.num_seeds, start.array_specs)
+        enough = self._enough.get(key)
         if enough is not None:
             return enough
-        bound = self.shape.bound(seeds, node_type)
-        if self.shape.nbytes(bound, seeds) <= room:
+        bound = self.shape.bound(start.num_seeds)
+        if self.nbytes(bound, start) <= room:
             if len(self._enough) < _ROOMS:
-                self._enough[room, seeds, node_type] = bound
+                self._enough[key] = bound
             return bound
-        return self.shape.divided(room, self._most or bound, seeds)
+        return self.shape.divided(room, self._most or bound, start.array_specs)
 
     def write(
         self,
         request: Request,
+        start: Start,
         sizes: Sizes,
         sheet: Sheet,
         reached: Callable[[str], object] = lambda stage: None,
     ) -> dict[str, Any]:
         """Writes the batch, and returns what is no array. `Outgrown` says what room it needs."""
         regions = self._regions(sizes, sheet)
-        sample = self._sample(request, regions)
+        sample = self._sample(request, start, regions)
         reached("writing")
         self._settle(sample, regions, sheet)
-        self._gather(request, sample, sheet)
-        return self._facts(request, sample)
+        start.tell_trees(sample.trees or ())
+        for name, array in start.arrays.items():
+            sheet.array(name, dtype_name(array.dtype), array.shape)[...] = array
+        self._gather(sample, sheet)
+        return start.facts | self._hop_counts(sample)
 
     def _regions(self, sizes: Sizes, sheet: Sheet) -> _Regions:
         regions = _Regions()
         for owner, count in zip(self.shape.node_types, sizes.nodes, strict=True):
             regions.nodes.append(sheet.array(qualified(owner, "n_id"), IDS, (count,)))
+            if self.shape.disjoint:
+                regions.trees.append(sheet.array(qualified(owner, "batch"), IDS, (count,)))
         for kind, count in zip(self.shape.edge_types, sizes.edges, strict=True):
             regions.ends.append(sheet.array(qualified(kind, "edge_index"), IDS, (2, count)))
             if self.shape.with_edge_ids:
                 regions.edge_ids.append(sheet.array(qualified(kind, "e_id"), IDS, (count,)))
         return regions
 
-    def _sample(self, request: Request, regions: _Regions) -> Sample:
+    def _sample(self, request: Request, start: Start, regions: _Regions) -> Sample:
         try:
-            sample = self._sampler.sample(
-                {request.node_type: request.seeds} if self._is_hetero else request.seeds,
+            sample = self._sampler.sample_by_type(
+                start.seeds,
                 seed=request.seed,
                 epoch=request.epoch,
                 index=request.index,
                 out=regions.buffers(with_edge_ids=self.shape.with_edge_ids),
+                times=start.times,
             )
         except BatchTooLarge as error:
             raise Outgrown(self._remembered(error.nodes, error.edges)) from None
@@ -158,6 +144,8 @@ class NeighborBatches:
     def _settle(self, sample: Sample, regions: _Regions, sheet: Sheet) -> None:
         for owner, nodes in zip(self.shape.node_types, sample.nodes, strict=True):
             sheet.reshape(qualified(owner, "n_id"), nodes.shape)
+            if self.shape.disjoint:
+                sheet.reshape(qualified(owner, "batch"), nodes.shape)
         for number, kind in enumerate(self.shape.edge_types):
             count = len(sample.rows[number])
             # The second row moves to right behind the first: [2, edges] without a gap. NumPy
@@ -167,9 +155,7 @@ class NeighborBatches:
             if self.shape.with_edge_ids:
                 sheet.reshape(qualified(kind, "e_id"), (count,))
 
-    def _gather(self, request: Request, sample: Sample, sheet: Sheet) -> None:
-        name = qualified(request.node_type, "input_id")
-        sheet.array(name, IDS, request.positions.shape)[...] = request.positions
+    def _gather(self, sample: Sample, sheet: Sheet) -> None:
         for columns, ids in (
             (self.shape.node_columns, sample.nodes),
             (self.shape.edge_columns, sample.edge_ids or []),
@@ -179,15 +165,28 @@ class NeighborBatches:
                 out = sheet.array(column.name, column.dtype, column.shape(len(chosen)))
                 gather_rows(column.rows, chosen, out)
 
-    def _facts(self, request: Request, sample: Sample) -> dict[str, Any]:
+    def _hop_counts(self, sample: Sample) -> dict[str, Any]:
         nodes = dict(zip(self.shape.node_types, sample.num_sampled_nodes, strict=True))
         edges = dict(zip(self.shape.edge_types, sample.num_sampled_edges, strict=True))
-        facts = {"batch_size": len(request.seeds)}
         if not self._is_hetero:
             (hop_nodes,), (hop_edges,) = nodes.values(), edges.values()
-            return facts | {"num_sampled_nodes": hop_nodes, "num_sampled_edges": hop_edges}
-        return facts | {
-            "input_type": request.node_type,
+            return {"num_sampled_nodes": hop_nodes, "num_sampled_edges": hop_edges}
+        return {
             "num_sampled_nodes": {type_name(owner): hops for owner, hops in nodes.items()},
             "num_sampled_edges": {type_name(kind): hops for kind, hops in edges.items()},
         }
+
+
+def sampler_of(graph: Graph, spec: NeighborSpec) -> NeighborSampler:
+    """The sampler of a spec."""
+    return NeighborSampler(
+        graph,
+        fanouts_of(spec),
+        replace=spec.replace,
+        direction=spec.direction,
+        node_caps=spec.node_caps,
+        disjoint=spec.disjoint,
+        weight_attr=spec.weight_attr,
+        time_attr=spec.time_attr,
+        temporal_strategy=spec.temporal_strategy,
+    )

@@ -1,18 +1,37 @@
-"""The inputs of one batch: a stretch of the epoch's order, and the nodes that stand there.
+"""The inputs of one batch: a stretch of the epoch's order, and what stands there.
 
 A feed says how an epoch is cut; this is the cutting. The order is computed where it is needed:
-nobody stores it.
+nobody stores it. What was given with the inputs, a time or a label for each, is cut with them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from penstock.core.plan import EpochPlan
 from penstock.graph import Graph
+from penstock.graph.handles import ArrayHandle, SegmentHandle
+from penstock.graph.schema import EDGE
+from penstock.graph.segment import Segment
+from penstock.graph.shared import SharedArray
 from penstock.kernels import permutation
 from penstock.kernels.arrays import Array, Ids, check_word
-from penstock.sampling.spec import Feed
+from penstock.sampling.kinds import InputKind
+from penstock.sampling.names import Owner
+from penstock.sampling.request import Request
+from penstock.sampling.spec import ABLPSpec, Feed, LinkSpec, Spec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """What a feed's handles stand for. `ids` None: all nodes, in order."""
+
+    ids: Array | None = None
+    columns: Mapping[str, Array] = field(default_factory=dict)
+    tables: Mapping[str, Array] = field(default_factory=dict)
 
 
 def positions_of(feed: Feed, epoch: int, index: int) -> Ids:
@@ -25,24 +44,125 @@ def positions_of(feed: Feed, epoch: int, index: int) -> Ids:
 
 
 def seeds_at(positions: Ids, ids: Array | None) -> Ids:
-    """The nodes at these places; without `ids` the inputs are all nodes, in order."""
-    return positions if ids is None else ids[positions].astype(np.int64, copy=False)
+    """The nodes (or edges) at these places; without `ids` the inputs are all nodes, in order."""
+    return positions if ids is None else ids[..., positions].astype(np.int64, copy=False)
 
 
-def check_feed(feed: Feed, graph: Graph, ids: Array | None) -> None:
-    """ValueError unless the feed makes sense for this graph, and `ids` are the inputs it speaks of.
+def request_of(feed: Feed, given: Given, epoch: int, index: int) -> Request:
+    """A batch with its inputs, and what was given with them."""
+    positions = positions_of(feed, epoch, index)
+    return Request(
+        feed.seed,
+        epoch,
+        index,
+        seeds_at(positions, given.ids),
+        positions,
+        feed.node_type or "",
+        feed.edge_type or EDGE,
+        {name: column[positions] for name, column in given.columns.items()},
+        given.tables,
+    )
+
+
+def type_of(feed: Feed) -> Owner:
+    """The type of the inputs: of nodes, or of edges."""
+    return feed.edge_type if feed.edge_type is not None else feed.node_type or ""
+
+
+# --- where they lie ------------------------------------------------------------------------------
+
+
+def segment_of(feed: Feed) -> SegmentHandle | None:
+    """The segment in which all that was given lies; ValueError if there are several."""
+    segments = {handle.segment for handle in _handles(feed)}
+    if len(segments) > 1:
+        raise ValueError("the inputs of a feed lie in several segments; expected one for all")
+    return next(iter(segments), None)
+
+
+def attached(feed: Feed, fd: int | None) -> Given:
+    """The arrays of a feed, mapped; they live as long as they are used. Takes `fd` over."""
+    handle = segment_of(feed)
+    if handle is None:
+        return Given()
+    with Segment.attach(handle, fd) as segment:  # views keep the memory alive
+        return Given(
+            None if feed.ids is None else _view(segment, feed.ids),
+            {name: _view(segment, column) for name, column in feed.columns.items()},
+            {name: _view(segment, table) for name, table in feed.tables.items()},
+        )
+
+
+def _handles(feed: Feed) -> Iterator[ArrayHandle]:
+    if feed.ids is not None:
+        yield feed.ids
+    yield from feed.columns.values()
+    yield from feed.tables.values()
+
+
+def _view(segment: Segment, handle: ArrayHandle) -> Array:
+    return SharedArray(segment, handle.dtype, handle.shape, handle.offset).array
+
+
+# --- whether they make sense ---------------------------------------------------------------------
+
+
+def check_feed(feed: Feed, graph: Graph, given: Given) -> None:
+    """ValueError unless the feed makes sense for this graph, and `given` is what it speaks of.
 
     Whether every id is a node's is found out when its batch comes: there may be 10⁹ of them.
     """
+    EpochPlan(feed.num_inputs, feed.batch_size, feed.drop_last)
+    check_word(feed.seed, "seed")
+    if feed.edge_type is None:
+        _check_nodes(feed, graph, given.ids)
+    else:
+        _check_edges(feed, graph, given.ids)
+    for name, column in given.columns.items():
+        if len(column.shape) < 1 or len(column) != feed.num_inputs:
+            raise ValueError(
+                f"columns[{name!r}] has shape {list(column.shape)}; expected a row for each of "
+                f"{feed.num_inputs} inputs"
+            )
+    if (times := given.columns.get("time")) is not None and times.dtype.kind != "i":
+        raise ValueError(f"the times of the inputs must be integers, not {times.dtype}")
+
+
+def check_kind(spec: Spec, feed: Feed, graph: Graph, given: Given) -> None:
+    """ValueError unless these are inputs of the kind that a spec samples from, and all it needs."""
+    if isinstance(spec, ABLPSpec):
+        from penstock.sampling.ablp import check_labels
+
+        check_labels(spec, graph, given.columns)
+    if isinstance(spec, LinkSpec):
+        from penstock.sampling.links import check_columns
+
+        check_columns(spec, given.columns)
+    wants_links = InputKind.of(spec) is InputKind.LINK
+    if wants_links and feed.edge_type is None:
+        raise ValueError("edge_type is missing: the inputs of this spec are edges")
+    if not wants_links and feed.edge_type is not None:
+        raise ValueError(f"edge_type is {feed.edge_type!r}; the inputs of this spec are nodes")
+
+
+def _check_nodes(feed: Feed, graph: Graph, ids: Array | None) -> None:
     if graph.is_hetero and feed.node_type is None:
         there = ", ".join(map(repr, graph.node_types))
         raise ValueError(f"node_type is missing; this graph has {there}")
     num_nodes = graph.num_nodes(feed.node_type)
-    EpochPlan(feed.num_inputs, feed.batch_size, feed.drop_last)
-    check_word(feed.seed, "seed")
     if ids is None and feed.num_inputs > num_nodes:
         raise ValueError(f"num_inputs is {feed.num_inputs}; there are {num_nodes} nodes")
     if ids is not None and (ids.ndim != 1 or ids.dtype.kind != "i"):
         raise ValueError(f"ids must be a list of integers, not {ids.dtype}{list(ids.shape)}")
     if ids is not None and len(ids) != feed.num_inputs:
         raise ValueError(f"num_inputs is {feed.num_inputs}; {len(ids)} ids are given")
+
+
+def _check_edges(feed: Feed, graph: Graph, ids: Array | None) -> None:
+    graph.num_edges(feed.edge_type)  # complains of a type that is not there
+    if ids is None:
+        raise ValueError("ids are missing: edges are given by their ends, [2, inputs]")
+    if ids.ndim != 2 or len(ids) != 2 or ids.dtype.kind != "i":
+        raise ValueError(f"ids must be integers [2, inputs], not {ids.dtype}{list(ids.shape)}")
+    if ids.shape[1] != feed.num_inputs:
+        raise ValueError(f"num_inputs is {feed.num_inputs}; {ids.shape[1]} edges are given")

@@ -7,16 +7,22 @@ knows types; it knows nothing of features, processes or torch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from penstock.graph import EdgeType, Graph
+from penstock.graph.aids import Aid
 from penstock.kernels import Adjacency, Buffers, KHop, Relation, Sample, batch_key
 from penstock.kernels.arrays import Array, check_fanout
+from penstock.sampling.criteria import Criteria
+from penstock.sampling.spec import Direction, NeighborSpec
 
-Direction: TypeAlias = Literal["in", "out"]
 Fanouts: TypeAlias = Sequence[int] | Mapping[EdgeType, Sequence[int]]
+ByType: TypeAlias = Array | Mapping[str, Array]
+
+# A draw by weight, or among what is not too late, against a uniform one.
+_WEIGHTED, _TEMPORAL = 3.0, 2.0
 
 
 class NeighborSampler:
@@ -24,6 +30,12 @@ class NeighborSampler:
 
     `num_neighbors` has one fan-out per hop (-1 all, 0 none), the same for all edge types or, as a
     mapping, one list per type. Row r of the result's edges belongs to `graph.edge_types[r]`.
+
+    `disjoint`: every seed has a tree of its own, and trees share nothing. `weight_attr` names an
+    edge attribute to draw by: an edge of weight 0 is never taken. `time_attr` names an attribute of
+    nodes or of edges: nothing later than its seed is taken, any (`temporal_strategy` "uniform") or
+    the latest ("last") of the rest; every seed has a tree then. Types without the attribute are
+    drawn from uniformly, and not restricted.
     """
 
     def __init__(
@@ -34,11 +46,15 @@ class NeighborSampler:
         replace: bool = False,
         direction: Direction = "in",
         node_caps: Sequence[int] = (),
+        disjoint: bool = False,
+        weight_attr: str | None = None,
+        time_attr: str | None = None,
+        temporal_strategy: str = "uniform",
     ) -> None:
-        if direction not in ("in", "out"):
-            raise ValueError(f"direction is {direction!r}; expected 'in' or 'out'")
+        self._criteria = Criteria.of(graph, direction, weight_attr, time_attr, temporal_strategy)
         self.graph = graph
         self.direction = direction
+        self.disjoint = disjoint or self._criteria.is_temporal
         self._types = {name: number for number, name in enumerate(graph.node_types)}
         fanouts = fanouts_by_type(num_neighbors, graph.edge_types)
         hops = (
@@ -53,42 +69,122 @@ class NeighborSampler:
             num_hops=self.num_hops,
             replace=replace,
             node_caps=node_caps,
+            disjoint=self.disjoint,
+            last=self._criteria.last,
         )
 
     def sample(
         self,
-        seeds: Array | Mapping[str, Array],
+        seeds: ByType,
         *,
         seed: int = 0,
         epoch: int = 0,
         index: int = 0,
         out: Buffers | None = None,
         with_edge_ids: bool = True,
+        times: ByType | None = None,
     ) -> Sample:
-        """Batch `index` of an epoch, with these seeds (heterogeneous: by node type)."""
-        by_type = self._seeds_by_type(seeds)
-        key = batch_key(seed, epoch, index)
-        return self._khop.sample(key, by_type, out, with_edge_ids=with_edge_ids)
+        """Batch `index` of an epoch, with these seeds (heterogeneous: by node type).
 
-    def _seeds_by_type(self, seeds: Array | Mapping[str, Array]) -> list[Array]:
-        if not isinstance(seeds, Mapping):
+        `times`, in the same form, are the seeds' where time counts; without them nodes that have a
+        time count by their own.
+        """
+        return self.sample_by_type(
+            self._by_type(seeds, "seeds"),
+            seed=seed,
+            epoch=epoch,
+            index=index,
+            out=out,
+            with_edge_ids=with_edge_ids,
+            times=None if times is None else self._by_type(times, "times"),
+        )
+
+    def sample_by_type(
+        self,
+        seeds: Sequence[Array],
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        index: int = 0,
+        out: Buffers | None = None,
+        with_edge_ids: bool = True,
+        times: Sequence[Array] | None = None,
+    ) -> Sample:
+        """The same for seeds by number of their node type."""
+        key = batch_key(seed, epoch, index)
+        if self._criteria.is_temporal:
+            times = self._own_times(seeds) if times is None else times
+        elif times is not None:
+            raise ValueError(
+                "Received conflicting 'times' and 'time_attr' arguments: 'times' is set while "
+                "'time_attr' is not set."
+            )
+        return self._khop.sample(key, seeds, out, with_edge_ids=with_edge_ids, times=times)
+
+    def _own_times(self, seeds: Sequence[Array]) -> list[Array]:
+        checked = [self._khop.check_seeds(ids, type_) for type_, ids in enumerate(seeds)]
+        return [
+            self._criteria.own_times(self.graph, name, ids)
+            for name, ids in zip(self._types, checked, strict=True)
+        ]
+
+    def _by_type(self, given: ByType, argument: str) -> list[Array]:
+        if not isinstance(given, Mapping):
             if self.graph.is_hetero:
-                raise ValueError("seeds of a heterogeneous graph must be a mapping by node type")
-            return [np.asarray(seeds)]
-        for name in seeds:
+                raise ValueError(
+                    f"{argument} of a heterogeneous graph must be a mapping by node type"
+                )
+            return [np.asarray(given)]
+        for name in given:
             if name not in self._types:
-                raise ValueError(f"seeds name node type {name!r}; there are {list(self._types)}")
+                raise ValueError(
+                    f"{argument} name node type {name!r}; there are {list(self._types)}"
+                )
         nobody = np.empty(0, np.int64)
-        return [np.asarray(seeds.get(name, nobody)) for name in self._types]
+        return [np.asarray(given.get(name, nobody)) for name in self._types]
 
     def _relation(self, name: EdgeType, fanouts: tuple[int, ...]) -> Relation:
-        source, _, destination = name
-        if self.direction == "in":
-            topology, expands, finds = self.graph.csc(name), destination, source
-        else:
-            topology, expands, finds = self.graph.csr(name), source, destination
-        adjacency = Adjacency(topology.indptr, topology.adjacency)
-        return Relation(adjacency, fanouts, self._types[expands], self._types[finds], name)
+        expands, finds = (name[2], name[0]) if self.direction == "in" else (name[0], name[2])
+        rows, weights, times = self._criteria.rows(self.graph, name)
+        return Relation(
+            Adjacency(rows.indptr, rows.adjacency),
+            fanouts,
+            self._types[expands],
+            self._types[finds],
+            name,
+            weights,
+            times,
+        )
+
+
+def check_neighbor(spec: NeighborSpec, graph: Graph) -> None:
+    """ValueError unless this graph has what a spec chooses by. Reads no array."""
+    _criteria_of(spec, graph)
+
+
+def needs_neighbor(spec: NeighborSpec, graph: Graph) -> list[Aid]:
+    """What must be made of a graph, once, before it can be sampled so."""
+    return _criteria_of(spec, graph).aids(graph)
+
+
+def cost_neighbor(spec: NeighborSpec, graph: Graph, inputs: int) -> float:
+    """How many uniform draws a batch of so many inputs is about as much work as."""
+    fanouts = fanouts_by_type(
+        spec.num_neighbors if spec.by_type is None else dict(spec.by_type), graph.edge_types
+    )
+    degree = graph.num_edges() / max(graph.num_nodes(), 1)
+    frontier = total = float(inputs)
+    for hop in zip(*fanouts.values(), strict=True):
+        taken = sum(degree if fanout < 0 else float(fanout) for fanout in hop) / max(len(hop), 1)
+        frontier *= taken if spec.replace else min(taken, degree)
+        total += frontier
+    return total * (_WEIGHTED if spec.weight_attr else _TEMPORAL if spec.time_attr else 1.0)
+
+
+def _criteria_of(spec: NeighborSpec, graph: Graph) -> Criteria:
+    return Criteria.of(
+        graph, spec.direction, spec.weight_attr, spec.time_attr, spec.temporal_strategy
+    )
 
 
 def fanouts_by_type(

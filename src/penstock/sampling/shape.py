@@ -6,17 +6,15 @@ whoever reserves memory can ask. Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
-
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from penstock.graph import EdgeType, Graph
 from penstock.graph.layout import ALIGNMENT, layout
 from penstock.sampling.attributes import columns_of
 from penstock.sampling.bounds import Hops, Reach, Sizes
+from penstock.sampling.names import Owner
 from penstock.sampling.neighbor import fanouts_by_type
 from penstock.sampling.spec import NeighborSpec
-
-IDS: Final = "int64"
+from penstock.sampling.start import IDS, ArraySpec, NodeStarter, Starter
 
 
 class BatchShape:
@@ -25,40 +23,50 @@ class BatchShape:
     Edge attributes are found by edge ids, so these come along with them, wanted or not.
     """
 
-    def __init__(self, graph: Graph, spec: NeighborSpec) -> None:
+    def __init__(self, graph: Graph, spec: NeighborSpec, starter: Starter | None = None) -> None:
         self.node_types = graph.node_types
         self.edge_types = graph.edge_types
-        self.node_columns, self.edge_columns = columns_of(graph, spec)
+        self.starter = NodeStarter(graph, spec) if starter is None else starter
+        # What restricts by time samples a tree for each seed: each has a time of its own.
+        self.disjoint = spec.disjoint or spec.time_attr is not None
+        own = self.starter.own | ({"batch"} if self.disjoint else set())
+        self.node_columns, self.edge_columns = columns_of(graph, spec, own)
         self.with_edge_ids = spec.with_edge_ids or bool(self.edge_columns)
         self._hops = hops_of(graph, spec)
 
-    def bound(self, seeds: int, node_type: str = "") -> Sizes:
-        """Room that is enough for any batch of so many seeds."""
-        given = [seeds if name == node_type else 0 for name in self.node_types]
-        return self._hops.bound(given).with_spare()
+    def likely_bytes(self, inputs: int, of: Owner = "") -> int:
+        """Room that is enough for any batch of so many inputs of a type, or for nearly any."""
+        bound = self.bound(self.starter.most_seeds(inputs, of))
+        return self.nbytes(bound, self.starter.most_arrays(inputs, of))
 
-    def nbytes(self, sizes: Sizes, seeds: int) -> int:
-        """Bytes of a batch whose lists have these sizes."""
-        return layout(self._arrays(sizes, seeds)).nbytes
+    def bound(self, seeds: Sequence[int]) -> Sizes:
+        """Room that is enough for any batch of so many seeds of each type."""
+        return self._hops.bound(seeds).with_spare()
 
-    def divided(self, room: int, likely: Sizes, seeds: int) -> Sizes:
+    def nbytes(self, sizes: Sizes, others: Iterable[ArraySpec]) -> int:
+        """Bytes of a batch whose lists have these sizes, with what else it consists of."""
+        return layout(self._arrays(sizes, others)).nbytes
+
+    def divided(self, room: int, likely: Sizes, others: Sequence[ArraySpec]) -> Sizes:
         """`room` bytes, divided in proportion to `likely` sizes."""
         nothing = likely.scaled(0)
-        least = self.nbytes(nothing, seeds)
+        least = self.nbytes(nothing, others)
         # Each array may also lose the bytes up to where the next one can begin.
-        lost = ALIGNMENT * sum(1 for _ in self._arrays(nothing, seeds))
-        factor = (room - least - lost) / max(self.nbytes(likely, seeds) - least, 1)
+        lost = ALIGNMENT * sum(1 for _ in self._arrays(nothing, others))
+        factor = (room - least - lost) / max(self.nbytes(likely, others) - least, 1)
         return likely.scaled(max(factor, 0.0))
 
-    def _arrays(self, sizes: Sizes, seeds: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def _arrays(self, sizes: Sizes, others: Iterable[ArraySpec]) -> Iterator[ArraySpec]:
         """Dtype and shape of all arrays, in the order they are written."""
         for count in sizes.nodes:
             yield IDS, (count,)
+            if self.disjoint:
+                yield IDS, (count,)
         for count in sizes.edges:
             yield IDS, (2, count)
             if self.with_edge_ids:
                 yield IDS, (count,)
-        yield IDS, (seeds,)
+        yield from others
         for column in self.node_columns:
             yield column.dtype, column.shape(sizes.nodes[column.owner])
         for column in self.edge_columns:
@@ -85,4 +93,5 @@ def hops_of(graph: Graph, spec: NeighborSpec) -> Hops:
         max((len(reach.fanouts) for reach in reaches), default=0),
         spec.replace,
         spec.node_caps,
+        spec.disjoint or spec.time_attr is not None,
     )

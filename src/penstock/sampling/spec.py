@@ -1,34 +1,129 @@
 """What to sample, as plain data: it goes over the wire, and any process can act on it.
 
 A spec with a `Feed` (which inputs, in which order) and a graph says everything a batch depends on
-but its epoch and index. This module knows nothing of processes.
+but its epoch and index. This module knows nothing of processes, and what its words mean is for
+those to say who act on them.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from penstock.graph.handles import ArrayHandle
 from penstock.graph.schema import EdgeType
 
+Direction: TypeAlias = Literal["in", "out"]
+SubgraphType: TypeAlias = Literal["directional", "bidirectional", "induced"]
 
-class NeighborSpec(msgspec.Struct, frozen=True, kw_only=True, tag="neighbor"):
-    """k-hop neighbourhoods: `NeighborSampler`'s options, and which attributes go with them.
+
+class Taking(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes along with the nodes and edges of a batch, whatever its kind.
+
+    Attributes are taken by name; None takes all that the graph has.
+    """
+
+    with_edge_ids: bool = True
+    node_attributes: tuple[str, ...] | None = None
+    edge_attributes: tuple[str, ...] | None = None
+
+
+class NeighborSpec(Taking, frozen=True, kw_only=True, tag="neighbor"):
+    """k-hop neighbourhoods: `NeighborSampler`'s options.
 
     `num_neighbors` has one fan-out per hop, for all edge types; or `by_type` has a list for each.
-    Attributes are taken by name; None takes all that the graph has.
+    `weight_attr` names an edge attribute to draw by; `time_attr` one of nodes or of edges: then
+    nothing later than its seed is taken.
     """
 
     num_neighbors: tuple[int, ...] = ()
     by_type: tuple[tuple[EdgeType, tuple[int, ...]], ...] | None = None
     replace: bool = False
-    direction: Literal["in", "out"] = "in"
+    direction: Direction = "in"
     node_caps: tuple[int, ...] = ()
-    with_edge_ids: bool = True
-    node_attributes: tuple[str, ...] | None = None
-    edge_attributes: tuple[str, ...] | None = None
+    disjoint: bool = False
+    subgraph_type: SubgraphType = "directional"
+    weight_attr: str | None = None
+    time_attr: str | None = None
+    temporal_strategy: Literal["uniform", "last"] = "uniform"
+
+
+class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, tag="link"):
+    """Edges and their neighbourhoods: what is sampled round both ends, and what stands against.
+
+    `negatives`: none; "binary", `amount` (a ratio) times as many pairs that are no edges; or
+    "triplet", `amount` destinations that are none for each edge. `strict` checks them against the
+    whole graph. Weights of sources and destinations come with the feed.
+    """
+
+    neighbors: NeighborSpec
+    negatives: Literal["none", "binary", "triplet"] = "none"
+    amount: float = 1.0
+    strict: bool = False
+
+
+class SubgraphSpec(Taking, frozen=True, kw_only=True, tag="subgraph"):
+    """All edges among the seeds and what lies within `num_hops` of them (0: the seeds alone)."""
+
+    num_hops: int = 0
+    direction: Direction = "in"
+
+
+class ABLPSpec(msgspec.Struct, frozen=True, kw_only=True, tag="ablp"):
+    """Anchors with nodes that are right or wrong for them, and the neighbourhoods of all of these.
+
+    `supervision` has the edge types that links of interest have; `positive` and `negative` the edge
+    types their labels are read from (found by name where None; those of a feed's padded arrays
+    need none). Label edge types are never walked. `max_labels` keeps the first of each anchor.
+    """
+
+    neighbors: NeighborSpec
+    supervision: tuple[EdgeType, ...]
+    positive: tuple[EdgeType, ...] | None = None
+    negative: tuple[EdgeType, ...] | None = None
+    max_labels: int | None = None
+
+
+class PPRSpec(Taking, frozen=True, kw_only=True, tag="ppr"):
+    """The nodes that matter most to each seed, by personalised PageRank (forward push).
+
+    `channels` are typed: (name, the edge types it follows, its share of the nodes).
+    """
+
+    alpha: float = 0.5
+    eps: float = 1e-4
+    max_ppr_nodes: int = 50
+    num_neighbors_per_hop: int = 1000
+    max_fetch_iterations: int | None = None
+    residual_topup: bool = False
+    channels: tuple[tuple[str, tuple[EdgeType, ...], float], ...] = ()
+    include_sampled_edges: bool = False
+    direction: Direction = "in"
+
+
+class WalkSpec(Taking, frozen=True, kw_only=True, tag="walk"):
+    """Random walks from each seed: uniform, or node2vec's with `p` and `q` other than 1.
+
+    Of a heterogeneous graph `path` has the edge types to follow, step by step.
+    """
+
+    walk_length: int = 20
+    walks_per_node: int = 1
+    p: float = 1.0
+    q: float = 1.0
+    path: tuple[EdgeType, ...] | None = None
+    direction: Direction = "out"
+
+
+class HGTSpec(Taking, frozen=True, kw_only=True, tag="hgt"):
+    """Layers with a budget for each node type: as many nodes of every type, however rare it is.
+
+    `num_samples` has one number per layer, for all node types; or `by_type` has a list for each.
+    """
+
+    num_samples: tuple[int, ...] = ()
+    by_type: tuple[tuple[str, tuple[int, ...]], ...] | None = None
 
 
 class CustomSpec(msgspec.Struct, frozen=True, kw_only=True, tag="custom"):
@@ -38,20 +133,30 @@ class CustomSpec(msgspec.Struct, frozen=True, kw_only=True, tag="custom"):
     options: dict[str, Any] = {}
 
 
-Spec = NeighborSpec | CustomSpec
+BuiltInSpec: TypeAlias = (
+    NeighborSpec | LinkSpec | SubgraphSpec | ABLPSpec | PPRSpec | WalkSpec | HGTSpec
+)
+Spec: TypeAlias = BuiltInSpec | CustomSpec
 
 
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of an epoch and how they are cut: batch i has the same seeds for everybody.
 
-    `ids` are the inputs (None: all nodes of the type, in order); with `shuffle` they are taken in
-    the order of `permutation(seed, epoch, num_inputs)`.
+    `ids` are the inputs: nodes of a type [n], or edges of a type [2, n], sources above
+    destinations (None: all there are, in order). With `shuffle` they are taken in the order of
+    `permutation(seed, epoch, num_inputs)`. `columns` go with them, by name: those of
+    `sampling.inputs` that have a row for each input (their times, labels), and `tables` that
+    belong to the feed as a whole (weights of nodes). All of them lie in the segment of `ids`, or
+    of the first of them.
     """
 
     num_inputs: int
     batch_size: int
     node_type: str | None = None
+    edge_type: EdgeType | None = None
     ids: ArrayHandle | None = None
+    columns: dict[str, ArrayHandle] = {}
+    tables: dict[str, ArrayHandle] = {}
     shuffle: bool = False
     drop_last: bool = False
     seed: int = 0

@@ -172,18 +172,22 @@ def private_memory(nbytes: int) -> Bytes:
 
 
 def _checked_view(memory: Bytes, planned: ArrayLayout) -> npt.NDArray[Any]:
-    what = f"{planned.name!r} ({planned.dtype}{list(planned.shape)} at {planned.offset})"
     if len(planned.shape) > _MOST_DIMENSIONS:
         raise ProtocolError(f"array {planned.name!r} has {len(planned.shape)} dimensions")
     if planned.offset < 0 or planned.offset % ALIGNMENT:
-        raise ProtocolError(f"array {what} does not begin at a multiple of {ALIGNMENT}")
+        raise ProtocolError(f"{_told(planned)} does not begin at a multiple of {ALIGNMENT}")
     try:
         end = _end_of(planned)
         if end > memory.nbytes:
-            raise ProtocolError(f"array {what} ends at {end}, the memory at {memory.nbytes}")
+            raise ProtocolError(f"{_told(planned)} ends at {end}, the memory at {memory.nbytes}")
         return _view(memory, planned)
     except (ValueError, OverflowError) as error:  # a dtype or a shape there cannot be
-        raise ProtocolError(f"array {what} cannot be: {error}") from None
+        raise ProtocolError(f"{_told(planned)} cannot be: {error}") from None
+
+
+def _told(planned: ArrayLayout) -> str:
+    shape = list(planned.shape)
+    return f"array {planned.name!r} ({planned.dtype}{shape} at {planned.offset})"
 
 
 def _view(memory: Bytes, planned: ArrayLayout) -> npt.NDArray[Any]:

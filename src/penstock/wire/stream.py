@@ -56,6 +56,7 @@ _FDS_AT_ONCE: Final = 253  # the kernel takes no more in one call
 _CHUNK: Final = 64 << 10
 _ANCILLARY: Final = socket.CMSG_SPACE(_FDS_AT_ONCE * _FD_SIZE)
 _CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+_TRUNCATED: Final = int(socket.MSG_CTRUNC)  # a plain number: flags of `enum` are slow to combine
 
 # The kernel cannot take a message now, and will later: no memory, or too many descriptors of this
 # user's are on their way and not received yet. Nothing of the message has gone.
@@ -270,7 +271,7 @@ class Stream(Generic[Received]):
     def _absorb(self) -> None:
         while self._chunks:
             data, ancillary, flags, _ = self._chunks[0]
-            fds, lost = _descriptors_in(ancillary), flags & socket.MSG_CTRUNC
+            fds, lost = _descriptors_in(ancillary), flags & _TRUNCATED
             self._ended = self._ended or not data
             self._bytes += data
             self._fds += fds

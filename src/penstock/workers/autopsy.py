@@ -44,7 +44,7 @@ class HeldBatch:
     step: int
     index: int
     attempt: int = 1
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[int | str, ...] = ()
     num_seeds: int = 0
 
     def describe(self) -> str:

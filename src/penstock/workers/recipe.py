@@ -7,6 +7,7 @@ The hub writes one when a worker dies; `penstock replay` reads it.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import socket
@@ -20,8 +21,12 @@ import numpy as np
 from penstock.errors import PenstockError, ProtocolError
 from penstock.graph import Graph
 from penstock.graph.handles import FileHandle
+from penstock.graph.schema import EDGE
 from penstock.graph.sharing import GraphHandle
 from penstock.kernels import digest
+from penstock.kernels.arrays import Array, Ids
+from penstock.sampling.inputs import Given, request_of
+from penstock.sampling.request import Request
 from penstock.sampling.spec import Feed, Spec
 from penstock.wire.messages import (
     PROTOCOL,
@@ -37,6 +42,9 @@ from penstock.wire.stream import Stream
 FORMAT: Final = 1
 # How many recipes a folder keeps: the newest.
 KEPT: Final = 100
+# What belongs to a feed as a whole is written down up to so many elements: weights of all nodes of
+# a large graph are not.
+LARGEST_TABLE: Final = 1 << 16
 
 _NAME: Final = re.compile(r"batch-.*\.json")
 _PATIENCE: Final = 30.0
@@ -45,11 +53,29 @@ _Answer = TypeVar("_Answer")
 StrPath = str | os.PathLike[str]
 
 
+class Few(msgspec.Struct, frozen=True, kw_only=True):
+    """An array with few elements, written out."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    values: tuple[int | float | bool, ...]
+
+    @classmethod
+    def of(cls, array: Array) -> Few:
+        return cls(
+            dtype=array.dtype.name, shape=array.shape, values=tuple(array.reshape(-1).tolist())
+        )
+
+    @property
+    def array(self) -> Array:
+        return np.array(self.values, self.dtype).reshape(self.shape)
+
+
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything one batch depends on.
 
-    `feed` is without `ids`: `seeds` are what they are good for here. They may be left out where the
-    inputs are all nodes. The graph is looked for in the folder `path`, then in the files of
+    `feed` is without what was given: `seeds` and `columns` are what that is good for here. Seeds may
+    be left out where the inputs are all nodes; edges stand as all sources, then all destinations. The graph is looked for in the folder `path`, then in the files of
     `graph`, then at the hub's `address`.
     """
 
@@ -59,6 +85,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     epoch: int
     index: int
     seeds: tuple[int, ...] | None = None
+    columns: dict[str, Few] = {}
+    tables: dict[str, Few] = {}
     path: str | None = None
     graph: GraphHandle | None = None
     address: str | None = None
@@ -115,19 +143,49 @@ def for_batch(
     epoch: int,
     index: int,
     graph: GraphHandle,
+    request: Request,
     **others: Any,
 ) -> Recipe:
     """A recipe that names the graph's files, where it consists of such, and no descriptor."""
     in_files = all(isinstance(segment, FileHandle) for segment in graph.segments)
     return Recipe(
         spec=spec,
-        feed=msgspec.structs.replace(feed, ids=None),
+        feed=msgspec.structs.replace(feed, ids=None, columns={}, tables={}),
+        seeds=None if feed.ids is None else tuple(request.seeds.reshape(-1).tolist()),
+        columns={name: Few.of(column) for name, column in request.columns.items()},
+        tables={
+            name: Few.of(table)
+            for name, table in request.tables.items()
+            if table.size <= LARGEST_TABLE
+        },
         epoch=epoch,
         index=index,
         graph=graph if in_files else None,
         version=graph.version,
         **others,
     )
+
+
+def request_again(recipe: Recipe) -> Request:
+    """The batch a recipe speaks of, with its inputs; PenstockError if they are not all there."""
+    bare = request_of(
+        msgspec.structs.replace(recipe.feed, edge_type=None), Given(), recipe.epoch, recipe.index
+    )
+    wanted = bare.num_inputs * (1 if recipe.feed.edge_type is None else 2)
+    if recipe.seeds is not None and len(recipe.seeds) != wanted:
+        raise PenstockError(f"the recipe has {len(recipe.seeds)} seeds; its batch has {wanted}")
+    return dataclasses.replace(
+        bare,
+        seeds=bare.seeds if recipe.seeds is None else _ends(recipe, np.array(recipe.seeds)),
+        edge_type=recipe.feed.edge_type or EDGE,
+        columns={name: few.array for name, few in recipe.columns.items()},
+        tables={name: few.array for name, few in recipe.tables.items()},
+    )
+
+
+def _ends(recipe: Recipe, seeds: Ids) -> Ids:
+    seeds = seeds.astype(np.int64)
+    return seeds if recipe.feed.edge_type is None else seeds.reshape(2, -1)
 
 
 # --- the graph ---------------------------------------------------------------------------------

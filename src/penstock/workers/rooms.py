@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from penstock.errors import ProtocolError
-from penstock.graph import SharedArray
 from penstock.graph.handles import MemfdHandle
-from penstock.kernels.arrays import Array
+from penstock.sampling.inputs import Given, attached, segment_of
 from penstock.wire.frames import SlotTooSmall
 from penstock.wire.messages import OpenChannel
 from penstock.workers.arena import Arena, Bytes
@@ -22,12 +21,12 @@ class Rooms:
     def __init__(self) -> None:
         self._arenas: dict[int, Arena] = {}
 
-    def open(self, message: OpenChannel, fds: Sequence[int]) -> Array | None:
+    def open(self, message: OpenChannel, fds: Sequence[int]) -> Given:
         """Maps a channel's slots, and its inputs, if it has any. Takes `fds` over in any case."""
-        inputs = message.feed.ids
-        anonymous = [message.arena.memory] + ([] if inputs is None else [inputs.segment])
         left = list(fds)
         try:
+            inputs = segment_of(message.feed)
+            anonymous = [message.arena.memory] + ([] if inputs is None else [inputs])
             if len(left) != sum(isinstance(segment, MemfdHandle) for segment in anonymous):
                 raise ProtocolError(f"{len(left)} descriptors came for channel {message.channel}")
             taken = [
@@ -41,7 +40,7 @@ class Rooms:
         except BaseException:
             _close_all([fd for fd in taken[1:] if fd is not None])
             raise
-        return None if inputs is None else SharedArray.attach(inputs, *taken[1:]).array
+        return attached(message.feed, taken[1] if inputs is not None else None)
 
     def close(self, channel: int) -> None:
         """Lets go of a channel's memory; unknown ones have none."""

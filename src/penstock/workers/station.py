@@ -22,11 +22,14 @@ from penstock.graph.schema import Arrays
 from penstock.kernels.arrays import Array, Ids
 from penstock.sampling import custom
 from penstock.sampling.bounds import Sizes
-from penstock.sampling.collate import NeighborBatches, Outgrown, Request
-from penstock.sampling.inputs import check_feed, positions_of, seeds_at
+from penstock.sampling.collate import NeighborBatches, Outgrown
+from penstock.sampling.cut import Cut, CutBatches
+from penstock.sampling.inputs import Given, check_feed, check_kind, request_of, type_of
+from penstock.sampling.kinds import batches_of, likely_bytes
 from penstock.sampling.names import qualified
-from penstock.sampling.shape import BatchShape
-from penstock.sampling.spec import CustomSpec, Feed, NeighborSpec, Spec
+from penstock.sampling.request import Request
+from penstock.sampling.spec import BuiltInSpec, CustomSpec, Feed, Spec
+from penstock.sampling.start import Start
 from penstock.wire.frames import BatchWriter, SlotTooSmall
 from penstock.wire.messages import ArrayLayout
 
@@ -51,6 +54,9 @@ class Written:
 class _Backend(Protocol):
     """A way of sampling."""
 
+    @property
+    def spec(self) -> Spec: ...
+
     def write(self, request: Request, memory: Bytes, reached: Reached) -> Written:
         """Makes a batch in `memory`; `SlotTooSmall` says how much it needs."""
 
@@ -59,7 +65,7 @@ class _Backend(Protocol):
 class _Channel:
     backend: int
     feed: Feed
-    ids: Array | None
+    given: Given
 
 
 class Station:
@@ -89,20 +95,24 @@ class Station:
         A user's sampler is loaded with its first batch, or before by `load_sampler`: loading runs
         the user's code, and a batch can tell what came of it.
         """
-        match spec:
-            case NeighborSpec():
-                self._backends[number] = _Neighbors(NeighborBatches(self.graph, spec))
-            case CustomSpec():
-                self._backends[number] = _Custom(self.graph, lambda: self.load_sampler(spec))
+        if isinstance(spec, CustomSpec):
+            self._backends[number] = _Custom(self.graph, spec, lambda: self.load_sampler(spec))
+        else:
+            self._backends[number] = _built_in(spec, self.graph)
 
     def close_backend(self, number: int) -> None:
         """Forgets it; unknown ones too."""
         self._backends.pop(number, None)
 
-    def open_channel(self, number: int, backend: int, feed: Feed, ids: Array | None = None) -> None:
-        """Learns where a channel's batches come from; `ids` are the inputs, if the feed has any."""
-        check_feed(feed, self.graph, ids)
-        self._channels[number] = _Channel(backend, feed, ids)
+    def open_channel(
+        self, number: int, backend: int, feed: Feed, given: Given | None = None
+    ) -> None:
+        """Learns where a channel's batches come from; `given` is what the feed speaks of."""
+        given = Given() if given is None else given
+        check_feed(feed, self.graph, given)
+        if (known := self._backends.get(backend)) is not None:
+            check_kind(known.spec, feed, self.graph, given)
+        self._channels[number] = _Channel(backend, feed, given)
 
     def close_channel(self, number: int) -> None:
         """Forgets it; unknown ones too."""
@@ -117,9 +127,9 @@ class Station:
         return self._samplers[key]
 
     def seeds(self, channel: int, epoch: int, index: int) -> Ids:
-        """The nodes that batch `index` of an epoch begins with."""
+        """The inputs of batch `index` of an epoch: nodes, or edges [2, inputs]."""
         known = self._channel(channel)
-        return seeds_at(positions_of(known.feed, epoch, index), known.ids)
+        return request_of(known.feed, known.given, epoch, index).seeds
 
     def sample(
         self,
@@ -127,26 +137,21 @@ class Station:
         epoch: int,
         index: int,
         memory: Bytes,
-        *,
-        seeds: Ids | None = None,
     ) -> Written:
         """Makes batch `index` of an epoch in `memory`.
 
         `SlotTooSmall` says how much it needs: with so much it can be asked for again, and what
-        could be kept of the first attempt has been. `seeds` stand in for those of the inputs,
-        for who has no longer got these.
+        could be kept of the first attempt has been.
         """
         known = self._channel(channel)
-        backend = self._backends.get(known.backend)
-        if backend is None:
-            raise ValueError(f"backend {known.backend} is not open here")
-        feed, positions = known.feed, positions_of(known.feed, epoch, index)
-        if seeds is None:
-            seeds = seeds_at(positions, known.ids)
-        node_type = feed.node_type if feed.node_type is not None else ""
-        request = Request(feed.seed, epoch, index, seeds, positions, node_type)
+        return self.make(known.backend, request_of(known.feed, known.given, epoch, index), memory)
+
+    def make(self, backend: int, request: Request, memory: Bytes) -> Written:
+        """Makes any batch, for who has its inputs from elsewhere."""
+        if backend not in self._backends:
+            raise ValueError(f"backend {backend} is not open here")
         self._reached("sampling")
-        return backend.write(request, memory, self._reached)
+        return self._backends[backend].write(request, memory, self._reached)
 
     def _channel(self, number: int) -> _Channel:
         if number not in self._channels:
@@ -171,41 +176,75 @@ class _Awaited(Generic[_Known]):
         return kept[1] if kept is not None and request.is_same(kept[0]) else None
 
 
-class _Neighbors:
-    """k-hop neighbourhoods with their attributes."""
+def _built_in(spec: BuiltInSpec, graph: Graph) -> _Backend:
+    batches = batches_of(spec, graph)
+    if isinstance(batches, NeighborBatches):
+        return _Neighbors(spec, batches)
+    return _Cuts(spec, batches)
 
-    def __init__(self, batches: NeighborBatches) -> None:
+
+class _Neighbors:
+    """k-hop neighbourhoods with their attributes, sampled straight to where they will be read."""
+
+    def __init__(self, spec: BuiltInSpec, batches: NeighborBatches) -> None:
+        self.spec = spec
         self._batches = batches
         self._awaited: _Awaited[Sizes] = _Awaited()
 
     def write(self, request: Request, memory: Bytes, reached: Reached) -> Written:
-        sizes = self._sizes(request, memory.nbytes)
+        start = self._batches.start(request)
+        sizes = self._sizes(request, start, memory.nbytes)
         try:
-            return self._write(request, sizes, memory, reached)
+            return self._write(request, start, sizes, memory, reached)
         except Outgrown as outgrown:
             sizes = outgrown.sizes
-        needed = self._batches.shape.nbytes(sizes, len(request.seeds))
+        needed = self._batches.nbytes(sizes, start)
         if needed > memory.nbytes:
             self._awaited.keep(request, sizes)
             raise SlotTooSmall(needed, memory.nbytes)
-        return self._write(request, sizes, memory, reached)
+        return self._write(request, start, sizes, memory, reached)
 
-    def _sizes(self, request: Request, room: int) -> Sizes:
-        awaited, seeds = self._awaited.take(request), len(request.seeds)
-        if awaited is not None and self._batches.shape.nbytes(awaited, seeds) <= room:
+    def _sizes(self, request: Request, start: Start, room: int) -> Sizes:
+        awaited = self._awaited.take(request)
+        if awaited is not None and self._batches.nbytes(awaited, start) <= room:
             return awaited
-        return self._batches.sizes_for(room, seeds, request.node_type)
+        return self._batches.sizes_for(room, start)
 
-    def _write(self, request: Request, sizes: Sizes, memory: Bytes, reached: Reached) -> Written:
+    def _write(
+        self, request: Request, start: Start, sizes: Sizes, memory: Bytes, reached: Reached
+    ) -> Written:
         with BatchWriter(memory) as writer:
-            facts = self._batches.write(request, sizes, writer, reached)
+            facts = self._batches.write(request, start, sizes, writer, reached)
             return Written(writer.commit(), writer.nbytes, facts)
+
+
+class _Cuts:
+    """Batches that are sampled first and written then."""
+
+    def __init__(self, spec: BuiltInSpec, batches: CutBatches) -> None:
+        self.spec = spec
+        self._batches = batches
+        self._awaited: _Awaited[Cut] = _Awaited()
+
+    def write(self, request: Request, memory: Bytes, reached: Reached) -> Written:
+        cut = self._awaited.take(request) or self._batches.cut(request)
+        needed = self._batches.nbytes(cut)
+        if needed > memory.nbytes:
+            self._awaited.keep(request, cut)
+            raise SlotTooSmall(needed, memory.nbytes)
+        reached("writing")
+        with BatchWriter(memory) as writer:
+            self._batches.write(cut, writer)
+            return Written(writer.commit(), writer.nbytes, cut.facts)
 
 
 class _Custom:
     """A sampler of the user's own."""
 
-    def __init__(self, graph: Graph, load: Callable[[], custom.Sampler]) -> None:
+    def __init__(
+        self, graph: Graph, spec: CustomSpec, load: Callable[[], custom.Sampler]
+    ) -> None:
+        self.spec = spec
         self._graph = graph
         self._load = load
         self._awaited: _Awaited[dict[str, Array]] = _Awaited()
@@ -248,9 +287,8 @@ def slot_bytes_for(spec: Spec, graph: Graph, feed: Feed) -> int:
     """
     if isinstance(spec, CustomSpec):
         return CUSTOM_SLOT
-    seeds = min(feed.batch_size, feed.num_inputs)
-    shape = BatchShape(graph, spec)
-    return min(shape.nbytes(shape.bound(seeds, feed.node_type or ""), seeds), LARGEST_SLOT)
+    inputs, of = min(feed.batch_size, feed.num_inputs), type_of(feed)
+    return min(likely_bytes(spec, graph, inputs, of), LARGEST_SLOT)
 
 
 def search(folders: Sequence[str]) -> None:

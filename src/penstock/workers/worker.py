@@ -166,8 +166,8 @@ class Worker:
             case OpenChannel(channel=number, backend=backend, feed=feed):
                 self._backends[number] = backend
                 with self._telling_later(("channel", number)):
-                    ids = self._rooms.open(message, fds)
-                    self._station.open_channel(number, backend, feed, ids)
+                    given = self._rooms.open(message, fds)
+                    self._station.open_channel(number, backend, feed, given)
             case CloseBackend(backend=number):
                 self._station.close_backend(number)
                 self._refused.pop(("backend", number), None)

@@ -1,0 +1,248 @@
+"""Anchor-based link prediction: anchors, the nodes that are right or wrong for them, and all their
+neighbourhoods.
+
+A batch begins with its anchors, in order, then the nodes of their labels, each once. `y_positive`
+and `y_negative` are [2, labels]: the place of the anchor in the batch, and the place of the label's
+node in the `n_id` of its type. They belong to the supervision edge type (source: the anchors,
+destination: the labels); there may be several at once, whose anchors are of one type.
+
+Labels come from edge types of the graph, or with the inputs: column "positive/0" has a row for
+each anchor, padded with -1, for the first supervision edge type, and so on. Without either, edge
+types are found by name: labels of (s, r, d) are edges (s, r + "_positive", d) and, if there are
+any, (s, r + "_negative", d). Label edges are never walked: they are what is to be predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+
+from penstock.graph import EdgeType, Graph
+from penstock.graph.aids import Aid, OutEdges
+from penstock.graph.dtypes import dtype_name
+from penstock.kernels import Adjacency, Relabeler
+from penstock.kernels.arrays import Array, Ids, check_integer
+from penstock.kernels.labels import first_neighbors
+from penstock.sampling.names import Owner, qualified
+from penstock.sampling.neighbor import cost_neighbor
+from penstock.sampling.request import Request
+from penstock.sampling.shape import fanouts_of
+from penstock.sampling.spec import ABLPSpec, NeighborSpec
+from penstock.sampling.start import IDS, ArraySpec, Start
+
+Sign = Literal["positive", "negative"]
+SIGNS: Final[tuple[Sign, Sign]] = ("positive", "negative")
+# Labels per anchor that there is room for at once, where nothing limits them.
+_LIKELY: Final = 16
+
+
+def label_type(supervision: EdgeType, sign: Sign) -> EdgeType:
+    """The edge type that holds the labels of a supervision edge type, by its name."""
+    source, relation, destination = supervision
+    return source, f"{relation}_{sign}", destination
+
+
+def label_types(spec: ABLPSpec, graph: Graph, sign: Sign) -> tuple[EdgeType | None, ...]:
+    """For each supervision edge type, the edge type of its labels, if the graph has one."""
+    given = spec.positive if sign == "positive" else spec.negative
+    if given is not None:
+        return given
+    found = (label_type(kind, sign) for kind in spec.supervision)
+    return tuple(kind if kind in graph.edge_types else None for kind in found)
+
+
+def walked(spec: ABLPSpec, graph: Graph) -> NeighborSpec:
+    """How neighbourhoods are sampled: as the spec says, but along no label."""
+    labels = {kind for sign in SIGNS for kind in label_types(spec, graph, sign)}
+    fanouts = fanouts_of(spec.neighbors)
+    if isinstance(fanouts, Mapping):
+        hops = max(map(len, fanouts.values()), default=0)
+        by_type = {kind: tuple(fanouts[kind]) for kind in fanouts if kind not in labels}
+    else:
+        hops = len(fanouts)
+        by_type = {kind: tuple(fanouts) for kind in graph.edge_types if kind not in labels}
+    if not labels & set(graph.edge_types):
+        return spec.neighbors
+    by_type |= {kind: (0,) * hops for kind in graph.edge_types if kind in labels}
+    return msgspec.structs.replace(spec.neighbors, num_neighbors=(), by_type=tuple(by_type.items()))
+
+
+def needs_ablp(spec: ABLPSpec, graph: Graph) -> list[Aid]:
+    """The out-edges of label types: they lead from anchors to labels."""
+    kinds = [kind for sign in SIGNS for kind in label_types(spec, graph, sign)]
+    return [OutEdges(kind) for kind in dict.fromkeys(kinds) if kind is not None]
+
+
+def check_ablp(spec: ABLPSpec, graph: Graph) -> None:
+    """ValueError unless a graph can be sampled so; for the labels see `check_labels`."""
+    if not spec.supervision:
+        raise ValueError("supervision is empty; expected one edge type at least")
+    for number, kind in enumerate(spec.supervision):
+        _check_ends(f"supervision[{number}]", kind, graph)
+        if kind[0] != spec.supervision[0][0]:
+            raise ValueError(
+                f"supervision[{number}] is {kind!r}; its anchors must be {spec.supervision[0][0]!r}, "
+                "as those of the first"
+            )
+    for sign in SIGNS:
+        _check_given(spec, graph, sign)
+    if spec.max_labels is not None:
+        check_integer(spec.max_labels, "max_labels", 0, 2**31)
+    if spec.neighbors.subgraph_type != "directional":
+        raise ValueError(
+            f"neighbors.subgraph_type is {spec.neighbors.subgraph_type!r}; with labels it can only "
+            "be 'directional': others would find the label edges"
+        )
+    if spec.neighbors.time_attr is not None:
+        raise ValueError("neighbors.time_attr is given; anchors and labels have no times")
+
+
+def check_labels(spec: ABLPSpec, graph: Graph, columns: Container[str]) -> None:
+    """ValueError where positive labels come neither from the graph nor with the inputs."""
+    kinds = label_types(spec, graph, "positive")
+    for number, (supervision, kind) in enumerate(zip(spec.supervision, kinds, strict=True)):
+        if kind is None and (column := f"positive/{number}") not in columns:
+            wanted = label_type(supervision, "positive")
+            raise ValueError(
+                f"there are no positive labels of {supervision!r}: this graph has no edge type "
+                f"{wanted!r}, none is given, and the inputs have no column {column!r}"
+            )
+
+
+def _check_ends(label: str, kind: EdgeType, graph: Graph) -> None:
+    for end in (kind[0], kind[2]):
+        if end not in graph.node_types:
+            there = ", ".join(map(repr, graph.node_types)) if graph.is_hetero else "no types"
+            raise ValueError(f"{label} is {kind!r}, and this graph has {there}")
+
+
+def _check_given(spec: ABLPSpec, graph: Graph, sign: Sign) -> None:
+    given = spec.positive if sign == "positive" else spec.negative
+    if given is None:
+        return
+    if len(given) != len(spec.supervision):
+        raise ValueError(
+            f"{sign} has {len(given)} edge types; expected one for each of "
+            f"{len(spec.supervision)} supervision edge types"
+        )
+    for number, (kind, supervision) in enumerate(zip(given, spec.supervision, strict=True)):
+        if kind not in graph.edge_types:
+            there = ", ".join(map(repr, graph.edge_types))
+            raise ValueError(f"{sign}[{number}] is {kind!r}; this graph has {there}")
+        if (kind[0], kind[2]) != (supervision[0], supervision[2]):
+            raise ValueError(f"{sign}[{number}] is {kind!r}; its ends are not those of {supervision!r}")
+
+
+def cost_ablp(spec: ABLPSpec, graph: Graph, inputs: int) -> float:
+    """How many uniform draws a batch is about as much work as."""
+    labels = _LIKELY if spec.max_labels is None else spec.max_labels
+    seeds = inputs * (1 + min(labels, 4) * len(spec.supervision))
+    return cost_neighbor(walked(spec, graph), graph, seeds)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Labels:
+    """Labels of one sign of one supervision edge type: anchors by place, labels by id."""
+
+    name: str
+    node_type: int
+    anchors: Ids
+    nodes: Ids
+
+
+class AnchorStarter:
+    """Inputs are anchors; the seeds are these and the nodes of their labels."""
+
+    own = frozenset({"y_positive", "y_negative"})
+
+    def __init__(self, graph: Graph, spec: ABLPSpec) -> None:
+        self._graph = graph
+        self._spec = spec
+        self._kinds = {sign: label_types(spec, graph, sign) for sign in SIGNS}
+        self._numbers = {name: number for number, name in enumerate(graph.node_types)}
+        self._places = [Relabeler() for _ in graph.node_types]
+
+    def start(self, request: Request) -> Start:
+        anchor_type = self._spec.supervision[0][0]
+        if request.node_type != anchor_type:
+            raise ValueError(
+                f"the inputs are {request.node_type!r}; the anchors of "
+                f"{self._spec.supervision[0]!r} are {anchor_type!r}"
+            )
+        for places in self._places:
+            places.clear()
+        self._places[self._numbers[anchor_type]].add_seeds(request.seeds)
+        arrays: dict[str, Array] = {qualified(anchor_type, "input_id"): request.positions}
+        for labels in self._labels(request):
+            local = self._places[labels.node_type].relabel(labels.nodes)
+            arrays[labels.name] = np.stack((labels.anchors, local))
+        facts: dict[str, Any] = {"batch_size": request.num_inputs}
+        if self._graph.is_hetero:
+            facts["input_type"] = anchor_type
+        return Start([places.nodes() for places in self._places], None, arrays, facts)
+
+    def most_seeds(self, inputs: int, of: Owner) -> Sequence[int]:
+        most = [inputs if name == of else 0 for name in self._graph.node_types]
+        for _, kind in self._signed():
+            number = self._numbers[kind[2]]
+            most[number] += min(inputs * self._per_anchor, self._graph.num_nodes(kind[2]))
+        return most
+
+    def most_arrays(self, inputs: int, of: Owner) -> Sequence[ArraySpec]:
+        labels = inputs * self._per_anchor
+        return [(IDS, (inputs,)), *((IDS, (2, labels)) for _ in self._signed())]
+
+    @property
+    def _per_anchor(self) -> int:
+        return _LIKELY if self._spec.max_labels is None else self._spec.max_labels
+
+    def _signed(self) -> Iterator[tuple[Sign, EdgeType]]:
+        for kind in self._spec.supervision:
+            for sign in SIGNS:
+                yield sign, kind
+
+    def _labels(self, request: Request) -> Iterator[_Labels]:
+        for number, supervision in enumerate(self._spec.supervision):
+            for sign in SIGNS:
+                found = self._found(request, number, supervision, sign)
+                if found is not None:
+                    name = qualified(supervision, f"y_{sign}")
+                    yield _Labels(name, self._numbers[supervision[2]], *found)
+
+    def _found(
+        self, request: Request, number: int, supervision: EdgeType, sign: Sign
+    ) -> tuple[Ids, Ids] | None:
+        column, kind = f"{sign}/{number}", self._kinds[sign][number]
+        size = self._graph.num_nodes(supervision[2])
+        if column in request.columns:
+            return _unpadded(column, request.columns[column], size, self._spec.max_labels)
+        return None if kind is None else self._read(kind, request.seeds, size)
+
+    def _read(self, kind: EdgeType, anchors: Ids, size: int) -> tuple[Ids, Ids]:
+        rows = self._graph.csr(kind)
+        adjacency = Adjacency(rows.indptr, rows.adjacency)
+        counts, labels = first_neighbors(adjacency, anchors, size, self._spec.max_labels)
+        return np.repeat(np.arange(len(anchors)), counts), labels
+
+
+def _unpadded(column: str, rows: Array, size: int, most: int | None) -> tuple[Ids, Ids]:
+    """Labels out of rows that are padded with -1: the first `most` of each."""
+    if rows.ndim != 2 or rows.dtype.kind != "i":
+        raise ValueError(
+            f"column {column!r} is {dtype_name(rows.dtype)}{list(rows.shape)}; expected integers, a row of "
+            "labels for each anchor, padded with -1"
+        )
+    there = rows >= 0
+    if most is not None:
+        there &= np.cumsum(there, axis=1) <= most
+    anchors, labels = np.nonzero(there)[0], rows[there].astype(np.int64)
+    if (rows < -1).any() or (labels >= size).any():
+        wrong = rows[(rows < -1) | (rows >= size)].flat[0]
+        raise ValueError(
+            f"column {column!r} has the label {wrong}; expected 0 <= id < {size}, or -1 for none"
+        )
+    return anchors.astype(np.int64), labels

@@ -1,0 +1,171 @@
+"""By which attributes edges are taken: weights to draw by, times that nothing may be later than.
+
+Says which edge types of a graph these apply to, and what must be made of the graph for it, once.
+Knows nothing of fan-outs, seeds or batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.graph import EdgeType, Graph, SharedArray, Topology
+from penstock.graph.aids import Aid, ByTime, OutEdges, WeightSums
+from penstock.kernels.arrays import Array, Ids
+from penstock.sampling.spec import Direction
+
+_TIMES: Final = ("int32", "int64")
+_WEIGHTS: Final = ("int", "uint", "float", "bfloat")
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """How the edges of each type are chosen: those that are in neither set, uniformly.
+
+    `of_nodes`: a time is that of the node an edge leads to, instead of the edge's own. `last`
+    takes the latest instead of any.
+    """
+
+    direction: Direction
+    weight_attr: str | None = None
+    time_attr: str | None = None
+    of_nodes: bool = False
+    last: bool = False
+    weighted: frozenset[EdgeType] = frozenset()
+    timed: frozenset[EdgeType] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        direction: Direction = "in",
+        weight_attr: str | None = None,
+        time_attr: str | None = None,
+        temporal_strategy: str = "uniform",
+    ) -> Criteria:
+        """What these arguments mean for a graph. ValueError if they mean nothing."""
+        if direction not in ("in", "out"):
+            raise ValueError(f"direction is {direction!r}; expected 'in' or 'out'")
+        if temporal_strategy not in ("uniform", "last"):
+            raise ValueError(
+                f"No valid temporal strategy found: temporal_strategy is {temporal_strategy!r}; "
+                "expected 'uniform' or 'last'"
+            )
+        of_nodes = time_attr is not None and _is_of_nodes(graph, time_attr)
+        if weight_attr is not None and time_attr is not None:
+            level = "node" if of_nodes else "edge"
+            raise ValueError(
+                f"Biased {level} temporal sampling not yet supported: weight_attr is "
+                f"{weight_attr!r} and time_attr is {time_attr!r}; give one of them"
+            )
+        found = 0 if direction == "in" else 2
+        return cls(
+            direction,
+            weight_attr,
+            time_attr,
+            of_nodes,
+            temporal_strategy == "last",
+            frozenset(() if weight_attr is None else _weighted(graph, weight_attr)),
+            frozenset(() if time_attr is None else _timed(graph, time_attr, of_nodes, found)),
+        )
+
+    @property
+    def is_temporal(self) -> bool:
+        return self.time_attr is not None
+
+    def aids(self, graph: Graph) -> list[Aid]:
+        """What must be made of the graph, once, before it can be sampled so."""
+        needed: list[Aid] = []
+        for name in graph.edge_types:
+            if self.direction == "out":
+                needed.append(OutEdges(name))
+            if self.weight_attr is not None and name in self.weighted:
+                needed.append(WeightSums(name, self.weight_attr, self.direction))
+            if self.time_attr is not None and name in self.timed:
+                needed.append(ByTime(name, self.time_attr, self.of_nodes, self.direction))
+        return needed
+
+    def rows(self, graph: Graph, name: EdgeType) -> tuple[Topology, Array | None, Array | None]:
+        """The rows of an edge type, with their running sums of weights or their times."""
+        side = self.direction
+        if self.time_attr is not None and name in self.timed:
+            topology, times = graph.by_time(name, self.time_attr, of_nodes=self.of_nodes, side=side)
+            return topology, None, times
+        topology = graph.csc(name) if side == "in" else graph.csr(name)
+        if self.weight_attr is not None and name in self.weighted:
+            return topology, graph.weight_sums(name, self.weight_attr, side), None
+        return topology, None, None
+
+    def own_times(self, graph: Graph, node_type: str, nodes: Ids) -> Ids:
+        """The times that nodes themselves have. ValueError if they have none."""
+        if len(nodes) == 0:
+            return np.empty(0, np.int64)
+        attributes = graph.node_attributes(node_type)
+        if not self.of_nodes or self.time_attr not in attributes:
+            of = f" of {node_type!r}" if node_type else ""
+            raise ValueError(
+                f"Seed time needs to be specified: nodes{of} have no {self.time_attr!r} themselves"
+            )
+        return attributes[self.time_attr].array[nodes].astype(np.int64, copy=False)
+
+
+def _is_of_nodes(graph: Graph, name: str) -> bool:
+    """Whether nodes, not edges, have this time."""
+    nodes = [found for kind in graph.node_types for found in graph.node_attributes(kind)]
+    edges = [found for kind in graph.edge_types for found in graph.edge_attributes(kind)]
+    if name in nodes and name in edges:
+        raise ValueError(
+            f"The time attribute '{name}' holds both node-level and edge-level information"
+        )
+    if name not in nodes and name not in edges:
+        raise ValueError(
+            f"The time attribute '{name}' is neither a node-level or edge-level attribute; "
+            f"nodes have: {_listed(nodes)}; edges have: {_listed(edges)}"
+        )
+    return name in nodes
+
+
+def _weighted(graph: Graph, name: str) -> Iterable[EdgeType]:
+    """The edge types that have this weight; others are drawn from uniformly."""
+    found = {kind: graph.edge_attributes(kind) for kind in graph.edge_types}
+    weighted = [kind for kind, there in found.items() if name in there]
+    if not weighted:
+        there = [attribute for attributes in found.values() for attribute in attributes]
+        raise ValueError(
+            f"weight_attr is {name!r}, which no edges have; they have: {_listed(there)}"
+        )
+    for kind in weighted:
+        _check(f"The weight attribute '{name}'", kind, found[kind][name], _WEIGHTS, "numbers")
+    return weighted
+
+
+def _timed(graph: Graph, name: str, of_nodes: bool, found: int) -> Iterable[EdgeType]:
+    """The edge types that lead to something with this time; others lead anywhere at all times."""
+    owners: Mapping[Any, Mapping[str, SharedArray]] = (
+        {kind: graph.node_attributes(kind) for kind in graph.node_types}
+        if of_nodes
+        else {kind: graph.edge_attributes(kind) for kind in graph.edge_types}
+    )
+    for kind, attributes in owners.items():
+        if name in attributes:
+            said = f"The time attribute '{name}'"
+            _check(said, kind, attributes[name], _TIMES, "int64 or int32")
+    return [kind for kind in graph.edge_types if name in owners[kind[found] if of_nodes else kind]]
+
+
+def _check(
+    what: str, owner: str | EdgeType, array: SharedArray, kinds: tuple[str, ...], expected: str
+) -> None:
+    if array.dtype.startswith(kinds) and len(array.shape) == 1:
+        return
+    of = f" of {owner!r}" if any(owner) else ""
+    raise ValueError(
+        f"{what}{of} is {array.dtype} {list(array.shape)}; expected {expected}, one for each"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, dict.fromkeys(names))) or "none"

@@ -1,0 +1,154 @@
+"""Layers with a budget for each node type: from types and numbers to the kernel, and to a batch.
+
+The Heterogeneous Graph Transformer's sampling, as PyG's `HGTLoader` offers it. A batch is a pure
+function of (graph, spec, seed, epoch, index, seeds). This module knows types; it knows nothing of
+processes or torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.graph import Graph
+from penstock.graph.aids import Aid
+from penstock.graph.layout import layout
+from penstock.kernels.arrays import MOST_NEIGHBORS, check_integer
+from penstock.kernels.hgt import HGT, MAX_NEIGHBORS
+from penstock.kernels.subgraph import Edges
+from penstock.sampling.attributes import columns_of
+from penstock.sampling.bounds import Sizes
+from penstock.sampling.cut import Cut
+from penstock.sampling.names import Owner, qualified
+from penstock.sampling.request import Request
+from penstock.sampling.spec import HGTSpec
+from penstock.sampling.start import IDS, ArraySpec
+from penstock.sampling.subgraph import arrays_of, relations_of, sizes_of
+
+
+class HGTCutter:
+    """Samples layers round the seeds of a batch; one thread at a time.
+
+    Sampled nodes (first the seeds) share one among their in-neighbours, along every edge type; what
+    a node was given so far is its budget. Each layer draws `num_samples` nodes of every type, or
+    all if there are not more, with probabilities by the squares of the budgets. `n_id` has them
+    in the order they were drawn, seeds first; `edge_index` has the edges among them, in the order
+    of the nodes they lead to. A node with more than 50 in-edges of a type counts with 50 of them,
+    chosen at random, once for the whole batch.
+    """
+
+    own: frozenset[str] = frozenset()
+
+    def __init__(self, graph: Graph, spec: HGTSpec) -> None:
+        check_hgt(spec, graph)
+        self._graph = graph
+        self._with_edge_ids = spec.with_edge_ids
+        self._samples = samples_by_type(spec, graph)
+        self._hgt = HGT(
+            [graph.num_nodes(name) for name in graph.node_types],
+            relations_of(graph, "in", ()),
+            list(self._samples.values()),
+            names=graph.node_types,
+        )
+
+    def cut(self, request: Request) -> Cut:
+        """The layers round the seeds of a batch."""
+        seeds = [np.empty(0, np.int64)] * len(self._graph.node_types)
+        seeds[self._graph.node_types.index(request.node_type)] = request.seeds
+        sampled = self._hgt.sample(request.key, seeds)
+        edges = [
+            Edges(rows, cols, ids if self._with_edge_ids else None)
+            for rows, cols, ids in zip(sampled.rows, sampled.cols, sampled.edge_ids, strict=True)
+        ]
+        facts: dict[str, Any] = {"batch_size": len(request.seeds)}
+        if self._graph.is_hetero:
+            facts["input_type"] = request.node_type
+        arrays = {
+            **arrays_of(self._graph, sampled.nodes, edges),
+            qualified(request.node_type, "input_id"): request.positions,
+        }
+        return Cut(arrays, [*sampled.nodes], [*sampled.edge_ids], facts)
+
+    def likely_bytes(self, inputs: int, of: Owner) -> int:
+        """Room in which the arrays of any batch fit, without attributes."""
+        return layout(self._likely_arrays(inputs, of)).nbytes
+
+    def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
+        """By node type, how many nodes a batch has at most."""
+        return _most_nodes(self._graph, self._samples, inputs, of)
+
+    def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
+        """By edge type, how many edges a batch has at most."""
+        nodes = dict(zip(self._graph.node_types, self.likely_nodes(inputs, of), strict=True))
+        return [
+            min(nodes[kind[2]] * MAX_NEIGHBORS, self._graph.num_edges(kind))
+            for kind in self._graph.edge_types
+        ]
+
+    def _likely_arrays(self, inputs: int, of: Owner) -> Iterator[ArraySpec]:
+        sizes = Sizes(
+            tuple(self.likely_nodes(inputs, of)),
+            tuple(self.likely_edges(inputs, of)),
+        )
+        yield from sizes_of(sizes, with_edge_ids=self._with_edge_ids)
+        yield IDS, (inputs,)
+
+
+def check_hgt(spec: HGTSpec, graph: Graph) -> None:
+    """ValueError unless this graph can be sampled so."""
+    if spec.by_type is not None and spec.num_samples:
+        raise ValueError("num_samples and by_type are both given: one of them says all")
+    samples_by_type(spec, graph)
+    columns_of(graph, spec, HGTCutter.own)
+
+
+def needs_hgt(spec: HGTSpec, graph: Graph) -> list[Aid]:
+    """Nothing: in-edges are there."""
+    return []
+
+
+def cost_hgt(spec: HGTSpec, graph: Graph, inputs: int, of: Owner = "") -> float:
+    """How many edges a batch looks at, roughly: those of all of its nodes, twice."""
+    counts = _most_nodes(graph, samples_by_type(spec, graph), inputs, of)
+    nodes = dict(zip(graph.node_types, counts, strict=True))
+    looked_at = (
+        nodes[kind[2]]
+        * min(graph.num_edges(kind) / max(graph.num_nodes(kind[2]), 1), MAX_NEIGHBORS)
+        for kind in graph.edge_types
+    )
+    return inputs + 2 * sum(looked_at)
+
+
+def samples_by_type(spec: HGTSpec, graph: Graph) -> dict[str, tuple[int, ...]]:
+    """One tuple of numbers per node type, all of one length."""
+    if spec.by_type is None:
+        return dict.fromkeys(graph.node_types, _checked(spec.num_samples, "num_samples"))
+    given = dict(spec.by_type)
+    unknown = [name for name in given if name not in graph.node_types]
+    if unknown:
+        raise ValueError(f"num_samples names node type {unknown[0]!r}, which the graph has not")
+    missing = [name for name in graph.node_types if name not in given]
+    if missing:
+        raise ValueError(f"Not all node types specified: num_samples lacks {missing[0]!r}")
+    if len({len(layers) for layers in given.values()}) > 1:
+        raise ValueError("Number of layers must be the same across all node types")
+    return {name: _checked(given[name], f"num_samples[{name!r}]") for name in graph.node_types}
+
+
+def _checked(layers: Sequence[int], name: str) -> tuple[int, ...]:
+    return tuple(
+        check_integer(count, f"{name}[{layer}]", 0, MOST_NEIGHBORS + 1)
+        for layer, count in enumerate(layers)
+    )
+
+
+def _most_nodes(
+    graph: Graph, samples: dict[str, tuple[int, ...]], inputs: int, of: Owner
+) -> list[int]:
+    """By node type: the seeds, and what all layers draw, or the whole graph."""
+    return [
+        (inputs if name == of else 0) + min(sum(layers), graph.num_nodes(name))
+        for name, layers in samples.items()
+    ]

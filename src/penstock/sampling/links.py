@@ -1,0 +1,350 @@
+"""Links: edges as inputs, the pairs that stand against them, and the ends of all as seeds.
+
+Amounts, order and names are those of PyG's link loaders: binary negatives are pairs appended to the
+edges, with a label of 0; triplets are edges with destinations that are none. Negative k stands
+against edge k modulo their number P: it shares that one's time, and where trees are told apart it
+belongs to it. What is asked for and makes no sense is refused in PyG's words, by `link_checks`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.graph import EdgeType, Graph
+from penstock.graph.aids import Aid
+from penstock.graph.aids import SortedRows as SortedRowsAid
+from penstock.kernels import Relabeler
+from penstock.kernels.arrays import Array, Ids
+from penstock.kernels.negatives import Candidates, Negatives, SortedRows, draw_negatives
+from penstock.sampling.link_checks import check_columns, check_ends, check_link
+from penstock.sampling.names import Owner, qualified, type_name
+from penstock.sampling.request import Request
+from penstock.sampling.shape import hops_of
+from penstock.sampling.spec import LinkSpec
+from penstock.sampling.start import IDS, ArraySpec, Start
+
+__all__ = ["LinkStarter", "check_columns", "check_link", "cost_link", "label_shift", "needs_link"]
+
+_OWN: Final = frozenset(
+    {
+        "edge_label_index",
+        "edge_label",
+        "edge_label_time",
+        "src_index",
+        "dst_pos_index",
+        "dst_neg_index",
+        "seed_time",
+    }
+)
+# Tables of weights that are remembered: each channel has its own, and a worker has a few of these.
+_KEPT: Final = 8
+
+
+def label_shift(labels: Array) -> int:
+    """What is added to labels so that 0 is free for negatives: 1 if the least of them is 0.
+
+    Of all labels, not of a batch's: whoever makes a feed asks once, and puts the answer into its
+    table "label_shift", or shifts the labels there and then.
+    """
+    return int(labels.size > 0 and labels.min() == 0)
+
+
+def needs_link(spec: LinkSpec, graph: Graph) -> Sequence[Aid]:
+    """Rows to look edges up in, of every edge type: which is sampled from is up to the feed."""
+    if not spec.strict or spec.negatives == "none":
+        return []
+    return [SortedRowsAid(kind) for kind in graph.edge_types]
+
+
+def cost_link(spec: LinkSpec, graph: Graph, inputs: int) -> float:
+    """About how many edges a batch looks at."""
+    starter = LinkStarter(graph, spec)
+    kind = graph.edge_types[0]
+    bound = hops_of(graph, spec.neighbors).bound(starter.most_seeds(inputs, kind))
+    return float(sum(bound.edges) + starter.num_negatives(inputs))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Links:
+    """The links of a batch: those given, then negatives. Triplets have sources of those given."""
+
+    kind: EdgeType
+    sources: Ids
+    destinations: Ids
+    num_given: int
+
+    @property
+    def num_negatives(self) -> int:
+        return len(self.destinations) - self.num_given
+
+    @property
+    def is_one_type(self) -> bool:
+        return self.kind[0] == self.kind[2]
+
+
+def _repeated(values: Array, count: int) -> Array:
+    """What `count` links have: the first `values`, the others those of what they stand against."""
+    return np.resize(values, (count, *values.shape[1:]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seeds:
+    """The ends of links as seeds, by node type, and where each end of each link stands there."""
+
+    by_type: dict[str, Ids]
+    sources: Ids
+    destinations: Ids
+
+
+class LinkStarter:
+    """Turns edges into seeds: their ends, and those of what stands against them.
+
+    Where trees are shared each node is entered once: sources, destinations, then the negatives'
+    sources and destinations, in order of first appearance. Disjoint, every end is a seed and a tree
+    of its own: all sources, given and negative, then all destinations.
+    """
+
+    own = _OWN
+
+    def __init__(self, graph: Graph, spec: LinkSpec) -> None:
+        check_link(spec, graph)
+        self._graph = graph
+        self._spec = spec
+        self._disjoint = spec.neighbors.disjoint or spec.neighbors.time_attr is not None
+        draws = spec.negatives != "none"
+        self._times = _NodeTimes(graph, spec.neighbors.time_attr if draws else None)
+        self._lists = Relabeler(), Relabeler()
+        self._edges: dict[EdgeType, SortedRows] = {}
+        self._candidates: dict[tuple[str, str, int], tuple[Array | None, Candidates]] = {}
+
+    def num_negatives(self, inputs: int) -> int:
+        """How many negatives so many edges have."""
+        if self._spec.negatives == "none":
+            return 0
+        return math.ceil(inputs * self._spec.amount)
+
+    def start(self, request: Request) -> Start:
+        check_columns(self._spec, request.columns)
+        check_ends(self._graph, request.edge_type)
+        negatives = self._negatives(request)
+        links = self._links(request, negatives)
+        seeds = self._apart(links) if self._disjoint else self._together(links)
+        facts = self._facts(request) | self._honesty(request.edge_type, negatives)
+        return Start(
+            self._by_number(seeds.by_type),
+            self._seed_times(request, links),
+            self._arrays(request, links, seeds),
+            facts,
+            trees=self._trees(links) if self._disjoint else None,
+        )
+
+    def most_seeds(self, inputs: int, of: Owner) -> Sequence[int]:
+        pairs, most = self._sizes(inputs), []
+        for name in self._graph.node_types:
+            ends = sum(
+                size for size, end in zip(pairs, (of[0], of[-1]), strict=True) if end == name
+            )
+            most.append(ends if self._disjoint else min(ends, self._graph.num_nodes(name)))
+        return most
+
+    def most_arrays(self, inputs: int, of: Owner) -> Sequence[ArraySpec]:
+        """Room for the labels is for one number each."""
+        sources, destinations = self._sizes(inputs)
+        ids: list[ArraySpec] = [(IDS, (inputs,)), (IDS, (sources,)), (IDS, (destinations,))]
+        labels: list[ArraySpec] = [(IDS, (sources,)), (IDS, (destinations,))]
+        return ids + labels
+
+    def _sizes(self, inputs: int) -> tuple[int, int]:
+        """How many sources and destinations so many edges lead to."""
+        negatives = self.num_negatives(inputs)
+        return inputs + (negatives if self._spec.negatives == "binary" else 0), inputs + negatives
+
+    # --- negatives ---------------------------------------------------------------------------
+
+    def _negatives(self, request: Request) -> Negatives | None:
+        count = self.num_negatives(request.num_inputs)
+        if count == 0:
+            return None
+        kind, pairs = request.edge_type, self._spec.negatives == "binary"
+        return draw_negatives(
+            request.key,
+            request.seeds[0],
+            request.seeds[1],
+            count,
+            source=self._end("src", kind[0], request) if pairs else None,
+            destination=self._end("dst", kind[2], request),
+            times=request.columns.get("time") if self._times.of_nodes else None,
+            edges=self._sorted_rows(kind) if self._spec.strict else None,
+        )
+
+    def _end(self, end: str, node_type: str, request: Request) -> Candidates:
+        """What one end is drawn from; a table that comes with batch after batch is checked once."""
+        table = request.tables.get(f"{end}_weight")
+        key = end, node_type, id(table)
+        if key not in self._candidates:
+            if len(self._candidates) >= _KEPT:
+                self._candidates.clear()
+            # Kept with its table: no other can have that one's id as long as it lives.
+            self._candidates[key] = table, self._candidates_of(end, node_type, table)
+        return self._candidates[key][1]
+
+    def _candidates_of(self, end: str, node_type: str, table: Array | None) -> Candidates:
+        num_nodes, times = self._graph.num_nodes(node_type), self._times.of(node_type)
+        try:
+            return Candidates(num_nodes, table, times)
+        except ValueError as error:
+            raise ValueError(f"{end}_weight of {node_type!r}: {error}") from None
+
+    def _sorted_rows(self, kind: EdgeType) -> SortedRows:
+        if kind not in self._edges:
+            rows = self._graph.csc(kind)
+            self._edges[kind] = SortedRows(rows.indptr, self._graph.sorted_rows(kind))
+        return self._edges[kind]
+
+    def _links(self, request: Request, negatives: Negatives | None) -> _Links:
+        sources, destinations = request.seeds[0], request.seeds[1]
+        if negatives is not None:
+            if negatives.sources is not None:
+                sources = np.concatenate([sources, negatives.sources])
+            destinations = np.concatenate([destinations, negatives.destinations])
+        return _Links(request.edge_type, sources, destinations, request.num_inputs)
+
+    # --- seeds -------------------------------------------------------------------------------
+
+    def _together(self, links: _Links) -> _Seeds:
+        """Every node once."""
+        sources = self._lists[0]
+        destinations = self._lists[0 if links.is_one_type else 1]
+        sources.clear()
+        destinations.clear()
+        given = slice(0, links.num_given), slice(links.num_given, None)
+        # In this order: what is given comes before what stands against it.
+        places = [
+            (sources.relabel(links.sources[part]), destinations.relabel(links.destinations[part]))
+            for part in given
+        ]
+        by_type = {links.kind[2]: destinations.nodes(), links.kind[0]: sources.nodes()}
+        source_places, destination_places = map(np.concatenate, zip(*places, strict=True))
+        return _Seeds(by_type, source_places, destination_places)
+
+    def _apart(self, links: _Links) -> _Seeds:
+        """Every end a tree of its own."""
+        sources = np.arange(len(links.sources))
+        destinations = np.arange(len(links.destinations))
+        if links.is_one_type:
+            both = np.concatenate([links.sources, links.destinations])
+            return _Seeds({links.kind[0]: both}, sources, len(sources) + destinations)
+        by_type = {links.kind[0]: links.sources, links.kind[2]: links.destinations}
+        return _Seeds(by_type, sources, destinations)
+
+    def _seed_times(self, request: Request, links: _Links) -> list[Ids] | None:
+        """Both ends of a link have its time."""
+        if "time" not in request.columns:
+            return None
+        return self._by_end(links, request.columns["time"].astype(np.int64, copy=False))
+
+    def _by_end(self, links: _Links, values: Ids) -> list[Ids]:
+        """For each seed, where all ends are seeds, what the edge has that it belongs to."""
+        ends = [_repeated(values, len(ids)) for ids in (links.sources, links.destinations)]
+        if links.is_one_type:
+            return self._by_number({links.kind[0]: np.concatenate(ends)})
+        return self._by_number({links.kind[0]: ends[0], links.kind[2]: ends[1]})
+
+    def _trees(self, links: _Links) -> Ids:
+        """Which of the edges given each tree belongs to. Trees count through the node types.
+
+        PyG takes the tree modulo P, which is the same where the negatives are a multiple of P.
+        """
+        given = np.arange(links.num_given)
+        return np.concatenate(self._by_end(links, given))
+
+    def _by_number(self, by_type: dict[str, Ids]) -> list[Ids]:
+        nobody = np.empty(0, np.int64)
+        return [by_type.get(name, nobody) for name in self._graph.node_types]
+
+    # --- what is said of them ------------------------------------------------------------------
+
+    def _arrays(self, request: Request, links: _Links, seeds: _Seeds) -> dict[str, Array]:
+        arrays = {qualified(links.kind, "input_id"): request.positions}
+        if self._spec.negatives == "triplet":
+            return arrays | self._triplets(request, links, seeds)
+        named: dict[str, Array] = {
+            "edge_label_index": np.stack([seeds.sources, seeds.destinations])
+        }
+        label = self._label(request, links)
+        if label is not None:
+            named["edge_label"] = label
+        if "time" in request.columns:
+            named["edge_label_time"] = _repeated(request.columns["time"], len(links.sources))
+        return arrays | {qualified(links.kind, name): array for name, array in named.items()}
+
+    def _label(self, request: Request, links: _Links) -> Array | None:
+        label = request.columns.get("label")
+        if self._spec.negatives == "none":
+            return label
+        if label is None:
+            label = np.ones(links.num_given, np.float32)
+        shift = request.tables.get("label_shift")
+        if shift is not None and shift[0]:
+            # A bool has no room for a third value.
+            label = label.astype(np.int64) if label.dtype == bool else label
+            label = label + label.dtype.type(shift[0])
+        nothing = np.zeros((links.num_negatives, *label.shape[1:]), label.dtype)
+        return np.concatenate([label, nothing])
+
+    def _triplets(self, request: Request, links: _Links, seeds: _Seeds) -> dict[str, Array]:
+        """Row p of the negatives has those of edge p, which lie P apart."""
+        source, _, destination = links.kind
+        amount, count = math.ceil(self._spec.amount), links.num_given
+        negatives = seeds.destinations[count:].reshape(amount, count).T
+        arrays: dict[str, Array] = {
+            qualified(source, "src_index"): seeds.sources,
+            qualified(destination, "dst_pos_index"): seeds.destinations[:count],
+            qualified(destination, "dst_neg_index"): negatives[:, 0] if amount == 1 else negatives,
+        }
+        if "time" in request.columns:
+            for owner in (source, destination):
+                arrays[qualified(owner, "seed_time")] = request.columns["time"]
+        return arrays
+
+    def _facts(self, request: Request) -> dict[str, Any]:
+        facts: dict[str, Any] = {"batch_size": request.num_inputs}
+        if self._graph.is_hetero:
+            facts["input_type"] = type_name(request.edge_type)
+        return facts
+
+    def _honesty(self, kind: EdgeType, negatives: Negatives | None) -> dict[str, int]:
+        """How many negatives are none, or come too late, for want of better ones."""
+        facts = {}
+        if self._spec.strict and self._spec.negatives != "none":
+            facts["num_false_negatives"] = 0 if negatives is None else negatives.num_false
+        if self._spec.negatives != "none" and self._times.restricts(kind):
+            facts["num_late_negatives"] = 0 if negatives is None else negatives.num_late
+        return facts
+
+
+class _NodeTimes:
+    """The times of nodes, where a spec restricts by these; times of edges restrict no negatives."""
+
+    def __init__(self, graph: Graph, attribute: str | None) -> None:
+        self._found = {
+            name: graph.node_attribute(attribute, name).astype(np.int64, copy=False)
+            for name in graph.node_types
+            if attribute is not None and attribute in graph.node_attributes(name)
+        }
+
+    @property
+    def of_nodes(self) -> bool:
+        return bool(self._found)
+
+    def of(self, node_type: str) -> Array | None:
+        """None: nodes of this type are there at all times."""
+        return self._found.get(node_type)
+
+    def restricts(self, kind: EdgeType) -> bool:
+        return kind[0] in self._found or kind[2] in self._found

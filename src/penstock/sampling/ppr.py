@@ -1,0 +1,264 @@
+"""The nodes that matter most to each seed, by personalised PageRank: from types to the kernel.
+
+A batch is a pure function of (graph, spec, seed, epoch, index, seeds); the three numbers in the
+middle count only where a node has more neighbours than are looked at. This module knows types and
+names; it knows nothing of processes or torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from penstock.graph import EdgeType, Graph
+from penstock.graph.aids import Aid, OutEdges
+from penstock.graph.layout import layout
+from penstock.kernels import Adjacency
+from penstock.kernels.arrays import Array, Ids, check_integer
+from penstock.kernels.ppr import (
+    MOST_NODES,
+    Push,
+    PushChannel,
+    PushedEdges,
+    PushOptions,
+    PushRelation,
+    PushSample,
+    check_number,
+)
+from penstock.sampling.attributes import columns_of
+from penstock.sampling.cut import Cut
+from penstock.sampling.names import Owner, qualified, type_name
+from penstock.sampling.request import Request
+from penstock.sampling.spec import PPRSpec
+from penstock.sampling.start import IDS, ArraySpec
+
+PPR: Final = "ppr"  # the relation, in a batch, from seeds to what matters to them
+_SCORES: Final = "float32"
+# How much of what may at most be pushed along usually is.
+_USUAL: Final = 0.25
+
+
+class PPRCutter:
+    """Cuts out what matters to the seeds of a batch; one thread at a time.
+
+    From every seed there is an edge to each of the nodes that matter most to it, the seed itself
+    among them: `edge_index` has the seed's place above the node's, `edge_attr` the score and
+    1 / (1 + hop). Of a heterogeneous graph there is an edge type (seeds' type, "ppr", type) for
+    every node type, empty or not.
+    """
+
+    def __init__(self, graph: Graph, spec: PPRSpec) -> None:
+        check_ppr(spec, graph)
+        self.own = _own(graph)
+        self._graph = graph
+        self._options = options_of(spec, graph)
+        self._with_edge_ids = spec.with_edge_ids
+        self._push = Push(
+            [graph.num_nodes(name) for name in graph.node_types],
+            [_relation(graph, kind, spec) for kind in graph.edge_types],
+            self._options,
+        )
+
+    def cut(self, request: Request) -> Cut:
+        """What matters to the seeds of a batch."""
+        number = self._graph.node_types.index(request.node_type)
+        sample = self._push.sample(request.key, request.seeds, number)
+        edges = sample.edges or []
+        arrays = {
+            **self._nodes(sample),
+            **self._links(request.node_type, sample),
+            **self._edges(edges),
+            qualified(request.node_type, "input_id"): request.positions,
+        }
+        edge_ids: list[Ids | None] = [found.edge_ids for found in edges]
+        nobody: list[Ids | None] = [None] * len(self._graph.edge_types)
+        return Cut(arrays, [*sample.nodes], edge_ids or nobody, self._facts(request, sample))
+
+    def likely_bytes(self, inputs: int, of: Owner) -> int:
+        """Room in which the arrays of nearly any batch fit, without attributes."""
+        return layout(self._likely_arrays(inputs, of)).nbytes
+
+    def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
+        """By node type, more nodes than this no batch has."""
+        most = inputs * self._options.max_ppr_nodes
+        return [
+            (inputs if name == of else 0) + min(self._graph.num_nodes(name), most)
+            for name in self._graph.node_types
+        ]
+
+    def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
+        """By edge type, how many edges of the graph nearly any batch has at most."""
+        if not self._options.with_edges:
+            return [0] * len(self._graph.edge_types)
+        nodes = self.likely_nodes(inputs, of)
+        return [self._likely_among(nodes, relation) for relation in self._push.relations]
+
+    def _likely_among(self, nodes: Sequence[int], relation: PushRelation) -> int:
+        rows = min(nodes[relation.expands], self._push.num_nodes[relation.expands])
+        degree = relation.adjacency.num_edges / max(relation.adjacency.num_nodes, 1)
+        return min(relation.adjacency.num_edges, math.ceil(rows * degree))
+
+    def _likely_arrays(self, inputs: int, of: Owner) -> Iterator[ArraySpec]:
+        links = inputs * self._options.max_ppr_nodes
+        for count in self.likely_nodes(inputs, of):
+            yield IDS, (count,)
+            yield IDS, (2, links)
+            yield _SCORES, (links, self._options.width)
+        for count in self.likely_edges(inputs, of):
+            yield IDS, (3, count)
+        yield IDS, (inputs,)
+
+    def _nodes(self, sample: PushSample) -> dict[str, Array]:
+        owners = self._graph.node_types
+        return {qualified(owner, "n_id"): sample.nodes[t] for t, owner in enumerate(owners)}
+
+    def _links(self, seeds: str, sample: PushSample) -> dict[str, Array]:
+        arrays: dict[str, Array] = {}
+        for number, owner in enumerate(self._graph.node_types):
+            kind = self._link_type(seeds, owner)
+            arrays[qualified(kind, "edge_index")] = sample.edge_index[number]
+            arrays[qualified(kind, "edge_attr")] = sample.edge_attr[number]
+        return arrays
+
+    def _edges(self, edges: list[PushedEdges]) -> dict[str, Array]:
+        arrays: dict[str, Array] = {}
+        for kind, found in zip(self._graph.edge_types, edges, strict=False):  # all of them, or none
+            arrays[qualified(kind, "edge_index")] = found.edge_index
+            if self._with_edge_ids:
+                arrays[qualified(kind, "e_id")] = found.edge_ids
+        return arrays
+
+    def _link_type(self, seeds: str, owner: str) -> EdgeType:
+        return (seeds, PPR, owner) if self._graph.is_hetero else self._graph.edge_types[0]
+
+    def _facts(self, request: Request, sample: PushSample) -> dict[str, Any]:
+        seeds = len(request.seeds)
+        facts: dict[str, Any] = {"batch_size": seeds}
+        if not self._graph.is_hetero:
+            (nodes,), (index,) = sample.nodes, sample.edge_index
+            return facts | {
+                "num_sampled_nodes": [seeds, len(nodes) - seeds],
+                "num_sampled_edges": [index.shape[1]],
+            }
+        nodes_by_type, edges_by_type = {}, {}
+        for number, owner in enumerate(self._graph.node_types):
+            first = seeds if owner == request.node_type else 0
+            nodes_by_type[type_name(owner)] = [first, len(sample.nodes[number]) - first]
+            kind = self._link_type(request.node_type, owner)
+            edges_by_type[type_name(kind)] = [sample.edge_index[number].shape[1]]
+        for kind, found in zip(self._graph.edge_types, sample.edges or [], strict=False):
+            edges_by_type[type_name(kind)] = [len(found.edge_ids)]
+        return facts | {
+            "input_type": request.node_type,
+            "num_sampled_nodes": nodes_by_type,
+            "num_sampled_edges": edges_by_type,
+        }
+
+
+def check_ppr(spec: PPRSpec, graph: Graph) -> None:
+    """ValueError unless this graph can be sampled so."""
+    check_integer(spec.max_ppr_nodes, "max_ppr_nodes", 0, MOST_NODES)
+    if spec.direction not in ("in", "out"):
+        raise ValueError(f"direction is {spec.direction!r}; expected 'in' or 'out'")
+    if not graph.is_hetero:
+        _check_homogeneous(spec)
+    for kind in graph.edge_types:
+        if kind[1] == PPR and graph.is_hetero:
+            raise ValueError(
+                f"the graph has an edge type {kind!r}; in a batch, {PPR!r} leads from seeds "
+                "to what matters to them"
+            )
+    _check_channels(spec, graph)
+    options_of(spec, graph).check(len(graph.edge_types))
+    columns_of(graph, spec, _own(graph))
+
+
+def needs_ppr(spec: PPRSpec, graph: Graph) -> list[Aid]:
+    """What must be made of a graph, once: degrees can be read from the offsets of its rows."""
+    return [OutEdges(kind) for kind in graph.edge_types] if spec.direction == "out" else []
+
+
+def cost_ppr(spec: PPRSpec, graph: Graph, inputs: int) -> float:
+    """How many edges a batch looks at, roughly.
+
+    Every edge pushed along takes alpha * eps at least from a residual that is 1 in the beginning,
+    and a round pushes along no more edges than there are.
+    """
+    pushes = 1.0 / (spec.alpha * spec.eps)
+    rounds = math.log(1.0 / min(spec.eps, 0.5)) / spec.alpha
+    walked = max(len(spec.channels), 1)
+    return inputs * (1.0 + walked * _USUAL * min(pushes, rounds * graph.num_edges()))
+
+
+def options_of(spec: PPRSpec, graph: Graph) -> PushOptions:
+    """A spec as the kernel takes it."""
+    numbers = {kind: number for number, kind in enumerate(graph.edge_types)}
+    shares = shares_of([share for _, _, share in spec.channels], spec.max_ppr_nodes)
+    return PushOptions(
+        alpha=spec.alpha,
+        eps=spec.eps,
+        max_ppr_nodes=spec.max_ppr_nodes,
+        num_neighbors_per_hop=spec.num_neighbors_per_hop,
+        max_fetch_iterations=spec.max_fetch_iterations,
+        residual_topup=spec.residual_topup,
+        channels=tuple(
+            PushChannel(tuple(numbers[kind] for kind in kinds), share)
+            for (_, kinds, _), share in zip(spec.channels, shares, strict=True)
+        ),
+        with_edges=spec.include_sampled_edges,
+    )
+
+
+def shares_of(ratios: Sequence[float], most: int) -> list[int]:
+    """Ratios as whole numbers that sum to `most`: what is left goes to the largest fractions, to
+    the first of equal ones."""
+    exact = [ratio * most for ratio in ratios]
+    shares = [math.floor(value) for value in exact]
+    by_fraction = sorted(range(len(exact)), key=lambda c: (shares[c] - exact[c], c))
+    for channel in by_fraction[: most - sum(shares)]:
+        shares[channel] += 1
+    return shares
+
+
+def _own(graph: Graph) -> frozenset[str]:
+    """Where there is but one edge type, `edge_attr` is what is said of its edges here."""
+    return frozenset() if graph.is_hetero else frozenset({"edge_attr"})
+
+
+def _check_homogeneous(spec: PPRSpec) -> None:
+    if spec.channels:
+        raise ValueError("channels are of edge types, and a homogeneous graph has but one")
+    if spec.include_sampled_edges:
+        raise ValueError(
+            "include_sampled_edges needs a heterogeneous graph: a homogeneous batch has one "
+            "edge_index, which holds the edges from seeds to what matters to them"
+        )
+
+
+def _check_channels(spec: PPRSpec, graph: Graph) -> None:
+    names = [name for name, _, _ in spec.channels]
+    for number, (name, kinds, share) in enumerate(spec.channels):
+        here = f"channels[{number}] ({name!r})"
+        if names.index(name) != number:
+            raise ValueError(f"{here} has the name of another channel")
+        if not kinds:
+            raise ValueError(f"{here} has no edge types to follow")
+        for kind in kinds:
+            if kind not in graph.edge_types:
+                raise ValueError(f"{here} names edge type {kind!r}, which the graph has not")
+        if len(set(kinds)) != len(kinds):
+            raise ValueError(f"{here} names an edge type twice")
+        check_number(share, f"share of {here}", 0.0, 1.0)
+        if share == 0:
+            raise ValueError(f"share of {here} is 0; expected a positive ratio")
+    total = sum(share for _, _, share in spec.channels)
+    if spec.channels and not math.isclose(total, 1.0, rel_tol=1e-9, abs_tol=1e-9):
+        raise ValueError(f"the shares of the channels sum to {total}; expected 1.0")
+
+
+def _relation(graph: Graph, kind: EdgeType, spec: PPRSpec) -> PushRelation:
+    source, destination = graph.node_types.index(kind[0]), graph.node_types.index(kind[2])
+    rows = graph.csc(kind) if spec.direction == "in" else graph.csr(kind)
+    ends = (destination, source) if spec.direction == "in" else (source, destination)
+    return PushRelation(Adjacency(rows.indptr, rows.adjacency), *ends, kind)

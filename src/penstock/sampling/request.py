@@ -1,0 +1,50 @@
+"""Which batch to make: its name among all, its inputs, and what was given with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.graph.schema import EDGE, EdgeType
+from penstock.kernels import batch_key
+from penstock.kernels.arrays import Array, Ids
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """One batch. `seeds` are its inputs, nodes [b] or edges [2, b]; `positions` their places.
+
+    `columns` have a row for each input of the batch; `tables` belong to the feed as a whole.
+    """
+
+    seed: int
+    epoch: int
+    index: int
+    seeds: Ids
+    positions: Ids
+    node_type: str = ""
+    edge_type: EdgeType = EDGE
+    columns: Mapping[str, Array] = field(default_factory=dict)
+    tables: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def key(self) -> int:
+        """What all draws of the batch are made from."""
+        return batch_key(self.seed, self.epoch, self.index)
+
+    @property
+    def num_inputs(self) -> int:
+        """How many inputs the batch has."""
+        return len(self.positions)
+
+    def is_same(self, other: Request) -> bool:
+        """Whether this is another request for the same batch."""
+        return self._name == other._name and all(
+            map(np.array_equal, (self.seeds, self.positions), (other.seeds, other.positions))
+        )
+
+    @property
+    def _name(self) -> tuple[int, int, int, str, EdgeType]:
+        return self.seed, self.epoch, self.index, self.node_type, self.edge_type

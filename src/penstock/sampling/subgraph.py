@@ -1,0 +1,217 @@
+"""Subgraphs: seeds, what lies within some hops of them, and all edges among these.
+
+Nothing is drawn: a batch is a pure function of (graph, spec, seeds). Sizes are known only when the
+edges have been looked at, so a batch is sampled first and written then. This module knows nothing
+of processes or torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.graph import EdgeType, Graph
+from penstock.graph.aids import Aid, OutEdges
+from penstock.graph.layout import layout
+from penstock.kernels import Adjacency, KHop, Relabeler, Relation, first_outside
+from penstock.kernels.arrays import Array, Ids, as_ids, check_integer
+from penstock.kernels.subgraph import Edges, InducedEdges
+from penstock.sampling.attributes import columns_of
+from penstock.sampling.bounds import Hops, Reach, Sizes
+from penstock.sampling.cut import Cut
+from penstock.sampling.names import Owner, qualified
+from penstock.sampling.request import Request
+from penstock.sampling.spec import Direction, SubgraphSpec
+from penstock.sampling.start import IDS, ArraySpec
+
+# Every hop has a count of its own, so their number is bounded; no use has so many.
+_MOST_HOPS: Final = 2**16
+# How much above the average degrees may lie where "nearly any" batch should fit.
+_SLACK: Final = 4
+
+
+class SubgraphCutter:
+    """Cuts out the subgraphs that seeds induce; one thread at a time.
+
+    A batch is all nodes that lead to a seed within `num_hops` (along out-edges: that a seed leads
+    to), and every edge of the graph between two of them. `n_id` has each node once: the seeds in
+    the order given, then hop by hop. A seed given twice stands there once, too; `mapping` has, for
+    each seed as given, its place in `n_id`, and `batch_size` says how many of the first are seeds.
+    Rows of `edge_index`, as everywhere: the node found above the node expanded, in the order of
+    the latter's places.
+    """
+
+    own = frozenset({"mapping"})
+
+    def __init__(self, graph: Graph, spec: SubgraphSpec) -> None:
+        self._graph = graph
+        _, edge_columns = columns_of(graph, spec, self.own)
+        self._with_edge_ids = spec.with_edge_ids or bool(edge_columns)
+        num_nodes = [graph.num_nodes(name) for name in graph.node_types]
+        relations = relations_of(graph, spec.direction, (-1,) * spec.num_hops)
+        self._hops = _likely_hops(graph, spec)
+        self._khop = KHop(num_nodes, relations, num_hops=spec.num_hops)
+        self._induced = InducedEdges(num_nodes, relations)
+        self._places = Relabeler()
+
+    def cut(self, request: Request) -> Cut:
+        """The subgraph of the seeds of a batch."""
+        number = self._graph.node_types.index(request.node_type)
+        mapping, distinct = self._distinct(request.seeds, number)
+        seeds = [np.empty(0, np.int64)] * len(self._graph.node_types)
+        seeds[number] = distinct
+        nodes = self._khop.sample(0, seeds, with_edge_ids=False).nodes
+        edges = self._induced.cut(nodes, with_edge_ids=self._with_edge_ids)
+        facts: dict[str, Any] = {"batch_size": len(distinct)}
+        if self._graph.is_hetero:
+            facts["input_type"] = request.node_type
+        arrays = {
+            **arrays_of(self._graph, nodes, edges),
+            qualified(request.node_type, "input_id"): request.positions,
+            qualified(request.node_type, "mapping"): mapping,
+        }
+        return Cut(arrays, [*nodes], [found.edge_ids for found in edges], facts)
+
+    def likely_bytes(self, inputs: int, of: Owner) -> int:
+        """Room in which the arrays of nearly any batch fit, without attributes."""
+        return layout(self._likely_arrays(inputs, of)).nbytes
+
+    def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
+        """By node type, how many nodes nearly any batch has at most."""
+        return list(map(min, self._likely(inputs, of).nodes, self._hops.num_nodes))
+
+    def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
+        """By edge type, how many edges nearly any batch has at most."""
+        every = [reach.num_edges for reach in self._hops.reaches]
+        return list(map(min, likely_among(self._hops, self._likely(inputs, of)), every))
+
+    def _distinct(self, seeds: Array, number: int) -> tuple[Ids, Ids]:
+        """The place of each seed among those that are distinct, and these."""
+        ids, bound = as_ids(seeds, "seeds"), self._khop.num_nodes[number]
+        bad = first_outside(ids, bound)
+        if bad >= 0:
+            raise ValueError(f"seeds[{bad}] is {ids[bad]}; expected 0 <= id < {bound}")
+        self._places.clear()
+        return self._places.relabel(ids), self._places.nodes()
+
+    def _likely(self, inputs: int, of: Owner) -> Sizes:
+        return self._hops.bound([inputs if name == of else 0 for name in self._graph.node_types])
+
+    def _likely_arrays(self, inputs: int, of: Owner) -> Iterator[ArraySpec]:
+        yield from sizes_of(
+            Sizes((*self.likely_nodes(inputs, of),), (*self.likely_edges(inputs, of),)),
+            with_edge_ids=self._with_edge_ids,
+        )
+        yield IDS, (inputs,)
+        yield IDS, (inputs,)
+
+
+def check_subgraph(spec: SubgraphSpec, graph: Graph) -> None:
+    """ValueError unless this graph can be cut so."""
+    check_integer(spec.num_hops, "num_hops", 0, _MOST_HOPS)
+    if spec.direction not in ("in", "out"):
+        raise ValueError(f"direction is {spec.direction!r}; expected 'in' or 'out'")
+    columns_of(graph, spec, SubgraphCutter.own)
+
+
+def needs_subgraph(spec: SubgraphSpec, graph: Graph) -> list[Aid]:
+    """What must be made of a graph, once, before it can be cut so."""
+    return [OutEdges(kind) for kind in graph.edge_types] if spec.direction == "out" else []
+
+
+def cost_subgraph(spec: SubgraphSpec, graph: Graph, inputs: int, of: Owner = "") -> float:
+    """How many edges a batch looks at, roughly: all those of all of its nodes."""
+    hops = _likely_hops(graph, spec)
+    nodes = hops.bound([inputs if name == of else 0 for name in graph.node_types]).nodes
+    looked_at = (
+        reach.num_edges * nodes[reach.expands] / max(hops.num_nodes[reach.expands], 1)
+        for reach in hops.reaches
+    )
+    return inputs + sum(looked_at)
+
+
+# --- what other kinds share that add edges to nodes they have ------------------------------------
+
+
+def relations_of(graph: Graph, direction: Direction, fanouts: tuple[int, ...]) -> list[Relation]:
+    """The edge types as kernels know them, all with the same fan-outs."""
+    return [_relation(graph, kind, direction, fanouts) for kind in graph.edge_types]
+
+
+def _relation(
+    graph: Graph, kind: EdgeType, direction: Direction, fanouts: tuple[int, ...]
+) -> Relation:
+    rows = graph.csc(kind) if direction == "in" else graph.csr(kind)
+    adjacency = Adjacency(rows.indptr, rows.adjacency)
+    return Relation(adjacency, fanouts, *_ends(graph, kind, direction), kind)
+
+
+def _ends(graph: Graph, kind: EdgeType, direction: Direction) -> tuple[int, int]:
+    """The numbers of the node types that are expanded and found."""
+    source, destination = graph.node_types.index(kind[0]), graph.node_types.index(kind[2])
+    return (destination, source) if direction == "in" else (source, destination)
+
+
+def arrays_of(
+    graph: Graph,
+    nodes: Sequence[Ids],
+    edges: Sequence[Edges],
+    trees: Sequence[Ids] | None = None,
+) -> dict[str, Array]:
+    """What every batch has: its nodes, with their trees where there are any, and its edges."""
+    arrays: dict[str, Array] = {}
+    for number, owner in enumerate(graph.node_types):
+        arrays[qualified(owner, "n_id")] = nodes[number]
+        if trees is not None:
+            arrays[qualified(owner, "batch")] = trees[number]
+    for kind, found in zip(graph.edge_types, edges, strict=True):
+        arrays[qualified(kind, "edge_index")] = np.stack([found.rows, found.cols])
+        if found.edge_ids is not None:
+            arrays[qualified(kind, "e_id")] = found.edge_ids
+    return arrays
+
+
+def sizes_of(sizes: Sizes, *, with_edge_ids: bool, with_trees: bool = False) -> Iterator[ArraySpec]:
+    """Dtypes and shapes of `arrays_of` for lists of these sizes."""
+    for count in sizes.nodes:
+        yield from [(IDS, (count,))] * (2 if with_trees else 1)
+    for count in sizes.edges:
+        yield IDS, (2, count)
+        if with_edge_ids:
+            yield IDS, (count,)
+
+
+def likely_among(hops: Hops, sizes: Sizes) -> tuple[int, ...]:
+    """How many edges there hardly are more of among so many nodes, `sizes.edges` of them walked.
+
+    Beside those there are as many as chance has it, where the nodes are a share of all.
+    """
+    return tuple(
+        max(walked, min(walked + _by_chance(hops, sizes, reach), reach.num_edges))
+        for reach, walked in zip(hops.reaches, sizes.edges, strict=True)
+    )
+
+
+def _by_chance(hops: Hops, sizes: Sizes, reach: Reach) -> int:
+    heads, tails = (
+        min(sizes.nodes[type_] / max(hops.num_nodes[type_], 1), 1.0)
+        for type_ in (reach.expands, reach.finds)
+    )
+    return int(_SLACK * reach.num_edges * heads * tails)
+
+
+def _likely_hops(graph: Graph, spec: SubgraphSpec) -> Hops:
+    """Hops that take the average degree, and some: a bound for nearly any batch.
+
+    Reads sizes only: whoever reserves memory asks.
+    """
+    num_nodes = tuple(graph.num_nodes(name) for name in graph.node_types)
+    reaches = []
+    for kind in graph.edge_types:
+        expands, finds = _ends(graph, kind, spec.direction)
+        degree = -(-_SLACK * graph.num_edges(kind) // max(num_nodes[expands], 1))
+        fanouts = (degree,) * spec.num_hops
+        reaches.append(Reach(expands, finds, graph.num_edges(kind), fanouts))
+    return Hops(num_nodes, tuple(reaches), spec.num_hops)

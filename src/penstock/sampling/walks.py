@@ -1,0 +1,233 @@
+"""Random walks over a graph: from types and options to steps of the kernel, and to a batch.
+
+A batch is a pure function of (graph, spec, seed, epoch, index, seeds). This module knows types; it
+knows nothing of processes or torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import cycle, islice, pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.graph import EdgeType, Graph
+from penstock.graph.aids import Aid, OutEdges, SortedRows
+from penstock.graph.layout import layout
+from penstock.graph.schema import EDGE
+from penstock.kernels import Adjacency, Relabeler
+from penstock.kernels import walks as kernel
+from penstock.kernels.arrays import Array, Ids, check_integer
+from penstock.sampling.attributes import columns_of
+from penstock.sampling.cut import Cut
+from penstock.sampling.names import Owner, qualified, type_name
+from penstock.sampling.request import Request
+from penstock.sampling.spec import WalkSpec
+from penstock.sampling.start import IDS, ArraySpec
+
+_MOST_STEPS: Final = 2**31
+# How much more a step costs where edges must be looked up, and drawn again.
+_BIASED_COST: Final = 4.0
+
+
+class WalkCutter:
+    """Walks from the seeds of a batch; one thread at a time.
+
+    `walk` is [walks, walk_length + 1]: row `w * batch_size + i` is the w-th walk from seed i, which
+    stands first. Its entries are places in `n_id`; `walk_edges` [walks, walk_length] has the id of
+    the edge that each step took, in whichever direction. `n_id` has the seeds in the order given,
+    then every other node once: those of the first steps of all walks, then of the second, and on.
+
+    A walk that comes to a node without edges to follow stays there, and the edges of those steps
+    are -1. Along a `path` of edge types it ends instead: its further nodes are -1, too. There,
+    column s of `walk` has places in the `n_id` of node type `walk_node_types[s]`, and column s of
+    `walk_edges` ids of edge type `walk_edge_types[s]`; both arrays belong to the seeds' type.
+    """
+
+    own = frozenset({"walk", "walk_edges"})
+
+    def __init__(self, graph: Graph, spec: WalkSpec) -> None:
+        check_walk(spec, graph)
+        self._graph = graph
+        self._spec = spec
+        self._path = spec.path if spec.path is not None else (EDGE,)
+        self._types = _types_of(self._path, spec)
+        self._steps = [_step(graph, kind, spec) for kind in self._path]
+        self._sorted = _sorted_rows(graph, spec) if _is_biased(spec) else None
+        self._places = [Relabeler() for _ in graph.node_types]
+
+    def cut(self, request: Request) -> Cut:
+        """The walks from the seeds of a batch."""
+        self._check_type(request.node_type)
+        spec = self._spec
+        walks, edges = kernel.walk(
+            self._steps,
+            request.seeds,
+            request.key,
+            length=spec.walk_length,
+            rounds=spec.walks_per_node,
+            stays=not self._graph.is_hetero,
+            p=spec.p,
+            q=spec.q,
+            sorted_rows=self._sorted,
+        )
+        nodes = self._name(request.seeds, walks)
+        owned = {"input_id": request.positions, "walk": walks}
+        if spec.with_edge_ids:
+            owned["walk_edges"] = edges
+        arrays: dict[str, Array] = {
+            **{qualified(owner, "n_id"): nodes[number] for owner, number in self._numbers()},
+            **{qualified(request.node_type, name): array for name, array in owned.items()},
+        }
+        return Cut(arrays, [*nodes], [None] * len(self._graph.edge_types), self._facts(request))
+
+    def likely_bytes(self, inputs: int, of: Owner) -> int:
+        """Room in which the arrays of any batch fit, without attributes."""
+        self._check_type(of)
+        return layout(self._likely_arrays(inputs, of)).nbytes
+
+    def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
+        """By node type, how many nodes a batch has at most."""
+        walks = inputs * self._spec.walks_per_node
+        found = [walks * self._types[1:].count(name) for name in self._graph.node_types]
+        return [
+            (inputs if name == of else 0) + min(count, self._graph.num_nodes(name))
+            for name, count in zip(self._graph.node_types, found, strict=True)
+        ]
+
+    def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
+        """No attributes of edges go with walks."""
+        return [0] * len(self._graph.edge_types)
+
+    def _name(self, seeds: Ids, walks: Array) -> list[Ids]:
+        """Turns ids into places, in the array itself; the nodes of each type in their order."""
+        for places in self._places:
+            places.clear()
+        self._place_of(self._types[0]).add_seeds(seeds)
+        for column, name in enumerate(self._types):
+            walks[:, column] = self._relabeled(name, walks[:, column])
+        return [places.nodes() for places in self._places]
+
+    def _relabeled(self, name: str, ids: Array) -> Array:
+        """Places of ids; what is no node remains none."""
+        there = ids >= 0
+        if there.all():
+            return self._place_of(name).relabel(ids)
+        found = np.full(len(ids), -1, np.int64)
+        found[there] = self._place_of(name).relabel(ids[there])
+        return found
+
+    def _place_of(self, name: str) -> Relabeler:
+        return self._places[self._graph.node_types.index(name)]
+
+    def _numbers(self) -> Iterator[tuple[str, int]]:
+        return ((owner, number) for number, owner in enumerate(self._graph.node_types))
+
+    def _facts(self, request: Request) -> dict[str, Any]:
+        facts: dict[str, Any] = {"batch_size": len(request.seeds)}
+        if self._graph.is_hetero:
+            facts["input_type"] = request.node_type
+            facts["walk_node_types"] = list(self._types)
+            taken = islice(cycle(self._path), self._spec.walk_length)
+            facts["walk_edge_types"] = [type_name(kind) for kind in taken]
+        return facts
+
+    def _likely_arrays(self, inputs: int, of: Owner) -> Iterator[ArraySpec]:
+        for count in self.likely_nodes(inputs, of):
+            yield IDS, (count,)
+        yield IDS, (inputs,)
+        yield IDS, (inputs * self._spec.walks_per_node, self._spec.walk_length + 1)
+        if self._spec.with_edge_ids:
+            yield IDS, (inputs * self._spec.walks_per_node, self._spec.walk_length)
+
+    def _check_type(self, name: Owner) -> None:
+        if name != self._types[0]:
+            raise ValueError(
+                f"node_type is {name!r}; the walks of this path begin at {self._types[0]!r}"
+            )
+
+
+def check_walk(spec: WalkSpec, graph: Graph) -> None:
+    """ValueError unless this graph can be walked so."""
+    check_integer(spec.walk_length, "walk_length", 1, _MOST_STEPS)
+    check_integer(spec.walks_per_node, "walks_per_node", 1, _MOST_STEPS)
+    kernel.check_bias(spec.p, "p")
+    kernel.check_bias(spec.q, "q")
+    if spec.direction not in ("in", "out"):
+        raise ValueError(f"direction is {spec.direction!r}; expected 'in' or 'out'")
+    if spec.edge_attributes:
+        raise ValueError(
+            f"edge_attributes is {spec.edge_attributes!r}; no attributes of edges go with walks: "
+            "walk_edges has the ids to look them up by"
+        )
+    columns_of(graph, spec, WalkCutter.own)
+    if graph.is_hetero:
+        _check_path(spec, graph)
+    elif spec.path is not None:
+        raise ValueError("path is given, and this graph has no types: leave it out")
+
+
+def needs_walk(spec: WalkSpec, graph: Graph) -> list[Aid]:
+    """What must be made of a graph, once, before it can be walked so."""
+    kinds = dict.fromkeys(spec.path if spec.path is not None else (EDGE,))
+    aids: list[Aid] = [OutEdges(kind) for kind in kinds] if spec.direction == "out" else []
+    return [*aids, SortedRows(EDGE)] if _is_biased(spec) else aids
+
+
+def cost_walk(spec: WalkSpec, graph: Graph, inputs: int, of: Owner = "") -> float:
+    """How many edges a batch looks at, roughly."""
+    steps = float(inputs * spec.walks_per_node * spec.walk_length)
+    return inputs + steps * (_BIASED_COST if _is_biased(spec) else 1.0)
+
+
+def _check_path(spec: WalkSpec, graph: Graph) -> None:
+    """In PyG's words where it is PyG that refuses."""
+    if not spec.path:
+        raise ValueError("path is missing; a walk over types needs the edge types to follow")
+    for step, kind in enumerate(spec.path):
+        if kind not in graph.edge_types:
+            there = ", ".join(map(repr, graph.edge_types))
+            raise ValueError(f"path[{step}] is {kind!r}; this graph has {there}")
+    begins, leads = (0, 2) if spec.direction == "out" else (2, 0)
+    for step, (kind, after) in enumerate(pairwise(spec.path)):
+        if kind[leads] != after[begins]:
+            raise ValueError(
+                "Found invalid metapath. Ensure that the destination node type matches with the "
+                "source node type across all consecutive edge types: "
+                f"path[{step}] leads to {kind[leads]!r}, and path[{step + 1}] begins at "
+                f"{after[begins]!r}"
+            )
+    if spec.walk_length > len(spec.path) and spec.path[0][begins] != spec.path[-1][leads]:
+        raise ValueError(
+            "The 'walk_length' is longer than the given 'metapath', but the 'metapath' does not "
+            f"denote a cycle: walk_length is {spec.walk_length}, and path has {len(spec.path)} "
+            f"steps from {spec.path[0][begins]!r} to {spec.path[-1][leads]!r}"
+        )
+    if _is_biased(spec):
+        raise ValueError(
+            f"p is {spec.p} and q is {spec.q}; walks along a path are uniform: expected 1.0"
+        )
+
+
+def _is_biased(spec: WalkSpec) -> bool:
+    return spec.p != 1 or spec.q != 1
+
+
+def _types_of(path: Sequence[EdgeType], spec: WalkSpec) -> tuple[str, ...]:
+    """The node type of each column of the walks."""
+    begins, leads = (0, 2) if spec.direction == "out" else (2, 0)
+    found = islice(cycle(kind[leads] for kind in path), spec.walk_length)
+    return (path[0][begins], *found)
+
+
+def _step(graph: Graph, kind: EdgeType, spec: WalkSpec) -> kernel.Step:
+    rows = graph.csr(kind) if spec.direction == "out" else graph.csc(kind)
+    found = kind[2] if spec.direction == "out" else kind[0]
+    return kernel.Step(Adjacency(rows.indptr, rows.adjacency), graph.num_nodes(found))
+
+
+def _sorted_rows(graph: Graph, spec: WalkSpec) -> kernel.SortedRows:
+    """In-edges do for both directions: either end can be looked up among those of the other."""
+    adjacency = Adjacency(graph.csc().indptr, graph.sorted_rows())
+    return kernel.SortedRows(adjacency, is_reversed=spec.direction == "out")
