@@ -29,7 +29,7 @@ struct Relation {
   std::int64_t expands;
   std::int64_t finds;
   std::uint64_t name_hash;
-  std::vector<std::int64_t> fanouts;     // one per hop
+  std::vector<std::int64_t> fanouts;      // one per hop
   const std::int64_t* weights = nullptr;  // running sums within each row
   const std::int64_t* times = nullptr;    // rising within each row; only where disjoint
 };

@@ -97,7 +97,17 @@ def _added(earlier: dict[object, str], later: dict[object, str]) -> list[str]:
 
 def _family(mark: str) -> set[psutil.Process]:
     # Also by descent: a zombie has no environment left, and a child may be given another one.
-    return {*psutil.Process().children(recursive=True), *marked_processes(mark)}
+    own = set() if _is_childless() else {*psutil.Process().children(recursive=True)}
+    return own | {*marked_processes(mark)}
+
+
+def _is_childless() -> bool:
+    # What the kernel knows at once, and psutil from a look at every process. False if it is silent.
+    try:
+        told = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+    except OSError:
+        return False  # a thread has gone meanwhile
+    return bool(told) and not any(told)
 
 
 def _processes(mark: str) -> dict[object, str]:

@@ -107,9 +107,22 @@ PLAIN = {
     ),
     "by time of edges": Case(hops(time_attr="edge_time"), columns=TIMES),
     "links": Case(LinkSpec(neighbors=HOPS), PAIRS),
-    "all links, binary": Case(LinkSpec(neighbors=HOPS, negatives="binary", amount=0.5), None, batch_size=400),
+    "all links, binary": Case(
+        LinkSpec(neighbors=HOPS, negatives="binary", amount=0.5), None, batch_size=400
+    ),
     "links, triplet, strict": Case(
         LinkSpec(neighbors=HOPS, negatives="triplet", amount=2, strict=True), PAIRS
+    ),
+    "links with labels and weights": Case(
+        LinkSpec(neighbors=HOPS, negatives="binary"),
+        PAIRS,
+        columns={"label": np.arange(70) % 4},
+        tables={"src_weight": np.arange(NODES) % 7, "dst_weight": np.ones(NODES)},
+    ),
+    "links by time": Case(
+        LinkSpec(neighbors=hops(time_attr="time"), negatives="triplet"),
+        PAIRS,
+        columns={"time": np.arange(70) * 14},
     ),
     "subgraph": Case(SubgraphSpec(num_hops=1)),
     "ablp": Case(ABLPSpec(neighbors=HOPS, supervision=(EDGE,)), columns=LABELS),
@@ -136,7 +149,9 @@ TYPED = {
 }
 
 
-def run(backend: SharedDistSamplingBackend, case: Case, *, kill: bool = False) -> list[tuple[int, int, str]]:
+def run(
+    backend: SharedDistSamplingBackend, case: Case, *, kill: bool = False
+) -> list[tuple[int, int, str]]:
     backend.register_input(
         "all",
         case.inputs,
@@ -208,3 +223,44 @@ def test_edges_that_are_none_are_refused(plain_hub: HubProcess) -> None:
         ]:
             with pytest.raises(ValueError, match=message):
                 backend.register_input("x", given, batch_size=2)
+
+
+def test_labels_of_links_leave_room_for_negatives_and_weights_of_0_are_never_drawn() -> None:
+    """CONTRACT 46: shifted by one where the least of all is 0, not of a batch."""
+    spec = LinkSpec(neighbors=NeighborSpec(), negatives="binary")
+    weights = np.zeros(NODES)
+    weights[[5, 7]] = 1.0
+    with plain_graph() as graph:
+        with SharedDistSamplingBackend(graph, spec, num_workers=0) as backend:
+            backend.init_backend()
+            backend.register_input(
+                "links",
+                PAIRS,
+                columns={"label": np.arange(70)},
+                tables={"src_weight": weights, "dst_weight": weights},
+                batch_size=10,
+            )
+            batches = read(backend, "links", 0)
+    for number, batch in enumerate(batches):
+        labels = batch["edge_label"]
+        assert labels.tolist() == [*range(10 * number + 1, 10 * number + 11), *[0] * 10]
+        assert set(batch["n_id"][batch["edge_label_index"][:, 10:]].flat) <= {5, 7}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": {"time": np.arange(70)}}, "conflicting 'edge_label_time' and 'time_attr'"),
+        ({"columns": {"label": np.arange(9)}}, r"columns\['label'\] has shape \[9\]"),
+        ({"tables": {"src_weight": np.array([-1.0])}}, "src_weight: "),
+        ({"tables": {"src_weight": np.ones((2, 2))}}, r"src_weight has shape \[2, 2\]"),
+    ],
+)
+def test_what_comes_with_links_must_make_sense(
+    plain_hub: HubProcess, options: dict[str, Any], message: str
+) -> None:
+    spec = LinkSpec(neighbors=HOPS, negatives="binary")
+    with SharedDistSamplingBackend(plain_hub, spec) as backend:
+        backend.init_backend()
+        with pytest.raises(ValueError, match=message):
+            backend.register_input("x", PAIRS, batch_size=2, **options)

@@ -103,9 +103,7 @@ def test_seeds_are_anchors_then_labels_each_once() -> None:
 def test_anchors_and_labels_of_one_type_share_a_list() -> None:
     graph = Graph.from_coo([[0, 1], [1, 2]], 5)
     spec = ABLPSpec(neighbors=NeighborSpec(), supervision=(("", "", ""),))
-    batch = batch_of(
-        graph, spec, [3, 1], "", columns={"positive/0": np.array([[1, 4], [3, -1]])}
-    )
+    batch = batch_of(graph, spec, [3, 1], "", columns={"positive/0": np.array([[1, 4], [3, -1]])})
     assert batch["n_id"].tolist() == [3, 1, 4]
     assert batch["y_positive"].tolist() == [[0, 0, 1], [1, 2, 0]]
     assert "y_negative" not in batch
@@ -169,7 +167,7 @@ def test_labels_are_found_by_the_name_of_the_supervision_edge_type() -> None:
 def test_without_positive_labels_a_channel_is_refused() -> None:
     """CONTRACT 63."""
     spec = ABLPSpec(neighbors=SPEC.neighbors, supervision=(("item", "bought_by", "user"),))
-    with pytest.raises(ValueError, match="no positive labels of .*bought_by_positive"):
+    with pytest.raises(ValueError, match=r"no positive labels of .*bought_by_positive"):
         batch_of(shop(), spec, [1], "item")
 
 

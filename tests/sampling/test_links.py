@@ -34,7 +34,7 @@ def test_the_ends_of_edges_are_seeds_each_once_in_order_of_first_appearance() ->
     assert list(start.arrays) == ["input_id", "edge_label_index"]
     assert start.arrays["input_id"].tolist() == [100, 101, 102, 103]
     assert start.facts == {"batch_size": 4}
-    assert start.fold_trees == 0
+    assert start.trees is None
     assert start.times is None
 
 

@@ -260,7 +260,7 @@ class EdgeEnds:
             [request.seeds.reshape(-1)],
             arrays={"input_id": request.positions, "label": np.array([3.5])},
             facts={"batch_size": request.num_inputs, "odd": True},
-            fold_trees=request.num_inputs,
+            trees=np.tile(np.arange(request.num_inputs), 2),
         )
 
     def most_seeds(self, inputs: int, of: Any) -> list[int]:

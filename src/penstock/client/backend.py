@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Literal, Self, TypeAlias, Unpack
 
-import msgspec
-
 from penstock.client.batch import Batch
 from penstock.client.channel import Channel
 from penstock.client.deadline import Deadline, positive_seconds
@@ -23,6 +21,7 @@ from penstock.client.hub import Hub
 from penstock.client.hub_process import START_TIMEOUT_S, HubProcess
 from penstock.client.inline import InlineChannel
 from penstock.client.inputs import inputs_of
+from penstock.client.link_tables import tables_of
 from penstock.client.naming import spec_of
 from penstock.client.readiness import wait_any
 from penstock.client.registration import Registration, prepared
@@ -201,7 +200,8 @@ class SharedDistSamplingBackend:
                 f"sampling_config is {sampling_config!r}; this backend's is {self._spec!r}"
             )
         with self._channels.opening(channel_id):
-            inputs = inputs_of(self._graph, sampler_input, self._kind, columns, tables)
+            more = tables_of(self._spec, columns, tables)
+            inputs = inputs_of(self._graph, sampler_input, self._kind, columns, more)
             try:
                 wishes = Registration.make(self._graph, self._spec, inputs, terms, self._crew)
                 self._channels.add(channel_id, self._open(wishes.named(str(channel_id))))
@@ -307,6 +307,9 @@ class SharedDistSamplingBackend:
 def _kind_of(spec: Spec, given: str | InputKind | None) -> InputKind:
     """What the inputs of a spec are; somebody may have said it, too."""
     kind = InputKind.of(spec)
-    if given is not None and InputKind.named(given) is not kind and not isinstance(spec, CustomSpec):
-        raise ValueError(f"input_kind is {given!r}; what {type(spec).__name__} samples is {kind.value!r}")
+    if given is None or isinstance(spec, CustomSpec):
+        return kind if given is None else InputKind.named(given)
+    if InputKind.named(given) is not kind:
+        said, wanted = type(spec).__name__, kind.value
+        raise ValueError(f"input_kind is {given!r}; what {said} samples is {wanted!r}")
     return kind

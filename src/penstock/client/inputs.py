@@ -118,9 +118,7 @@ def inputs_of(
     )
 
 
-_Found = tuple[
-    int, str | None, EdgeType | None, "SharedArray | npt.NDArray[Any] | None"
-]
+_Found = tuple[int, str | None, EdgeType | None, "SharedArray | npt.NDArray[Any] | None"]
 
 
 def _nodes(graph: Graph, given: Any) -> _Found:
@@ -144,9 +142,7 @@ def _edges(graph: Graph, given: Any) -> _Found:
     ends = np.asarray(wanted)
     if ends.ndim != 2 or len(ends) != 2:
         raise ValueError(f"sampler_input has shape {list(ends.shape)}; expected edges, [2, n]")
-    rows = [
-        _checked(ends[row], graph.num_nodes(edge_type[side])) for row, side in ((0, 0), (1, 2))
-    ]
+    rows = [_checked(ends[row], graph.num_nodes(edge_type[side])) for row, side in ((0, 0), (1, 2))]
     return ends.shape[1], None, edge_type, np.stack(rows)
 
 

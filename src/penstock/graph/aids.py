@@ -7,7 +7,7 @@ keeps those that were made by then. This module knows nothing of sampling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -33,6 +33,7 @@ class Source(Protocol):
     def csr(self, edge_type: EdgeType | None = None) -> Topology: ...
     def node_attribute(self, name: str, node_type: str | None = None) -> npt.NDArray[Any]: ...
     def edge_attribute(self, name: str, edge_type: EdgeType | None = None) -> npt.NDArray[Any]: ...
+    def edge_attributes(self, edge_type: EdgeType | None = None) -> Mapping[str, SharedArray]: ...
 
 
 class Aid(Protocol):
@@ -75,11 +76,14 @@ class WeightSums:
         from penstock.kernels import prepare
 
         rows = _rows(graph, self.edge_type, self.side)
-        weights = graph.edge_attribute(self.attribute, self.edge_type)
+        # Its dtype is told: NumPy sees integers where there is bfloat16.
+        weights = graph.edge_attributes(self.edge_type)[self.attribute]
         return _made(
             [("int64", (rows.num_edges,))],
             kind,
-            lambda out: prepare.weight_sums(_adjacency(rows), weights, out),
+            lambda out: prepare.weight_sums(
+                _adjacency(rows), weights.array, out, dtype=weights.dtype
+            ),
         )
 
 

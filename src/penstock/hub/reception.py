@@ -270,7 +270,9 @@ class Reception:
 
     def _enrol(self, channel: Channel, wish: Register) -> None:
         try:
-            self._errands.tell(registration_of(self._house.now, channel, wish, self._house.graph.graph))
+            self._errands.tell(
+                registration_of(self._house.now, channel, wish, self._house.graph.graph)
+            )
         except ValueError:
             channel.close()
             raise

@@ -85,8 +85,8 @@ def check_ablp(spec: ABLPSpec, graph: Graph) -> None:
         _check_ends(f"supervision[{number}]", kind, graph)
         if kind[0] != spec.supervision[0][0]:
             raise ValueError(
-                f"supervision[{number}] is {kind!r}; its anchors must be {spec.supervision[0][0]!r}, "
-                "as those of the first"
+                f"supervision[{number}] is {kind!r}; its anchors must be "
+                f"{spec.supervision[0][0]!r}, as those of the first"
             )
     for sign in SIGNS:
         _check_given(spec, graph, sign)
@@ -134,7 +134,9 @@ def _check_given(spec: ABLPSpec, graph: Graph, sign: Sign) -> None:
             there = ", ".join(map(repr, graph.edge_types))
             raise ValueError(f"{sign}[{number}] is {kind!r}; this graph has {there}")
         if (kind[0], kind[2]) != (supervision[0], supervision[2]):
-            raise ValueError(f"{sign}[{number}] is {kind!r}; its ends are not those of {supervision!r}")
+            raise ValueError(
+                f"{sign}[{number}] is {kind!r}; its ends are not those of {supervision!r}"
+            )
 
 
 def cost_ablp(spec: ABLPSpec, graph: Graph, inputs: int) -> float:
@@ -233,8 +235,8 @@ def _unpadded(column: str, rows: Array, size: int, most: int | None) -> tuple[Id
     """Labels out of rows that are padded with -1: the first `most` of each."""
     if rows.ndim != 2 or rows.dtype.kind != "i":
         raise ValueError(
-            f"column {column!r} is {dtype_name(rows.dtype)}{list(rows.shape)}; expected integers, a row of "
-            "labels for each anchor, padded with -1"
+            f"column {column!r} is {dtype_name(rows.dtype)}{list(rows.shape)}; expected integers, "
+            "a row of labels for each anchor, padded with -1"
         )
     there = rows >= 0
     if most is not None:

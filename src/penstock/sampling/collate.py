@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
-
 from penstock.errors import BatchTooLarge, PenstockError
 from penstock.graph import Graph
 from penstock.graph.dtypes import dtype_name

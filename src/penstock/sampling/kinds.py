@@ -12,6 +12,7 @@ from typing import Final, assert_never
 
 from penstock.graph import Graph
 from penstock.graph.aids import Aid, keys_of
+from penstock.graph.inventory import key_text
 from penstock.kernels.arrays import check_integer
 from penstock.sampling.collate import NeighborBatches
 from penstock.sampling.cut import CutBatches
@@ -206,7 +207,11 @@ def prepare(spec: Spec, graph: Graph) -> None:
 def missing(spec: Spec, graph: Graph) -> list[str]:
     """In words, what a spec needs and nobody has made."""
     keys = keys_of(needs_of(spec, graph))
-    return ["/".join((key.group, ",".join(key.type), key.name)) for key in keys if key not in graph.arrays]
+    return [
+        "/".join((key.group, ",".join(key.type), key.name))
+        for key in keys
+        if key not in graph.arrays
+    ]
 
 
 def check(spec: BuiltInSpec, graph: Graph) -> None:

@@ -7,6 +7,7 @@ whoever reserves memory can ask. Nothing here writes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+
 from penstock.graph import EdgeType, Graph
 from penstock.graph.layout import ALIGNMENT, layout
 from penstock.sampling.attributes import columns_of

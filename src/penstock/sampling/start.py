@@ -27,25 +27,22 @@ ArraySpec = tuple[str, tuple[int, ...]]
 class Start:
     """Seeds by number of their node type, and what goes into the batch beside what is sampled.
 
-    `times` are the seeds' (None: nothing is restricted by time, or each has its own). `fold_trees`
-    counts the inputs where several seeds belong to one: tree t is then told as t modulo that; or
-    `trees` has the input that each tree belongs to.
+    `times` are the seeds' (None: nothing is restricted by time, or each has its own). `trees` has
+    the input that each tree belongs to, where several seeds belong to one.
     """
 
     seeds: list[Ids]
     times: list[Ids] | None = None
     arrays: dict[str, Array] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
-    fold_trees: int = 0
     trees: Ids | None = None
 
     def tell_trees(self, sampled: Iterable[Ids]) -> None:
         """Writes, for each tree that nodes were sampled for, the input that it belongs to."""
+        if self.trees is None:
+            return
         for trees in sampled:
-            if self.trees is not None:
-                trees[...] = self.trees[trees]
-            elif self.fold_trees:
-                np.remainder(trees, self.fold_trees, out=trees)
+            trees[...] = self.trees[trees]
 
     @property
     def num_seeds(self) -> tuple[int, ...]:

@@ -74,9 +74,10 @@ class Few(msgspec.Struct, frozen=True, kw_only=True):
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything one batch depends on.
 
-    `feed` is without what was given: `seeds` and `columns` are what that is good for here. Seeds may
-    be left out where the inputs are all nodes; edges stand as all sources, then all destinations. The graph is looked for in the folder `path`, then in the files of
-    `graph`, then at the hub's `address`.
+    `feed` is without what was given: `seeds`, `columns` and `tables` are what that is good for
+    here. Seeds may be left out where the inputs are all nodes; edges stand as all sources, then all
+    destinations. The graph is looked for in the folder `path`, then in the files of `graph`, then
+    at the hub's `address`.
     """
 
     format: int = FORMAT

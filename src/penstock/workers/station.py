@@ -241,9 +241,7 @@ class _Cuts:
 class _Custom:
     """A sampler of the user's own."""
 
-    def __init__(
-        self, graph: Graph, spec: CustomSpec, load: Callable[[], custom.Sampler]
-    ) -> None:
+    def __init__(self, graph: Graph, spec: CustomSpec, load: Callable[[], custom.Sampler]) -> None:
         self.spec = spec
         self._graph = graph
         self._load = load

@@ -1,0 +1,49 @@
+"""What belongs to all links of a channel: weights to draw their negatives by, and room for label 0.
+
+Users give weights of nodes; workers want running sums of them, made once and shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.graph.tensors import plain
+from penstock.kernels import Adjacency
+from penstock.kernels.prepare import weight_sums
+from penstock.sampling.links import label_shift
+from penstock.sampling.spec import LinkSpec, Spec
+
+_WEIGHTS: Final = ("src_weight", "dst_weight")
+
+
+def tables_of(
+    spec: Spec, columns: Mapping[str, Any] | None, tables: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The tables of a feed, of what a user gave for a spec."""
+    given = dict(tables or {})
+    if not isinstance(spec, LinkSpec):
+        return given
+    for name in _WEIGHTS:
+        if name in given:
+            given[name] = _sums(name, given[name])
+    labels = (columns or {}).get("label")
+    if spec.negatives == "binary" and labels is not None:
+        shift = label_shift(plain("label", labels).array)
+        given.setdefault("label_shift", np.array([shift], np.int64))
+    return given
+
+
+def _sums(name: str, weights: Any) -> Any:
+    """Running sums over all nodes: as those of a row that leads to each of them, once."""
+    found = plain(name, weights)
+    if len(found.shape) != 1:
+        raise ValueError(f"{name} has shape {list(found.shape)}; expected a weight for each node")
+    count = found.shape[0]
+    row = Adjacency(np.array([0, count]), np.zeros(count, np.int32))
+    try:
+        return weight_sums(row, found.array, dtype=found.dtype)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None

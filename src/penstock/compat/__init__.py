@@ -1,0 +1,1 @@
+"""Penstock under the names of other libraries, for programs that were written for those."""

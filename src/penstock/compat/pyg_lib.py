@@ -1,0 +1,112 @@
+"""PyG's own loaders on Penstock's kernels: stands where PyG looks for pyg-lib.
+
+    from penstock.compat import pyg_lib
+    pyg_lib.install()
+    from torch_geometric.loader import NeighborLoader
+
+PyG looks once, when it is imported, so `install` comes before that: at the top of the script, where
+processes that are started by "spawn" come by as well. Samples mean what PyG's mean, with one
+difference: a seed given twice keeps a row each time, and all edges are those of the first.
+
+Draws come from torch's default generator, one number a call: `torch.manual_seed` repeats them.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, Final
+
+from penstock.compat import operators, sampler, walks
+
+__all__ = ["install", "ops", "sampler", "uninstall"]
+
+# PyG asks it for kernels that have nothing to do with sampling; there are none.
+ops: Final = ModuleType("pyg_lib.ops", "pyg-lib's other operators, of which Penstock has none.")
+
+_SAMPLING: Final = {
+    "neighbor_sample": operators.neighbor_sample,
+    "hetero_neighbor_sample": operators.hetero_neighbor_sample,
+    "random_walk": walks.random_walk,
+}
+_INDUCED: Final = {
+    "neighbor_sample": operators.sparse_neighbor_sample,
+    "hetero_neighbor_sample": operators.sparse_hetero_neighbor_sample,
+}
+_OPERATORS: Final = {"pyg": _SAMPLING, "torch_sparse": _INDUCED}
+# What PyG found, and no longer does.
+_FLAGS: Final = {
+    "pyg": ("WITH_PYG_LIB", "WITH_EDGE_TIME_NEIGHBOR_SAMPLE", "WITH_WEIGHTED_NEIGHBOR_SAMPLE"),
+    "torch_sparse": ("WITH_TORCH_SPARSE",),
+}
+# The operators that are in place: "pyg", and perhaps "torch_sparse".
+_installed: set[str] = set()
+
+
+def install(*, induced: bool = False) -> None:
+    """Lets `import pyg_lib`, and so PyG, find this module. Idempotent.
+
+    `induced`: PyG asks torch_sparse, not pyg-lib, for `subgraph_type="induced"`; this stands in for
+    that, too. PyG then takes all of torch_sparse to be there, and what else needs it (HGTLoader,
+    ShaDowKHopSampler, SparseTensor) fails later than it would without.
+    """
+    wanted = {"pyg", "torch_sparse"} if induced else {"pyg"}
+    missing = wanted - _installed
+    if not missing:
+        return
+    if "torch_geometric" in sys.modules:
+        raise RuntimeError(
+            "torch_geometric is imported already, and has looked for pyg_lib: call install() first"
+        )
+    for library, module in (("pyg", "pyg_lib"), ("torch_sparse", "torch_sparse")):
+        if library in missing and find_spec(module) is not None:
+            raise RuntimeError(f"there is a {module}, and PyG will use that: remove it first")
+    for library in missing:
+        _put(library)
+        _installed.add(library)
+
+
+def uninstall() -> None:
+    """Takes back what `install` did; a PyG that is imported finds no pyg_lib any more. Idempotent.
+
+    Loaders that were made meanwhile stop working.
+    """
+    import torch
+
+    typing = sys.modules.get("torch_geometric.typing")
+    for library in _installed:
+        for name in _OPERATORS[library]:
+            delattr(getattr(torch.ops, library), name)
+        for name in _FLAGS[library]:
+            if typing is not None:
+                setattr(typing, name, False)
+        for module in _modules_of(library):
+            sys.modules.pop(module, None)
+    _installed.clear()
+
+
+def _put(library: str) -> None:
+    import torch
+
+    for name, operator in _OPERATORS[library].items():
+        setattr(getattr(torch.ops, library), name, operator)
+    sys.modules.update(_modules_of(library))
+
+
+def _modules_of(library: str) -> dict[str, ModuleType]:
+    if library == "torch_sparse":
+        return {"torch_sparse": _sparse()}
+    return {"pyg_lib": sys.modules[__name__], "pyg_lib.sampler": sampler, "pyg_lib.ops": ops}
+
+
+def _sparse() -> ModuleType:
+    """A torch_sparse with the two names that PyG imports, and nothing behind them."""
+    module = ModuleType("torch_sparse", "Penstock's stand-in: it samples, and that is all.")
+    for name in ("SparseTensor", "SparseStorage"):
+        setattr(module, name, type(name, (), {"__init__": _refuse}))
+    return module
+
+
+def _refuse(self: Any, *_: Any, **__: Any) -> None:
+    raise ImportError(f"{type(self).__name__!r} requires 'torch-sparse'")
