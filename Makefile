@@ -22,7 +22,7 @@ BUILD = $(TURN) $(CMAKE) --build
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup native demo test bench bench-scheduler bench-pool soak check format stubs clean distclean \
+.PHONY: help setup native demo test bench bench-scheduler bench-pool bench-samplers soak check format stubs clean distclean \
         check-format check-lint check-types check-layers check-stubs check-wheel check-native \
         check-kernels
 
@@ -81,6 +81,9 @@ bench-scheduler: setup ## Measure what a decision costs, for few channels and fo
 
 bench-pool: setup ## Measure what the pool costs beside the bare kernels (ARGS=--small for a quick look)
 	@$(PY) benchmarks/pool.py $(ARGS)
+
+bench-samplers: setup ## Measure each kind of sampling beside uniform k-hop (ARGS=--small for a quick look)
+	@$(PY) benchmarks/samplers.py $(ARGS)
 
 soak: setup ## Run what takes longer than CI should: slow tests, property tests with many examples
 	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m 'soak or hypothesis' --timeout=7200 $(ARGS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,13 @@ def backend_of(
         yield backend
     finally:
         backend.shutdown()
+
+
+def inline_or_of(
+    pool: HubProcess, workers: int
+) -> AbstractContextManager[SharedDistSamplingBackend]:
+    """A backend that samples in this process, or one of the pool if it is to have workers."""
+    return backend_of(pool) if workers else backend_of(pool.graph, num_workers=0)
 
 
 def read(backend: SharedDistSamplingBackend, channel: ChannelId, epoch: int) -> list[Batch]:

@@ -29,6 +29,7 @@ from tests.client.graphs import (
     digests,
     expected,
     hub_of,
+    inline_or_of,
     pids_of_workers,
     read,
     rest,
@@ -46,10 +47,10 @@ both = pytest.mark.parametrize("workers", [0, 1])
 
 def test_the_constructor_starts_nothing() -> None:
     """CONTRACT 24: no process and no thread before `init_backend`."""
-    threads = threading.active_count()
+    threads, children = threading.active_count(), psutil.Process().children()
     with small_graph() as graph:
         backend = SharedDistSamplingBackend(graph, SPEC, num_workers=2)
-        assert psutil.Process().children() == []
+        assert psutil.Process().children() == children
         assert threading.active_count() == threads
         backend.shutdown()
 
@@ -74,11 +75,12 @@ def test_workers_are_fresh_interpreters() -> None:
 
 def test_workers_that_cannot_start_fail_init_with_the_cause() -> None:
     """CONTRACT 24: within a bound, and it says why; nothing is left running."""
+    children = psutil.Process().children()
     with small_graph() as graph:
         backend = SharedDistSamplingBackend(graph, SPEC, num_workers=1, hard_memory="1MB")
         with pytest.raises(WorkerDied, match="memory"):
             backend.init_backend()
-        assert psutil.Process().children() == []
+        assert psutil.Process().children() == children
         backend.shutdown()
 
 
@@ -180,9 +182,9 @@ def test_registering_before_init_is_an_error(workers: int) -> None:
 
 
 @both
-def test_an_id_can_be_registered_once(workers: int) -> None:
+def test_an_id_can_be_registered_once(workers: int, pool: HubProcess) -> None:
     """CONTRACT 25: until it is unregistered."""
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+    with inline_or_of(pool, workers) as backend:
         backend.register_input("a", "train", **TERMS)
         with pytest.raises(ValueError, match="'a'"):
             backend.register_input("a", "train", **TERMS)
@@ -192,9 +194,9 @@ def test_an_id_can_be_registered_once(workers: int) -> None:
 
 
 @both
-def test_a_config_that_is_not_the_backends_is_refused(workers: int) -> None:
+def test_a_config_that_is_not_the_backends_is_refused(workers: int, pool: HubProcess) -> None:
     """CONTRACT 25."""
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+    with inline_or_of(pool, workers) as backend:
         backend.register_input("same", "train", NeighborSpec(num_neighbors=(4, 3)), **TERMS)
         with pytest.raises(ValueError, match="sampling_config"):
             backend.register_input("a", "train", NeighborSpec(num_neighbors=(9,)), **TERMS)
@@ -219,9 +221,9 @@ NONSENSE: list[tuple[Any, dict[str, Any], str]] = [
 
 
 @both
-def test_inputs_and_terms_that_make_no_sense_are_refused(workers: int) -> None:
+def test_inputs_and_terms_that_make_no_sense_are_refused(workers: int, pool: HubProcess) -> None:
     """CONTRACT 25: the same refusals with and without a pool, and nothing is left behind."""
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+    with inline_or_of(pool, workers) as backend:
         for inputs, terms, words in NONSENSE:
             with pytest.raises(ValueError, match=words):
                 backend.register_input("a", inputs, **{**TERMS, **terms})
@@ -267,9 +269,9 @@ def test_a_term_with_two_names_may_be_none_under_one_of_them() -> None:
 
 
 @both
-def test_an_epoch_is_done_when_every_batch_of_it_has_ended(workers: int) -> None:
+def test_an_epoch_is_done_when_every_batch_of_it_has_ended(workers: int, pool: HubProcess) -> None:
     """CONTRACT 26: not before, and for good; one never started is not done."""
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+    with inline_or_of(pool, workers) as backend:
         backend.register_input("a", "train", **TERMS)
         assert not backend.is_channel_epoch_done("a", 0)
         backend.start_new_epoch_sampling("a", 0)
@@ -283,9 +285,9 @@ def test_an_epoch_is_done_when_every_batch_of_it_has_ended(workers: int) -> None
         assert not backend.is_channel_epoch_done("nobody", 0)
 
 
-def test_done_does_not_wait_for_the_reader_to_fetch_what_has_come() -> None:
+def test_done_does_not_wait_for_the_reader_to_fetch_what_has_come(pool: HubProcess) -> None:
     """CONTRACT 26: ended is what counts, not fetched."""
-    with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
+    with backend_of(pool) as backend:
         backend.register_input("a", "train", **TERMS, slots=STEPS)
         backend.start_new_epoch_sampling("a", 0)
         until = time.monotonic() + PATIENCE_S
@@ -296,9 +298,9 @@ def test_done_does_not_wait_for_the_reader_to_fetch_what_has_come() -> None:
 
 
 @both
-def test_an_epoch_without_batches_is_done_at_once(workers: int) -> None:
+def test_an_epoch_without_batches_is_done_at_once(workers: int, pool: HubProcess) -> None:
     """CONTRACT 11, 26."""
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+    with inline_or_of(pool, workers) as backend:
         backend.register_input("empty", np.empty(0, np.int64), **TERMS)
         backend.start_new_epoch_sampling("empty", 0)
         assert backend.is_channel_epoch_done("empty", 0)
@@ -309,21 +311,25 @@ def test_an_epoch_without_batches_is_done_at_once(workers: int) -> None:
 
 
 @both
-def test_an_old_epoch_is_not_started_again_and_gaps_are_allowed(workers: int) -> None:
+def test_an_old_epoch_is_not_started_again_and_gaps_are_allowed(
+    workers: int, pool: HubProcess
+) -> None:
     """CONTRACT 10."""
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+    with inline_or_of(pool, workers) as backend:
         backend.register_input("a", "train", **TERMS)
-        assert digests(read(backend, "a", 4)) == expected(graph, 4)
+        assert digests(read(backend, "a", 4)) == expected(pool.graph, 4)
         backend.start_new_epoch_sampling("a", 4)
         backend.start_new_epoch_sampling("a", 1)
         assert backend.next_batch("a", timeout=PATIENCE_S) is None
-        assert digests(read(backend, "a", 9)) == expected(graph, 9)
+        assert digests(read(backend, "a", 9)) == expected(pool.graph, 9)
 
 
 @both
-def test_starting_an_unknown_channel_is_an_error_that_names_it(workers: int) -> None:
+def test_starting_an_unknown_channel_is_an_error_that_names_it(
+    workers: int, pool: HubProcess
+) -> None:
     """CONTRACT 10: and one that was unregistered is passed over in silence."""
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+    with inline_or_of(pool, workers) as backend:
         with pytest.raises(KeyError, match="never_there"):
             backend.start_new_epoch_sampling("never_there", 0)
         backend.register_input("a", "train", **TERMS)
@@ -348,15 +354,15 @@ def test_ids_that_have_gone_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 @both
 @pytest.mark.parametrize("fetched", [0, 1, 5])
-def test_starting_over_cancels_what_is_left(workers: int, fetched: int) -> None:
+def test_starting_over_cancels_what_is_left(workers: int, fetched: int, pool: HubProcess) -> None:
     """CONTRACT 13: nothing of the old epoch is ever seen in the new one."""
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+    with inline_or_of(pool, workers) as backend:
         backend.register_input("a", "train", **TERMS)
         for epoch in range(4):
             backend.start_new_epoch_sampling("a", epoch)
             for _ in range(fetched):
                 assert backend.next_batch("a", timeout=PATIENCE_S) is not None
-        assert digests(read(backend, "a", 4)) == expected(graph, 4)
+        assert digests(read(backend, "a", 4)) == expected(pool.graph, 4)
 
 
 # --- 27, 28 ----------------------------------------------------------------------------------
@@ -387,9 +393,9 @@ def test_a_channel_is_described_with_the_static_split_of_its_inputs() -> None:
 
 
 @both
-def test_unregistering_returns_without_waiting(workers: int) -> None:
+def test_unregistering_returns_without_waiting(workers: int, pool: HubProcess) -> None:
     """CONTRACT 28: in the middle of an epoch, twice, and for one that never was."""
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+    with inline_or_of(pool, workers) as backend:
         backend.register_input("a", "train", **TERMS)
         backend.start_new_epoch_sampling("a", 0)
         backend.unregister_input("a")
@@ -404,6 +410,7 @@ def test_unregistering_returns_without_waiting(workers: int) -> None:
 @both
 def test_shutdown_is_idempotent_and_ends_everything(workers: int) -> None:
     """CONTRACT 29: channels in the middle of an epoch included."""
+    children = psutil.Process().children()
     with small_graph() as graph:
         backend = SharedDistSamplingBackend(graph, SPEC, num_workers=workers)
         backend.init_backend()
@@ -412,7 +419,7 @@ def test_shutdown_is_idempotent_and_ends_everything(workers: int) -> None:
         batch = backend.next_batch("a", timeout=PATIENCE_S)
         backend.shutdown()
         backend.shutdown()
-        assert psutil.Process().children() == []
+        assert psutil.Process().children() == children
         assert batch is not None
         assert digests([batch]) == expected(graph)[:1]
         with pytest.raises(ChannelClosed):
@@ -455,8 +462,8 @@ def test_statistics_have_the_hubs_numbers_and_the_readers() -> None:
 
 
 @both
-def test_buffers_have_the_size_they_are_given_in_words(workers: int) -> None:
+def test_buffers_have_the_size_they_are_given_in_words(workers: int, pool: HubProcess) -> None:
     """CONTRACT 21: batches that do not fit their part of it get memory of their own."""
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+    with inline_or_of(pool, workers) as backend:
         backend.register_input("a", "train", **TERMS, buffer_capacity=4, buffer_size="16KB")
-        assert digests(read(backend, "a", 0)) == expected(graph)
+        assert digests(read(backend, "a", 0)) == expected(pool.graph)

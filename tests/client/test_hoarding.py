@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penstock.client.hub_process import HubProcess
 from penstock.errors import BatchTooLarge
 from tests.client.graphs import (
     PATIENCE_S,
@@ -30,16 +31,16 @@ def open_files() -> int:
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 4, 8])
-def test_every_batch_of_several_epochs_can_be_kept(slots: int) -> None:
+def test_every_batch_of_several_epochs_can_be_kept(slots: int, pool: HubProcess) -> None:
     """CONTRACT 23: nothing deadlocks, nothing is overwritten, no file stays open."""
-    with small_graph() as graph, backend_of(graph, num_workers=2) as backend:
+    with backend_of(pool) as backend:
         backend.register_input("a", "train", **TERMS, slots=slots)
         kept = read(backend, "a", 0)
         files = open_files()
         for epoch in range(1, 4):
             kept += read(backend, "a", epoch)
             assert open_files() == files
-        wanted = [found for epoch in range(4) for found in expected(graph, epoch)]
+        wanted = [found for epoch in range(4) for found in expected(pool.graph, epoch)]
         assert digests(kept) == wanted
 
 
@@ -56,9 +57,9 @@ def test_giants_can_be_kept_too(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert digests(kept) == expected(graph, 0) + expected(graph, 1)
 
 
-def test_a_reader_that_lets_go_gets_no_copies() -> None:
+def test_a_reader_that_lets_go_gets_no_copies(pool: HubProcess) -> None:
     """The usual loop holds one batch while it asks for the next."""
-    with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
+    with backend_of(pool) as backend:
         backend.register_input("a", "train", **TERMS)
         backend.start_new_epoch_sampling("a", 0)
         for batch in rest(backend, "a"):
@@ -66,9 +67,9 @@ def test_a_reader_that_lets_go_gets_no_copies() -> None:
         assert channel_of(backend, "a").statistics().copied == 0
 
 
-def test_a_reader_that_holds_on_gets_copies_from_then_on() -> None:
+def test_a_reader_that_holds_on_gets_copies_from_then_on(pool: HubProcess) -> None:
     """CONTRACT 23: memory is then copied out, and the slot goes back at once."""
-    with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
+    with backend_of(pool) as backend:
         backend.register_input("a", "train", **TERMS, slots=4)
         kept = read(backend, "a", 0)
         assert [batch.copied for batch in kept] == [False] * 2 + [True] * (STEPS - 2)
@@ -77,9 +78,9 @@ def test_a_reader_that_holds_on_gets_copies_from_then_on() -> None:
         assert channel_of(backend, "a").statistics().held == 0
 
 
-def test_a_slot_goes_back_with_the_last_array_made_from_its_batch() -> None:
+def test_a_slot_goes_back_with_the_last_array_made_from_its_batch(pool: HubProcess) -> None:
     """CONTRACT 23: in whatever way it was made."""
-    with small_graph() as graph, backend_of(graph, num_workers=1) as backend:
+    with backend_of(pool) as backend:
         backend.register_input("a", "train", **TERMS)
         backend.start_new_epoch_sampling("a", 0)
         batch = backend.next_batch("a", timeout=PATIENCE_S)

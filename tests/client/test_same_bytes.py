@@ -6,6 +6,7 @@ import numpy as np
 import numpy.testing as npt
 import pytest
 
+from penstock.client.hub_process import HubProcess
 from penstock.sampling.spec import NeighborSpec
 from tests.client.graphs import (
     NODES,
@@ -15,6 +16,7 @@ from tests.client.graphs import (
     backend_of,
     digests,
     expected,
+    inline_or_of,
     read,
     small_graph,
     typed_graph,
@@ -43,10 +45,12 @@ def test_worker_concurrency_changes_no_byte(concurrency: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_ids_a_split_by_name_and_a_mask_give_the_same_batches(workers: int) -> None:
+def test_ids_a_split_by_name_and_a_mask_give_the_same_batches(
+    workers: int, pool: HubProcess
+) -> None:
     """CONTRACT 58: seeds as ids, or as a split by name."""
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
-        ids = graph.split("train").copy()
+    with inline_or_of(pool, workers) as backend:
+        ids = pool.graph.split("train").copy()
         mask = np.zeros(NODES, bool)
         mask[ids] = True
         terms = {**TERMS, "shuffle": False}
@@ -59,8 +63,8 @@ def test_ids_a_split_by_name_and_a_mask_give_the_same_batches(workers: int) -> N
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_without_inputs_all_nodes_are_taken(workers: int) -> None:
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+def test_without_inputs_all_nodes_are_taken(workers: int, pool: HubProcess) -> None:
+    with inline_or_of(pool, workers) as backend:
         backend.register_input("all", batch_size=64, shuffle=True)
         seeds = [batch["n_id"][: batch.facts["batch_size"]] for batch in read(backend, "all", 0)]
         npt.assert_array_equal(np.sort(np.concatenate(seeds)), np.arange(NODES))
@@ -96,13 +100,13 @@ def test_ranks_take_turns_in_one_list(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_epoch_can_begin_anywhere(workers: int) -> None:
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+def test_an_epoch_can_begin_anywhere(workers: int, pool: HubProcess) -> None:
+    with inline_or_of(pool, workers) as backend:
         backend.register_input("train", "train", **TERMS)
         backend.start_new_epoch_sampling("train", 3, first=4)
         found = digests(list(backend.batches("train")))
         assert [index for _, index, _ in found] == list(range(4, STEPS))
-        assert [digest for *_, digest in found] == [d for *_, d in expected(graph, 3)[4:]]
+        assert [digest for *_, digest in found] == [d for *_, d in expected(pool.graph, 3)[4:]]
 
 
 @pytest.mark.parametrize("kind", ["memfd", "named"])

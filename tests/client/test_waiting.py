@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from penstock.client.hub_process import HubProcess
 from tests.client.graphs import (
     PATIENCE_S,
     STEPS,
@@ -16,6 +17,7 @@ from tests.client.graphs import (
     digests,
     expected,
     hub_of,
+    inline_or_of,
     kill_hub,
     read,
     small_graph,
@@ -28,8 +30,8 @@ both = pytest.mark.parametrize("workers", [0, 2])
 
 
 @both
-def test_whichever_channel_is_ready_can_be_waited_for(workers: int) -> None:
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+def test_whichever_channel_is_ready_can_be_waited_for(workers: int, pool: HubProcess) -> None:
+    with inline_or_of(pool, workers) as backend:
         names = [f"rank {number}" for number in range(3)]
         for name in names:
             backend.register_input(name, "train", **TERMS)
@@ -45,7 +47,7 @@ def test_whichever_channel_is_ready_can_be_waited_for(workers: int) -> None:
                     reading.discard(str(name))
                 else:
                     found[name] += digests([batch])
-        assert found == dict.fromkeys(names, expected(graph))
+        assert found == dict.fromkeys(names, expected(pool.graph))
 
 
 def test_waiting_for_many_survives_the_death_of_the_hub() -> None:
@@ -130,8 +132,8 @@ def test_a_second_thread_is_told_that_the_channel_is_being_read() -> None:
 
 
 @both
-def test_reading_before_an_epoch_was_started_is_an_error(workers: int) -> None:
-    with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
+def test_reading_before_an_epoch_was_started_is_an_error(workers: int, pool: HubProcess) -> None:
+    with inline_or_of(pool, workers) as backend:
         backend.register_input("a", "train", **TERMS)
         with pytest.raises(RuntimeError, match="start one"):
             backend.next_batch("a")

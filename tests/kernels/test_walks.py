@@ -48,6 +48,34 @@ def test_walks_of_more_than_a_block_are_the_twins(p: float, q: float) -> None:
     same_arrays(list(walking.native()), list(walking.twin()))
 
 
+@pytest.mark.parametrize(
+    ("p", "q", "walks_of_rounds", "edges"),
+    [
+        (1.0, 1.0, "02020 20215 05151 05121 20212 01523", "1 8 1 8"),
+        (4.0, 0.5, "02103 20344 05244 05124 20444 01523", "1 9 5 2"),
+        (0.001, 0.001, "02020 20204 05244 05244 20202 01512", "1 8 1 8"),
+        (1e-9, 3.0, "02020 20202 05234 05244 20202 01010", "1 8 1 8"),
+    ],
+)
+def test_walks_are_what_they_always_were(
+    p: float, q: float, walks_of_rounds: str, edges: str
+) -> None:
+    """Two rounds from nodes 0, 2 and 0 of the graph in docs/random.md, and its batch 0."""
+    to = [1, 2, 3, 4, 5, 0, 2, 5, 0, 1, 3, 4, 4, 2, 1]
+    at = [0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 5, 5]
+    walking = replace(
+        along(list(zip(at, to, strict=True)), 6, [0, 2, 0]),
+        length=4,
+        rounds=2,
+        key=0xF2F14DFBB4FBCBC2,
+        p=p,
+        q=q,
+    )
+    nodes, taken = walking.native()
+    assert ["".join(map(str, walk)) for walk in nodes.tolist()] == walks_of_rounds.split()
+    assert " ".join(map(str, taken[0].tolist())) == edges
+
+
 @given(ANY)
 def test_every_step_takes_an_edge_of_the_graph(walking: Walking) -> None:
     nodes, edges = walking.native()

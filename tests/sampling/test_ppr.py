@@ -13,8 +13,8 @@ from penstock.kernels.arrays import Array
 from penstock.sampling.cut import Cut, CutBatches
 from penstock.sampling.ppr import PPRCutter, cost_ppr, needs_ppr, shares_of
 from penstock.sampling.request import Request
-from penstock.sampling.spec import PPRSpec
-from tests.sampling.graphs import CITES, HOUSES, WRITES, library, web
+from penstock.sampling.spec import Feed, PPRSpec
+from tests.sampling.graphs import CITES, HOUSES, WRITES, batch_of, library, web
 
 
 def request(seeds: list[int], node_type: str = "", index: int = 0) -> Request:
@@ -183,6 +183,34 @@ def test_a_batch_does_not_depend_on_its_index_where_all_neighbors_are_looked_at(
     first, other = (cutter.cut(request([1, 2, 3], index=index)) for index in (0, 1))
     for name, array in first.arrays.items():
         np.testing.assert_array_equal(array, other.arrays[name])
+
+
+def test_a_batch_brings_the_attributes_of_its_nodes() -> None:
+    """CONTRACT 43, 44: `x[i] == features[n_id[i]]`; types not reached have an empty tensor."""
+    graph, feed = library(), Feed(num_inputs=4, batch_size=4, node_type="venue")
+    _, arrays = batch_of(graph, PPRSpec(), feed)
+    for owner in graph.node_types:
+        nodes = arrays[f"{owner}/n_id"]
+        features = graph.node_attribute("x", owner)
+        np.testing.assert_array_equal(arrays[f"{owner}/x"], features[nodes])
+    assert arrays["venue/n_id"].tolist() == [0, 1, 2, 3]
+    assert arrays["paper/x"].shape == (0, 3)
+
+
+def test_sampled_edges_bring_their_attributes() -> None:
+    graph, feed = library(), Feed(num_inputs=60, batch_size=9, node_type="paper")
+    _, arrays = batch_of(graph, PPRSpec(include_sampled_edges=True), feed)
+    kind = ",".join(WRITES)
+    attributes = graph.edge_attribute("edge_attr", WRITES)
+    assert len(arrays[f"{kind}/e_id"])
+    np.testing.assert_array_equal(arrays[f"{kind}/edge_attr"], attributes[arrays[f"{kind}/e_id"]])
+
+
+def test_a_homogeneous_batch_keeps_its_scores_beside_all_attributes() -> None:
+    _, arrays = batch_of(web(), PPRSpec(), Feed(num_inputs=200, batch_size=8))
+    assert arrays["edge_attr"].shape == (arrays["edge_index"].shape[1], 2)
+    assert "edge_weight" not in arrays  # of edges that are not the graph's
+    np.testing.assert_array_equal(arrays["y"], web().node_attribute("y")[arrays["n_id"]])
 
 
 @pytest.mark.parametrize("edges", [False, True])

@@ -123,6 +123,19 @@ def test_edge_ids_can_be_left_out() -> None:
 
 
 @DIRECTIONS
+def test_a_common_neighbour_is_one_that_leads_to_where_the_walk_came_from(
+    direction: Direction,
+) -> None:
+    """From 0 to 1, and on to 2, which leads to 0; that 0 leads to 3 does not count."""
+    edges = np.array([[0, 1, 1, 1, 2, 0], [1, 0, 2, 3, 0, 3]])
+    graph = Graph.from_coo(edges if direction == "out" else edges[::-1].copy(), 4)
+    spec = WalkSpec(walk_length=2, walks_per_node=200, p=1e12, q=1e12, direction=direction)
+    found = cut(graph, spec, [0])
+    walks = found.arrays["n_id"][found.arrays["walk"]]
+    assert {tuple(walk) for walk in walks.tolist()} == {(0, 1, 2), (0, 3, 3)}
+
+
+@DIRECTIONS
 def test_the_same_nodes_are_common_neighbours_in_both_directions(direction: Direction) -> None:
     """Back and forth over a graph and over its mirror image: the very same walks."""
     edges = np.random.default_rng(4).integers(0, 12, (2, 60))

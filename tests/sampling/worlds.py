@@ -173,16 +173,11 @@ def build(
 def _shared(
     group: Any, owner: tuple[str, ...], given: Mapping[str, tuple[str, Array]]
 ) -> dict[ArrayKey, SharedArray]:
+    kind: Any = owner if len(owner) == 3 else owner[0]
     return {
-        ArrayKey(group, NODE if owner == (NODE,) else _type(owner), name): SharedArray.from_array(
-            array, dtype
-        )
+        ArrayKey(group, kind, name): SharedArray.from_array(array, dtype)
         for name, (dtype, array) in given.items()
     }
-
-
-def _type(owner: tuple[str, ...]) -> Any:
-    return owner if len(owner) == 3 else owner[0]
 
 
 @dataclass

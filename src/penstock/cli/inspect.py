@@ -36,7 +36,9 @@ WIDTH_OF_A_PIPE = 160
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-@click.option("--verify", is_flag=True, help="Read all of it; check all sums and the topology.")
+@click.option(
+    "--verify", is_flag=True, help="Read all of it; check all sums, the topology and aids."
+)
 def inspect(path: Path, as_json: bool, verify: bool) -> None:
     """Describe the graph saved in the folder PATH, and check it.
 
@@ -67,7 +69,7 @@ def check(path: Path) -> None:
     with progress_on_stderr() as progress:
         sums = progress.add_task("checking sums", total=None)
         verify_sums(path, lambda done, total: progress.update(sums, completed=done, total=total))
-        progress.add_task("checking topology", total=None)
+        progress.add_task("checking topology and aids", total=None)
         with Graph.open(path) as graph:
             graph.validate()
 
@@ -97,6 +99,8 @@ def show(path: Path, description: Description, *, verified: bool) -> None:
     console.print(node_table(description.nodes))
     console.print(edge_table(description.edges))
     console.print(degree_table(description.edges))
+    if any(edge.aids for edge in description.edges):
+        console.print(aid_table(description.edges))
     if belongings := list(things_of_the_whole(description)):
         console.print(table_of_the_whole(belongings))
 
@@ -110,7 +114,8 @@ def summary(path: Path, description: Description, *, verified: bool) -> Table:
     table.add_row("size", memory_text(description))
     table.add_row("version", description.version or "not computed")
     if verified:
-        table.add_row("verified", "all sums agree, the topology is sound")
+        aids = ", aids agree with it" if description.memory.aids else ""
+        table.add_row("verified", f"all sums agree, the topology is sound{aids}")
     return table
 
 
@@ -146,6 +151,16 @@ def degree_table(edges: Iterable[EdgeDescription]) -> Table:
     for edge in edges:
         if edge.degrees is not None:
             table.add_row(type_text(edge.name) or "(all)", *degree_cells(edge.degrees))
+    return table
+
+
+def aid_table(edges: Iterable[EdgeDescription]) -> Table:
+    """What was made of the graph for samplers, and saved with it."""
+    table = new_table("made of", "aid", "array", "size", numbers=("size",))
+    for edge in edges:
+        for aid in edge.aids:
+            kind = type_text(edge.name) or "(all)"
+            table.add_row(kind, aid.name, array_text(aid), decimal(aid.nbytes))
     return table
 
 

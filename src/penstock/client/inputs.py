@@ -1,7 +1,8 @@
 """Where an epoch's inputs come from: given ids, a split by its name, or all there are.
 
-What is given lies in shared memory, so that workers can map it: all of it in one segment. A split of
-the graph lies there already, and is not copied where this process can hand its memory on.
+What is given lies in shared memory, so that workers can map it: all of it in one segment. A split
+of the graph, or the list of its edges, lies there already, and is not copied where this process can
+hand its memory on.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import numpy.typing as npt
 from penstock.graph import Graph
 from penstock.graph.aids import Coo
 from penstock.graph.dtypes import dtype_name
-from penstock.graph.handles import MemfdHandle
 from penstock.graph.layout import layout
 from penstock.graph.schema import EDGE, EdgeType
 from penstock.graph.segment import Segment
 from penstock.graph.shared import SharedArray
+from penstock.graph.sharing import can_be_handed_on
 from penstock.graph.tensors import plain
 from penstock.sampling.inputs import Given
 from penstock.sampling.kinds import InputKind
@@ -99,7 +100,7 @@ def inputs_of(
         **{("columns", name): _array(name, value) for name, value in (columns or {}).items()},
         **{("tables", name): _array(name, value) for name, value in (tables or {}).items()},
     }
-    if isinstance(ids, SharedArray) and not more and _can_be_handed_on(ids):
+    if isinstance(ids, SharedArray) and not more and can_be_handed_on(ids.segment):
         return Inputs(num, node_type, ids, edge_type)
     if ids is None and not more:
         return Inputs(num, node_type, None, edge_type)
@@ -148,16 +149,19 @@ def _edges(graph: Graph, given: Any) -> _Found:
 
 def _type_apart(graph: Graph, given: Any) -> tuple[EdgeType, Any]:
     edge_type, wanted = EDGE, given
-    if isinstance(given, tuple):
-        if len(given) == 3 and all(isinstance(part, str) for part in given):
-            edge_type, wanted = given, None
-        elif len(given) == 2 and isinstance(given[0], tuple):
-            edge_type, wanted = given
+    if _is_type(given):
+        edge_type, wanted = given, None
+    elif isinstance(given, tuple) and len(given) == 2 and _is_type(given[0]):
+        edge_type, wanted = given
     if edge_type not in graph.edge_types:
         there = ", ".join(map(repr, graph.edge_types)) if graph.is_hetero else "no types"
         said = "lacks an edge type" if edge_type == EDGE else f"names edge type {edge_type!r}"
         raise ValueError(f"sampler_input {said}; this graph has {there}")
     return edge_type, wanted
+
+
+def _is_type(given: Any) -> bool:
+    return isinstance(given, tuple) and len(given) == 3 and all(type(part) is str for part in given)
 
 
 def _apart(given: Any) -> tuple[str | None, Any]:
@@ -192,28 +196,22 @@ def _together(arrays: Mapping[Any, npt.NDArray[Any]]) -> dict[Any, SharedArray]:
     return shared
 
 
-def _can_be_handed_on(split: SharedArray) -> bool:
-    """Whether others can map it too: of one that was attached, we have no descriptor."""
-    segment = split.segment
-    return not isinstance(segment.handle, MemfdHandle) or bool(segment.descriptors)
-
-
 def _array(name: str, given: Any) -> npt.NDArray[Any]:
     return plain(name, given).array
 
 
-def _checked(given: Any, size: int) -> npt.NDArray[np.int64]:
+def _checked(given: Any, size: int, label: str = "sampler_input") -> npt.NDArray[np.int64]:
     """Ids as they are kept; a mask of bool becomes the ids it marks."""
     ids = np.asarray(given)
     if ids.ndim != 1:
-        raise ValueError(f"sampler_input has shape {ids.shape}; expected a list of ids")
+        raise ValueError(f"{label} has shape {ids.shape}; expected a list of ids")
     if ids.dtype == np.bool_:
         if len(ids) != size:
-            raise ValueError(f"sampler_input is a mask of {len(ids)}; there are {size} nodes")
+            raise ValueError(f"{label} is a mask of {len(ids)}; there are {size} nodes")
         return np.flatnonzero(ids)
     if len(ids) and not np.issubdtype(ids.dtype, np.integer):
-        raise ValueError(f"sampler_input has dtype {ids.dtype}; expected integers")
+        raise ValueError(f"{label} has dtype {ids.dtype}; expected integers")
     if len(ids) and not 0 <= ids.min() <= ids.max() < size:
         wrong = ids.min() if ids.min() < 0 else ids.max()
-        raise ValueError(f"sampler_input has the id {wrong}; there are {size} nodes")
+        raise ValueError(f"{label} has the id {wrong}; there are {size} nodes")
     return np.ascontiguousarray(ids, np.int64)

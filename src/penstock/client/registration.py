@@ -5,7 +5,6 @@ Kept by the rank, so that it can ask another boot of the hub for the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,12 +18,12 @@ from penstock.client.inputs import Inputs
 from penstock.client.line import Line
 from penstock.client.terms import ChannelTerms, cutting, wishes
 from penstock.core.plan import EpochPlan
+from penstock.errors import GraphFormatError
 from penstock.graph import Graph
 from penstock.graph.aids import keys_of
-from penstock.graph.handles import MemfdHandle
 from penstock.graph.schema import Arrays
 from penstock.graph.shared import SharedArray
-from penstock.graph.sharing import GraphHandle, descriptors_of, handle_of, segments_of
+from penstock.graph.sharing import can_be_handed_on, descriptors_of, handle_of
 from penstock.hub.channels import check_inputs, check_wishes, plan_of
 from penstock.sampling.kinds import needs_of, prepare
 from penstock.sampling.spec import Feed, Spec
@@ -113,37 +112,30 @@ def create_backend(
     connection: Connection, spec: Spec, graph: Graph, workers: int | None, deadline: Deadline
 ) -> int:
     """The number of the backend for a spec, on this boot of the hub."""
-    supplement, fds = prepared(spec, graph)
-    request = CreateBackend(request=0, spec=spec, supplement=supplement, workers=workers)
+    needed = prepared(spec, graph)
+    ours = {key: aid for key, aid in needed.items() if can_be_handed_on(aid.segment)}
+
+    def ask(aids: Arrays) -> int:
+        supplement = handle_of(graph.schema, aids, None) if aids else None
+        request = CreateBackend(request=0, spec=spec, supplement=supplement, workers=workers)
+        return connection.ask(request, BackendCreated, deadline, descriptors_of(aids))[0].backend
+
     try:
-        return connection.ask(request, BackendCreated, deadline, fds)[0].backend
-    except ValueError:
-        if supplement is not None or not needs_of(spec, graph):
+        return ask(ours)
+    except (ValueError, GraphFormatError):
+        if len(ours) == len(needed):
             raise
-    # They were got from a hub that has died, and this boot of it never had them.
+    # The others were got from a hub that has died, and this boot of it never had them.
     with ExitStack() as stack:
-        made = {
-            key: stack.enter_context(SharedArray.from_array(array.array, array.dtype))
-            for key, array in _aids_of(spec, graph).items()
+        copies = {
+            key: stack.enter_context(SharedArray.from_array(aid.array, aid.dtype))
+            for key, aid in needed.items()
+            if key not in ours
         }
-        request = msgspec.structs.replace(request, supplement=handle_of(graph.schema, made, None))
-        return connection.ask(request, BackendCreated, deadline, descriptors_of(made))[0].backend
+        return ask({**ours, **copies})
 
 
-def prepared(spec: Spec, graph: Graph) -> tuple[GraphHandle | None, Sequence[int]]:
-    """The arrays a spec needs beyond those every graph has, made if need be; and descriptors.
-
-    Nothing if it needs none, or if they were got from the hub in the first place.
-    """
+def prepared(spec: Spec, graph: Graph) -> Arrays:
+    """The aids a spec needs, and no others: made if they are not there."""
     prepare(spec, graph)
-    made = _aids_of(spec, graph)
-    if not made:
-        return None, ()
-    for segment in segments_of(made):
-        if isinstance(segment.handle, MemfdHandle) and not segment.descriptors:
-            return None, ()
-    return handle_of(graph.schema, made, None), descriptors_of(made)
-
-
-def _aids_of(spec: Spec, graph: Graph) -> Arrays:
     return {key: graph.arrays[key] for key in keys_of(needs_of(spec, graph))}

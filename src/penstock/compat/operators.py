@@ -297,7 +297,9 @@ def _number_trees(trees: list[Ids], seeds: Mapping[str, Array], numbers: Mapping
     for name, ids in seeds.items():
         begins[name], count = count, count + len(ids)
     told = [
-        np.arange(begins[name], begins[name] + len(seeds[name])) for name in numbers if name in seeds
+        np.arange(begins[name], begins[name] + len(seeds[name]))
+        for name in numbers
+        if name in seeds
     ]
     by_tree = np.concatenate(told) if told else np.empty(0, np.int64)
     for of_type in trees:
@@ -315,7 +317,9 @@ def _seed_times(
     """The times that seeds count by: as given, or their own."""
     of = f" of {node_type!r}" if node_type else ""
     if given is not None:
-        times = same_length(array_of(given, f"seed_time{of}"), len(seeds), f"seed_time{of}", "seeds")
+        times = same_length(
+            array_of(given, f"seed_time{of}"), len(seeds), f"seed_time{of}", "seeds"
+        )
     elif node_time is not None:
         times = array_of(node_time, f"node_time{of}")
         outside = (seeds < 0) | (seeds >= len(times))

@@ -6,7 +6,7 @@ Weights and times have the same order; whatever has to be made of them is made o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Nobody says how many nodes there are of a type that no edge type expands; nor does it matter.
 _ANY_NUMBER: Final = 2**40
+_MEMORY: Final = Memory()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,12 +94,11 @@ class Topology:
 
     edges: tuple[Edges, ...]
     num_types: int = 1
-    _memory: Memory = field(default_factory=lambda: _MEMORY, repr=False)
 
     def sampler(self, manner: Manner) -> KHop:
         """What samples neighbourhoods."""
         fanouts = tuple(self._checked(edges) for edges in self.edges)
-        return self._memory.recall(
+        return _MEMORY.recall(
             self._tensors, (*self._places, fanouts, manner), lambda: self._sampler(fanouts, manner)
         )
 
@@ -109,13 +109,11 @@ class Topology:
             relations = self.relations()
             return InducedEdges(self._num_nodes(relations), relations)
 
-        return self._memory.recall(self._tensors, (*self._places, "induced"), make)
+        return _MEMORY.recall(self._tensors, (*self._places, "induced"), make)
 
     def relations(self) -> list[Relation]:
         """One for each edge type, without fan-outs."""
-        return [
-            self._memory.recall(edges.tensors, edges.place, edges.relation) for edges in self.edges
-        ]
+        return [_MEMORY.recall(edges.tensors, edges.place, edges.relation) for edges in self.edges]
 
     @property
     def _tensors(self) -> list[Tensor | None]:
@@ -154,7 +152,9 @@ class Topology:
         for relation, edges in zip(relations, self.edges, strict=True):
             rows, known = relation.adjacency.num_nodes, found[edges.expands]
             if known not in (_ANY_NUMBER, rows):
-                raise ValueError(f"rowptr{edges.words} has {rows} rows; another of its type {known}")
+                raise ValueError(
+                    f"rowptr{edges.words} has {rows} rows; another of its type {known}"
+                )
             found[edges.expands] = rows
         return found
 
@@ -163,6 +163,3 @@ class Topology:
             check_fanout(fanout, f"num_neighbors{edges.words}[{hop}]")
             for hop, fanout in enumerate(edges.fanouts)
         )
-
-
-_MEMORY: Final = Memory()

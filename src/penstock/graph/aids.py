@@ -1,28 +1,35 @@
 """What a way of sampling needs of a graph beyond its arrays: made once, natively, then shared.
 
-Out-edges, running sums of weights, rows in the order of time, rows in the order of ids. Each follows
-from the graph's own arrays, so it is no part of its content, and a graph that is saved or shared
-keeps those that were made by then. This module knows nothing of sampling.
+Out-edges, running sums of weights, rows in the order of time, rows in the order of ids. Each
+follows from the graph's own arrays, so it is no part of its content, and a graph that is saved or
+shared keeps those that were made by then. An aid is a name for what is wanted; the names of its
+arrays are part of the format (docs/format.md). This module knows nothing of sampling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import numpy.typing as npt
 
+from penstock import kernels
 from penstock.graph.layout import layout
 from penstock.graph.schema import ArrayKey, EdgeType
 from penstock.graph.segment import Segment, check_room
 from penstock.graph.shared import SharedArray
-from penstock.graph.topology import Topology, specs, transposed
-from penstock.graph.topology import coo as edges_of
-from penstock.kernels import Adjacency
+from penstock.graph.topology import Spec, Topology, coo, id_dtype, specs
+from penstock.kernels.negatives import sort_rows
+from penstock.kernels.prepare import order_by_time, weight_sums
 
 Side: TypeAlias = Literal["in", "out"]
-Spec = tuple[str, tuple[int, ...]]
+# The dtypes an array may have, and its shape.
+Form: TypeAlias = tuple[tuple[str, ...], tuple[int, ...]]
+
+IDS: Final = ("int32", "int64")
+INTEGERS: Final = ("int64",)
 
 
 class Source(Protocol):
@@ -37,11 +44,30 @@ class Source(Protocol):
 
 
 class Aid(Protocol):
-    """One thing to be made: under which keys it is kept, and how."""
+    """One thing to be made: under which keys it is kept, and how it is made.
+
+    `make` puts its arrays into shared memory of that kind; nothing is left if that fails.
+    """
 
     @property
     def keys(self) -> tuple[ArrayKey, ...]: ...
     def make(self, graph: Source, kind: str | None) -> Sequence[SharedArray]: ...
+
+
+class NamedAid(Aid, Protocol):
+    """One that is known by the name of its arrays: any but the csr, which is a topology.
+
+    It is of the rows of one side. `sources` are what it is made from besides the csc, `forms` what
+    its arrays look like.
+    """
+
+    @property
+    def edge_type(self) -> EdgeType: ...
+    @property
+    def side(self) -> Side: ...
+    @property
+    def sources(self) -> tuple[ArrayKey, ...]: ...
+    def forms(self, num_edges: int) -> tuple[Form, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +81,9 @@ class OutEdges:
         return tuple(ArrayKey("csr", self.edge_type, name) for name in ("indptr", "adjacency"))
 
     def make(self, graph: Source, kind: str | None) -> Sequence[SharedArray]:
-        return transposed(
-            graph.csc(self.edge_type), graph.num_nodes(self.edge_type[0]), kind=kind
-        )
+        csc, num_rows = graph.csc(self.edge_type), graph.num_nodes(self.edge_type[0])
+        wanted = specs(num_rows, csc.num_rows, csc.num_edges, paired=True)
+        return _made(wanted, kind, lambda *out: kernels.transpose(csc.indptr, csc.adjacency, *out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +98,24 @@ class WeightSums:
     def keys(self) -> tuple[ArrayKey, ...]:
         return (ArrayKey("aid", self.edge_type, f"{self.side}.weights.{self.attribute}"),)
 
-    def make(self, graph: Source, kind: str | None) -> Sequence[SharedArray]:
-        from penstock.kernels import prepare
+    @property
+    def sources(self) -> tuple[ArrayKey, ...]:
+        return ArrayKey("edge", self.edge_type, self.attribute), *_rows_of(self)
 
-        rows = _rows(graph, self.edge_type, self.side)
-        # Its dtype is told: NumPy sees integers where there is bfloat16.
-        weights = graph.edge_attributes(self.edge_type)[self.attribute]
-        return _made(
-            [("int64", (rows.num_edges,))],
-            kind,
-            lambda out: prepare.weight_sums(
-                _adjacency(rows), weights.array, out, dtype=weights.dtype
-            ),
-        )
+    def forms(self, num_edges: int) -> tuple[Form, ...]:
+        return ((INTEGERS, (num_edges,)),)
+
+    def make(self, graph: Source, kind: str | None) -> Sequence[SharedArray]:
+        rows = rows_of(graph, self.edge_type, self.side)
+        weights = graph.edge_attribute(self.attribute, self.edge_type)
+        # Of bfloat16, which NumPy does not know, only the shared array knows what it is.
+        dtype = graph.edge_attributes(self.edge_type)[self.attribute].dtype
+        with _naming(self.sources[0]):
+            return _made(
+                [("int64", (rows.num_edges,))],
+                kind,
+                lambda out: weight_sums(_adjacency(rows), weights, out, dtype=dtype),
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,29 +138,40 @@ class ByTime:
             for part in ("by_time", "times")
         )
 
-    def make(self, graph: Source, kind: str | None) -> Sequence[SharedArray]:
-        from penstock.kernels import prepare
+    @property
+    def found(self) -> str:
+        """The type of the nodes that a row leads to."""
+        return self.edge_type[0 if self.side == "in" else 2]
 
-        rows = _rows(graph, self.edge_type, self.side)
-        found = self.edge_type[0 if self.side == "in" else 2]
+    @property
+    def sources(self) -> tuple[ArrayKey, ...]:
         if self.of_nodes:
-            times = graph.node_attribute(self.attribute, found)
+            return ArrayKey("node", self.found, self.attribute), *_rows_of(self)
+        return ArrayKey("edge", self.edge_type, self.attribute), *_rows_of(self)
+
+    def forms(self, num_edges: int) -> tuple[Form, ...]:
+        return (IDS, (num_edges, 2)), (INTEGERS, (num_edges,))
+
+    def make(self, graph: Source, kind: str | None) -> Sequence[SharedArray]:
+        rows = rows_of(graph, self.edge_type, self.side)
+        if self.of_nodes:
+            times = graph.node_attribute(self.attribute, self.found)
         else:
             times = graph.edge_attribute(self.attribute, self.edge_type)
-        _, entries = specs(
-            rows.num_rows, graph.num_nodes(found), rows.num_edges, paired=True
-        )
-        return _made(
-            [entries, ("int64", (rows.num_edges,))],
-            kind,
-            lambda *out: prepare.order_by_time(
+        size = graph.num_nodes(self.found)
+        _, entries = specs(rows.num_rows, size, rows.num_edges, paired=True)
+
+        def fill(out_entries: npt.NDArray[Any], out_times: npt.NDArray[Any]) -> None:
+            order_by_time(
                 _adjacency(rows),
                 times,
                 of_nodes=self.of_nodes,
-                out_entries=out[0],
-                out_times=out[1],
-            ),
-        )
+                out_entries=out_entries,
+                out_times=out_times,
+            )
+
+        with _naming(self.sources[0]):
+            return _made([entries, ("int64", (rows.num_edges,))], kind, fill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +185,15 @@ class SortedRows:
     def keys(self) -> tuple[ArrayKey, ...]:
         return (ArrayKey("aid", self.edge_type, f"{self.side}.sorted"),)
 
-    def make(self, graph: Source, kind: str | None) -> Sequence[SharedArray]:
-        from penstock.kernels.negatives import sort_rows
+    @property
+    def sources(self) -> tuple[ArrayKey, ...]:
+        return _rows_of(self)
 
-        rows = _rows(graph, self.edge_type, self.side)
+    def forms(self, num_edges: int) -> tuple[Form, ...]:
+        return ((IDS, (num_edges,)),)
+
+    def make(self, graph: Source, kind: str | None) -> Sequence[SharedArray]:
+        rows = rows_of(graph, self.edge_type, self.side)
         wanted = [(str(rows.adjacency.dtype), (rows.num_edges,))]
         return _made(wanted, kind, lambda out: sort_rows(_adjacency(rows), out))
 
@@ -161,13 +208,21 @@ class Coo:
     def keys(self) -> tuple[ArrayKey, ...]:
         return (ArrayKey("aid", self.edge_type, "coo"),)
 
+    @property
+    def side(self) -> Side:
+        return "in"
+
+    @property
+    def sources(self) -> tuple[ArrayKey, ...]:
+        return ()
+
+    def forms(self, num_edges: int) -> tuple[Form, ...]:
+        return ((IDS, (2, num_edges)),)
+
     def make(self, graph: Source, kind: str | None) -> Sequence[SharedArray]:
         csc = graph.csc(self.edge_type)
-
-        def fill(out: npt.NDArray[Any]) -> None:
-            edges_of(csc, out)
-
-        return _made([(str(csc.adjacency.dtype), (2, csc.num_edges))], kind, fill)
+        dtype = id_dtype(max(graph.num_nodes(self.edge_type[0]), csc.num_rows))
+        return _made([(dtype, (2, csc.num_edges))], kind, lambda out: coo(csc, out))
 
 
 def keys_of(aids: Iterable[Aid]) -> tuple[ArrayKey, ...]:
@@ -175,16 +230,58 @@ def keys_of(aids: Iterable[Aid]) -> tuple[ArrayKey, ...]:
     return tuple(dict.fromkeys(key for aid in aids for key in aid.keys))
 
 
-def _rows(graph: Source, edge_type: EdgeType, side: Side) -> Topology:
+def aid_of(key: ArrayKey) -> NamedAid | None:
+    """The aid that an array of the group "aid" is part of; None if its name is no aid's."""
+    if isinstance(key.type, str):
+        return None
+    match key.name.split("."):
+        case ["coo"]:
+            return Coo(key.type)
+        case [("in" | "out") as side, "sorted"]:
+            return SortedRows(key.type, side)
+        case [("in" | "out") as side, "weights", *words] if words:
+            return WeightSums(key.type, ".".join(words), side)
+        case [("in" | "out") as side, "by_time" | "times", ("node" | "edge") as of, *words] if (
+            words
+        ):
+            return ByTime(key.type, ".".join(words), of == "node", side)
+    return None
+
+
+def aids_among(keys: Iterable[ArrayKey]) -> list[NamedAid]:
+    """The aids that these arrays are part of, the csr apart, each once."""
+    found = (aid_of(key) for key in keys if key.group == "aid")
+    return list(dict.fromkeys(aid for aid in found if aid is not None))
+
+
+def rows_of(graph: Source, edge_type: EdgeType, side: Side) -> Topology:
+    """The rows of a side: the in-edges of every node, or its out-edges."""
+    if side not in ("in", "out"):
+        raise ValueError(f"side is {side!r}; expected 'in' or 'out'")
     return graph.csc(edge_type) if side == "in" else graph.csr(edge_type)
 
 
-def _adjacency(rows: Topology) -> Adjacency:
-    return Adjacency(rows.indptr, rows.adjacency)
+def _rows_of(aid: WeightSums | ByTime | SortedRows) -> tuple[ArrayKey, ...]:
+    return OutEdges(aid.edge_type).keys if aid.side == "out" else ()
+
+
+def _adjacency(rows: Topology) -> kernels.Adjacency:
+    return kernels.Adjacency(rows.indptr, rows.adjacency)
+
+
+@contextmanager
+def _naming(attribute: ArrayKey) -> Iterator[None]:
+    """Says of which attribute a kernel complains: it knows only an array."""
+    try:
+        yield
+    except ValueError as error:
+        of = f" of {attribute.type!r}" if any(attribute.type) else ""
+        named = f"{attribute.group} attribute {attribute.name!r}{of}"
+        raise ValueError(f"{named}: {error}") from None
 
 
 def _made(
-    wanted: Sequence[Spec], kind: str | None, fill: Callable[..., None]
+    wanted: Sequence[Spec], kind: str | None, fill: Callable[..., object]
 ) -> Sequence[SharedArray]:
     """Arrays in one segment of their own, filled and frozen; nothing is left if that fails."""
     offsets, nbytes = layout(wanted)

@@ -52,7 +52,10 @@ class NodeDescription(msgspec.Struct, frozen=True):
 
 
 class EdgeDescription(msgspec.Struct, frozen=True):
-    """An edge type. `degrees` is None where there are no destinations."""
+    """An edge type. `degrees` is None where there are no destinations.
+
+    `aids` is what was made of its other arrays for samplers, the csr apart.
+    """
 
     name: EdgeType
     num_edges: int
@@ -63,6 +66,7 @@ class EdgeDescription(msgspec.Struct, frozen=True):
     attributes: tuple[ArrayDescription, ...]
     values: dict[str, Any]
     arrays: tuple[ArrayDescription, ...]
+    aids: tuple[ArrayDescription, ...] = ()
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -73,6 +77,7 @@ class Memory(msgspec.Struct, frozen=True):
     edges: int
     splits: int
     graph: int
+    aids: int
     total: int
 
 
@@ -144,6 +149,7 @@ def _edge_type(info: EdgeTypeInfo, arrays: Arrays) -> EdgeDescription:
         attributes=_described(arrays, "edge", info.name),
         values=info.attributes,
         arrays=_described(arrays, "graph", info.name),
+        aids=_described(arrays, "aid", info.name),
     )
 
 
@@ -160,11 +166,12 @@ def _memory(arrays: Arrays) -> Memory:
         return sum(array.nbytes for key, array in arrays.items() if key.group in groups)
 
     return Memory(
-        topology=of(("csc", "csr", "aid")),
+        topology=of(("csc", "csr")),
         nodes=of(("node",)),
         edges=of(("edge",)),
         splits=of(("split",)),
         graph=of(("graph",)),
+        aids=of(("aid",)),
         total=sum(array.nbytes for array in arrays.values()),
     )
 

@@ -11,14 +11,23 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.graph import format as on_disk
 from penstock.graph import sharing
-from penstock.graph.aids import Aid, ByTime, Coo, OutEdges, Side, SortedRows, WeightSums
+from penstock.graph.aids import (
+    Aid,
+    ByTime,
+    Coo,
+    OutEdges,
+    Side,
+    SortedRows,
+    WeightSums,
+    rows_of,
+)
 from penstock.graph.build import build
 from penstock.graph.coo import Arguments, draft_from_coo
 from penstock.graph.describe import Description, describe
@@ -30,11 +39,11 @@ from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import GraphHandle
 from penstock.graph.topology import Topology, coo
 from penstock.graph.validate import check_structure, topology_of, validate
+from penstock.graph.words import known, pick, summary
 
 StrPath = str | os.PathLike[str]
 
 Ids = npt.NDArray[Any]
-_Name = TypeVar("_Name", str, EdgeType)
 
 
 class Graph:
@@ -135,7 +144,8 @@ class Graph:
         """Saves the graph in the folder `path`, in place of the one that may be there.
 
         A crash at any instant leaves the old one or the new one. `progress(done, total)` is called
-        with bytes now and then.
+        with bytes now and then. The aids that were made are saved with it, and are there when it
+        is opened.
         """
         self._version = on_disk.write(path, self._schema, self._arrays, progress)
 
@@ -153,7 +163,8 @@ class Graph:
     def handle(self) -> GraphHandle:
         """What another process needs to attach, together with `descriptors`.
 
-        It includes the csr of the types for which one was made: make it first, and it is shared.
+        It includes the aids (out-edges, sums of weights, …) that were made: make one first, and it
+        is shared.
         """
         return sharing.handle_of(self._schema, self._arrays, self._version)
 
@@ -231,8 +242,7 @@ class Graph:
         """In- or out-edges with every row in the order of time, and the times in that order."""
         name = self._edge_type(edge_type)
         entries, times = self.aid(ByTime(name, attribute, of_nodes, side))
-        rows = self.csc(name) if side == "in" else self.csr(name)
-        return Topology(rows.indptr, entries.array), times.array
+        return Topology(rows_of(self, name, side).indptr, entries.array), times.array
 
     def weight_sums(
         self, edge_type: EdgeType | None, attribute: str, side: Side = "in"
@@ -249,14 +259,20 @@ class Graph:
         return self.aid(Coo(self._edge_type(edge_type)))[0].array
 
     def aid(self, aid: Aid) -> tuple[SharedArray, ...]:
-        """What follows from the graph's arrays: made when first asked for, kept and shared."""
-        keys = aid.keys
-        with self._making:
-            if keys[0] not in self._arrays:
-                made = aid.make(self, self._kind_of_memory())
-                # Replaced, not changed: somebody may be going through the old one.
-                self._arrays = {**self._arrays, **dict(zip(keys, made, strict=True))}
-        return tuple(self._arrays[key] for key in keys)
+        """What follows from the graph's arrays: made when first asked for, kept and shared.
+
+        The methods above ask for it; it is saved and handed on with the graph from then on.
+        """
+        if aid.keys[0] not in self._arrays:  # those that are there wait for nobody
+            with self._making:
+                self._make(aid)
+        return tuple(self._arrays[key] for key in aid.keys)
+
+    def _make(self, aid: Aid) -> None:
+        if aid.keys[0] not in self._arrays:
+            made = aid.make(self, self._kind_of_memory())
+            # Replaced, not changed: somebody may be going through the old one.
+            self._arrays = {**self._arrays, **dict(zip(aid.keys, made, strict=True))}
 
     def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
         """The edges as they were given, [2, edges], sources above destinations. Made anew."""
@@ -275,7 +291,7 @@ class Graph:
     def node_attribute(self, name: str, node_type: str | None = None) -> npt.NDArray[Any]:
         """A row per node: `node_attribute("x")`."""
         found = self.node_attributes(node_type)
-        return _pick(f"node attribute{_of(node_type)}", name, found).array
+        return pick("node attribute", name, node_type, found).array
 
     def edge_attributes(self, edge_type: EdgeType | None = None) -> dict[str, SharedArray]:
         """The attributes with a row per edge, in the order of `edge_index`, by name."""
@@ -284,7 +300,7 @@ class Graph:
     def edge_attribute(self, name: str, edge_type: EdgeType | None = None) -> npt.NDArray[Any]:
         """A row per edge, in the order of `edge_index`: `edge_attribute("edge_weight")`."""
         found = self.edge_attributes(edge_type)
-        return _pick(f"edge attribute{_of(edge_type)}", name, found).array
+        return pick("edge attribute", name, edge_type, found).array
 
     def splits(self, node_type: str | None = None) -> dict[str, SharedArray]:
         """The splits, by name."""
@@ -292,7 +308,7 @@ class Graph:
 
     def split(self, name: str, node_type: str | None = None) -> npt.NDArray[np.int64]:
         """The ids of a split, in the order given (of a mask, rising): `split("train")`."""
-        return _pick(f"split{_of(node_type)}", name, self.splits(node_type)).array
+        return pick("split", name, node_type, self.splits(node_type)).array
 
     def graph_attributes(self, owner: str | EdgeType | None = None) -> dict[str, Any]:
         """What belongs to the whole graph, or to a type as a whole: JSON values and arrays."""
@@ -313,7 +329,7 @@ class Graph:
         return describe(self._schema, self._arrays, self._version)
 
     def validate(self) -> None:
-        """Reads all topology and splits; raises `GraphFormatError` naming what is not sound."""
+        """Reads topology, splits and aids; raises `GraphFormatError` naming what is not sound."""
         validate(self._schema, self._arrays)
 
     def close(self) -> None:
@@ -328,13 +344,8 @@ class Graph:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A csr made in memory can be made again over there; what was opened need not suffer by it.
-        kept = {
-            key: array
-            for key, array in self._arrays.items()
-            if key.group not in ("csr", "aid") or isinstance(array.segment.handle, FileHandle)
-        }
-        handle = sharing.handle_of(self._schema, kept, self._version)
+        # Aids made in memory can be made again over there; what was opened need not suffer by it.
+        handle = sharing.without_made(self.handle())
         if all(isinstance(segment, FileHandle) for segment in handle.segments):
             return type(self).attach, (handle,)
         raise TypeError(
@@ -344,28 +355,7 @@ class Graph:
         )
 
     def __repr__(self) -> str:
-        if not self.is_hetero:
-            what = [f"num_nodes={self.num_nodes()}", f"num_edges={self.num_edges()}"]
-            return f"Graph({', '.join([*what, *self._words(NODE), *self._words(EDGE)])})"
-        nodes = (
-            ", ".join([f"  {name!r}: {size} nodes", *self._words(name)])
-            for name, size in self._num_nodes.items()
-        )
-        edges = (
-            ", ".join([f"  {name!r}: {size} edges", *self._words(name)])
-            for name, size in self._num_edges.items()
-        )
-        return "\n".join(["Graph(", *nodes, *edges, ")"])
-
-    def _words(self, owner: str | EdgeType) -> list[str]:
-        """The arrays of a type, in short."""
-        return [
-            f"{key.name}={array.shape[0]}"
-            if key.group == "split"
-            else f"{key.name}={array.dtype}{list(array.shape)}"
-            for key, array in self._arrays.items()
-            if key.type == owner and key.group in ("node", "edge", "split")
-        ]
+        return summary(self._schema, self._arrays)
 
     def _named(self, group: Group, owner: str | EdgeType) -> dict[str, SharedArray]:
         return {
@@ -377,38 +367,15 @@ class Graph:
     def _node_type(self, name: str | None) -> str:
         if name is None and not self.is_hetero:
             return NODE
-        return _known("node_type", name, self._num_nodes)
+        return known("node_type", name, self._num_nodes)
 
     def _edge_type(self, name: EdgeType | None) -> EdgeType:
         if name is None and not self.is_hetero:
             return EDGE
-        return _known("edge_type", name, self._num_edges)
+        return known("edge_type", name, self._num_edges)
 
     def _kind_of_memory(self) -> str | None:
         """The kind this graph lies in; None for files, so that the environment decides."""
         kinds: dict[type, str] = {MemfdHandle: "memfd", NamedHandle: "named"}
         handles = (type(segment.handle) for segment in sharing.segments_of(self._arrays))
         return next((kinds[handle] for handle in handles if handle in kinds), None)
-
-
-def _known(argument: str, name: Any, known: Mapping[_Name, int]) -> _Name:
-    """The type that is meant, or a complaint that lists those there are."""
-    try:
-        if name in known:
-            return name  # type: ignore[no-any-return]
-    except TypeError:  # not even hashable
-        pass
-    said = "missing" if name is None else repr(name)
-    there = ", ".join(map(repr, known)) if any(map(any, known)) else "no types"
-    raise ValueError(f"{argument} is {said}; this graph has {there}")
-
-
-def _pick(what: str, name: str, found: Mapping[str, SharedArray]) -> SharedArray:
-    if name not in found:
-        there = ", ".join(map(repr, found)) or "none"
-        raise ValueError(f"there is no {what} called {name!r}; there are: {there}")
-    return found[name]
-
-
-def _of(owner: str | EdgeType | None) -> str:
-    return f" of {owner!r}" if owner else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final, Protocol, TypeVar
 
+from penstock.graph.aids import aid_of, aids_among
 from penstock.graph.schema import EDGE, NODE, ArrayKey, Schema
 
 _Name = TypeVar("_Name", bound=Hashable)
@@ -90,6 +91,11 @@ def _missing(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]
         have = [key for key in csr if key in arrays]
         if len(have) == 1:
             yield f"{key_text(have[0])} is alone: a csr has both indptr and adjacency"
+    for aid in aids_among(arrays):
+        here = next(key for key in aid.keys if key in arrays)
+        for key in (*aid.keys, *aid.sources):
+            if key not in arrays:
+                yield f"{key_text(here)} is alone: it needs {key_text(key)}, which there is not"
 
 
 class _Sizes:
@@ -106,7 +112,7 @@ class _Sizes:
                 owners = self.nodes[dst if key.group == "csc" else src]
                 return _topology(key.name, array, owners, self.edges[src, key.type[1], dst])
             case "aid", tuple(name) if name in self.edges:
-                return _aid(array, self.edges[name])
+                return _aid(key, array, self.edges[name])
             case "edge", tuple(name) if name in self.edges:
                 return _rows(array, self.edges[name], "edge")
             case "node", str(name) if name in self.nodes:
@@ -128,9 +134,12 @@ def _topology(name: str, array: Shaped, owners: int, edges: int) -> str | None:
     return "a topology has indptr and adjacency only"
 
 
-def _aid(array: Shaped, edges: int) -> str | None:
-    fits = array.dtype in INDEX_DTYPES and array.shape in ((edges,), (edges, 2), (2, edges))
-    return None if fits else f"int32 or int64, [{edges}], [{edges}, 2] or [2, {edges}], is needed"
+def _aid(key: ArrayKey, array: Shaped, edges: int) -> str | None:
+    if (aid := aid_of(key)) is None:
+        return "no aid is called so"
+    dtypes, shape = aid.forms(edges)[aid.keys.index(key)]
+    fits = array.dtype in dtypes and array.shape == shape
+    return None if fits else f"{' or '.join(dtypes)}, {list(shape)}, is needed"
 
 
 def _rows(array: Shaped, count: int, owner: str) -> str | None:

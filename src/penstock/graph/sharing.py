@@ -10,12 +10,13 @@ A segment is mapped once, however many arrays lie in it. A graph of files needs 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 
 import msgspec
 
-from penstock.graph.handles import MemfdHandle, SegmentHandle
+from penstock.graph.checksum import counts
+from penstock.graph.handles import FileHandle, MemfdHandle, SegmentHandle
 from penstock.graph.schema import ArrayKey, Arrays, Schema
 from penstock.graph.segment import Segment
 from penstock.graph.shared import SharedArray
@@ -64,6 +65,37 @@ def descriptors_of(arrays: Arrays) -> tuple[int, ...]:
     return tuple(segment.fileno() for segment in anonymous)
 
 
+def can_be_handed_on(segment: Segment) -> bool:
+    """Whether others can map it too: of anonymous memory that was attached here, nobody can."""
+    return not isinstance(segment.handle, MemfdHandle) or bool(segment.descriptors)
+
+
+def part_of(
+    handle: GraphHandle, fds: Sequence[int], wanted: Container[ArrayKey]
+) -> tuple[GraphHandle, list[int]]:
+    """The handle of some of the arrays, and those of the descriptors that go with it."""
+    arrays = [placed for placed in handle.arrays if placed.key in wanted]
+    for placed in arrays:
+        _check_segment(placed, len(handle.segments))
+    used = sorted({placed.segment for placed in arrays})
+    position = {segment: at for at, segment in enumerate(used)}
+    moved = (msgspec.structs.replace(placed, segment=position[placed.segment]) for placed in arrays)
+    segments = tuple(handle.segments[segment] for segment in used)
+    part = msgspec.structs.replace(handle, segments=segments, arrays=tuple(moved))
+    given = dict(zip(_anonymous(handle), fds, strict=True)) if fds else {}
+    return part, [given[segment] for segment in used if segment in given]
+
+
+def without_made(handle: GraphHandle) -> GraphHandle:
+    """The same without aids that lie in memory: whoever maps the rest can make them again."""
+    kept = {
+        placed.key
+        for placed in handle.arrays
+        if counts(placed.key) or isinstance(handle.segments[placed.segment], FileHandle)
+    }
+    return part_of(handle, (), kept)[0]
+
+
 def attach(handle: GraphHandle, fds: Sequence[int] = ()) -> dict[ArrayKey, SharedArray]:
     """The arrays of a graph that another process described. Closes `fds`, also when it fails."""
     segments = _attach_segments(handle.segments, list(fds))
@@ -78,9 +110,7 @@ def attach(handle: GraphHandle, fds: Sequence[int] = ()) -> dict[ArrayKey, Share
 def _attach_segments(handles: Sequence[SegmentHandle], fds: list[int]) -> list[Segment]:
     segments: list[Segment] = []
     try:
-        needed = sum(isinstance(handle, MemfdHandle) for handle in handles)
-        if len(fds) != needed:
-            raise ValueError(f"fds has {len(fds)} descriptors; this graph needs {needed}")
+        check_descriptors(handles, fds)
         for handle in handles:
             fd = fds.pop(0) if isinstance(handle, MemfdHandle) else None
             segments.append(Segment.attach(handle, fd))
@@ -94,9 +124,23 @@ def _attach_segments(handles: Sequence[SegmentHandle], fds: list[int]) -> list[S
     return segments
 
 
+def check_descriptors(handles: Sequence[SegmentHandle], fds: Sequence[int]) -> None:
+    """ValueError unless there are as many as the segments need."""
+    needed = sum(isinstance(handle, MemfdHandle) for handle in handles)
+    if len(fds) != needed:
+        raise ValueError(f"fds has {len(fds)} descriptors; this graph needs {needed}")
+
+
+def _anonymous(handle: GraphHandle) -> list[int]:
+    """Which of the segments travel with a descriptor."""
+    return [at for at, one in enumerate(handle.segments) if isinstance(one, MemfdHandle)]
+
+
+def _check_segment(placed: PlacedArray, there: int) -> None:
+    if not 0 <= placed.segment < there:
+        raise ValueError(f"the handle speaks of segment {placed.segment}, there are {there}")
+
+
 def _placed_in(segments: Sequence[Segment], placed: PlacedArray) -> SharedArray:
-    if not 0 <= placed.segment < len(segments):
-        raise ValueError(
-            f"the handle speaks of segment {placed.segment}, there are {len(segments)}"
-        )
+    _check_segment(placed, len(segments))
     return SharedArray(segments[placed.segment], placed.dtype, placed.shape, placed.offset)

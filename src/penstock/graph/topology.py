@@ -7,6 +7,7 @@ only neighbours are kept (`bare`). This module knows nothing of types and attrib
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock import kernels
-from penstock.graph.layout import layout
-from penstock.graph.segment import Segment, check_room
-from penstock.graph.shared import SharedArray
+from penstock.errors import GraphFormatError
+from penstock.graph.check import PIECE
 
 INT32_MAX: Final = 2**31 - 1
 
 Spec = tuple[str, tuple[int, ...]]
+# Where a piece begins; then of each of its edges the row, the neighbour and the id.
+Edges = tuple[int, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,7 @@ class Topology:
         """The original ids of the edges: a view if paired, else counted out anew."""
         if self.paired:
             return self.adjacency[:, 1]
-        return np.arange(self.num_edges, dtype=_id_dtype(self.num_edges))
+        return np.arange(self.num_edges, dtype=id_dtype(self.num_edges))
 
     @property
     def degrees(self) -> npt.NDArray[np.int64]:
@@ -69,38 +71,46 @@ def specs(num_rows: int, num_neighbors: int, num_edges: int, *, paired: bool) ->
     """Dtype and shape of `indptr` and `adjacency`."""
     largest = max(num_neighbors, num_edges) if paired else num_neighbors
     shape = (num_edges, 2) if paired else (num_edges,)
-    return ("int64", (num_rows + 1,)), (_id_dtype(largest), shape)
+    return ("int64", (num_rows + 1,)), (id_dtype(largest), shape)
 
 
-def transposed(
-    topology: Topology, num_neighbors: int, *, kind: str | None
-) -> tuple[SharedArray, SharedArray]:
-    """`indptr` and `adjacency` of the other direction, in shared memory of their own."""
-    wanted = specs(num_neighbors, topology.num_rows, topology.num_edges, paired=True)
-    offsets, nbytes = layout(wanted)
-    check_room(nbytes, kind=kind)
-    segment = Segment.create(nbytes, kind=kind)
-    try:
-        indptr, adjacency = (
-            SharedArray(segment, dtype, shape, offset)
-            for (dtype, shape), offset in zip(wanted, offsets, strict=True)
-        )
-        kernels.transpose(topology.indptr, topology.adjacency, indptr.array, adjacency.array)
-        segment.freeze()
-    except BaseException:
-        segment.close()
-        raise
-    return indptr, adjacency
+def edges(topology: Topology) -> Iterator[Edges]:
+    """All edges in storage order, in pieces: rows, neighbours and ids. `indptr` must not fall."""
+    for first in range(0, topology.num_rows, PIECE):
+        bounds = topology.indptr[first : first + PIECE + 1]
+        for begin in range(int(bounds[0]), int(bounds[-1]), PIECE):
+            end = min(begin + PIECE, int(bounds[-1]))
+            counts = np.diff(bounds.clip(begin, end))
+            rows = np.repeat(np.arange(first, first + len(counts)), counts)
+            piece = topology.adjacency[begin:end]
+            if topology.paired:
+                yield begin, rows, piece[:, 0], piece[:, 1]
+            else:
+                yield begin, rows, piece, np.arange(begin, end)
 
 
 def coo(csc: Topology, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
     """The edges of a csc in the order of their ids, [2, edges], sources above destinations."""
-    edges = np.empty((2, csc.num_edges), np.int64) if out is None else out
-    order: Any = csc.edge_ids if csc.paired else slice(None)
-    edges[0, order] = csc.indices
-    edges[1, order] = np.repeat(np.arange(csc.num_rows), csc.degrees)
-    return edges
+    _check(csc)
+    ends = np.empty((2, csc.num_edges), np.int64) if out is None else out
+    for _, destinations, sources, ids in edges(csc):
+        ends[0, ids] = sources
+        ends[1, ids] = destinations
+    return ends
 
 
-def _id_dtype(largest: int) -> str:
+def _check(topology: Topology) -> None:
+    """What is damaged must not be written by."""
+    rising = kernels.is_sorted(topology.indptr)
+    known = not topology.paired or (
+        kernels.first_outside(topology.edge_ids, topology.num_edges) < 0
+    )
+    if not rising or not known:
+        raise GraphFormatError(
+            "damaged topology: an offset or edge id is out of range; run its validate()"
+        )
+
+
+def id_dtype(largest: int) -> str:
+    """What ids below `largest` are kept in."""
     return "int32" if largest <= INT32_MAX else "int64"

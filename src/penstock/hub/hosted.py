@@ -1,8 +1,8 @@
 """The graph a hub hosts: the one mapping of it, and the descriptors to hand on.
 
 The hub reads nothing of it but its shape. It keeps the descriptors it was given, because whoever
-comes later (a worker, a rank that joins) needs them, and only their owner can give them. Arrays
-that are made later (out-edges) come as a supplement, once; the hub makes none itself.
+comes later (a worker, a rank that joins) needs them, and only their owner can give them. Aids that
+are made later (out-edges, sums of weights) come as a supplement, once; the hub makes none itself.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from penstock.graph.checksum import counts
 from penstock.graph.graph import Graph
 from penstock.graph.handles import MemfdHandle
-from penstock.graph.sharing import GraphHandle, attach, segments_of
+from penstock.graph.inventory import key_text
+from penstock.graph.schema import ArrayKey
+from penstock.graph.sharing import GraphHandle, attach, check_descriptors, part_of, segments_of
 
 
 class HostedGraph:
@@ -20,7 +23,11 @@ class HostedGraph:
 
     def __init__(self, handle: GraphHandle, fds: Sequence[int]) -> None:
         self._fds: dict[tuple[int, int], int] = {}
-        self.graph = Graph.attach(handle, _duplicates(fds))
+        try:
+            self.graph = Graph.attach(handle, _duplicates(fds))
+        except BaseException:
+            _close_all(fds)
+            raise
         self.founded = handle
         self.supplements: list[GraphHandle] = []
         self._keep(handle, fds)
@@ -36,21 +43,18 @@ class HostedGraph:
         return [self._fds[segment.device, segment.inode] for segment in anonymous]
 
     def supplement(self, handle: GraphHandle, fds: Sequence[int]) -> None:
-        """Adds arrays the graph has not. Takes `fds` over, also when it fails or has them all."""
+        """Adds those of the aids that the graph has not. Takes `fds` over, whatever happens."""
+        left = list(fds)
         try:
-            if handle.schema != self.founded.schema:
-                raise ValueError("supplement is of another graph: its types are not this graph's")
-            news = {placed.key for placed in handle.arrays} - set(self.graph.arrays)
-            if news:
-                self._add(handle, fds)
-        except BaseException:
-            _close_all(fds)
-            raise
-        if news:
-            self._keep(handle, fds)
-            self.supplements.append(handle)
-        else:
-            _close_all(fds)
+            check_descriptors(handle.segments, fds)
+            if news := self._news(handle):
+                part, used = part_of(handle, fds, news)
+                self._add(part, used)
+                self._keep(part, used)
+                self.supplements.append(part)
+                left = [fd for fd in fds if fd not in used]
+        finally:
+            _close_all(left)
 
     def close(self) -> None:
         """Lets go of the graph. Idempotent."""
@@ -58,11 +62,21 @@ class HostedGraph:
         _close_all(list(self._fds.values()))
         self._fds.clear()
 
+    def _news(self, handle: GraphHandle) -> set[ArrayKey]:
+        """What is not here yet. What is here stays: nothing else can be put in its place."""
+        if handle.schema != self.founded.schema:
+            raise ValueError("supplement is of another graph: its types are not this graph's")
+        news = {placed.key for placed in handle.arrays} - set(self.graph.arrays)
+        for key in filter(counts, news):
+            raise ValueError(
+                f"supplement has {key_text(key)}, which this graph has not, and no aid"
+            )
+        return news
+
     def _add(self, handle: GraphHandle, fds: Sequence[int]) -> None:
         arrays = attach(handle, _duplicates(fds))
         try:
-            # What is here stays: a supplement cannot put something else in its place.
-            whole = {**arrays, **self.graph.arrays}
+            whole = {**self.graph.arrays, **arrays}
             self.graph = Graph(self.graph.schema, whole, self.founded.version)
         except BaseException:
             for segment in segments_of(arrays):

@@ -207,11 +207,7 @@ def prepare(spec: Spec, graph: Graph) -> None:
 def missing(spec: Spec, graph: Graph) -> list[str]:
     """In words, what a spec needs and nobody has made."""
     keys = keys_of(needs_of(spec, graph))
-    return [
-        "/".join((key.group, ",".join(key.type), key.name))
-        for key in keys
-        if key not in graph.arrays
-    ]
+    return [key_text(key) for key in keys if key not in graph.arrays]
 
 
 def check(spec: BuiltInSpec, graph: Graph) -> None:

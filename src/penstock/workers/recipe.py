@@ -22,7 +22,7 @@ from penstock.errors import PenstockError, ProtocolError
 from penstock.graph import Graph
 from penstock.graph.handles import FileHandle
 from penstock.graph.schema import EDGE
-from penstock.graph.sharing import GraphHandle
+from penstock.graph.sharing import GraphHandle, without_made
 from penstock.kernels import digest
 from penstock.kernels.arrays import Array, Ids
 from penstock.sampling.inputs import Given, request_of
@@ -148,6 +148,7 @@ def for_batch(
     **others: Any,
 ) -> Recipe:
     """A recipe that names the graph's files, where it consists of such, and no descriptor."""
+    graph = without_made(graph)
     in_files = all(isinstance(segment, FileHandle) for segment in graph.segments)
     return Recipe(
         spec=spec,

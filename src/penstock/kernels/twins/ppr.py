@@ -67,7 +67,7 @@ class Reached:
     found: int
     residual: float = 0.0
     score: float = 0.0
-    is_queued: bool = False
+    is_noticed: bool = False
     is_open: bool = False
 
 
@@ -101,7 +101,6 @@ class Push:
     def run(self, seed_type: int, seed: int) -> None:
         first = self.reach(seed_type, seed, 0)
         first.residual = self.options.alpha
-        first.is_queued = True
         queue, openings = [first], 0
         while queue:
             limit = self.options.max_fetch_iterations
@@ -117,7 +116,7 @@ class Push:
         """The node's entry, made when first asked for."""
         if (type_, node) not in self.reached:
             degree = sum(r.degree(node) for r in self.relations if r.expands == type_)
-            bears = self.options.alpha * self.options.eps * float(degree) if degree else math.inf
+            bears = self.least * float(degree) if degree else math.inf
             self.reached[type_, node] = Reached(type_, node, bears, hop, len(self.reached))
         return self.reached[type_, node]
 
@@ -125,7 +124,7 @@ class Push:
         """All that is queued gives up its residual; what each neighbour is to get of it."""
         gifts, has_opened = [], False
         for each in queue:
-            residual, each.residual, each.is_queued = each.residual, 0.0, False
+            residual, each.residual = each.residual, 0.0
             each.score += residual
             leaving = [r for r in self.followed if self.relations[r].expands == each.type]
             if not leaving or not (each.is_open or may_open):
@@ -141,7 +140,7 @@ class Push:
 
     def spread(self, gifts: list[Gift]) -> list[Reached]:
         """Relation by relation, node by node, edge by edge; returns who is to push next."""
-        queue: list[Reached] = []
+        noticed: list[Reached] = []
         for number in sorted(self.followed):
             relation = self.relations[number]
             for gift in gifts:
@@ -152,10 +151,17 @@ class Push:
                     each = self.reach(relation.finds, neighbor, gift.hop)
                     each.residual += gift.share
                     each.hop = min(each.hop, gift.hop)
-                    if not each.is_queued and each.residual >= each.threshold:
-                        each.is_queued = True
-                        queue.append(each)
-        return queue
+                    if not each.is_noticed and each.residual >= self.least:
+                        each.is_noticed = True
+                        noticed.append(each)
+        for each in noticed:
+            each.is_noticed = False
+        return [each for each in noticed if each.residual >= each.threshold]
+
+    @property
+    def least(self) -> float:
+        """The threshold of nodes with one edge: nodes are queued in the order they reach it."""
+        return self.options.alpha * self.options.eps
 
     def best(self, type_: int) -> list[tuple[float, Reached]]:
         """The nodes of a type that are taken, best first."""

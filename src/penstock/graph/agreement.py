@@ -1,0 +1,139 @@
+"""Whether what follows from a graph's arrays agrees with them: the csr, and the aids.
+
+All is read in pieces. Where only the order may differ, a sum over all edges is compared, which is
+the same in whatever order they stand. The topology itself is known to be sound by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.graph.aids import ByTime, Coo, NamedAid, SortedRows, WeightSums
+from penstock.graph.schema import ArrayKey, Arrays
+from penstock.graph.shared import SharedArray
+from penstock.graph.tensors import floats
+from penstock.graph.topology import Edges, Topology, edges
+from penstock.graph.unsound import check_ids, unsound
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_ODD: Final = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
+_SHIFT: Final = np.uint64(31)
+
+
+def check_csr(key: ArrayKey, array: SharedArray, csr: Topology, csc: Topology) -> None:
+    """The csr holds the edges of the csc."""
+    ours = _sum_of(edges(csr))
+    theirs = sum(_hash(neighbors, rows, ids) for _, rows, neighbors, ids in edges(csc))
+    if ours % 2**64 != theirs % 2**64:
+        raise unsound(key, array, " has other edges than the csc")
+
+
+def check_aid(aid: NamedAid, arrays: Arrays, rows: Topology, num_neighbors: int) -> None:
+    """The aid is what would be made of these rows, as far as that can be told without making it."""
+    match aid:
+        case WeightSums():
+            _check_sums(aid, arrays, rows)
+        case ByTime():
+            _check_by_time(aid, arrays, rows, num_neighbors)
+        case SortedRows():
+            _check_sorted(aid, arrays, rows, num_neighbors)
+        case Coo():
+            _check_coo(aid, arrays, rows)
+
+
+def _check_sums(aid: WeightSums, arrays: Arrays, rows: Topology) -> None:
+    """They begin anew in each row, rise where an edge has a weight, and else stay."""
+    (key,), weights = aid.keys, arrays[aid.sources[0]]
+    sums = arrays[key].array
+    for begin, row, _, ids in edges(rows):
+        weighed = floats(weights.array[ids], weights.dtype)
+        here, before = sums[begin : begin + len(row)], _before(sums, rows, begin, row)
+        for at in np.flatnonzero(np.where(weighed > 0, here <= before, here != before))[:1]:
+            more = "more than " if weighed[at] > 0 else ""
+            what = f"expected {more}{before[at]}: edge {ids[at]} weighs {weighed[at]}"
+            raise unsound(key, arrays[key], f"[{begin + at}] is {here[at]}; {what}")
+
+
+def _check_by_time(aid: ByTime, arrays: Arrays, rows: Topology, num_neighbors: int) -> None:
+    """Each row has the entries it has without an order; their times are right, and do not fall."""
+    entry_key, key = aid.keys
+    ordered, told = Topology(rows.indptr, arrays[entry_key].array), arrays[aid.sources[0]].array
+    check_ids(entry_key, arrays[entry_key], ordered.indices, num_neighbors, "[:, 0]")
+    check_ids(entry_key, arrays[entry_key], ordered.edge_ids, rows.num_edges, "[:, 1]")
+    times = arrays[key].array
+    for begin, row, neighbors, ids in edges(ordered):
+        expected = told[neighbors if aid.of_nodes else ids]
+        here = times[begin : begin + len(row)]
+        for at in np.flatnonzero(here != expected)[:1]:
+            raise unsound(
+                key, arrays[key], f"[{begin + at}] is {here[at]}; expected {expected[at]}"
+            )
+    _check_rising(key, arrays[key], rows)
+    _check_same(entry_key, arrays[entry_key], _sum_of(edges(ordered)), _sum_of(edges(rows)))
+
+
+def _check_sorted(aid: SortedRows, arrays: Arrays, rows: Topology, num_neighbors: int) -> None:
+    """Each row has the neighbours it has without an order, and they do not fall."""
+    (key,) = aid.keys
+    ordered = Topology(rows.indptr, arrays[key].array)
+    check_ids(key, arrays[key], ordered.indices, num_neighbors, "")
+    _check_rising(key, arrays[key], rows)
+    ours = sum(_hash(row, neighbors) for _, row, neighbors, _ in edges(ordered))
+    theirs = sum(_hash(row, neighbors) for _, row, neighbors, _ in edges(rows))
+    _check_same(key, arrays[key], ours, theirs)
+
+
+def _check_coo(aid: Coo, arrays: Arrays, csc: Topology) -> None:
+    (key,) = aid.keys
+    ends = arrays[key].array
+    for _, row, neighbors, ids in edges(csc):
+        for side, expected in enumerate((neighbors, row)):
+            for at in np.flatnonzero(ends[side, ids] != expected)[:1]:
+                found = f"[{side}, {ids[at]}] is {ends[side, ids[at]]}"
+                raise unsound(key, arrays[key], f"{found}; expected {expected[at]}, as in the csc")
+
+
+def _check_rising(key: ArrayKey, array: SharedArray, rows: Topology) -> None:
+    values = array.array
+    for begin, row, _, _ in edges(rows):
+        here, before = values[begin : begin + len(row)], _before(values, rows, begin, row, None)
+        for at in np.flatnonzero(here < before)[:1]:
+            raise unsound(
+                key,
+                array,
+                f"[{begin + at}] is {here[at]}; expected at least {before[at]}, as before it "
+                f"in row {row[at]}",
+            )
+
+
+def _check_same(key: ArrayKey, array: SharedArray, ours: int, theirs: int) -> None:
+    if ours % 2**64 != theirs % 2**64:
+        raise unsound(key, array, " has other entries than the rows it was made from")
+
+
+def _before(values: Array, rows: Topology, begin: int, row: Array, first: int | None = 0) -> Array:
+    """What stands before each element of a piece; at the start of a row `first`, or itself."""
+    here = values[begin : begin + len(row)]
+    before = np.empty_like(here)
+    before[1:] = here[:-1]
+    before[:1] = values[begin - 1] if begin else 0
+    starts = rows.indptr[row] == np.arange(begin, begin + len(row))
+    before[starts] = here[starts] if first is None else first
+    return before
+
+
+def _sum_of(all_edges: Iterator[Edges]) -> int:
+    return sum(_hash(rows, neighbors, ids) for _, rows, neighbors, ids in all_edges)
+
+
+def _hash(*columns: Array) -> int:
+    mixed = np.zeros(len(columns[0]), np.uint64)
+    for column, odd in zip(columns, _ODD, strict=False):
+        mixed = (mixed ^ column.astype(np.uint64)) * odd
+        mixed ^= mixed >> _SHIFT
+    return int(mixed.sum())

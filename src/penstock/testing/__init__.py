@@ -1,0 +1,5 @@
+"""What users can run on what they wrote themselves."""
+
+from penstock.testing.samplers import NotConforming, check_sampler
+
+__all__ = ["NotConforming", "check_sampler"]

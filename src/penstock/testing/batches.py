@@ -1,0 +1,118 @@
+"""Batches of a user's sampler as a worker would see them, and what sets two of them apart.
+
+Shared by the process that asks and the fresh one that is asked; knows neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from penstock.errors import PenstockError
+from penstock.graph import Graph
+from penstock.kernels.arrays import Array
+from penstock.sampling.custom import Sampler, called, checked
+
+Arrays = dict[str, Array]
+
+
+class Misbehaved(PenstockError):
+    """A sampler did something that no sampler may."""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch to make."""
+
+    seeds: tuple[int, ...]
+    seed: int
+    epoch: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"batch {self.index} of epoch {self.epoch}"
+
+
+class Plain(msgspec.Struct, frozen=True):
+    """An array that can travel."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    @classmethod
+    def of(cls, array: Array) -> Plain:
+        return cls(array.dtype.str, array.shape, array.tobytes())
+
+    @property
+    def array(self) -> Array:
+        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+
+
+def made(sampler: Sampler, graph: Graph, tasks: Iterable[Task]) -> dict[int, Arrays]:
+    """The arrays of each batch, by index. Raises what is wrong with one."""
+    return {task.index: _batch(sampler, graph, task) for task in tasks}
+
+
+def _batch(sampler: Sampler, graph: Graph, task: Task) -> Arrays:
+    given = np.array(task.seeds, np.int64)
+    result = called(
+        f"sampling {task}",
+        lambda: sampler.sample(given, seed=task.seed, epoch=task.epoch, index=task.index),
+    )
+    if given.tolist() != list(task.seeds):
+        raise Misbehaved(f"sampling {task} wrote to its seeds; they are the caller's")
+    # A copy, as a batch's memory holds one: what is returned may well be the sampler's own, or the
+    # seeds themselves, and these are nobody's any more from here on.
+    arrays = {name: array.copy() for name, array in checked(result, graph).items()}
+    given.fill(-1)
+    return arrays
+
+
+def differing(one: Arrays, other: Arrays) -> Arrays:
+    """Those of `one` that `other` does not have, byte for byte."""
+    return {name: array for name, array in one.items() if not _same(array, other.get(name))}
+
+
+def in_words(one: Mapping[str, Array], other: Mapping[str, Array]) -> str:
+    """The first thing that sets two batches apart."""
+    for name in dict.fromkeys([*one, *other]):
+        if name not in one or name not in other:
+            return f"{name!r} is there only the {'first' if name in one else 'second'} time"
+        if not _same(one[name], other[name]):
+            return _apart(name, one[name], other[name])
+    return "nothing"
+
+
+def _same(one: Array, other: Array | None) -> bool:
+    return other is not None and _form(one) == _form(other) and one.tobytes() == other.tobytes()
+
+
+def _form(array: Array) -> tuple[str, tuple[int, ...]]:
+    return array.dtype.str, array.shape
+
+
+def _apart(name: str, one: Array, other: Array) -> str:
+    if _form(one) != _form(other):
+        forms = [f"{array.dtype} {list(array.shape)}" for array in (one, other)]
+        return f"{name!r} is {forms[0]}, then {forms[1]}"
+    # By bytes: a NaN is the same as itself.
+    size = one.dtype.itemsize
+    rows = [np.frombuffer(array.tobytes(), np.uint8).reshape(-1, size) for array in (one, other)]
+    first = int(np.flatnonzero((rows[0] != rows[1]).any(axis=1))[0])
+    place = [int(axis) for axis in np.unravel_index(first, one.shape)]
+    values: list[Any] = [array.reshape(-1)[first] for array in (one, other)]
+    return f"{name}{place} is {values[0]}, then {values[1]}"
+
+
+def first_difference(
+    one: Mapping[int, Arrays], other: Mapping[int, Arrays]
+) -> tuple[int, Arrays, Arrays] | None:
+    """The first batch that is not the same in both, and its arrays that differ."""
+    for index in sorted(one):
+        apart = differing(one[index], other[index]), differing(other[index], one[index])
+        if any(apart) or list(one[index]) != list(other[index]):
+            return index, *apart
+    return None

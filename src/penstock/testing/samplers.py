@@ -1,0 +1,158 @@
+"""Whether a sampler that a user wrote can be trusted to a pool: a check to run in one's own tests.
+
+    def test_walks_conform():
+        check_sampler("my_samplers:Walks", graph, options={"length": 5})
+
+Workers are fresh interpreters that come and go, and a batch is made by whichever is free, again
+after a death: so it must not matter who makes it, when, or after which others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from penstock.client.naming import spec_of
+from penstock.errors import PenstockError
+from penstock.graph import Graph
+from penstock.kernels import first_outside
+from penstock.kernels.arrays import Array, Ids, as_ids, check_integer
+from penstock.sampling.custom import Sampler, load
+from penstock.sampling.spec import CustomSpec
+from penstock.testing import fresh
+from penstock.testing.batches import Arrays, Task, first_difference, in_words, made
+
+_BATCH = 16
+
+
+class NotConforming(AssertionError):
+    """A sampler breaks a rule. `first` and `second` have the arrays that should be the same."""
+
+    def __init__(
+        self,
+        message: str,
+        first: Mapping[str, Array] = MappingProxyType({}),
+        second: Mapping[str, Array] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(message)
+        self.first = first
+        self.second = second
+
+
+def check_sampler(
+    sampler: str | type[Any] | CustomSpec,
+    graph: Graph,
+    *,
+    seeds: npt.ArrayLike | None = None,
+    options: Mapping[str, Any] | None = None,
+    batches: int = 3,
+) -> None:
+    """Raises `NotConforming`, which says what is wrong, unless a sampler keeps the rules.
+
+    It is named as for a backend: "module:Class", "/path/to/file.py:Class", the class, or a spec
+    with both name and options. It must be found by that name in a fresh interpreter, and be made
+    there with the graph and the options, without importing torch; batches must have arrays that
+    make sense for the graph; and the same arguments must give the same bytes, from the same
+    object, from another, and in another process, in any order. It must not write to its seeds.
+
+    `seeds` are cut into `batches` batches; without them, they are nodes of the first type.
+    """
+    spec = _spec_of(sampler, options)
+    count = check_integer(batches, "batches", 1, 2**31)
+    tasks = _tasks(_nodes(graph, count) if seeds is None else _checked(graph, seeds), count)
+    backwards = tasks[::-1]
+    one = _made(spec, graph)
+    first = _batches(spec, one, graph, tasks)
+    _check_same(spec, first, _batches(spec, one, graph, backwards), "made again by the same object")
+    other = _batches(spec, _made(spec, graph), graph, backwards)
+    _check_same(spec, first, other, "made by a new object")
+    try:
+        away = fresh.batches_of(spec, graph, backwards)
+    except PenstockError as error:
+        raise NotConforming(f"{spec.sampler} fails in a fresh interpreter: {error}") from None
+    _check_same(spec, first, away, "made in a fresh interpreter")
+
+
+def _spec_of(
+    sampler: str | type[Any] | CustomSpec, options: Mapping[str, Any] | None
+) -> CustomSpec:
+    if isinstance(sampler, str):
+        sampler = CustomSpec(sampler=sampler)
+    try:
+        spec = spec_of(sampler)
+    except ValueError as error:
+        raise NotConforming(str(error)) from None
+    if not isinstance(spec, CustomSpec):
+        raise ValueError(f"sampler is a {type(spec).__name__}, which is not a user's own")
+    if options is not None:
+        spec = msgspec.structs.replace(spec, options=dict(options))
+    try:
+        msgspec.msgpack.encode(spec)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise NotConforming(f"options of {spec.sampler} are no plain data: {error}") from None
+    return spec
+
+
+def _nodes(graph: Graph, batches: int) -> Ids:
+    """A few nodes from all over the graph."""
+    there = graph.num_nodes(graph.node_types[0])
+    if there == 0:
+        raise ValueError("the graph has no nodes of its first type: give seeds of another")
+    return np.unique(np.linspace(0, there - 1, batches * _BATCH, dtype=np.int64))
+
+
+def _checked(graph: Graph, seeds: npt.ArrayLike) -> Ids:
+    ids, most = as_ids(seeds, "seeds"), max(map(graph.num_nodes, graph.node_types))
+    bad = first_outside(ids, most)
+    if bad >= 0:
+        raise ValueError(f"seeds[{bad}] is {ids[bad]}; expected 0 <= id < {most}")
+    return ids
+
+
+def _tasks(seeds: Ids, batches: int) -> list[Task]:
+    """Batches of two epochs; none is empty, unless all are."""
+    cut = [part for part in np.array_split(seeds, batches) if len(part)] or [seeds]
+    return [
+        Task(seeds=tuple(part.tolist()), seed=7, epoch=index % 2, index=index)
+        for index, part in enumerate(cut)
+    ]
+
+
+def _made(spec: CustomSpec, graph: Graph) -> Sampler:
+    try:
+        sampler = load(spec, graph)
+    except PenstockError as error:
+        raise NotConforming(str(error)) from None
+    if not callable(getattr(sampler, "sample", None)):
+        raise NotConforming(f"{spec.sampler} has no method 'sample'")
+    return sampler
+
+
+def _batches(
+    spec: CustomSpec, sampler: Sampler, graph: Graph, tasks: Sequence[Task]
+) -> dict[int, Arrays]:
+    try:
+        return made(sampler, graph, tasks)
+    except PenstockError as error:
+        raise NotConforming(f"{spec.sampler}: {error}") from None
+
+
+def _check_same(
+    spec: CustomSpec, first: Mapping[int, Arrays], second: Mapping[int, Arrays], how: str
+) -> None:
+    found = first_difference(first, second)
+    if found is None:
+        return
+    index, one, other = found
+    raise NotConforming(
+        f"{spec.sampler}: batch {index}, {how} from the same arguments, is another one: "
+        f"{in_words(first[index], second[index])}. Draw random numbers from "
+        "penstock.kernels.batch_key(seed, epoch, index), and keep nothing from batch to batch",
+        one,
+        other,
+    )
