@@ -28,27 +28,42 @@ if TYPE_CHECKING:
     from penstock.client.hub_process import HubProcess
     from penstock.client.joined import JoinedHub, connect
     from penstock.graph import Graph, SharedArray
-    from penstock.sampling.spec import CustomSpec, NeighborSpec
+    from penstock.sampling.spec import (
+        ABLPSpec,
+        CustomSpec,
+        HGTSpec,
+        LinkSpec,
+        NeighborSpec,
+        PPRSpec,
+        SubgraphSpec,
+        WalkSpec,
+    )
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "ABLPSpec",
     "Batch",
     "BatchTooLarge",
     "ChannelClosed",
     "CustomSpec",
     "Graph",
     "GraphFormatError",
+    "HGTSpec",
     "HubGone",
     "HubProcess",
     "JoinedHub",
+    "LinkSpec",
     "NeighborSpec",
     "Overloaded",
+    "PPRSpec",
     "PenstockError",
     "ProtocolError",
     "SamplingError",
     "SharedArray",
     "SharedDistSamplingBackend",
+    "SubgraphSpec",
+    "WalkSpec",
     "WorkerDied",
     "__version__",
     "connect",
@@ -56,14 +71,20 @@ __all__ = [
 
 # Public name -> module that defines it.
 _LOADED_ON_USE = {
+    "ABLPSpec": "penstock.sampling.spec",
     "Batch": "penstock.client.batch",
     "CustomSpec": "penstock.sampling.spec",
     "Graph": "penstock.graph",
+    "HGTSpec": "penstock.sampling.spec",
     "HubProcess": "penstock.client.hub_process",
     "JoinedHub": "penstock.client.joined",
+    "LinkSpec": "penstock.sampling.spec",
     "NeighborSpec": "penstock.sampling.spec",
+    "PPRSpec": "penstock.sampling.spec",
     "SharedArray": "penstock.graph",
     "SharedDistSamplingBackend": "penstock.client.backend",
+    "SubgraphSpec": "penstock.sampling.spec",
+    "WalkSpec": "penstock.sampling.spec",
     "connect": "penstock.client.joined",
 }
 

@@ -20,6 +20,8 @@ CITES: EdgeType = ("paper", "cites", "paper")
 SIZES = {"paper": 40, "author": 25, "venue": 5}
 HOLDS: EdgeType = ("venue", "holds", "paper")
 BATCH = 8
+# What both say of an edge type that has no reverse.
+LONE = "Cannot convert to bidirectional graph"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.compat import pyg_lib
 from penstock.sampling.names import qualified
-from tests.compat.cases import BATCH, CASES, PLANS, Case, Plan
+from tests.compat.cases import BATCH, CASES, LONE, PLANS, Case, Plan
 
 pyg_lib.install(induced=True)
 with warnings.catch_warnings():
@@ -119,4 +119,5 @@ def main(path: str) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", LONE)
     main(sys.argv[1])

@@ -93,12 +93,14 @@ def test_equal_specs_have_one_backend() -> None:
         assert rank.backend(NeighborSpec(num_neighbors=(3, 3))) != backend
 
 
-def test_an_unknown_kind_of_spec_is_refused_when_the_backend_is_made() -> None:
+def test_an_unknown_kind_of_spec_is_refused_when_the_backend_is_made(
+    shared_hub: HubProcess,
+) -> None:
     """CONTRACT 61: an unknown kind is refused, not found out by the first batch."""
     raw = msgspec.msgpack.decode(Stream.encode(CreateBackend(request=1, spec=SPEC))[6:])
     raw["spec"]["type"] = "walks"
     body = msgspec.msgpack.encode(raw)
-    with resting_hub() as (_, rank):
+    with Rank.join(shared_hub.address) as rank:
         frame = Stream.encode(CreateBackend(request=1, spec=SPEC))
         header = len(body).to_bytes(4, "little") + frame[4:6]
         os.write(rank.stream.fileno(), header + body)
@@ -170,23 +172,23 @@ def test_inputs_that_are_not_what_they_are_said_to_be_are_refused() -> None:
         assert rank.register(backend).number == 1
 
 
-def test_a_descriptor_of_something_else_is_refused() -> None:
-    with resting_hub() as (_, rank):
+def test_a_descriptor_of_something_else_is_refused(shared_hub: HubProcess) -> None:
+    with Rank.join(shared_hub.address) as rank:
         with SharedArray.from_array(np.arange(5)) as ids, open(os.devnull) as other:
             inputs = feed(5, ids=ids.handle)
             wish = Register(request=0, backend=rank.backend(), feed=inputs)
             assert "is not that of the shared memory" in rank.refusal(wish, [other.fileno()])
 
 
-def test_a_supplement_of_another_graph_is_refused() -> None:
-    with resting_hub() as (_, rank), small_graph(num_nodes=10) as other:
+def test_a_supplement_of_another_graph_is_refused(shared_hub: HubProcess) -> None:
+    with Rank.join(shared_hub.address) as rank, small_graph(num_nodes=10) as other:
         other.csr()
         wish = CreateBackend(request=0, spec=SPEC, supplement=other.handle())
         assert "another graph" in rank.refusal(wish, other.descriptors)
 
 
-def test_a_pool_of_an_impossible_size_is_refused() -> None:
-    with resting_hub() as (_, rank):
+def test_a_pool_of_an_impossible_size_is_refused(shared_hub: HubProcess) -> None:
+    with Rank.join(shared_hub.address) as rank:
         assert "workers is -1" in rank.refusal(Resize(request=0, workers=-1))
         assert "workers is 1000000" in rank.refusal(Resize(request=0, workers=10**6))
         custom = CustomSpec(sampler="tests.hub.samplers:Seeds")
@@ -194,9 +196,9 @@ def test_a_pool_of_an_impossible_size_is_refused() -> None:
         assert "workers is 0; expected 1" in refusal
 
 
-def test_workers_of_an_unknown_backend_are_refused() -> None:
-    with resting_hub() as (_, rank):
-        assert "no backend 3" in rank.refusal(AskWorkers(request=0, backend=3))
+def test_workers_of_an_unknown_backend_are_refused(shared_hub: HubProcess) -> None:
+    with Rank.join(shared_hub.address) as rank:
+        assert "no backend 1000000" in rank.refusal(AskWorkers(request=0, backend=10**6))
 
 
 def test_channels_past_the_limit_are_refused() -> None:
@@ -242,14 +244,14 @@ def test_connections_past_the_limit_are_refused_at_the_door() -> None:
 # --- the end of the connection, and of no other -----------------------------------------------
 
 
-def test_another_protocol_is_refused_by_name() -> None:
-    with resting_hub() as (hub, _), Rank.knock(hub.address) as rank:
+def test_another_protocol_is_refused_by_name(shared_hub: HubProcess) -> None:
+    with Rank.knock(shared_hub.address) as rank:
         rank.say(Hello(protocol=99, pid=1))
         ends_with(rank, "protocol 99")
 
 
-def test_whoever_does_not_greet_is_not_heard() -> None:
-    with resting_hub() as (hub, _), Rank.knock(hub.address) as rank:
+def test_whoever_does_not_greet_is_not_heard(shared_hub: HubProcess) -> None:
+    with Rank.knock(shared_hub.address) as rank:
         rank.say(Resize(request=1, workers=5))
         ends_with(rank, "the first word must be Hello, not Resize")
 
@@ -334,9 +336,9 @@ def test_a_rank_that_leaves_while_it_is_not_heard_is_noticed() -> None:
         assert numbers["hub"]["channels"] == 0
 
 
-def test_the_founding_words_are_the_founders() -> None:
+def test_the_founding_words_are_the_founders(shared_hub: HubProcess) -> None:
     with small_graph() as graph:
-        with resting_hub() as (_, rank):
+        with Rank.join(shared_hub.address) as rank:
             rank.say(Found(address="unix://@x", graph=graph.handle(), workers=1))
             ends_with(rank, "Found is said once")
 

@@ -91,10 +91,7 @@ def inputs_of(
 
     Edges: their ends [2, n], None for all of them; or (edge type, either of these), or the type.
     """
-    if kind is InputKind.LINK:
-        found = _edges(graph, given)
-    else:
-        found = _nodes(graph, given)
+    found = _edges(graph, given) if kind is InputKind.LINK else _nodes(graph, given)
     num, node_type, edge_type, ids = found
     more = {
         **{("columns", name): _array(name, value) for name, value in (columns or {}).items()},
@@ -143,7 +140,10 @@ def _edges(graph: Graph, given: Any) -> _Found:
     ends = np.asarray(wanted)
     if ends.ndim != 2 or len(ends) != 2:
         raise ValueError(f"sampler_input has shape {list(ends.shape)}; expected edges, [2, n]")
-    rows = [_checked(ends[row], graph.num_nodes(edge_type[side])) for row, side in ((0, 0), (1, 2))]
+    if ends.dtype == np.bool_:
+        raise ValueError("sampler_input has dtype bool; expected the ends of edges, integers")
+    sizes = graph.num_nodes(edge_type[0]), graph.num_nodes(edge_type[2])
+    rows = [_checked(ends[row], size, f"sampler_input[{row}]") for row, size in enumerate(sizes)]
     return ends.shape[1], None, edge_type, np.stack(rows)
 
 
