@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 # A bound for liveness, never a measure: a test that is well does not come near it.
 PATIENCE_S = 60.0
@@ -84,3 +85,11 @@ def stopped(pid: int | None) -> Iterator[None]:
         yield
     finally:
         strike(pid, signal.SIGCONT)
+
+
+def written_to(file: IO[bytes]) -> bytes:
+    """All that a process has written so far to a file which it was given as its output.
+
+    The two share the place in the file, too: to seek would make the next word go there.
+    """
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)

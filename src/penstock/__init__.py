@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from penstock.client.hub_process import HubProcess
     from penstock.client.joined import JoinedHub, connect
     from penstock.graph import Graph, SharedArray
+    from penstock.loader.link_neighbor_loader import LinkNeighborLoader
+    from penstock.loader.neighbor_loader import NeighborLoader
     from penstock.sampling.spec import (
         ABLPSpec,
         CustomSpec,
@@ -78,6 +80,8 @@ _LOADED_ON_USE = {
     "HGTSpec": "penstock.sampling.spec",
     "HubProcess": "penstock.client.hub_process",
     "JoinedHub": "penstock.client.joined",
+    "LinkNeighborLoader": "penstock.loader.link_neighbor_loader",
+    "NeighborLoader": "penstock.loader.neighbor_loader",
     "LinkSpec": "penstock.sampling.spec",
     "NeighborSpec": "penstock.sampling.spec",
     "PPRSpec": "penstock.sampling.spec",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from penstock.graph import Graph
+from penstock.graph import Graph, SharedArray
+from penstock.graph.aids import SortedRows
 from penstock.graph.format import write
-from penstock.graph.schema import NODE, ArrayKey
+from penstock.graph.schema import EDGE, NODE, ArrayKey
+from tests.graph.aid_graphs import EDGES, files_of, make_all, web
 from tests.graph.format_graphs import Parts, data_files, library, shared, tiny
 
 COMMAND = Path(sys.executable).with_name("penstock")
@@ -144,3 +147,31 @@ def test_a_path_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
 
 def test_its_help_has_examples() -> None:
     assert "penstock inspect products.graph --verify" in run_inspect("--help").stdout
+
+
+def test_it_lists_the_aids_that_were_saved_and_verifies_them(tmp_path: Path) -> None:
+    """CONTRACT 60."""
+    with web() as graph:
+        make_all(graph).save(tmp_path / "graph")
+    done = run_inspect(tmp_path / "graph", "--verify")
+    told = words(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "verified all sums agree, the topology is sound, aids agree with it" in told
+    assert f"(all) in.weights.edge_weight int64[{EDGES}] 1.6 kB" in told
+    assert f"(all) coo int32[2, {EDGES}] 1.6 kB" in told
+    assert re.search(r"edges [\d.]+ kB, aids [\d.]+ kB", told)
+
+
+def test_verify_names_the_file_of_an_aid_that_does_not_agree(tmp_path: Path) -> None:
+    """Its own sum is right: only what it was made from tells."""
+    with web() as graph:
+        graph.sorted_rows()
+        (in_rows,) = SortedRows(EDGE).keys
+        with SharedArray.from_array(graph.arrays[in_rows].array, writable=True) as copy:
+            copy.array[...] = 0
+            Graph(graph.schema, {**graph.arrays, in_rows: copy}).save(tmp_path / "graph")
+    with Graph.open(tmp_path / "graph") as opened:
+        file = files_of(opened)[in_rows]
+    done = run_inspect(tmp_path / "graph", "--verify")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"Error: {file}: aid/in.sorted has other entries than")

@@ -361,13 +361,15 @@ def test_interrupts_at_any_moment_lose_no_batch_and_give_none_twice(
     try:
         with small_graph() as graph, backend_of(graph, num_workers=workers) as backend:
             backend.register_input("a", "train", **TERMS)
-            for epoch in range(6):
+            epoch = 0
+            while epoch < 6 or striking.struck <= 20:  # where all is fast, few of them strike
+                assert epoch < 200
                 backend.start_new_epoch_sampling("a", epoch)
                 found = digests(interrupted(backend, striking))
                 assert found == expected(graph, epoch)
+                epoch += 1
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert striking.struck > 20
 
 
 def interrupted(backend: SharedDistSamplingBackend, striking: Striking) -> list[Batch]:

@@ -101,6 +101,7 @@ def _of_edges(count: int, mark: int, random: np.random.Generator) -> dict[str, A
     return {
         "edge_attr": np.stack([np.arange(count), np.full(count, mark)], axis=1).astype(np.float32),
         "moment": random.integers(0, 20, count),
+        "stamp": random.permutation(count),  # no two the same: there is one that is latest
         # Some are 0: such edges are never taken.
         "weight": (random.random(count) * (random.random(count) < 0.8)).astype(np.float32),
     }
@@ -135,6 +136,12 @@ EXACT: dict[str, Case] = {
     "node times": Case(inputs=NODES, times=TIMES, options={"time_attr": "time"}),
     "nodes' own times": Case(inputs=NODES, options={"time_attr": "time"}),
     "edge times": Case(inputs=NODES, times=TIMES, options={"time_attr": "moment"}),
+    "the latest": Case(
+        inputs=NODES,
+        num_neighbors=(2, 1),
+        times=[time * 12 for time in TIMES],
+        options={"time_attr": "stamp", "temporal_strategy": "last"},
+    ),
     "bidirectional": Case(inputs=NODES, options={"subgraph_type": "bidirectional"}),
     "bidirectional, disjoint": Case(
         inputs=NODES, options={"subgraph_type": "bidirectional", "disjoint": True}
@@ -154,6 +161,14 @@ EXACT: dict[str, Case] = {
     ),
     "heterogeneous, edge times": Case(
         "library", inputs=[3, 14, 0], of="paper", times=[9, 4, 17], options={"time_attr": "moment"}
+    ),
+    "heterogeneous, the latest": Case(
+        "library",
+        inputs=[3, 14, 0],
+        of="paper",
+        num_neighbors=(2, 1),
+        times=[50, 70, 30],
+        options={"time_attr": "stamp", "temporal_strategy": "last"},
     ),
     "heterogeneous, bidirectional": Case(
         "library", inputs=[3, 14, 0], of="paper", options={"subgraph_type": "bidirectional"}

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from penstock import Graph, SharedDistSamplingBackend
-from penstock.sampling.links import label_shift
 from penstock.sampling.names import parsed, parsed_type, qualified
 from penstock.sampling.spec import LinkSpec, NeighborSpec, Spec
 from tests.compat.cases import BATCH, LONE, PLANS, Array, Case, Plan
@@ -56,8 +55,7 @@ def batches_of(graph: Graph, case: Case) -> list[Batch]:
     given = {name: np.array(column) for name, column in columns.items() if column is not None}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", LONE)
-        backend = SharedDistSamplingBackend(graph, spec_of(case), num_workers=0)
-        with backend:
+        with SharedDistSamplingBackend(graph, spec_of(case), num_workers=0) as backend:
             backend.register_input(
                 "a", inputs, columns=given, tables=_tables(graph, case), batch_size=BATCH
             )
@@ -69,12 +67,10 @@ def _tables(graph: Graph, case: Case) -> dict[str, Array]:
     if case.against is None:
         return {}
     tables: dict[str, Array] = {}
-    if case.labels is not None:
-        tables["label_shift"] = np.array([label_shift(np.array(case.labels))])
     ends = (case.of[0], case.of[2]) if case.is_hetero else ("", "")
     for name, only, end in zip(("src_weight", "dst_weight"), case.against[2:], ends, strict=True):
         if only is not None:
-            tables[name] = np.cumsum(np.arange(graph.num_nodes(end)) == only)
+            tables[name] = (np.arange(graph.num_nodes(end)) == only).astype(np.float32)
     return tables
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import Graph
 from penstock.sampling.names import parsed, qualified
 from tests.compat.cases import CASES, EXACT, PLANS, RANDOM, Case
 from tests.compat.ours import (
@@ -27,10 +25,9 @@ from tests.compat.ours import (
     types_of,
 )
 
-pytestmark = [
-    pytest.mark.usefixtures("no_leaks"),
-    pytest.mark.skipif(find_spec("torch_geometric") is None, reason="PyG is what is compared with"),
-]
+pytestmark = pytest.mark.skipif(
+    find_spec("torch_geometric") is None, reason="PyG is what is compared with"
+)
 
 ROOT = Path(__file__).parents[2]
 # PyG's link batches do not say how many links they have.
@@ -49,18 +46,26 @@ def pyg(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Batch]]:
 
 
 @pytest.fixture(scope="module")
-def graphs() -> Iterator[dict[str, Graph]]:
-    made = {name: graph_of(plan()) for name, plan in PLANS.items()}
-    yield made
-    for graph in made.values():
-        graph.close()
+def ours() -> dict[str, list[Batch]]:
+    """All batches of our specs."""
+    batches = {}
+    for graph_name, plan in PLANS.items():
+        with graph_of(plan()) as graph:
+            of_graph = {name: case for name, case in CASES.items() if case.graph == graph_name}
+            batches |= {name: batches_of(graph, case) for name, case in of_graph.items()}
+    return batches
 
 
-def pairs_of(
-    name: str, pyg: dict[str, list[Batch]], graphs: dict[str, Graph]
-) -> list[tuple[Batch, Batch]]:
-    case = CASES[name]
-    return list(zip(pyg[name], batches_of(graphs[case.graph], case), strict=True))
+@pytest.fixture
+def pairs(name: str, pyg: Any, ours: Any) -> list[tuple[Batch, Batch]]:
+    """The batches of a case: PyG's, and ours."""
+    return list(zip(pyg[name], ours[name], strict=True))
+
+
+@pytest.fixture
+def sides(pairs: list[tuple[Batch, Batch]]) -> list[Batch]:
+    """The batches of both, for what must hold of any."""
+    return [batch for pair in pairs for batch in pair]
 
 
 def names_of(batch: Batch) -> set[str]:
@@ -68,26 +73,22 @@ def names_of(batch: Batch) -> set[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_both_have_the_same_names_types_and_trailing_shapes(
-    name: str, pyg: Any, graphs: Any
-) -> None:
-    for theirs, ours in pairs_of(name, pyg, graphs):
+def test_both_have_the_same_names_types_and_trailing_shapes(name: str, pairs: Any) -> None:
+    for theirs, ours in pairs:
         theirs = {key: value for key, value in theirs.items() if not key.endswith("num_nodes")}
         assert names_of(theirs) == names_of(ours)
         for key in names_of(ours):
             one, other = np.asarray(theirs[key]), np.asarray(ours[key])
             assert one.ndim == other.ndim, key
-            assert one.shape[1:] == other.shape[1:] or "edge_" in key, key
+            assert key.endswith("edge_index") or one.shape[1:] == other.shape[1:], key
             assert one.dtype == other.dtype, key
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_both_have_the_same_nodes_and_edges_where_all_are_taken(
-    name: str, pyg: Any, graphs: Any
-) -> None:
+def test_both_have_the_same_nodes_and_edges_where_all_are_taken(name: str, pairs: Any) -> None:
     # Among parallel edges, PyG keeps the id of any, where it adds reverses.
     with_ids = "bidirectional" not in name
-    for theirs, ours in pairs_of(name, pyg, graphs):
+    for theirs, ours in pairs:
         nodes, edges = types_of(ours)
         for owner in nodes:
             assert Meaning(theirs).nodes(owner) == Meaning(ours).nodes(owner)
@@ -98,19 +99,19 @@ def test_both_have_the_same_nodes_and_edges_where_all_are_taken(
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_both_count_the_same_by_hop_where_all_are_taken(name: str, pyg: Any, graphs: Any) -> None:
-    for theirs, ours in pairs_of(name, pyg, graphs):
+def test_both_count_the_same_by_hop_where_all_are_taken(name: str, pairs: Any) -> None:
+    for theirs, ours in pairs:
         for key in names_of(ours):
             if parsed(key)[1] in COUNTS:
                 assert list(theirs[key]) == list(ours[key]), key
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].of_links])
-def test_seeds_come_first_in_both_with_a_row_each(name: str, pyg: Any, graphs: Any) -> None:
+def test_seeds_come_first_in_both_with_a_row_each(name: str, sides: Any) -> None:
     case = CASES[name]
     owner = case.of or ""
     given = np.arange(50) if case.inputs is None else np.array(case.inputs)
-    for batch in (side for pair in pairs_of(name, pyg, graphs) for side in pair):
+    for batch in sides:
         input_id = batch[qualified(owner, "input_id")]
         size = batch[qualified(owner, "batch_size")]
         assert size == len(input_id)
@@ -118,8 +119,8 @@ def test_seeds_come_first_in_both_with_a_row_each(name: str, pyg: Any, graphs: A
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name].times])
-def test_both_tell_the_times_of_seeds(name: str, pyg: Any, graphs: Any) -> None:
-    for theirs, ours in pairs_of(name, pyg, graphs):
+def test_both_tell_the_times_of_seeds(name: str, pairs: Any) -> None:
+    for theirs, ours in pairs:
         told = [key for key in ours if parsed(key)[1] in ("seed_time", "edge_label_time")]
         assert told
         for key in told:
@@ -127,18 +128,18 @@ def test_both_tell_the_times_of_seeds(name: str, pyg: Any, graphs: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in EXACT if CASES[name].of_links])
-def test_both_say_the_same_of_links(name: str, pyg: Any, graphs: Any) -> None:
+def test_both_say_the_same_of_links(name: str, pairs: Any) -> None:
     kind = kind_of(CASES[name])
-    for theirs, ours in pairs_of(name, pyg, graphs):
+    for theirs, ours in pairs:
         said = Meaning(ours).labels(kind)
         assert {"ends", "src_index"} & set(said)
         assert Meaning(theirs).labels(kind) == said
 
 
 @pytest.mark.parametrize("name", [name for name in RANDOM if CASES[name].of_links])
-def test_both_say_the_same_of_the_links_that_were_given(name: str, pyg: Any, graphs: Any) -> None:
+def test_both_say_the_same_of_the_links_that_were_given(name: str, pairs: Any) -> None:
     kind = kind_of(CASES[name])
-    for theirs, ours in pairs_of(name, pyg, graphs):
+    for theirs, ours in pairs:
         one, other = Meaning(theirs).labels(kind), Meaning(ours).labels(kind)
         given = len(one["input_id"])
         assert np.shape(one.pop("dst_neg_index", None)) == np.shape(
@@ -151,12 +152,17 @@ def test_both_say_the_same_of_the_links_that_were_given(name: str, pyg: Any, gra
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_rows_of_attributes_are_those_of_nodes_and_edges(name: str, pyg: Any, graphs: Any) -> None:
+def test_rows_of_attributes_are_those_of_nodes_and_edges(name: str, sides: Any) -> None:
     plan = plan_of(CASES[name])
-    for batch in (side for pair in pairs_of(name, pyg, graphs) for side in pair):
+    for batch in sides:
         for key, value in batch.items():
             owner, attribute = parsed(key)
-            of_edges = not isinstance(owner, str) or attribute in ("edge_attr", "moment", "weight")
+            of_edges = not isinstance(owner, str) or attribute in (
+                "edge_attr",
+                "moment",
+                "stamp",
+                "weight",
+            )
             kind: Any = ("", "", "") if of_edges and owner == "" else owner
             table = (plan.edge_attrs if of_edges else plan.node_attrs).get(kind, {})
             if attribute in table:
@@ -168,9 +174,9 @@ def test_rows_of_attributes_are_those_of_nodes_and_edges(name: str, pyg: Any, gr
 
 
 @pytest.mark.parametrize("name", RANDOM)
-def test_sampled_edges_are_edges_of_the_graph(name: str, pyg: Any, graphs: Any) -> None:
+def test_sampled_edges_are_edges_of_the_graph(name: str, sides: Any) -> None:
     case, plan = CASES[name], plan_of(CASES[name])
-    for batch in (side for pair in pairs_of(name, pyg, graphs) for side in pair):
+    for batch in sides:
         for kind in types_of(batch)[1]:
             for (_, source, destination, edge), _ in Meaning(batch).edges(kind).items():
                 ends = plan.edges[kind][:, edge].tolist()
@@ -182,20 +188,18 @@ def test_sampled_edges_are_edges_of_the_graph(name: str, pyg: Any, graphs: Any) 
     "name",
     [name for name in RANDOM if "subgraph_type" not in CASES[name].options],
 )
-def test_no_node_has_more_edges_than_its_hop_allows(name: str, pyg: Any, graphs: Any) -> None:
+def test_no_node_has_more_edges_than_its_hop_allows(name: str, sides: Any) -> None:
     case = CASES[name]
-    for batch in (side for pair in pairs_of(name, pyg, graphs) for side in pair):
+    for batch in sides:
         for kind in types_of(batch)[1]:
             for place, count in taken_of(batch, kind).items():
                 assert count <= allowed(batch, kind[2], place, case), (kind, place)
 
 
 @pytest.mark.parametrize("name", ["replaced", "replaced, weighted"])
-def test_with_replacement_there_are_exactly_as_many_as_asked_for(
-    name: str, pyg: Any, graphs: Any
-) -> None:
+def test_with_replacement_there_are_exactly_as_many_as_asked_for(name: str, sides: Any) -> None:
     case = CASES[name]
-    for batch in (side for pair in pairs_of(name, pyg, graphs) for side in pair):
+    for batch in sides:
         taken = taken_of(batch, ("", "", ""))
         assert taken
         for place, count in taken.items():
@@ -203,16 +207,16 @@ def test_with_replacement_there_are_exactly_as_many_as_asked_for(
 
 
 @pytest.mark.parametrize("name", [name for name in RANDOM if "weight_attr" in CASES[name].options])
-def test_an_edge_of_weight_zero_is_never_taken(name: str, pyg: Any, graphs: Any) -> None:
-    for batch in (side for pair in pairs_of(name, pyg, graphs) for side in pair):
+def test_an_edge_of_weight_zero_is_never_taken(name: str, sides: Any) -> None:
+    for batch in sides:
         assert len(batch["weight"])
         assert (batch["weight"] > 0).all()
 
 
 @pytest.mark.parametrize("name", ["few, node times", "few, edge times"])
-def test_nothing_is_later_than_its_seed(name: str, pyg: Any, graphs: Any) -> None:
+def test_nothing_is_later_than_its_seed(name: str, sides: Any) -> None:
     attribute = CASES[name].options["time_attr"]
-    for batch in (side for pair in pairs_of(name, pyg, graphs) for side in pair):
+    for batch in sides:
         sources = batch["edge_index"][0]
         limits = batch["seed_time"][batch["batch"][sources]]
         times = batch["time"][sources] if attribute == "time" else batch["moment"]

@@ -54,6 +54,7 @@ from penstock.wire.messages import (
 from penstock.wire.stream import Stream
 from penstock.workers.arena import Arena
 from penstock.workers.station import Station
+from tests.processes import written_to
 
 PATIENCE_S = 60.0
 # Where workers find `tests.hub.samplers`.
@@ -279,8 +280,7 @@ class HubProcess:
 
     def logged(self) -> str:
         """What it has written to its standard error so far."""
-        self.log.seek(0)
-        return self.log.read().decode()
+        return written_to(self.log).decode()
 
     def close(self) -> None:
         self.end()

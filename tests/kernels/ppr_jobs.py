@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from penstock.kernels import Adjacency
 from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.ppr import Push, PushChannel, PushOptions, PushRelation, PushSample
 from penstock.kernels.twins import ppr as twin
@@ -170,7 +169,3 @@ def scores_of(sample: PushSample, num_nodes: int, seed: int = 0) -> Array:
 
 def degrees(rows: Rows) -> Ids:
     return np.diff(rows.indptr)
-
-
-def damaged(rows: Rows, **changes: Array) -> Adjacency:
-    return Adjacency(changes.get("indptr", rows.indptr), changes.get("entries", rows.entries))

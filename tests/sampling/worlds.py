@@ -103,13 +103,17 @@ def weights_of(rng: np.random.Generator, dtype: str, count: int) -> Array:
 
 @st.composite
 def worlds(
-    draw: st.DrawFn, hetero: bool | None = None, most_nodes: int = 9, most_edges: int = 24
+    draw: st.DrawFn,
+    hetero: bool | None = None,
+    kinds_of: tuple[EdgeType, ...] = KINDS,
+    most_nodes: int = 9,
+    most_edges: int = 24,
 ) -> World:
     """Multi-edges, self-loops, isolated nodes, types and relations that are empty."""
     is_hetero = draw(st.booleans()) if hetero is None else hetero
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     if is_hetero:
-        kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5, unique=True))
+        kinds = draw(st.lists(st.sampled_from(kinds_of), min_size=1, max_size=5, unique=True))
         sizes = {name: draw(st.integers(0, most_nodes)) for name in NODE_TYPES}
     else:
         kinds, sizes = [EDGE], {NODE: draw(st.integers(0, most_nodes))}

@@ -40,6 +40,7 @@ from penstock.wire.messages import (
 from penstock.wire.stream import Stream
 from penstock.workers.arena import Arena
 from penstock.workers.worker import FAULTS_VARIABLE
+from tests.processes import written_to
 
 Array = npt.NDArray[Any]
 M = TypeVar("M", bound=FromWorkerToHub)
@@ -170,8 +171,7 @@ class Bench:
         return self.ended()
 
     def printed(self) -> str:
-        self._stderr.seek(0)
-        return str(self._stderr.read().decode(errors="replace"))
+        return written_to(self._stderr).decode(errors="replace")
 
 
 @contextmanager

@@ -91,30 +91,19 @@ def hetero_neighbor_sample(
     """The same by type: nodes under "type", edges under "source__relation__destination"."""
     numbers = {name: number for number, name in enumerate(node_types)}
     _check_known(seed_dict, numbers)
-    edges = []
-    for kind in map(_as_edge_type, edge_types):
-        name, (expanded, found_type) = "__".join(kind), (kind[2], kind[0]) if csc else kind[::2]
-        edges.append(
-            Edges(
-                rowptr_dict[name],
-                col_dict[name],
-                tuple(num_neighbors_dict[name]),
-                numbers[expanded],
-                numbers[found_type],
-                kind,
-                (edge_weight_dict or {}).get(name),
-                (node_time_dict or {}).get(found_type),
-                (edge_time_dict or {}).get(name),
-            )
-        )
+    by_edge_type = _ByEdgeType(
+        rowptr_dict,
+        col_dict,
+        num_neighbors_dict,
+        node_time_dict or {},
+        edge_time_dict or {},
+        edge_weight_dict or {},
+    )
+    edges = tuple(by_edge_type.edges(_triple(kind), numbers, csc) for kind in edge_types)
+    hops = max((len(one.fanouts) for one in edges), default=0)
     call = _Call(
-        Topology(tuple(edges), len(numbers)),
-        Manner(
-            max((len(one.fanouts) for one in edges), default=0),
-            replace,
-            disjoint,
-            _is_last(temporal_strategy),
-        ),
+        Topology(edges, len(numbers)),
+        Manner(hops, replace, disjoint, _is_last(temporal_strategy)),
         _Chosen(
             node_time_dict is not None, edge_time_dict is not None, edge_weight_dict is not None
         ),
@@ -124,21 +113,17 @@ def hetero_neighbor_sample(
     seeds = {name: array_of(tensor, f"seed of {name!r}") for name, tensor in seed_dict.items()}
     times = None
     if call.chosen.by_time:
-        times = _by_number(
-            {
-                name: _seed_times(
-                    ids, (seed_time_dict or {}).get(name), (node_time_dict or {}).get(name), name
-                )
-                for name, ids in seeds.items()
-            },
-            numbers,
-        )
-    sample = call.sample(_by_number(seeds, numbers), times)
+        given, own = seed_time_dict or {}, node_time_dict or {}
+        times = {
+            name: _seed_times(ids, given.get(name), own.get(name), name)
+            for name, ids in seeds.items()
+        }
+    sample = call.sample(
+        _by_number(seeds, numbers), None if times is None else _by_number(times, numbers)
+    )
     if sample.trees is not None:
         _number_trees(sample.trees, seeds, numbers)
-    return _by_name(
-        _Found(sample, csc, _dtype_of(rowptr_dict)), numbers, [one.name for one in edges]
-    )
+    return _by_name(_Found(sample, csc, _dtype_of(rowptr_dict)), numbers, edges)
 
 
 def sparse_neighbor_sample(
@@ -199,32 +184,44 @@ class _Chosen:
 
 
 @dataclass(frozen=True, slots=True)
+class _ByEdgeType:
+    """What comes by type, edge types by their joined names."""
+
+    rowptr: Mapping[str, Tensor]
+    col: Mapping[str, Tensor]
+    num_neighbors: Mapping[str, Sequence[int]]
+    node_time: Mapping[str, Tensor]
+    edge_time: Mapping[str, Tensor]
+    weight: Mapping[str, Tensor]
+
+    def edges(self, kind: EdgeType, numbers: Mapping[str, int], csc: bool) -> Edges:
+        """One edge type; of a CSC it is destinations that are expanded."""
+        name, (source, _, destination) = "__".join(kind), kind
+        expanded, found = (destination, source) if csc else (source, destination)
+        return Edges(
+            self.rowptr[name],
+            self.col[name],
+            tuple(self.num_neighbors[name]),
+            numbers[expanded],
+            numbers[found],
+            kind,
+            self.weight.get(name),
+            self.node_time.get(found),
+            self.edge_time.get(name),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class _Call:
+    """How a sample is to be made, checked."""
+
     topology: Topology
     manner: Manner
     chosen: _Chosen
     directed: bool
     with_edge_ids: bool
 
-    def sample(self, seeds: list[Array], times: list[Ids] | None) -> Sample:
-        self._check()
-        sample = self.topology.sampler(self.manner).sample(
-            drawn_key(), seeds, with_edge_ids=self.with_edge_ids, times=times
-        )
-        return sample if self.directed else self._with_all_edges(sample)
-
-    def _with_all_edges(self, sample: Sample) -> Sample:
-        edges = self.topology.induced().cut(sample.nodes, with_edge_ids=self.with_edge_ids)
-        return Sample(
-            sample.nodes,
-            [found.rows for found in edges],
-            [found.cols for found in edges],
-            [found.edge_ids for found in edges if found.edge_ids is not None] or None,
-            sample.num_sampled_nodes,
-            [[] for _ in edges],
-        )
-
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
         """Refuses what pyg-lib refuses; the words are what users search for."""
         chosen = self.chosen
         if chosen.by_node_time and chosen.by_edge_time:
@@ -242,6 +239,23 @@ class _Call:
                 "'disjoint' sampling not supported for neighbor sampling with "
                 "`subgraph_type='induced'`"
             )
+
+    def sample(self, seeds: list[Array], times: list[Ids] | None) -> Sample:
+        sample = self.topology.sampler(self.manner).sample(
+            drawn_key(), seeds, with_edge_ids=self.with_edge_ids, times=times
+        )
+        return sample if self.directed else self._with_all_edges(sample)
+
+    def _with_all_edges(self, sample: Sample) -> Sample:
+        edges = self.topology.induced().cut(sample.nodes, with_edge_ids=self.with_edge_ids)
+        return Sample(
+            sample.nodes,
+            [found.rows for found in edges],
+            [found.cols for found in edges],
+            [found.edge_ids for found in edges if found.edge_ids is not None] or None,
+            sample.num_sampled_nodes,
+            [[] for _ in edges],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +285,9 @@ class _Found:
 
 
 def _by_name(
-    found: _Found, numbers: Mapping[str, int], kinds: Sequence[EdgeType]
+    found: _Found, numbers: Mapping[str, int], edges: Sequence[Edges]
 ) -> HeterogeneousSample:
-    names = ["__".join(kind) for kind in kinds]
+    names = ["__".join(one.name) for one in edges]
     ends = [found.ends(number) for number in range(len(names))]
     edge_ids = None
     if found.sample.edge_ids is not None:
@@ -348,7 +362,7 @@ def _check_known(names: Iterable[str], numbers: Mapping[str, int]) -> None:
             raise ValueError(f"seeds name node type {name!r}; there are {list(numbers)}")
 
 
-def _as_edge_type(kind: Sequence[str]) -> EdgeType:
+def _triple(kind: Sequence[str]) -> EdgeType:
     source, relation, destination = kind
     return source, relation, destination
 

@@ -42,7 +42,7 @@ def pick(
 ) -> SharedArray:
     """The array of this name, or a complaint that lists those its owner has."""
     if name not in there:
-        of = f" of {owner!r}" if owner else ""
+        of = f" of {owner!r}" if owner and any(owner) else ""
         listed = ", ".join(map(repr, there)) or "none"
         raise ValueError(f"there is no {what}{of} called {name!r}; there are: {listed}")
     return there[name]

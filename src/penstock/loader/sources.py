@@ -1,28 +1,66 @@
-"""Where batches come from: what a user calls `data`, as a graph and a template for batches."""
+"""Where batches come from: what a user calls `data`, as a graph and a template for batches.
+
+`Data`, `HeteroData` and pairs of stores become a graph in shared memory, one for each content; a
+`Graph`, a hub and its address are there already.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torch_geometric.data import Data, HeteroData
+
 from penstock.client.hub import Hub
 from penstock.graph import Graph
-from penstock.loader.template import Template
+from penstock.loader.content import graph_of
+from penstock.loader.hubs import joined
+from penstock.loader.pyg_data import read_data
+from penstock.loader.stores import is_pair, read_stores
+from penstock.loader.template import Template, template_of
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A graph, the hub that serves it already (None: nobody does yet), and what batches are like."""
+    """A graph, the hub that serves it already (None: nobody does yet), and what batches are like.
+
+    `is_pair`: made of a feature store and a graph store.
+    """
 
     graph: Graph
     hub: Hub | None
     template: Template
+    is_pair: bool = False
 
     @property
     def is_hetero(self) -> bool:
         return self.graph.is_hetero
 
 
-def source_of(data: Any, custom_cls: Any = None, *, time_attr: str | None = None) -> Source:
-    """The source that `data` is."""
-    raise NotImplementedError
+def source_of(
+    data: Any, custom_cls: Callable[[], Any] | None = None, *, time_attr: str | None = None
+) -> Source:
+    """The source that `data` is. Loaders of the same content share one graph.
+
+    `custom_cls` makes the batches of what has no class of its own; `time_attr` is fetched from
+    stores, whose features stay with them.
+    """
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, Data | HeteroData):
+        draft, template = read_data(data)
+        return Source(graph_of(draft), None, template)
+    if is_pair(data):
+        draft, template = read_stores(*data, custom_cls, time_attr)
+        return Source(graph_of(draft), None, template, is_pair=True)
+    if isinstance(data, str):
+        data = joined(data)
+    if isinstance(data, Hub):
+        return Source(data.graph, data, template_of(data.graph, custom_cls))
+    if isinstance(data, Graph):
+        return Source(data, None, template_of(data, custom_cls))
+    raise ValueError(
+        f"Expected a 'Data', 'HeteroData', or a tuple of 'FeatureStore' and 'GraphStore' "
+        f"(got '{type(data)}'); a penstock Graph, a hub or its address will do as well"
+    )

@@ -1,11 +1,22 @@
-"""PyG's arguments of how to sample, as specs; refused in PyG's words."""
+"""PyG's arguments of how to sample, as specs; refused in PyG's words where PyG refuses them."""
 
 from __future__ import annotations
 
+import operator
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
+from torch_geometric.sampler import NumNeighbors
+from torch_geometric.sampler.base import SubgraphType
+
+from penstock.graph import EdgeType, Graph
+from penstock.loader.negatives import negatives_of
 from penstock.loader.sources import Source
+from penstock.sampling.kinds import check
 from penstock.sampling.spec import LinkSpec, NeighborSpec
+
+__all__ = ["link_spec", "negatives_of", "neighbor_spec"]
 
 
 def neighbor_spec(
@@ -19,9 +30,29 @@ def neighbor_spec(
     time_attr: str | None = None,
     weight_attr: str | None = None,
     directed: bool = True,
-    asked_by: str = "NeighborLoader",  # the class, for PyG's warning about `directed`
+    asked_by: str = "NeighborLoader",
 ) -> NeighborSpec:
-    raise NotImplementedError
+    """The spec of `NeighborLoader`'s arguments; `asked_by` is the class to name in a warning."""
+    if not directed:
+        subgraph_type = _induced(asked_by)
+    if weight_attr is not None and source.is_pair:
+        raise NotImplementedError(
+            f"'weight_attr' argument not yet supported within '{asked_by}' for "
+            "'(FeatureStore, GraphStore)' inputs"
+        )
+    fanouts, by_type = _fanouts(source.graph, num_neighbors)
+    spec = NeighborSpec(
+        num_neighbors=fanouts,
+        by_type=by_type,
+        replace=bool(replace),
+        disjoint=bool(disjoint),
+        subgraph_type=SubgraphType(subgraph_type).value,
+        weight_attr=weight_attr,
+        time_attr=time_attr,
+        temporal_strategy=temporal_strategy,  # type: ignore[arg-type]  # checked with the rest
+    )
+    check(spec, source.graph)
+    return spec
 
 
 def link_spec(
@@ -31,9 +62,55 @@ def link_spec(
     neg_sampling: Any = None,
     neg_sampling_ratio: float | None = None,
 ) -> LinkSpec:
-    raise NotImplementedError
+    """The spec of `LinkNeighborLoader`'s arguments. Weights come with the inputs."""
+    negatives = negatives_of(neg_sampling, neg_sampling_ratio)
+    if negatives is None:
+        return LinkSpec(neighbors=neighbors)
+    spec = LinkSpec(
+        neighbors=neighbors, negatives=negatives.mode.value, amount=float(negatives.amount)
+    )
+    check(spec, source.graph)
+    return spec
 
 
-def negatives_of(neg_sampling: Any, neg_sampling_ratio: float | None) -> Any:
-    """PyG's NegativeSampling or None: what `loader.neg_sampling` is."""
-    raise NotImplementedError
+def _induced(asked_by: str) -> SubgraphType:
+    warnings.warn(
+        f"The usage of the 'directed' argument in '{asked_by}' is deprecated. Use "
+        "`subgraph_type='induced'` instead.",
+        stacklevel=4,  # where the loader is made
+    )
+    return SubgraphType.induced
+
+
+_ByType = tuple[tuple[EdgeType, tuple[int, ...]], ...]
+
+
+def _fanouts(graph: Graph, given: Any) -> tuple[tuple[int, ...], _ByType | None]:
+    """A list for all edge types, or one for each."""
+    if not isinstance(given, NumNeighbors | dict):
+        return _hops("num_neighbors", given), None
+    if isinstance(given, dict):
+        given = NumNeighbors(given)
+    # Another one, since it remembers what it was first asked for, of whichever graph.
+    given = NumNeighbors(given.values, given.default)
+    if not isinstance(given.values, dict):
+        return _hops("num_neighbors", given.values), None
+    if not graph.is_hetero:
+        raise ValueError(
+            "num_neighbors has a list for each edge type, but this graph has only one: give a list"
+        )
+    found = given.get_values(list(graph.edge_types))
+    return (), tuple(
+        (kind, _hops(f"num_neighbors[{kind!r}]", found[kind])) for kind in graph.edge_types
+    )
+
+
+def _hops(name: str, given: Any) -> tuple[int, ...]:
+    try:
+        return tuple(map(operator.index, _listed(given)))
+    except TypeError:
+        raise ValueError(f"{name} is {given!r}; expected an integer for each hop") from None
+
+
+def _listed(given: Any) -> Sequence[Any]:
+    return given.tolist() if hasattr(given, "tolist") else given  # type: ignore[no-any-return]

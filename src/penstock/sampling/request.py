@@ -40,9 +40,17 @@ class Request:
         return len(self.positions)
 
     def is_same(self, other: Request) -> bool:
-        """Whether this is another request for the same batch."""
-        return self._name == other._name and all(
-            map(np.array_equal, (self.seeds, self.positions), (other.seeds, other.positions))
+        """Whether this is another request for the same batch, with the same things given."""
+        return (
+            self._name == other._name
+            and np.array_equal(self.seeds, other.seeds)
+            and np.array_equal(self.positions, other.positions)
+            and self.columns.keys() == other.columns.keys()
+            and all(
+                np.array_equal(self.columns[name], other.columns[name]) for name in self.columns
+            )
+            and self.tables.keys() == other.tables.keys()
+            and all(self.tables[name] is other.tables[name] for name in self.tables)
         )
 
     @property

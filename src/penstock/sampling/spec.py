@@ -96,7 +96,7 @@ class PPRSpec(Taking, frozen=True, kw_only=True, tag="ppr"):
     max_ppr_nodes: int = 50
     num_neighbors_per_hop: int = 1000
     max_fetch_iterations: int | None = None
-    residual_topup: bool = False
+    residual_topup: bool = True
     channels: tuple[tuple[str, tuple[EdgeType, ...], float], ...] = ()
     include_sampled_edges: bool = False
     direction: Direction = "in"

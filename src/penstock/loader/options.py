@@ -1,0 +1,210 @@
+"""What every loader takes beside what to sample: torch's keywords, and ours.
+
+Each is honoured, or refused by name with the reason; none is swallowed. `Options` has them as they
+were given, checked; what they mean to a channel is derived from that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, TypeAlias
+
+import torch
+from torch.utils.data import RandomSampler, SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
+
+from penstock.client.terms import ChannelTerms
+from penstock.core.plan import Remainder
+from penstock.loader.ranks import Ranks, ranks_of
+from penstock.loader.trouble import REFUSED, check_honoured
+
+Workers: TypeAlias = int | Literal["auto"]
+
+# A reader holds one batch while it takes the next; the hub wants two to go on with.
+_IN_HANDS: Final = 2
+_FEWEST_SLOTS: Final = 4
+# Lightning hands these back to a loader it makes again; they are its own affair.
+_OWN: Final = ("dataset", "collate_fn")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Options:
+    """As given. The first are torch's, the others ours.
+
+    num_workers        0: batches are made in this process. Else by a pool, which all loaders of
+                       the same data share: as many workers as the most demanding asks for, or
+                       "auto". None: 0, or the pool of a hub that is given as `data`, whose size is
+                       its owner's affair. The bytes are the same in any case
+    prefetch_factor    batches made ahead, for each worker; `prefetch` says it for all together
+    persistent_workers workers stay, from epoch to epoch, in any case
+    timeout            seconds to wait for a batch; 0: as long as it takes
+    generator          where the seed comes from, if `seed` is not given
+    seed               what all that is random follows from; without one it is drawn from
+                       `generator` or torch's own; for several ranks, which must agree, it is 0
+    rank, world_size   by default as torch.distributed or torchrun's environment have them: rank r
+                       of W takes the batches r, r + W, … of the list. `world_size=1`: all of them
+    remainder          of batches that do not suffice for all ranks: "wrap" takes some from the
+                       start of the list again, "drop" leaves them out
+    on_error           what becomes of a batch that cannot be made: "raise" its error, or
+                       "substitute" another batch, at most `max_substitutes` times an epoch
+    deadline           seconds a batch may take, after which its worker is replaced
+    max_attempts       how often a batch may lose its worker
+    max_batch_bytes    what a batch that is larger than its slot may need, as bytes or "64MB"
+    weight             the loader's share of the workers, against other loaders'
+    """
+
+    batch_size: int = 1
+    shuffle: bool | None = None
+    sampler: Any = None
+    batch_sampler: Any = None
+    num_workers: Workers | None = None
+    pin_memory: bool = False
+    drop_last: bool = False
+    timeout: float = 0
+    worker_init_fn: None = None
+    multiprocessing_context: Any = None
+    generator: torch.Generator | None = None
+    prefetch_factor: int | None = None
+    persistent_workers: bool = False
+    pin_memory_device: str = ""
+    in_order: bool = True
+    seed: int | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    remainder: Literal["wrap", "drop"] = "wrap"
+    on_error: Literal["raise", "substitute"] = "raise"
+    max_substitutes: int | None = None
+    deadline: float | None = None
+    max_attempts: int | None = None
+    max_batch_bytes: int | str | None = None
+    prefetch: int | None = None
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in REFUSED:
+            if name != "batch_size" or self.batch_sampler is None:
+                check_honoured(name, getattr(self, name))
+        _check_workers(self.num_workers)
+        for name in ("prefetch", "prefetch_factor"):
+            _check_count(name, getattr(self, name))
+        if self.prefetch_factor is not None and self.num_workers == 0:
+            raise ValueError(
+                "prefetch_factor option could only be specified in multiprocessing: "
+                "let num_workers > 0, or leave it out"
+            )
+        if self.persistent_workers and self.num_workers == 0:
+            raise ValueError("persistent_workers option needs num_workers > 0")
+        if isinstance(self.timeout, bool) or not 0 <= self.timeout < math.inf:
+            raise ValueError(f"timeout is {self.timeout!r}; expected seconds, or 0 for no limit")
+        Remainder(self.remainder)
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether batches are to be made in this process, whatever the source."""
+        return type(self.num_workers) is int and self.num_workers == 0
+
+    @property
+    def own_order(self) -> bool:
+        """Whether the order of the inputs is a sampler's of the user, and none we know."""
+        return self.batch_sampler is not None or (
+            self.sampler is not None and self.usual_order is None
+        )
+
+    @property
+    def usual_order(self) -> bool | None:
+        """Whether inputs are shuffled, as far as that says it all; None if a sampler has its own.
+
+        Lightning hands back the samplers that torch makes for `shuffle`; those need not be asked.
+        """
+        match self.sampler:
+            case None:
+                return bool(self.shuffle)
+            case SequentialSampler():
+                return False
+            case RandomSampler(replacement=False, _num_samples=None, generator=None):
+                return True
+            case _:
+                return None
+
+    def ranks(self) -> Ranks:
+        """Whose batches these are. A sampler that shares inputs out has done so already."""
+        if isinstance(self.sampler, DistributedSampler):
+            if self.world_size not in (None, 1):
+                raise ValueError(
+                    f"world_size is {self.world_size}, but sampler is a DistributedSampler, which "
+                    "shares the inputs out among ranks itself: give one of them"
+                )
+            return Ranks(told_by="its sampler")
+        return ranks_of(self.rank, self.world_size)
+
+    def seed_for(self, ranks: Ranks) -> int:
+        """What all that is random follows from. Drawn, if nobody says it; see `seed`."""
+        if self.seed is not None:
+            return int(self.seed)
+        if self.generator is None and ranks.world_size > 1:
+            return 0
+        drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        return int(drawn.item())
+
+    @property
+    def patience(self) -> float | None:
+        """How long to wait for a batch."""
+        return None if self.timeout == 0 else self.timeout
+
+    def slots(self) -> int | None:
+        """Batches that may be in the making, ready or in the reader's hands; None: up to the hub.
+
+        At least so many that a loop that holds one batch at a time never has it copied.
+        """
+        ahead = self.prefetch
+        if ahead is None and self.prefetch_factor is not None:
+            workers = self.num_workers if isinstance(self.num_workers, int) else 1
+            ahead = self.prefetch_factor * workers
+        return None if ahead is None else max(_FEWEST_SLOTS, ahead + _IN_HANDS)
+
+    def terms(self, ranks: Ranks, seed: int) -> ChannelTerms:
+        """What a channel is asked for, but the order of its inputs."""
+        terms: ChannelTerms = {
+            "seed": seed,
+            "rank": ranks.rank,
+            "world_size": ranks.world_size,
+            "remainder": self.remainder,
+            "slots": self.slots(),
+            "max_batch_bytes": self.max_batch_bytes,
+            "weight": self.weight,
+            "deadline": self.deadline,
+            "on_error": self.on_error,
+        }
+        if self.max_attempts is not None:
+            terms["max_attempts"] = self.max_attempts
+        if self.max_substitutes is not None:
+            terms["max_substitutes"] = self.max_substitutes
+        return terms
+
+
+def options_of(given: dict[str, Any], who: str) -> Options:
+    """The options among a loader's keywords; TypeError for one that there is not."""
+    known = {field.name for field in fields(Options)}
+    wanted = {name: value for name, value in given.items() if name not in _OWN}
+    for name in wanted:
+        if name not in known:
+            raise TypeError(f"{who} got an unexpected keyword argument {name!r}")
+    return Options(**wanted)
+
+
+def _check_workers(workers: Any) -> None:
+    if workers is None or workers == "auto":
+        return
+    if type(workers) is not int:
+        raise ValueError(f"num_workers is {workers!r}; expected a number, or 'auto'")
+    if workers < 0:
+        raise ValueError(
+            f"num_workers option should be non-negative, got {workers}; "
+            "use num_workers=0 to sample in this process"
+        )
+
+
+def _check_count(name: str, value: Any) -> None:
+    if value is not None and (type(value) is not int or value < 1):
+        raise ValueError(f"{name} is {value!r}; expected a number of batches, at least 1")

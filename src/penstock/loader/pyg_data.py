@@ -1,0 +1,164 @@
+"""PyG's `Data` and `HeteroData` as sources: what goes into a graph, and what stays as it is.
+
+PyG itself says what belongs to nodes and what to edges. What does, and what a graph can hold, goes
+into shared memory and comes back in batches, gathered by the workers. What a graph cannot hold
+(sparse or complex tensors, frames, lists of words, what is cut along another dimension, what wants
+gradients) stays with the user, and its rows are cut out here. All else is the graph's as a whole.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, HeteroData
+
+from penstock.graph import EdgeType, check
+from penstock.graph.draft import Draft
+from penstock.graph.schema import EDGE, NODE, ArrayKey
+from penstock.graph.tensors import plain
+from penstock.loader.template import Ends, Row, Template
+
+_MASKS: Final = {f"{split}_mask": split for split in ("train", "val", "test")}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Store:
+    """One of PyG's stores, and whose it is: that of a homogeneous graph has both types."""
+
+    data: Any
+    store: Any
+    label: str
+    node_type: str | None = None
+    edge_type: EdgeType | None = None
+
+    def rows(self) -> Iterator[Row]:
+        """What has a row for each node or edge."""
+        for name, value in self.store.items():
+            if value is None or name in ("edge_index", "num_nodes"):
+                continue
+            if self.node_type is not None and self.store.is_node_attr(name):
+                yield self._row(self.node_type, name, value)
+            elif self.edge_type is not None and self.store.is_edge_attr(name):
+                yield self._row(self.edge_type, name, value)
+
+    def _row(self, owner: str | EdgeType, name: str, value: Any) -> Row:
+        dim = self.data.__cat_dim__(name, value, self.store)
+        dim = dim if isinstance(dim, int) else 0
+        if _can_be_shared(name, value, dim):
+            device = value.device if isinstance(value, Tensor) else None
+            return Row(owner, name, None if device == torch.device("cpu") else device)
+        return Row(owner, name, value=value, dim=dim)
+
+
+def read_data(data: Any) -> tuple[Draft, Template]:
+    """What `data` says of its graph, and what its batches are like."""
+    stores = list(_stores(data))
+    is_hetero = isinstance(data, HeteroData)
+    draft = Draft(is_hetero=is_hetero)
+    for found in stores:
+        _add_nodes(draft, found)
+    for found in stores:
+        _add_edges(draft, found)
+    rows = [(found, row) for found in stores for row in found.rows()]
+    for found, row in rows:
+        if row.value is None:
+            _add_column(draft, found, row)
+    # As it is now: what is added to it later belongs to no batch.
+    model = copy.copy(data)
+    return draft, Template(
+        is_hetero,
+        lambda: copy.copy(model),
+        tuple(row for _, row in rows),
+        {found.edge_type: ends for found in stores if found.edge_type and (ends := _ends(found))},
+        frozenset(
+            found.node_type
+            for found in stores
+            if found.node_type is not None and "num_nodes" in found.store
+        ),
+    )
+
+
+def _stores(data: Any) -> Iterator[_Store]:
+    if isinstance(data, Data):
+        yield _Store(data, data.stores[0], "data", NODE, EDGE)
+        return
+    for name, store in data.node_items():
+        yield _Store(data, store, f"data[{name!r}]", node_type=check.node_type("data", name))
+    for name, store in data.edge_items():
+        kind = check.edge_type("data", name)
+        yield _Store(data, store, f"data[{', '.join(map(repr, kind))}]", edge_type=kind)
+
+
+def _add_nodes(draft: Draft, found: _Store) -> None:
+    if found.node_type is None:
+        return
+    draft.mention(found.node_type)
+    # Where nothing tells, PyG says so in a warning, and the draft goes by the edges.
+    count = found.store.num_nodes
+    if count is not None:
+        draft.add_count(found.node_type, f"{found.label}.num_nodes", count)
+
+
+def _add_edges(draft: Draft, found: _Store) -> None:
+    if found.edge_type is None:
+        return
+    for name in ("adj", "adj_t"):
+        if found.store.get(name) is not None:
+            raise ValueError(
+                f"{found.label} has {name}, a matrix; give the edges as edge_index, whose order "
+                "names them"
+            )
+    draft.mention(found.edge_type[0])
+    draft.mention(found.edge_type[2])
+    edges = _plain_edges(found)
+    if edges is None:
+        edges = np.empty((2, 0), np.int64)
+    draft.add_edges(found.edge_type, f"{found.label}.edge_index", edges)
+
+
+def _plain_edges(found: _Store) -> Any:
+    edges = found.store.get("edge_index")
+    return edges.as_tensor() if hasattr(edges, "as_tensor") else edges  # PyG's EdgeIndex
+
+
+def _ends(found: _Store) -> Ends | None:
+    edges = _plain_edges(found)
+    if edges is None:
+        return None
+    if not isinstance(edges, Tensor):
+        return Ends()
+    return Ends(edges.dtype, edges.device if edges.device.type != "cpu" else None)
+
+
+def _add_column(draft: Draft, found: _Store, row: Row) -> None:
+    label, value = f"{found.label}.{row.name}", found.store[row.name]
+    group, column = "edge" if row.of_edges else "node", plain(label, value)
+    draft.add_column(ArrayKey(group, row.owner, row.name), column)  # type: ignore[arg-type]
+    split = _MASKS.get(row.name)
+    if split and group == "node" and column.dtype == "bool" and len(column.shape) == 1:
+        draft.add_split(str(row.owner), split, label, value)
+
+
+def _can_be_shared(name: str, value: Any, dim: int) -> bool:
+    """Whether a graph can hold it, and give back the same."""
+    if not isinstance(name, str) or not check.is_name(name):
+        return False
+    if isinstance(value, Tensor) and (value.requires_grad or type(value) not in _PLAIN):
+        return False
+    if not isinstance(value, Tensor | np.ndarray) or dim % value.ndim != 0:
+        return False
+    try:
+        plain(name, value)
+    except ValueError:
+        return False
+    return True
+
+
+# Those of other classes (PyG's Index, quantized ones) would come back as something else.
+_PLAIN: Final = (Tensor, torch.nn.Parameter)

@@ -1,0 +1,58 @@
+"""Which of an epoch's batches are for this process: its rank among how many.
+
+Said by the user, or found where PyTorch's launchers leave it. Nothing here speaks to other ranks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from penstock.core.plan import EpochPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This process is number `rank` of `world_size`; `told_by` says who said so."""
+
+    rank: int = 0
+    world_size: int = 1
+    told_by: str = "nobody"
+
+
+def ranks_of(
+    rank: Any = None, world_size: Any = None, environment: Mapping[str, str] | None = None
+) -> Ranks:
+    """As given; else as `torch.distributed` has it, else as torchrun's environment; else alone."""
+    if (rank is None) != (world_size is None):
+        given, missing = ("rank", "world_size") if world_size is None else ("world_size", "rank")
+        value = rank if world_size is None else world_size
+        raise ValueError(f"{given} is {value!r}, but {missing} is not given: give both, or neither")
+    if rank is not None:
+        return _checked(rank, world_size, "arguments")
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        found = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return _checked(*found, "torch.distributed")
+    return _from_environment(os.environ if environment is None else environment)
+
+
+def _from_environment(environment: Mapping[str, str]) -> Ranks:
+    rank, world_size = environment.get("RANK"), environment.get("WORLD_SIZE")
+    if not rank or not world_size:
+        return Ranks()
+    try:
+        return _checked(int(rank), int(world_size), "the environment")
+    except ValueError as error:
+        raise ValueError(
+            f"the environment says RANK={rank!r}, WORLD_SIZE={world_size!r}: {error}"
+        ) from None
+
+
+def _checked(rank: Any, world_size: Any, told_by: str) -> Ranks:
+    # The arithmetic of epochs knows what makes sense, and takes scalars of any library.
+    plan = EpochPlan(world_size, 1, world_size=world_size)
+    return Ranks(plan.global_index(rank, 0), plan.world_size, told_by)
