@@ -69,5 +69,5 @@ class Iteration(Iterator[Any]):
         except Exception:
             self._run.step = batch.step + 1
             self._run.astray = False
-            self._loader.meter.failed += 1
+            self._loader._meter.failed += 1
             raise
