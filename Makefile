@@ -19,6 +19,9 @@ CONFIGURE = $(CMAKE) -S . -G Ninja "-DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja"
 # ninja says nothing but what it does; only what goes wrong is worth reading.
 BUILD = $(TURN) $(CMAKE) --build
 
+# Tests that run at once: most of them wait for processes of their own.
+AT_ONCE ?= 2
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
@@ -71,7 +74,7 @@ demo: setup ## Build a graph, train a small GNN on sampled batches, show where t
 	@$(BIN)/penstock demo $(ARGS)
 
 test: setup ## Run the tests (ARGS='-k name' for some of them)
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n $(AT_ONCE) --dist loadfile $(ARGS)
 
 bench: setup ## Measure the kernels against the floor of this machine (ARGS=--small for a quick look)
 	@$(PY) benchmarks/kernels.py $(ARGS)

@@ -60,6 +60,10 @@ LINES = {
         42: "the names and meanings of a batch's arrays",
         43: "edges are edges, rows are rows, seeds come first",
         44: "types that were not reached are empty, not missing",
+        45: "fan-outs: all, none, without replacement; weight 0 never taken",
+        46: "links: negatives, labels, and what is strict",
+        47: "anchors: labels as [2, E], several supervision edge types at once",
+        48: "PageRank: how exact, how many, what `edge_attr` has",
     },
     "G. A worker's death": {
         49: "the error tells the whole story",

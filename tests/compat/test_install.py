@@ -56,6 +56,30 @@ print(hasattr(torch.ops.pyg, "neighbor_sample"))
 
 
 @needs_torch
+def test_what_stands_in_for_torch_sparse_comes_on_request_and_samples_only() -> None:
+    program = """
+from importlib.util import find_spec
+pyg_lib.install()
+print(find_spec("torch_sparse"))
+pyg_lib.install(induced=True)
+import torch, torch_sparse
+print(find_spec("torch_sparse").name, torch.ops.torch_sparse.neighbor_sample.__name__)
+try:
+    torch_sparse.SparseTensor()
+except ImportError as error:
+    print(error)
+pyg_lib.uninstall()
+print(find_spec("torch_sparse"), hasattr(torch.ops.torch_sparse, "neighbor_sample"))
+"""
+    assert run(program).splitlines() == [
+        "None",
+        "torch_sparse sparse_neighbor_sample",
+        "'SparseTensor' requires 'torch-sparse'",
+        "None False",
+    ]
+
+
+@needs_torch
 @pytest.mark.parametrize(("name", "options"), [("pyg_lib", ""), ("torch_sparse", "induced=True")])
 def test_the_real_thing_is_not_hidden(tmp_path: Path, name: str, options: str) -> None:
     (tmp_path / f"{name}.py").write_text("")

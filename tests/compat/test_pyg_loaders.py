@@ -74,6 +74,7 @@ def names_of(batch: Batch) -> set[str]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_both_have_the_same_names_types_and_trailing_shapes(name: str, pairs: Any) -> None:
+    """CONTRACT 42, 44: also of types that were not reached."""
     for theirs, ours in pairs:
         theirs = {key: value for key, value in theirs.items() if not key.endswith("num_nodes")}
         assert names_of(theirs) == names_of(ours)
@@ -86,6 +87,7 @@ def test_both_have_the_same_names_types_and_trailing_shapes(name: str, pairs: An
 
 @pytest.mark.parametrize("name", EXACT)
 def test_both_have_the_same_nodes_and_edges_where_all_are_taken(name: str, pairs: Any) -> None:
+    """CONTRACT 45."""
     # Among parallel edges, PyG keeps the id of any, where it adds reverses.
     with_ids = "bidirectional" not in name
     for theirs, ours in pairs:
@@ -108,6 +110,7 @@ def test_both_count_the_same_by_hop_where_all_are_taken(name: str, pairs: Any) -
 
 @pytest.mark.parametrize("name", [name for name in CASES if not CASES[name].of_links])
 def test_seeds_come_first_in_both_with_a_row_each(name: str, sides: Any) -> None:
+    """CONTRACT 43."""
     case = CASES[name]
     owner = case.of or ""
     given = np.arange(50) if case.inputs is None else np.array(case.inputs)
@@ -129,6 +132,7 @@ def test_both_tell_the_times_of_seeds(name: str, pairs: Any) -> None:
 
 @pytest.mark.parametrize("name", [name for name in EXACT if CASES[name].of_links])
 def test_both_say_the_same_of_links(name: str, pairs: Any) -> None:
+    """CONTRACT 46."""
     kind = kind_of(CASES[name])
     for theirs, ours in pairs:
         said = Meaning(ours).labels(kind)
@@ -153,6 +157,7 @@ def test_both_say_the_same_of_the_links_that_were_given(name: str, pairs: Any) -
 
 @pytest.mark.parametrize("name", CASES)
 def test_rows_of_attributes_are_those_of_nodes_and_edges(name: str, sides: Any) -> None:
+    """CONTRACT 43."""
     plan = plan_of(CASES[name])
     for batch in sides:
         for key, value in batch.items():
@@ -175,6 +180,7 @@ def test_rows_of_attributes_are_those_of_nodes_and_edges(name: str, sides: Any) 
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_sampled_edges_are_edges_of_the_graph(name: str, sides: Any) -> None:
+    """CONTRACT 43."""
     case, plan = CASES[name], plan_of(CASES[name])
     for batch in sides:
         for kind in types_of(batch)[1]:
@@ -208,6 +214,7 @@ def test_with_replacement_there_are_exactly_as_many_as_asked_for(name: str, side
 
 @pytest.mark.parametrize("name", [name for name in RANDOM if "weight_attr" in CASES[name].options])
 def test_an_edge_of_weight_zero_is_never_taken(name: str, sides: Any) -> None:
+    """CONTRACT 45."""
     for batch in sides:
         assert len(batch["weight"])
         assert (batch["weight"] > 0).all()

@@ -277,8 +277,7 @@ def expected_count(spec: NeighborSpec, fanout: int, there: list[int]) -> range:
 
 def is_timed(world: World, spec: NeighborSpec, kind: EdgeType) -> bool:
     return (
-        spec.time_attr is not None
-        and world.times(kind, spec.time_attr, spec.direction) is not None
+        spec.time_attr is not None and world.times(kind, spec.time_attr, spec.direction) is not None
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -13,7 +14,17 @@ from penstock.sampling.names import qualified
 from penstock.sampling.spec import NeighborSpec
 from tests.sampling import invariants as inv
 from tests.sampling.graphs import Array
-from tests.sampling.worlds import MOST_TIME, SOME, Inputs, World, batch, seeds_in, worlds
+from tests.sampling.worlds import (
+    MOST_TIME,
+    SOME,
+    WEIGHTS,
+    Inputs,
+    World,
+    batch,
+    hub,
+    seeds_in,
+    worlds,
+)
 
 fanouts = st.integers(-1, 4)
 
@@ -63,7 +74,6 @@ def test_neighbourhoods_are_of_the_graph_and_of_the_size_asked_for(
 ) -> None:
     """CONTRACT 42, 43, 44, 45: shared trees or disjoint ones, with replacement or without."""
     inputs = data.draw(seeds_in(world))
-    assume(inputs.count)
     disjoint = data.draw(st.booleans())
     checked(world, data.draw(neighbor_specs(world, disjoint=disjoint)), inputs)
 
@@ -75,7 +85,6 @@ def test_an_edge_without_weight_is_never_taken_and_all_others_can_be(
 ) -> None:
     """CONTRACT 45: fan-outs count what has weight; types without weights are drawn evenly."""
     inputs = data.draw(seeds_in(world))
-    assume(inputs.count)
     disjoint = data.draw(st.booleans())
     checked(world, data.draw(neighbor_specs(world, weight_attr="w", disjoint=disjoint)), inputs)
 
@@ -87,10 +96,7 @@ def test_nothing_in_a_tree_is_later_than_its_seed(
 ) -> None:
     """PYG `time_attr`: of what is in time as many as asked for, any of them or the latest."""
     inputs = data.draw(seeds_in(world))
-    assume(inputs.count)
-    given_times = st.lists(
-        st.integers(-1, MOST_TIME), min_size=inputs.count, max_size=inputs.count
-    )
+    given_times = st.lists(st.integers(-1, MOST_TIME), min_size=inputs.count, max_size=inputs.count)
     times = np.array(data.draw(given_times), data.draw(st.sampled_from([np.int64, np.int32])))
     inputs.columns["time"] = times
     strategy = data.draw(st.sampled_from(["uniform", "last"]))
@@ -105,9 +111,9 @@ def test_nothing_in_a_tree_is_later_than_its_seed(
 @given(st.data(), worlds())
 def test_nodes_with_times_are_seeds_of_their_own_time(data: st.DataObject, world: World) -> None:
     """PYG `time_attr`: without `input_time` the seeds' own times count."""
-    of = data.draw(st.sampled_from([name for name, have in world.nodes_have.items() if "time" in have]))
-    inputs = data.draw(seeds_in(world, of))
-    assume(inputs.count)
+    inputs = data.draw(seeds_in(world))
+    of = inputs.node_type
+    assume("time" in world.nodes_have[of])
     times = world.nodes_have[of]["time"][inputs.ids]
     checked(world, data.draw(neighbor_specs(world, time_attr="time")), inputs, times)
 
@@ -118,9 +124,33 @@ def test_caps_limit_the_nodes_that_a_hop_adds(
     data: st.DataObject, world: World, caps: list[int]
 ) -> None:
     inputs = data.draw(seeds_in(world))
-    assume(inputs.count)
-    spec = data.draw(neighbor_specs(world, disjoint=data.draw(st.booleans()), node_caps=tuple(caps)))
+    spec = data.draw(
+        neighbor_specs(world, disjoint=data.draw(st.booleans()), node_caps=tuple(caps))
+    )
     checked(world, spec, inputs)
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanout", [1, 5, 64, 300, 400, -1])
+def test_few_of_many_neighbours_are_drawn_by_weights_of_any_dtype(
+    weight: str, replace: bool, fanout: int
+) -> None:
+    """CONTRACT 45: exactly as many as asked for, none twice, none without weight."""
+    spec = NeighborSpec(num_neighbors=(fanout,), weight_attr="w", replace=replace)
+    checked(hub(400, weight), spec, Inputs(np.zeros(2, np.int64)))
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "last"])
+@pytest.mark.parametrize("attr", ["time", "when"])
+@pytest.mark.parametrize("replace", [False, True])
+def test_few_of_many_neighbours_in_time_are_drawn(strategy: Any, attr: str, replace: bool) -> None:
+    """PYG `temporal_strategy`: for seeds before, among and after all times."""
+    spec = NeighborSpec(
+        num_neighbors=(9,), time_attr=attr, temporal_strategy=strategy, replace=replace
+    )
+    times = np.array([-(2**63), -1, 0, 4, MOST_TIME, 2**63 - 1])
+    checked(hub(400), spec, Inputs(np.zeros(6, np.int64), columns={"time": times}), times)
 
 
 # --- made whole ----------------------------------------------------------------------------------
@@ -134,12 +164,9 @@ def as_directional(spec: NeighborSpec) -> NeighborSpec:
 
 @SOME
 @given(st.data(), worlds())
-def test_an_induced_batch_has_all_edges_among_its_nodes(
-    data: st.DataObject, world: World
-) -> None:
+def test_an_induced_batch_has_all_edges_among_its_nodes(data: st.DataObject, world: World) -> None:
     """PYG `subgraph_type`: the nodes of the directional batch, every edge among them once."""
     inputs = data.draw(seeds_in(world))
-    assume(inputs.count)
     weight = data.draw(st.sampled_from([None, "w"]))
     spec = data.draw(neighbor_specs(world, subgraph_type="induced", weight_attr=weight))
     facts, arrays = batch(world, spec, inputs)
@@ -176,7 +203,6 @@ def test_a_bidirectional_batch_has_every_edge_and_its_reverse_once(
 ) -> None:
     """PYG `subgraph_type`: coalesced, sorted, with the id of the edge that each comes from."""
     inputs = data.draw(seeds_in(world))
-    assume(inputs.count)
     criterion = data.draw(st.sampled_from([{}, {"weight_attr": "w"}, {"time_attr": "time"}]))
     disjoint = data.draw(st.booleans())
     spec = data.draw(
@@ -197,3 +223,49 @@ def test_a_bidirectional_batch_has_every_edge_and_its_reverse_once(
     pairs = [tuple(pair) for pair in arrays["edge_index"].T.tolist()]
     assert pairs == sorted(both, key=lambda pair: (pair[1], pair[0]))
     assert arrays["e_id"].tolist() == [both[pair] for pair in pairs]
+
+
+@SOME
+@pytest.mark.filterwarnings("ignore:Cannot convert to bidirectional")
+@given(st.data(), worlds(hetero=True))
+def test_a_bidirectional_batch_of_types_joins_each_type_with_its_reverse(
+    data: st.DataObject, world: World
+) -> None:
+    """PYG `subgraph_type`: (a, r, b) with (b, rev_r, a), or the only one from b to a."""
+    inputs = data.draw(seeds_in(world))
+    disjoint = data.draw(st.booleans())
+    spec = data.draw(neighbor_specs(world, subgraph_type="bidirectional", disjoint=disjoint))
+    facts, arrays = batch(world, spec, inputs)
+    _, before = batch(world, as_directional(spec), inputs)
+    inv.check_inputs(world, inputs, facts, arrays)
+    inv.check_nodes(world, arrays)
+    for kind in world.edges:
+        name = qualified(kind, "edge_index")
+        back = reverse_of(kind, list(world.edges))
+        if back is None:
+            same = [
+                qualified(kind, word) for word in ("edge_index", "e_id", *world.edges_have[kind])
+            ]
+            for word in same:
+                inv.same_bits(arrays[word], before[word], word)
+            continue
+        assert qualified(kind, "e_id") not in arrays
+        own = set(map(tuple, before[name].T.tolist()))
+        own |= set(map(tuple, before[qualified(back, "edge_index")][::-1].T.tolist()))
+        pairs = [tuple(pair) for pair in arrays[name].T.tolist()]
+        assert pairs == sorted(own, key=lambda pair: (pair[1], pair[0]))
+
+
+def reverse_of(kind: EdgeType, kinds: list[EdgeType]) -> EdgeType | None:
+    """By PyG's rule: by name, then a type among nodes of one kind is its own, then the only one."""
+    source, relation, destination = kind
+    if relation.startswith("rev_"):
+        named = (destination, relation.removeprefix("rev_"), source)
+        return named if named in kinds else None
+    named = (destination, f"rev_{relation}", source)
+    if named in kinds:
+        return named
+    if source == destination:
+        return kind
+    back = [other for other in kinds if (other[0], other[2]) == (destination, source)]
+    return back[0] if len(back) == 1 else None

@@ -28,7 +28,7 @@ from tests.sampling.graphs import Array, made
 from tests.sampling.test_invariants_hops import neighbor_specs
 from tests.sampling.test_invariants_kinds import hgt_specs, walk_specs
 from tests.sampling.test_invariants_links import link_specs, links_in
-from tests.sampling.worlds import SOME, Inputs, World, seeds_in, station_of, worlds
+from tests.sampling.worlds import SOME, Inputs, World, hub, ring, seeds_in, station_of, worlds
 
 Case = tuple[BuiltInSpec, Inputs]
 Batch = tuple[dict[str, Any], dict[str, Array]]
@@ -50,7 +50,8 @@ def hop_cases(draw: st.DrawFn, world: World) -> Case:
             ]
         )
     )
-    assume(not (world.is_hetero and fixed.get("subgraph_type") == "bidirectional"))
+    if world.is_hetero and fixed.get("subgraph_type") == "bidirectional":
+        fixed = {}  # which would warn of types without a reverse
     inputs = draw(seeds_in(world))
     if "time_attr" in fixed:
         inputs.columns["time"] = np.arange(inputs.count)
@@ -71,7 +72,6 @@ def link_cases(draw: st.DrawFn, world: World) -> Case:
 @st.composite
 def label_cases(draw: st.DrawFn, world: World) -> Case:
     inputs = draw(seeds_in(world))
-    assume(inputs.count)
     kind = (inputs.node_type, "likes", inputs.node_type) if world.is_hetero else EDGE
     inputs.columns["positive/0"] = inputs.ids[::-1, None].copy()
     return ABLPSpec(neighbors=draw(neighbor_specs(world)), supervision=(kind,)), inputs
@@ -111,7 +111,7 @@ every_kind = pytest.mark.parametrize("kind", CASES)
 
 def drawn(data: st.DataObject, world: World, kind: str) -> Case:
     spec, inputs = data.draw(CASES[kind](world))
-    assume(inputs.count)
+    assert inputs.count
     return spec, inputs
 
 
@@ -180,7 +180,7 @@ def test_a_batch_is_the_same_whoever_makes_it_and_whatever_was_made_before(
 
 @SOME
 @every_kind
-@given(st.data(), worlds())
+@given(st.data(), worlds(least=0))
 def test_a_feed_without_inputs_is_opened_and_has_no_batches(
     kind: str, data: st.DataObject, world: World
 ) -> None:
@@ -222,7 +222,7 @@ def _others(columns: dict[str, Array]) -> dict[str, Array]:
 
 def test_links_made_whole_keep_their_own_labels_when_another_channel_did_not_fit() -> None:
     """CONTRACT 5: two channels of a backend with the same edges and other labels."""
-    world = _ring()
+    world = ring()
     spec = LinkSpec(neighbors=NeighborSpec(num_neighbors=(1,), subgraph_type="induced"))
     first = Inputs(np.array([[0, 1], [1, 2]]), edge_type=EDGE)
     first.columns["label"] = np.array([5, 6])
@@ -234,25 +234,6 @@ def test_links_made_whole_keep_their_own_labels_when_another_channel_did_not_fit
     memory = private_memory(ROOM)
     written = station.sample(2, 0, 0, memory)
     assert read(memory, written.layouts)["edge_label"].tolist() == [7, 8]
-
-
-def _ring() -> World:
-    from tests.sampling.worlds import build
-
-    index = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
-    dtypes: Any = {"": ("float32", (2,)), EDGE: ("int8", ())}
-    rng = np.random.default_rng(0)
-    return build(rng, {"": 4}, {EDGE: index}, dtypes, ("float32", "int64"), (set(), set()))
-
-
-def _hub(degree: int = 400) -> World:
-    """One node with many neighbours, of which any draw takes few."""
-    from tests.sampling.worlds import build
-
-    index = np.stack([np.arange(degree) + 1, np.zeros(degree, np.int64)])
-    dtypes: Any = {"": ("float32", (2,)), EDGE: ("int8", ())}
-    rng = np.random.default_rng(0)
-    return build(rng, {"": degree + 1}, {EDGE: index}, dtypes, ("float32", "int64"), (set(), set()))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +252,7 @@ def _hub(degree: int = 400) -> World:
 )
 def test_other_seeds_epochs_and_indices_give_other_batches(spec: BuiltInSpec) -> None:
     """CONTRACT 5: all three are part of the batch's name, and of nothing else."""
-    world, ids = _hub(), np.zeros(4, np.int64)
+    world, ids = hub(400), np.zeros(4, np.int64)
     found = set()
     for seed, epoch, index in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (2**64 - 1, 0, 3)]:
         inputs = Inputs(ids, batch_size=1, seed=seed)

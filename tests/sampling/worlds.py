@@ -106,19 +106,22 @@ def worlds(
     draw: st.DrawFn,
     hetero: bool | None = None,
     kinds_of: tuple[EdgeType, ...] = KINDS,
-    most_nodes: int = 9,
-    most_edges: int = 24,
+    least: int = 1,
 ) -> World:
-    """Multi-edges, self-loops, isolated nodes, types and relations that are empty."""
+    """Multi-edges, self-loops, isolated nodes, types and relations that are empty.
+
+    The ends of the first edge type have `least` nodes, so that there is something to begin with.
+    """
     is_hetero = draw(st.booleans()) if hetero is None else hetero
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     if is_hetero:
         kinds = draw(st.lists(st.sampled_from(kinds_of), min_size=1, max_size=5, unique=True))
-        sizes = {name: draw(st.integers(0, most_nodes)) for name in NODE_TYPES}
+        first = kinds[0][0], kinds[0][2]
+        sizes = {name: draw(st.integers(least * (name in first), 9)) for name in NODE_TYPES}
     else:
-        kinds, sizes = [EDGE], {NODE: draw(st.integers(0, most_nodes))}
+        kinds, sizes = [EDGE], {NODE: draw(st.integers(least, 9))}
     edges = {
-        kind: _edges(rng, sizes[kind[0]], sizes[kind[2]], draw(st.integers(0, most_edges)))
+        kind: _edges(rng, sizes[kind[0]], sizes[kind[2]], draw(st.integers(0, 24)))
         for kind in kinds
     }
     dtypes = {
@@ -248,3 +251,21 @@ def batch(
         room = slot_bytes_for(spec, world.graph, inputs.feed(world))
     written, arrays = made(station, epoch, index, room)
     return written.facts, arrays
+
+
+def homogeneous(num_nodes: int, index: Array, weight: str = "float32") -> World:
+    """A graph without types, with these edges and everything else."""
+    dtypes: Any = {NODE: ("float32", (2,)), EDGE: ("int8", ())}
+    rng = np.random.default_rng(0)
+    return build(rng, {NODE: num_nodes}, {EDGE: index}, dtypes, (weight, "int64"), (set(), set()))
+
+
+def ring() -> World:
+    """Four nodes, each leading to the next."""
+    return homogeneous(4, np.array([[0, 1, 2, 3], [1, 2, 3, 0]]))
+
+
+def hub(degree: int, weight: str = "float32") -> World:
+    """Node 0, to which all others lead: of many neighbours any draw takes few."""
+    index = np.stack([np.arange(degree) + 1, np.zeros(degree, np.int64)])
+    return homogeneous(degree + 1, index, weight)

@@ -98,6 +98,16 @@ def test_a_recipe_names_files_but_no_memory(saved: Path) -> None:
         assert for_batch(graph=memory.handle(), **options).graph is None
 
 
+def test_a_recipe_names_files_though_something_was_made_of_them_in_memory(saved: Path) -> None:
+    """It can be made again by whoever follows the recipe."""
+    with Graph.open(saved) as graph:
+        options: dict[str, Any] = {"spec": SPEC, "feed": FEED, "epoch": 0, "index": 0}
+        options["request"] = request_of(FEED, Given(), 0, 0)
+        bare = graph.handle()
+        graph.sorted_rows(side="out")
+        assert for_batch(graph=graph.handle(), **options).graph == bare != graph.handle()
+
+
 def test_a_recipe_has_seeds_instead_of_inputs() -> None:
     with web() as graph:
         ids = next(iter(graph.arrays.values())).handle

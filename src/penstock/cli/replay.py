@@ -22,6 +22,7 @@ from rich.table import Table
 
 from penstock.graph import Graph
 from penstock.sampling.digest import batch_digest
+from penstock.sampling.inputs import Given, check_feed
 from penstock.sampling.kinds import prepare
 from penstock.sampling.request import Request
 from penstock.wire.frames import SlotTooSmall, private_memory, read
@@ -99,6 +100,8 @@ def replay(recipe: Path, graph_path: Path | None, as_json: bool) -> None:
 
 def opened(recipe: Recipe, graph: Graph) -> Station:
     """A station that can make the batch; ValueError if the recipe is not for this graph."""
+    if recipe.seeds is None:  # all nodes, by their numbers
+        check_feed(recipe.feed, graph, Given())
     prepare(recipe.spec, graph)  # the recipe may have been told of a graph without
     station = Station(graph, recipe.search_path)
     station.open_backend(_BACKEND, recipe.spec)

@@ -1,7 +1,8 @@
 """What was made of tensors, remembered while these live and nobody writes to them.
 
 PyG hands the same topology over with every batch; what sampling needs of it, sums of weights or
-rows in the order of time, takes a look at every edge. Knows nothing of what is remembered.
+rows in the order of time, takes a look at every edge. What is written by other means than torch's
+is not noticed. Knows nothing of what is remembered.
 """
 
 from __future__ import annotations

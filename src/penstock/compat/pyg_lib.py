@@ -14,6 +14,7 @@ Draws come from torch's default generator, one number a call: `torch.manual_seed
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Final
@@ -103,6 +104,7 @@ def _modules_of(library: str) -> dict[str, ModuleType]:
 def _sparse() -> ModuleType:
     """A torch_sparse with the two names that PyG imports, and nothing behind them."""
     module = ModuleType("torch_sparse", "Penstock's stand-in: it samples, and that is all.")
+    module.__spec__ = ModuleSpec(module.__name__, None)  # whoever asks for it must find something
     for name in ("SparseTensor", "SparseStorage"):
         setattr(module, name, type(name, (), {"__init__": _refuse}))
     return module

@@ -1,29 +1,208 @@
-"""From a batch as a rank gets it to PyG's: tensors over the same memory."""
+"""From a batch as a rank gets it to PyG's: tensors over the same memory, on the stores they belong to.
+
+Nothing is copied but what has to be: edges that were given as int32, what a graph cannot hold, what
+lies on another device. Tensors keep the memory of the batch, as its arrays do: a slot goes back
+when the last of them is gone, and until then it is the user's, to keep and to change.
+
+Names and absences are those of PyG's loaders: what they would set to None is not there.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from penstock.client.batch import Batch
-from penstock.loader.inputs import Inputs
+from penstock.graph.dtypes import storage_dtype
+from penstock.graph.schema import EDGE, NODE, ArrayKey
+from penstock.kernels import gather_rows
+from penstock.loader.inputs import Inputs, LinkInputs, NodeInputs
+from penstock.loader.parts import Kind, Parts, Place, Wording, output_of, parts_of
 from penstock.loader.sources import Source
-from penstock.sampling.spec import BuiltInSpec
+from penstock.loader.template import Row, store_of
+from penstock.loader.tensors import tensor_over
+from penstock.sampling.names import Owner, parsed, parsed_type
+from penstock.sampling.spec import BuiltInSpec, LinkSpec, NeighborSpec
+
+# An edge list that nobody sampled from.
+_NOWHERE: Final = torch.empty((2, 0), dtype=torch.int64)
 
 
 class Assembly:
-    """Makes Data / HeteroData of batches of one loader; stateless, any thread."""
+    """Makes `Data` or `HeteroData` of the batches of one loader. Has no state; any thread may."""
 
-    def __init__(self, source: Source, spec: BuiltInSpec, inputs: Inputs) -> None: ...
+    def __init__(self, source: Source, spec: BuiltInSpec, inputs: Inputs) -> None:
+        self._graph = source.graph
+        self._template = source.template
+        self._inputs = inputs
+        self._wording = _wording_of(spec, inputs)
+        self._is_disjoint = _is_disjoint(spec)
+        self._places: dict[str, Place] = {}
 
     def data(self, batch: Batch, inputs: Inputs | None = None) -> Any:
-        """The batch as Data | HeteroData. `inputs`: those it was sampled from, if not the loader's
-        (`inputs.at(index)`)."""
-        raise NotImplementedError
+        """The batch as PyG's loaders give it.
+
+        `inputs`: those it was sampled from, where they are not all of the loader's (`inputs.at`).
+        """
+        taken, rows = self._apart(batch, inputs or self._inputs)
+        return self._filled(taken, rows)
 
     def sampler_output(self, batch: Batch, inputs: Inputs | None = None) -> Any:
-        """As PyG's SamplerOutput | HeteroSamplerOutput, metadata filled; without features."""
-        raise NotImplementedError
+        """The batch as PyG's samplers put it out, without features."""
+        parts, _ = self._apart(batch, inputs or self._inputs)
+        return output_of(parts, self._wording, is_hetero=self._graph.is_hetero)
 
     def join(self, out: Any) -> Any:
-        """PyG's `filter_fn` without transforms: Data | HeteroData of a (changed) sampler output."""
-        raise NotImplementedError
+        """What a sampler put out, with features: PyG's `filter_fn`, before any transform."""
+        parts = parts_of(out, self._wording)
+        self._reach_all(parts)
+        return self._filled(parts, {})
+
+    # --- taking a batch apart ------------------------------------------------------------------
+
+    def _apart(self, batch: Batch, inputs: Inputs) -> tuple[Parts, dict[Place, Tensor]]:
+        """What was sampled, and the arrays that are an attribute's rows, or anything else."""
+        parts, others = Parts(), dict[Place, Tensor]()
+        for name, array in batch.arrays.items():
+            owner, attribute = place = self._place(name)
+            tensor = tensor_over(array, batch.dtypes.get(name))
+            match attribute:
+                case "n_id":
+                    parts.nodes[_node_type(owner)] = tensor
+                case "edge_index":
+                    parts.ends[_edge_type(owner)] = tensor
+                case "e_id":
+                    parts.edges[_edge_type(owner)] = tensor
+                case "batch" if self._is_disjoint:
+                    parts.trees = (parts.trees or {}) | {_node_type(owner): tensor}
+                case _:
+                    others[place] = tensor
+        for kind in parts.ends:
+            parts.edges.setdefault(kind, None)
+        parts.node_hops, parts.edge_hops = self._hops(batch, "nodes"), self._hops(batch, "edges")
+        said = {place for places in self._wording.metadata for place in places}
+        parts.said = {place: others.pop(place) for place in said & others.keys()}
+        self._translate(parts.said, inputs)
+        return parts, others
+
+    def _place(self, name: str) -> Place:
+        if name not in self._places:
+            self._places[name] = parsed(name)
+        return self._places[name]
+
+    def _hops(self, batch: Batch, of: str) -> dict[Any, list[int]] | None:
+        counts = batch.facts.get(f"num_sampled_{of}")
+        if counts is None:
+            return None
+        if not self._graph.is_hetero:
+            return {NODE if of == "nodes" else EDGE: list(counts)}
+        return {parsed_type(name): list(hops) for name, hops in counts.items()}
+
+    def _translate(self, said: dict[Place, Any], inputs: Inputs) -> None:
+        """From what a worker says to what the user gave: ids for places, dtypes."""
+        for place, value in said.items():
+            match place[1]:
+                case "input_id" if inputs.input_id is not None:
+                    said[place] = inputs.input_id[value]
+                case "seed_time" | "edge_label_time":
+                    said[place] = value.to(inputs.time_dtype)
+                case "edge_label" if isinstance(inputs, LinkInputs):
+                    said[place] = value.to(_label_dtype(inputs, value))
+
+    def _reach_all(self, parts: Parts) -> None:
+        """Types that a sampler does not mention were not reached: they have no rows."""
+        if self._graph.is_hetero:
+            for name in self._graph.node_types:
+                parts.nodes.setdefault(name, _NOWHERE[0])
+            for kind in self._graph.edge_types:
+                if kind not in parts.ends:
+                    parts.ends[kind], parts.edges[kind] = _NOWHERE, _NOWHERE[0]
+
+    # --- putting it together -------------------------------------------------------------------
+
+    def _filled(self, parts: Parts, others: dict[Place, Tensor]) -> Any:
+        template = self._template
+        data = template.blank()
+        for kind, given in template.ends.items():
+            ends = parts.ends.get(kind)
+            store_of(data, kind)["edge_index"] = None if ends is None else given.like(ends)
+        for name in template.counted:
+            store_of(data, name)["num_nodes"] = len(parts.nodes.get(name, ()))
+        for row in template.rows:
+            store_of(data, row.owner)[row.name] = self._row(row, parts, others)
+        for (owner, name), tensor in others.items():
+            store_of(data, owner)[name] = tensor
+        self._say(data, parts)
+        template.complete(data, parts.nodes)
+        return data
+
+    def _say(self, data: Any, parts: Parts) -> None:
+        """What was sampled, and what is said of it. What users call `n_id` stays theirs."""
+        for name, nodes in parts.nodes.items():
+            if "n_id" not in (store := store_of(data, name)):
+                store["n_id"] = nodes
+        for kind, edges in parts.edges.items():
+            if edges is not None and "e_id" not in (store := store_of(data, kind)):
+                store["e_id"] = edges.to(torch.int64)
+        self._set_all(data, "batch", parts.trees, NODE)
+        self._set_all(data, "num_sampled_nodes", parts.node_hops, NODE)
+        self._set_all(data, "num_sampled_edges", parts.edge_hops, EDGE)
+        for (owner, name), value in self._wording.complete(parts.said).items():
+            store_of(data, owner)[name] = value
+
+    def _set_all(self, data: Any, name: str, values: Any, only: Owner) -> None:
+        """For every type that has one; a homogeneous batch has what was sampled, or none."""
+        if values is None:
+            values = {} if self._graph.is_hetero else {only: None}
+        for owner, value in values.items():
+            store_of(data, owner)[name] = value
+
+    def _row(self, row: Row, parts: Parts, others: dict[Place, Tensor]) -> Any:
+        """The rows of an attribute: as the workers gathered them, or gathered here."""
+        place = (row.owner if any(row.owner) else NODE, row.name)
+        value = others.pop(place, None)
+        if value is None:
+            value = self._cut(row, parts)
+        if row.device is not None and value is not None:
+            value = value.to(row.device)
+        return value
+
+    def _cut(self, row: Row, parts: Parts) -> Any:
+        owner = row.owner
+        ids = parts.edges.get(owner) if isinstance(owner, tuple) else parts.nodes.get(owner)
+        if ids is None:
+            return None
+        if row.value is not None:
+            return row.cut(ids)
+        key = ArrayKey("edge" if row.of_edges else "node", row.owner, row.name)
+        column = self._graph.arrays[key]
+        out = np.empty((len(ids), *column.shape[1:]), storage_dtype(column.dtype))
+        gather_rows(column.array, ids.to(torch.int64).numpy(), out)
+        return tensor_over(out, column.dtype)
+
+
+def _wording_of(spec: BuiltInSpec, inputs: Inputs) -> Wording:
+    if isinstance(inputs, NodeInputs):
+        return Wording(Kind.NODES, inputs.node_type or NODE)
+    triplets = isinstance(spec, LinkSpec) and spec.negatives == "triplet"
+    return Wording(Kind.TRIPLETS if triplets else Kind.LINKS, inputs.edge_type or NODE)
+
+
+def _is_disjoint(spec: BuiltInSpec) -> bool:
+    spec = getattr(spec, "neighbors", spec)
+    return isinstance(spec, NeighborSpec) and (spec.disjoint or spec.time_attr is not None)
+
+
+def _label_dtype(inputs: LinkInputs, value: Tensor) -> torch.dtype:
+    return torch.bfloat16 if inputs.label_dtype == torch.bfloat16 else value.dtype
+
+
+def _node_type(owner: Owner) -> str:
+    return owner if isinstance(owner, str) else owner[0]
+
+
+def _edge_type(owner: Owner) -> Any:
+    return EDGE if owner == NODE else owner

@@ -21,6 +21,7 @@ from penstock import kernels
 from penstock.graph import Graph
 from penstock.graph.build import build
 from penstock.graph.draft import Draft
+from penstock.graph.sharing import segments_of
 
 _PIECE: Final = 16 << 20  # bytes
 
@@ -33,7 +34,7 @@ def graph_of(draft: Draft) -> Graph:
     with _LOCK:
         key = digest_of(draft)
         graph = _graphs.get(key)
-        if graph is None:
+        if graph is None or any(segment.closed for segment in segments_of(graph.arrays)):
             graph = _graphs[key] = Graph(*build(draft, kind=None))
         return graph
 

@@ -147,7 +147,7 @@ def _add_column(draft: Draft, found: _Store, row: Row) -> None:
 
 def _can_be_shared(name: str, value: Any, dim: int) -> bool:
     """Whether a graph can hold it, and give back the same."""
-    if not isinstance(name, str) or not check.is_name(name):
+    if not check.is_name(name):
         return False
     if isinstance(value, Tensor) and (value.requires_grad or type(value) not in _PLAIN):
         return False

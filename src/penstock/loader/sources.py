@@ -52,7 +52,7 @@ def source_of(
         draft, template = read_data(data)
         return Source(graph_of(draft), None, template)
     if is_pair(data):
-        draft, template = read_stores(*data, custom_cls, time_attr)
+        draft, template = read_stores(data[0], data[1], custom_cls, time_attr)
         return Source(graph_of(draft), None, template, is_pair=True)
     if isinstance(data, str):
         data = joined(data)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
@@ -43,10 +44,15 @@ class Row:
 
     def cut(self, ids: Tensor) -> Any:
         """The rows of these nodes or edges, out of `value`."""
-        if isinstance(self.value, list | tuple):
-            return [self.value[place] for place in ids.tolist()]
-        where = self.value.device if isinstance(self.value, Tensor) else ids.device
-        return index_select(self.value, ids.to(where), self.dim)
+        match self.value:
+            case list() | tuple():
+                return [self.value[place] for place in ids.tolist()]
+            case np.ndarray() if self.value.dtype.kind not in "biufc":  # words, say
+                return np.take(self.value, ids.numpy(), axis=self.dim)
+            case Tensor():
+                return index_select(self.value, ids.to(self.value.device), self.dim)
+            case _:
+                return index_select(self.value, ids, self.dim)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

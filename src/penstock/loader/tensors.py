@@ -28,7 +28,7 @@ def integers_of(given: Any, name: str) -> npt.NDArray[Any]:
 def array_of(given: Any) -> npt.NDArray[Any]:
     """A tensor of any device, an array, a list or a range, as an array."""
     if isinstance(given, Tensor):
-        return given.detach().cpu().numpy()  # type: ignore[no-any-return]
+        return given.detach().cpu().numpy()
     if isinstance(given, list | tuple):  # tensors may be among them
         given = [entry.tolist() if isinstance(entry, Tensor) else entry for entry in given]
     return np.asarray(given)

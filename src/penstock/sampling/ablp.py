@@ -88,6 +88,8 @@ def check_ablp(spec: ABLPSpec, graph: Graph) -> None:
                 f"supervision[{number}] is {kind!r}; its anchors must be "
                 f"{spec.supervision[0][0]!r}, as those of the first"
             )
+        if kind in spec.supervision[:number]:
+            raise ValueError(f"supervision[{number}] is {kind!r}, as is one before it")
     for sign in SIGNS:
         _check_given(spec, graph, sign)
     if spec.max_labels is not None:

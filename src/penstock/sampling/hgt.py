@@ -8,12 +8,13 @@ processes or torch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from penstock.graph import Graph
 from penstock.graph.aids import Aid
+from penstock.graph.inventory import repeated
 from penstock.graph.layout import layout
 from penstock.kernels.arrays import MOST_NEIGHBORS, check_integer
 from penstock.kernels.hgt import HGT, MAX_NEIGHBORS
@@ -26,6 +27,9 @@ from penstock.sampling.request import Request
 from penstock.sampling.spec import HGTSpec
 from penstock.sampling.start import IDS, ArraySpec
 from penstock.sampling.subgraph import arrays_of, relations_of, sizes_of
+
+# Every layer has numbers of its own, so that there must be an end to them; no use has so many.
+_MOST_LAYERS: Final = 2**16
 
 
 class HGTCutter:
@@ -126,6 +130,9 @@ def samples_by_type(spec: HGTSpec, graph: Graph) -> dict[str, tuple[int, ...]]:
     if spec.by_type is None:
         return dict.fromkeys(graph.node_types, _checked(spec.num_samples, "num_samples"))
     given = dict(spec.by_type)
+    if len(given) < len(spec.by_type):
+        twice = next(repeated(name for name, _ in spec.by_type))
+        raise ValueError(f"by_type names node type {twice!r} twice")
     unknown = [name for name in given if name not in graph.node_types]
     if unknown:
         raise ValueError(f"num_samples names node type {unknown[0]!r}, which the graph has not")
@@ -138,6 +145,8 @@ def samples_by_type(spec: HGTSpec, graph: Graph) -> dict[str, tuple[int, ...]]:
 
 
 def _checked(layers: Sequence[int], name: str) -> tuple[int, ...]:
+    if len(layers) > _MOST_LAYERS:
+        raise ValueError(f"{name} has {len(layers)} layers; there can be {_MOST_LAYERS}")
     return tuple(
         check_integer(count, f"{name}[{layer}]", 0, MOST_NEIGHBORS + 1)
         for layer, count in enumerate(layers)

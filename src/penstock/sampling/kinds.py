@@ -37,6 +37,9 @@ Batches = NeighborBatches | CutBatches
 _SECONDS_A_DRAW: Final = 5e-8
 # A guess must not keep a channel waiting for long.
 _MOST_SECONDS: Final = 1.0
+# Every hop has a count of its own; no use has so many.
+_MOST_HOPS: Final = 2**16
+_MOST_DRAWS: Final = 2**24
 
 
 class InputKind(Enum):
@@ -132,7 +135,8 @@ def seconds_of(spec: Spec, graph: Graph, inputs: int, of: Owner) -> float:
 
     Good enough for the first one: after that, what batches have cost is known.
     """
-    return min(_draws_of(spec, graph, inputs, of) * _SECONDS_A_DRAW, _MOST_SECONDS)
+    # In this order, which also holds against what is no number.
+    return min(_MOST_SECONDS, _draws_of(spec, graph, inputs, of) * _SECONDS_A_DRAW)
 
 
 def _draws_of(spec: Spec, graph: Graph, inputs: int, of: Owner) -> float:
@@ -224,6 +228,7 @@ def check(spec: BuiltInSpec, graph: Graph) -> None:
             from penstock.sampling.ablp import check_ablp, walked
 
             check_ablp(spec, graph)
+            _check_said_once(spec.neighbors)
             _check_neighbor(walked(spec, graph), graph)
         case SubgraphSpec():
             from penstock.sampling.subgraph import check_subgraph
@@ -246,9 +251,9 @@ def check(spec: BuiltInSpec, graph: Graph) -> None:
 
 
 def _check_neighbor(spec: NeighborSpec, graph: Graph) -> None:
-    if spec.by_type is not None and spec.num_neighbors:
-        raise ValueError("num_neighbors and by_type are both given: one of them says all")
+    _check_said_once(spec)
     BatchShape(graph, spec)  # complains of fan-outs and attributes that the graph knows nothing of
+    _check_extent(spec)
     for hop, cap in enumerate(spec.node_caps):
         check_integer(cap, f"node_caps[{hop}]", -1, 2**63)
     check_neighbor(spec, graph)
@@ -256,3 +261,27 @@ def _check_neighbor(spec: NeighborSpec, graph: Graph) -> None:
         from penstock.sampling.whole import check_whole
 
         check_whole(spec, graph)
+
+
+def _check_said_once(spec: NeighborSpec) -> None:
+    if spec.by_type is None:
+        return
+    if spec.num_neighbors:
+        raise ValueError("num_neighbors and by_type are both given: one of them says all")
+    kinds = [kind for kind, _ in spec.by_type]
+    for number, kind in enumerate(kinds):
+        if kind in kinds[:number]:
+            raise ValueError(f"by_type[{number}] is {kind!r}, for which fan-outs are given before")
+
+
+def _check_extent(spec: NeighborSpec) -> None:
+    """There is no end to what can be asked for, but to memory and patience there is."""
+    lists = [spec.num_neighbors] if spec.by_type is None else [each for _, each in spec.by_type]
+    if (hops := max(map(len, lists), default=0)) > _MOST_HOPS:
+        raise ValueError(f"num_neighbors has {hops} hops; expected {_MOST_HOPS} at most")
+    most = max((fanout for fanouts in lists for fanout in fanouts), default=0)
+    if spec.replace and most > _MOST_DRAWS:
+        raise ValueError(
+            f"num_neighbors has a fan-out of {most}; with replacement, which draws so many of any "
+            f"node, expected {_MOST_DRAWS} at most"
+        )

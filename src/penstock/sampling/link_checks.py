@@ -10,8 +10,8 @@ from penstock.graph import EdgeType, Graph
 from penstock.sampling.spec import LinkSpec
 
 _MODES: Final = ("none", "binary", "triplet")
-# More negatives than ids there are would be refused anyway, at an allocation.
-_MOST: Final = 2**31
+# Negatives per edge, a bound that no use comes near.
+_MOST: Final = 2**16
 
 
 def check_link(spec: LinkSpec, graph: Graph) -> None:
@@ -64,8 +64,10 @@ def check_ends(graph: Graph, kind: EdgeType) -> None:
 
 def _check_amount(spec: LinkSpec) -> None:
     amount = spec.amount
-    if not (0 < amount <= _MOST):
+    if not 0 < amount < math.inf:
         raise ValueError(f"The attribute 'amount' needs to be positive (got {amount})")
+    if amount > _MOST:
+        raise ValueError(f"amount is {amount}; an edge can have up to {_MOST} negatives")
     if spec.negatives == "triplet" and amount != math.ceil(amount):
         raise ValueError(
             "The attribute 'amount' needs to be an integer with 'triplet' negative sampling "

@@ -26,7 +26,10 @@ from penstock.sampling.request import Request
 from penstock.sampling.spec import WalkSpec
 from penstock.sampling.start import IDS, ArraySpec
 
-_MOST_STEPS: Final = 2**31
+# Bounds that no use comes near, but a mistake does: a walk says a word of each of its steps.
+_MOST_STEPS: Final = 2**16
+_MOST_WALKS: Final = 2**20
+_MOST_ENTRIES: Final = 2**24
 # How much more a step costs where edges must be looked up, and drawn again.
 _BIASED_COST: Final = 4.0
 
@@ -151,7 +154,12 @@ class WalkCutter:
 def check_walk(spec: WalkSpec, graph: Graph) -> None:
     """ValueError unless this graph can be walked so."""
     check_integer(spec.walk_length, "walk_length", 1, _MOST_STEPS)
-    check_integer(spec.walks_per_node, "walks_per_node", 1, _MOST_STEPS)
+    check_integer(spec.walks_per_node, "walks_per_node", 1, _MOST_WALKS)
+    if (entries := spec.walks_per_node * (spec.walk_length + 1)) > _MOST_ENTRIES:
+        raise ValueError(
+            f"walks_per_node is {spec.walks_per_node} and walk_length {spec.walk_length}: the walks "
+            f"of one seed have {entries} places, and may have {_MOST_ENTRIES}"
+        )
     kernel.check_bias(spec.p, "p")
     kernel.check_bias(spec.q, "q")
     if spec.direction not in ("in", "out"):

@@ -1,8 +1,7 @@
 """A fresh interpreter that finds a sampler by name, as a worker does, and makes its batches.
 
-    python -m penstock.testing.fresh QUESTION ANSWER
-
-Both are descriptors of files: what the sampler prints is in nobody's way.
+Question and answer are files, given by their descriptors: what the sampler prints is in nobody's
+way.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import msgspec
 from penstock.client.naming import search_path
 from penstock.errors import PenstockError
 from penstock.graph import Graph
-from penstock.graph.handles import MemfdHandle
 from penstock.graph.sharing import GraphHandle
 from penstock.sampling.custom import load
 from penstock.sampling.spec import CustomSpec
@@ -30,7 +28,8 @@ from penstock.workers.station import search
 # For the sampler's imports and a few batches: a bound, and no measure.
 PATIENCE_S: Final = 300.0
 # Another order of sets than the asking process has, and the same one every time.
-_HASHES: Final = "20240229"
+HASHES: Final = "20240229"
+_PROGRAM: Final = f"import sys; from {__name__} import answer; answer(*map(int, sys.argv[1:]))"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,26 +51,19 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 def batches_of(spec: CustomSpec, graph: Graph, tasks: Sequence[Task]) -> dict[int, Arrays]:
     """What a fresh interpreter makes; `Misbehaved` says what is wrong with it."""
-    handle = graph.handle()
-    descriptors = graph.descriptors
-    if sum(isinstance(segment, MemfdHandle) for segment in handle.segments) != len(descriptors):
-        raise ValueError(
-            "the graph lies in another process's memory, and cannot be passed on: "
-            "check the sampler with one that is made or opened here"
-        )
     question = Question(
         spec=spec,
-        graph=handle,
-        descriptors=descriptors,
+        graph=graph.handle(),
+        descriptors=graph.descriptors,
         search_path=search_path(),
         tasks=tuple(tasks),
     )
-    answer = _asked(question)
-    if answer.error is not None:
-        raise Misbehaved(answer.error)
+    said = _asked(question)
+    if said.error is not None:
+        raise Misbehaved(said.error)
     return {
         index: {name: plain.array for name, plain in batch.items()}
-        for index, batch in answer.batches.items()
+        for index, batch in said.batches.items()
     }
 
 
@@ -82,12 +74,12 @@ def _asked(question: Question) -> Answer:
         numbers = [file.fileno() for file in files]
         try:
             done = subprocess.run(
-                [sys.executable, "-P", "-m", __name__, *map(str, numbers)],
+                [sys.executable, "-P", "-c", _PROGRAM, *map(str, numbers)],
                 pass_fds=[*numbers, *question.descriptors],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env={**os.environ, "PYTHONHASHSEED": _HASHES},
+                env={**os.environ, "PYTHONHASHSEED": HASHES},
                 timeout=PATIENCE_S,
                 check=False,
             )
@@ -127,12 +119,8 @@ def _answered(question: Question) -> Answer:
     )
 
 
-def _main(question: str, answer: str) -> None:
-    with os.fdopen(int(question), "rb") as asked, os.fdopen(int(answer), "wb") as said:
-        said.write(
-            msgspec.msgpack.encode(_answered(msgspec.msgpack.decode(asked.read(), type=Question)))
-        )
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
+def answer(question_fd: int, answer_fd: int) -> None:
+    """Reads a question and writes the answer to it."""
+    with os.fdopen(question_fd, "rb") as asked, os.fdopen(answer_fd, "wb") as said:
+        question = msgspec.msgpack.decode(asked.read(), type=Question)
+        said.write(msgspec.msgpack.encode(_answered(question)))

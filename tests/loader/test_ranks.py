@@ -1,0 +1,141 @@
+"""Which batches a process takes: its rank, and who says so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.loader.ranks import Ranks, ranks_of
+from tests.loader.epochs import digests, everyday, small_data, torch
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever launched the tests says nothing about the ranks in them."""
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("remainder", ["wrap", "drop"])
+def test_ranks_share_one_list_and_all_have_as_many(remainder: str) -> None:
+    """CONTRACT 6: rank r of W takes batches r, r + W, …; the list does not depend on W."""
+    data = small_data()
+    with everyday(data) as loader:
+        expected = digests(loader)
+    shares = []
+    for rank in range(4):
+        options: dict[str, Any] = {"rank": rank, "world_size": 4, "remainder": remainder}
+        with everyday(data, **options) as loader:
+            shares.append(digests(loader))
+            assert len(loader) == len(shares[-1])
+    together = [name for step in zip(*shares, strict=True) for name in step]
+    assert together == (expected + expected[:1] if remainder == "wrap" else expected[:12])
+
+
+def test_ranks_of_a_pool_get_what_they_get_inline() -> None:
+    """CONTRACT 5."""
+    data = small_data()
+    options = {"rank": 1, "world_size": 2}
+    with everyday(data, **options) as inline, everyday(data, num_workers=1, **options) as loader:
+        assert digests(loader) == digests(inline)
+
+
+def test_the_environment_of_torchrun_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert ranks_of() == Ranks(2, 3, "the environment")
+    with everyday(small_data()) as loader:
+        assert len(loader) == 5
+    assert ranks_of(0, 1) == Ranks(0, 1, "arguments")
+
+
+def test_without_a_word_a_process_is_alone() -> None:
+    assert ranks_of(environment={}) == Ranks(0, 1, "nobody")
+    assert ranks_of(environment={"WORLD_SIZE": "4"}) == Ranks(0, 1, "nobody")
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "message"),
+    [
+        (1, None, "rank is 1, but world_size is not given"),
+        (None, 2, "world_size is 2, but rank is not given"),
+        (2, 2, r"rank must be in range\(0, 2\), got 2"),
+        (-1, 2, "rank must be at least 0"),
+        (0, 0, "world_size must be at least 1"),
+        (0.5, 2, "rank must be an integer"),
+        (True, 2, "rank must be an integer"),
+    ],
+)
+def test_ranks_that_make_no_sense_are_refused(rank: Any, world_size: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ranks_of(rank, world_size)
+
+
+def test_an_environment_that_makes_no_sense_is_named() -> None:
+    with pytest.raises(ValueError, match="RANK='x', WORLD_SIZE='2'"):
+        ranks_of(environment={"RANK": "x", "WORLD_SIZE": "2"})
+
+
+def test_ranks_that_are_told_no_seed_agree_on_one() -> None:
+    data = small_data()
+    options = {"seed": None, "world_size": 2}
+    with everyday(data, rank=0, **options) as one, everyday(data, rank=1, **options) as other:
+        assert one.seed == other.seed
+        mine, yours = digests(one), digests(other)
+        assert len(set(mine + yours)) == 15  # the whole list, one of it twice
+
+
+def test_a_sampler_that_shares_inputs_out_is_not_shared_out_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Lightning has it, which puts one in."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    data = small_data()
+    sampler = torch.utils.data.distributed.DistributedSampler(range(230), 2, 1, shuffle=False)
+    with everyday(data, shuffle=None, sampler=sampler) as loader:
+        assert len(loader) == 8
+        places = [place for batch in loader for place in batch.input_id.tolist()]
+    nodes = data.train_mask.nonzero().view(-1)
+    assert places == nodes[1::2].tolist()
+    with pytest.raises(ValueError, match="DistributedSampler, which shares"):
+        everyday(data, shuffle=None, sampler=sampler, rank=1, world_size=2)
+
+
+DISTRIBUTED = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+import torch, torch.distributed as dist
+from tests.loader.epochs import *
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=int(sys.argv[2]),
+                        world_size=2)
+with everyday(small_data()) as loader:
+    print(json.dumps([len(loader), digests(loader)]))
+dist.destroy_process_group()
+"""
+
+
+def test_processes_of_torch_distributed_are_ranks(tmp_path: Path) -> None:
+    commands = [
+        [sys.executable, "-c", DISTRIBUTED, str(tmp_path / "meet"), str(rank)] for rank in (0, 1)
+    ]
+    started = [subprocess.Popen(c, stdout=subprocess.PIPE, cwd=ROOT, text=True) for c in commands]
+    heard = []
+    for process in started:
+        out, _ = process.communicate(timeout=120)
+        assert process.returncode == 0
+        heard.append(json.loads(out))
+    with everyday(small_data()) as loader:
+        expected = digests(loader)
+    assert [length for length, _ in heard] == [8, 8]
+    together = [name for step in zip(heard[0][1], heard[1][1], strict=True) for name in step]
+    assert together == [*expected, expected[0]]
