@@ -14,9 +14,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # they warn of themselves while being imported
     torch = pytest.importorskip("torch")
     pyg = pytest.importorskip("torch_geometric")
-    import torch_geometric.loader
-    import torch_geometric.nn
+    import torch_geometric.loader  # noqa: F401 - which the loaders are made after
 
+torch.set_num_threads(1)  # more of them would be taken for leaks
 Data, HeteroData = pyg.data.Data, pyg.data.HeteroData
 
 NODES = 400

@@ -1,22 +1,31 @@
-"""Batches as a loader makes them, without the loader: sources, inputs, specs and assembly together."""
+"""Batches as a loader makes them, without one: sources, inputs, specs and assembly together."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 from penstock.client.backend import SharedDistSamplingBackend
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # they warn of themselves while being imported
-    import torch  # noqa: F401 - for those who read
-    from torch_geometric.data import Data
+    torch = pytest.importorskip("torch")
+    pyg = pytest.importorskip("torch_geometric")
+    from torch_geometric.testing import MyFeatureStore, MyGraphStore  # noqa: F401 - for tests
 
     from penstock.loader.assembly import Assembly
     from penstock.loader.inputs import Inputs, link_inputs, node_inputs
     from penstock.loader.sources import Source, source_of
     from penstock.loader.specs import link_spec, neighbor_spec
+
+# Threads that torch has started stay, and would pass for leaks.
+torch.set_num_threads(1)
+
+Data, HeteroData = pyg.data.Data, pyg.data.HeteroData
 
 _OF_NODES = ("input_nodes", "input_time", "input_id")
 _OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time", "input_id")
@@ -51,13 +60,22 @@ def batches(
 ) -> Iterator[Any]:
     """The batches of an epoch."""
     assembly = Assembly(source, spec, inputs)
+    with reading(source, spec, inputs, workers, **terms) as backend:
+        for batch in backend.batches("all"):
+            yield assembly.data(batch)
+
+
+@contextmanager
+def reading(
+    source: Source, spec: Any, inputs: Inputs, workers: int = 0, **terms: Any
+) -> Iterator[SharedDistSamplingBackend]:
+    """A backend with these inputs as channel "all", whose epoch 0 is started."""
     with SharedDistSamplingBackend(source.graph, spec, num_workers=workers) as backend:
         backend.register_input(
             "all", inputs.sampler_input, columns=inputs.columns, tables=inputs.tables, **terms
         )
         backend.start_new_epoch_sampling("all", 0)
-        for batch in backend.batches("all"):
-            yield assembly.data(batch)
+        yield backend
 
 
 def differences(theirs: Any, ours: Any) -> Iterator[str]:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +10,6 @@ from penstock.loader.ranks import Ranks, ranks_of
 from tests.loader.epochs import digests, everyday, small_data, torch
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -111,31 +105,14 @@ def test_a_sampler_that_shares_inputs_out_is_not_shared_out_again(
         everyday(data, shuffle=None, sampler=sampler, rank=1, world_size=2)
 
 
-DISTRIBUTED = """
-import json, sys, warnings
-warnings.simplefilter("ignore")
-import torch, torch.distributed as dist
-from tests.loader.epochs import *
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=int(sys.argv[2]),
-                        world_size=2)
-with everyday(small_data()) as loader:
-    print(json.dumps([len(loader), digests(loader)]))
-dist.destroy_process_group()
-"""
-
-
-def test_processes_of_torch_distributed_are_ranks(tmp_path: Path) -> None:
-    commands = [
-        [sys.executable, "-c", DISTRIBUTED, str(tmp_path / "meet"), str(rank)] for rank in (0, 1)
-    ]
-    started = [subprocess.Popen(c, stdout=subprocess.PIPE, cwd=ROOT, text=True) for c in commands]
-    heard = []
-    for process in started:
-        out, _ = process.communicate(timeout=120)
-        assert process.returncode == 0
-        heard.append(json.loads(out))
-    with everyday(small_data()) as loader:
-        expected = digests(loader)
-    assert [length for length, _ in heard] == [8, 8]
-    together = [name for step in zip(heard[0][1], heard[1][1], strict=True) for name in step]
-    assert together == [*expected, expected[0]]
+def test_torch_distributed_is_asked_before_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    group = torch.distributed
+    group.init_process_group("gloo", store=group.HashStore(), rank=0, world_size=1)
+    try:
+        assert ranks_of() == Ranks(0, 1, "torch.distributed")
+    finally:
+        group.destroy_process_group()

@@ -13,12 +13,18 @@ import numpy.testing as npt
 import pytest
 
 import penstock as ps
-from tests.loader.reading import node_batches, source_of, torch
+from tests.loader.reading import (
+    Data,
+    HeteroData,
+    MyFeatureStore,
+    MyGraphStore,
+    node_batches,
+    pyg,
+    source_of,
+    torch,
+)
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
-
-pyg = pytest.importorskip("torch_geometric")
-Data, HeteroData = pyg.data.Data, pyg.data.HeteroData
 
 EDGES = torch.tensor([[0, 1, 2, 0, 3], [1, 2, 0, 2, 2]])
 RATES = ("user", "rates", "film")
@@ -230,7 +236,7 @@ class TestStores:
 
     @pytest.mark.parametrize("layout", ["coo", "csc", "csr"])
     def test_edges_of_any_layout_are_read(self, layout: str) -> None:
-        features, graph = pyg.testing.MyFeatureStore(), pyg.testing.MyGraphStore()
+        features, graph = MyFeatureStore(), MyGraphStore()
         features.put_tensor(torch.arange(4), group_name=None, attr_name="x", index=None)
         by = {"coo": 1, "csc": 1, "csr": 0}[layout]
         ends = EDGES[:, EDGES[by].argsort(stable=True)]
@@ -261,6 +267,16 @@ class TestStores:
 
         given = films()
         assert type(source_of((given, given), Mine).template.blank()) is Mine
+
+    def test_times_of_edges_are_sampled_by_and_come_along(self) -> None:
+        features, graph = MyFeatureStore(), MyGraphStore()
+        features.put_tensor(torch.arange(4), group_name=None, attr_name="x", index=None)
+        features.put_tensor(torch.arange(5), group_name=None, attr_name="since", index=None)
+        graph.put_edge_index((EDGES[0], EDGES[1]), edge_type=None, layout="coo", size=(4, 4))
+        options = {"time_attr": "since", "input_nodes": [2], "input_time": [3], "batch_size": 1}
+        (batch,) = node_batches((features, graph), [-1], **options)
+        assert batch.e_id.tolist() == batch.since.tolist() == [1, 3]
+        assert batch.x.tolist() == batch.n_id.tolist() == [2, 1, 0]
 
     def test_times_that_are_not_there_are_missed_in_pygs_words(self) -> None:
         given = films()

@@ -265,8 +265,9 @@ def _descriptor_for(handle: SegmentHandle, fd: int | None, *, writable: bool) ->
     if fd is not None:
         os.close(fd)
         raise ValueError(f"fd is {fd}: {handle.path} is found by its path, without a descriptor")
-    flags = (os.O_RDWR if writable else os.O_RDONLY) | getattr(os, "O_BINARY", 0)
-    return os.open(handle.path, flags)
+    # Without blocking: a path is not trusted, and opening a pipe would wait for who writes to it.
+    flags = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    return os.open(handle.path, flags | (os.O_RDWR if writable else os.O_RDONLY))
 
 
 def _check_writable(handle: SegmentHandle, descriptor: int) -> None:

@@ -15,10 +15,10 @@ from penstock.core.events import BatchBegun, BatchFailed, WorkerBeat, WorkerLost
 from penstock.graph.handles import MemfdHandle
 from penstock.hub.channels import batch_of
 from penstock.hub.errands import Errands
-from penstock.hub.house import House
+from penstock.hub.house import House, Loss
 from penstock.hub.posts import Post, Task
 from penstock.hub.recipes import held_batch
-from penstock.hub.reports import Mishap
+from penstock.hub.reports import SHORT, Mishap, shortened
 from penstock.wire.messages import (
     BatchId,
     Beat,
@@ -29,7 +29,7 @@ from penstock.wire.messages import (
     Ready,
     Struck,
 )
-from penstock.workers.autopsy import examine
+from penstock.workers.autopsy import Autopsy, examine
 from penstock.workers.ended import Ended
 from penstock.workers.pool import News, Worker
 
@@ -154,11 +154,22 @@ class Floor:
         channel = self._house.channels.get(task.batch.channel) if task else None
         autopsy = examine(ended, held_batch(task, channel) if task and channel else None)
         log.warning("worker %d (pid %d) is lost: %s", post.id, ended.pid, autopsy.verdict)
+        self._house.losses.append(_loss(autopsy, self._house.now))
         if task and channel:
             channel.note(task.batch, Mishap(task.index, autopsy))
         if not ended.was_ready:
             self._house.keep_story(ended.crew, autopsy.text())
         return f"worker {post.id} (pid {ended.pid}): {autopsy.verdict}"
+
+
+def _loss(autopsy: Autopsy, now: float) -> Loss:
+    return Loss(
+        worker=autopsy.ended.worker,
+        pid=autopsy.ended.pid,
+        at=now,
+        verdict=shortened(autopsy.verdict, SHORT),
+        batch=None if autopsy.batch is None else autopsy.batch.describe(),
+    )
 
 
 def _last_line(text: str) -> str:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import secrets
 import selectors
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
+
+import msgspec
 
 from penstock.core.scheduler import Scheduler
 from penstock.core.settings import Settings
@@ -25,6 +28,17 @@ from penstock.wire.messages import Found
 from penstock.workers.pool import Pool
 
 STORIES_KEPT: Final = 64
+LOSSES_KEPT: Final = 16
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that died: when (by the system's monotonic clock), why, and over which batch."""
+
+    worker: int
+    pid: int
+    at: float
+    verdict: str
+    batch: str | None
 
 
 class House:
@@ -54,6 +68,8 @@ class House:
         self.muster = Muster()
         # Of each crew, what its last worker died of that never became ready.
         self.stories: dict[str, str] = {}
+        # The last few workers that died, for whoever looks at the numbers.
+        self.losses: deque[Loss] = deque(maxlen=LOSSES_KEPT)
         # Workers came or went since those who wait for them were last looked after.
         self.staff_changed = False
         self.connections: dict[int, Connection] = {}

@@ -7,6 +7,7 @@ again, and nobody needs to. The folder is this user's own, and keeps the newest 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shlex
 import stat
@@ -19,7 +20,7 @@ from penstock.hub.channels import Channel, given_by
 from penstock.hub.house import House
 from penstock.hub.posts import Task
 from penstock.kernels.arrays import Ids
-from penstock.sampling.inputs import request_of
+from penstock.sampling.inputs import positions_of, request_of, seeds_at, stretch_of
 from penstock.sampling.request import Request
 from penstock.workers.autopsy import HeldBatch
 from penstock.workers.recipe import Recipe, for_batch
@@ -28,12 +29,17 @@ log = logging.getLogger(__name__)
 
 FOLDER_VARIABLE: Final = "PENSTOCK_RECIPES"
 SEEDS_SHOWN: Final = 16
+# Numbers in a recipe: to write so many keeps the hub from its work for a moment, and no longer.
+LARGEST: Final = 1 << 20
 
 
 def held_batch(task: Task, channel: Channel) -> HeldBatch:
     """What is known of the batch a worker died with, its first seeds among it."""
+    feed, num_seeds = channel.feed, 0
     try:
-        seeds = _request(channel, task.batch.epoch, task.index).seeds
+        start, stop = stretch_of(feed, task.index)
+        few = positions_of(feed, task.batch.epoch, task.index, SEEDS_SHOWN)
+        seeds, num_seeds = seeds_at(few, given_by(feed, channel.ids).ids), stop - start
     except (OSError, ValueError):  # a file of inputs that is gone: perhaps what it died of
         seeds = np.empty(0, np.int64)
     return HeldBatch(
@@ -44,7 +50,7 @@ def held_batch(task: Task, channel: Channel) -> HeldBatch:
         index=task.index,
         attempt=task.attempt,
         seeds=_shown(seeds),
-        num_seeds=seeds.shape[-1],
+        num_seeds=num_seeds,
     )
 
 
@@ -88,12 +94,17 @@ def _recipe(house: House, channel: Channel, epoch: int, index: int) -> Recipe:
 
 
 def _request(channel: Channel, epoch: int, index: int) -> Request:
-    return request_of(channel.feed, given_by(channel.feed, channel.ids), epoch, index)
+    """The inputs of a batch. They are copied, and a rank may have given any number: not here."""
+    feed, given = channel.feed, given_by(channel.feed, channel.ids)
+    start, stop = stretch_of(feed, index)
+    columns = [math.prod(column.shape[1:]) for column in given.columns.values()]
+    if (stop - start) * (2 + sum(columns)) > LARGEST:
+        raise ValueError(f"batch {index} has more than {LARGEST} numbers to be written down")
+    return request_of(feed, given, epoch, index)
 
 
 def _shown(seeds: Ids) -> tuple[int | str, ...]:
-    """The first few inputs: nodes by their ids, edges by those of both ends."""
-    few = seeds[..., :SEEDS_SHOWN]
-    if few.ndim == 1:
-        return tuple(few.tolist())
-    return tuple(f"{source}->{destination}" for source, destination in few.T.tolist())
+    """Inputs in words: nodes by their ids, edges by those of both ends."""
+    if seeds.ndim == 1:
+        return tuple(seeds.tolist())
+    return tuple(f"{source}->{destination}" for source, destination in seeds.T.tolist())

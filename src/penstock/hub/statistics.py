@@ -19,6 +19,7 @@ def gather(house: House) -> dict[str, Any]:
         "describe": house.scheduler.describe(),
         "pool": _plain(house.pool.statistics()),
         "hub": _hub(house),
+        "losses": [_plain(loss) for loss in house.losses],
         "channels": {str(channel.number): _channel(channel) for channel in house.channels},
     }
 

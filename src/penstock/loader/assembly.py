@@ -1,4 +1,4 @@
-"""From a batch as a rank gets it to PyG's: tensors over the same memory, on the stores they belong to.
+"""From a batch as a rank gets it to PyG's: tensors over the same memory, each on its store.
 
 Nothing is copied but what has to be: edges that were given as int32, what a graph cannot hold, what
 lies on another device. Tensors keep the memory of the batch, as its arrays do: a slot goes back

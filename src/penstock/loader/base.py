@@ -244,7 +244,7 @@ class Loader(DataLoader[Any]):
     def next_of(self, run: Run) -> Batch | None:
         """The next batch of a run; None at its end."""
         maker = self._made() if run.is_uneven else None
-        return self._supply.next(run, maker, self._options.patience)
+        return self._supply.next(run, maker, self.timeout or None)
 
     def finished(self, batch: Batch, inputs: Inputs) -> Any:
         """A batch as the user wants it. What goes wrong in their code names the batch."""

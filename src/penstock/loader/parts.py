@@ -77,7 +77,7 @@ class Wording:
 
     def complete(self, said: dict[Place, Any]) -> dict[Place, Any]:
         """With None for all that could be said and is not, so that nothing else is taken for it."""
-        said = dict.fromkeys((place for places in self.metadata for place in places)) | said
+        said = dict.fromkeys(place for places in self.metadata for place in places) | said
         if self.kind is Kind.NODES and said[self.of, "input_id"] is not None:
             said[self.of, "batch_size"] = len(said[self.of, "input_id"])
         if self.kind is Kind.TRIPLETS:

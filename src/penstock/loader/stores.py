@@ -48,7 +48,7 @@ def read_stores(
         _add_times(draft, features, time_attr)
     make = custom_cls or (HeteroData if is_hetero else Data)
     dtypes = {kind: Ends(sources.dtype) for kind, (sources, _) in found.items()}
-    return draft, Template(is_hetero, make, (), dtypes, frozenset(), _fetching(features))
+    return draft, Template(is_hetero, make, (), dtypes, frozenset(), _fetching(features, draft))
 
 
 def _edges(store: Any) -> Edges:
@@ -98,14 +98,15 @@ def _key_of_times(draft: Draft, group: Any, time_attr: str) -> ArrayKey:
     return ArrayKey("edge", tuple(group), time_attr)
 
 
-def _fetching(features: Any) -> Callable[[Any, Nodes], None]:
+def _fetching(features: Any, draft: Draft) -> Callable[[Any, Nodes], None]:
     """Adds the features of a batch's nodes, as the store gives them."""
+    of_edges = {key.name for key in draft.columns if key.type == EDGE}
 
     def fetch(data: Any, nodes: Nodes) -> None:
         wanted = []
         for attribute in features.get_all_tensor_attrs():
             owner = attribute.group_name or NODE
-            if owner in nodes:
+            if owner in nodes and (owner != NODE or attribute.attr_name not in of_edges):
                 attribute.index = nodes[owner].to(torch.int64)
                 store_of(data, owner).num_nodes = len(nodes[owner])
                 wanted.append((owner, attribute))

@@ -107,12 +107,12 @@ def template_of(graph: Graph, custom_cls: Callable[[], Any] | None = None) -> Te
 
 
 def store_of(data: Any, owner: Owner) -> Any:
-    """The store of a type; of a homogeneous batch, and of what belongs to the whole, the only one."""
+    """The store of a type; nobody's is that of a homogeneous batch, or of the whole."""
     return data[owner] if any(owner) else data.stores[0]
 
 
 def _wholes(graph: Graph, owner: Owner) -> dict[str, Any]:
-    """What belongs to a type, or the graph, as a whole; arrays copied, since a graph's are fixed."""
+    """What belongs to a type, or the graph, as a whole; a graph's own arrays cannot be changed."""
     arrays = {
         key.name: array
         for key, array in graph.arrays.items()

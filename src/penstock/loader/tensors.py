@@ -1,4 +1,4 @@
-"""Between NumPy's arrays, which is what the layers below speak, and torch's tensors; never copied."""
+"""Between NumPy's arrays, which the layers below speak, and torch's tensors."""
 
 from __future__ import annotations
 

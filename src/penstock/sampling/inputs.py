@@ -35,10 +35,18 @@ class Given:
     tables: Mapping[str, Array] = field(default_factory=dict)
 
 
-def positions_of(feed: Feed, epoch: int, index: int) -> Ids:
-    """The places among the inputs that batch `index` of an epoch takes: its `input_id`."""
-    plan = EpochPlan(feed.num_inputs, feed.batch_size, feed.drop_last)
-    start, stop = plan.input_range(index)
+def stretch_of(feed: Feed, index: int) -> tuple[int, int]:
+    """From where to where in the epoch's order batch `index` goes."""
+    return EpochPlan(feed.num_inputs, feed.batch_size, feed.drop_last).input_range(index)
+
+
+def positions_of(feed: Feed, epoch: int, index: int, most: int | None = None) -> Ids:
+    """The places among the inputs that batch `index` of an epoch takes: its `input_id`.
+
+    With `most` only the first of them.
+    """
+    start, stop = stretch_of(feed, index)
+    stop = stop if most is None else min(stop, start + most)
     if feed.shuffle:
         return permutation(feed.seed, epoch, feed.num_inputs, start, stop)
     return np.arange(start, stop, dtype=np.int64)

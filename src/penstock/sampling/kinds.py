@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, assert_never
 
+import msgspec
+import numpy as np
+
 from penstock.graph import Graph
 from penstock.graph.aids import Aid, keys_of
 from penstock.graph.inventory import key_text
@@ -216,6 +219,7 @@ def missing(spec: Spec, graph: Graph) -> list[str]:
 
 def check(spec: BuiltInSpec, graph: Graph) -> None:
     """ValueError unless this graph can be sampled so: names the type, the hop and the value."""
+    _check_types(spec)
     match spec:
         case NeighborSpec():
             _check_neighbor(spec, graph)
@@ -248,6 +252,21 @@ def check(spec: BuiltInSpec, graph: Graph) -> None:
             check_hgt(spec, graph)
         case _:
             assert_never(spec)
+
+
+def _check_types(spec: BuiltInSpec) -> None:
+    """What comes over the wire has the right types; what somebody writes in Python may not."""
+    try:
+        msgspec.convert(msgspec.to_builtins(spec, enc_hook=_plain), type(spec))
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ValueError(f"{type(spec).__name__} ($): {error}") from None
+
+
+def _plain(value: object) -> object:
+    """NumPy's numbers are as good as any."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} is a {type(value).__name__}, which no spec can have")
 
 
 def _check_neighbor(spec: NeighborSpec, graph: Graph) -> None:

@@ -54,30 +54,37 @@ StrPath = str | os.PathLike[str]
 
 
 class Few(msgspec.Struct, frozen=True, kw_only=True):
-    """An array with few elements, written out."""
+    """An array with few elements, written out.
+
+    Floating-point numbers stand as the integers that their bits make: JSON has no word for some.
+    """
 
     dtype: str
     shape: tuple[int, ...]
-    values: tuple[int | float | bool, ...]
+    values: tuple[int | bool, ...]
 
     @classmethod
     def of(cls, array: Array) -> Few:
-        return cls(
-            dtype=array.dtype.name, shape=array.shape, values=tuple(array.reshape(-1).tolist())
-        )
+        values = np.ascontiguousarray(array).view(_written_as(array.dtype)).reshape(-1)
+        return cls(dtype=array.dtype.name, shape=array.shape, values=tuple(values.tolist()))
 
     @property
     def array(self) -> Array:
-        return np.array(self.values, self.dtype).reshape(self.shape)
+        dtype = np.dtype(self.dtype)
+        return np.array(self.values, _written_as(dtype)).view(dtype).reshape(self.shape)
+
+
+def _written_as(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "f" else dtype
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything one batch depends on.
 
     `feed` is without what was given: `seeds`, `columns` and `tables` are what that is good for
-    here. Seeds may be left out where the inputs are all nodes; edges stand as all sources, then all
-    destinations. The graph is looked for in the folder `path`, then in the files of `graph`, then
-    at the hub's `address`.
+    here, but for `lacking`: tables that are too large to be written down. Seeds may be left out
+    where the inputs are all nodes; edges stand as all sources, then all destinations. The graph is
+    looked for in the folder `path`, then in the files of `graph`, then at the hub's `address`.
     """
 
     format: int = FORMAT
@@ -88,6 +95,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seeds: tuple[int, ...] | None = None
     columns: dict[str, Few] = {}
     tables: dict[str, Few] = {}
+    lacking: tuple[str, ...] = ()
     path: str | None = None
     graph: GraphHandle | None = None
     address: str | None = None
@@ -150,16 +158,14 @@ def for_batch(
     """A recipe that names the graph's files, where it consists of such, and no descriptor."""
     graph = without_made(graph)
     in_files = all(isinstance(segment, FileHandle) for segment in graph.segments)
+    small = {name: table for name, table in request.tables.items() if table.size <= LARGEST_TABLE}
     return Recipe(
         spec=spec,
         feed=msgspec.structs.replace(feed, ids=None, columns={}, tables={}),
         seeds=None if feed.ids is None else tuple(request.seeds.reshape(-1).tolist()),
         columns={name: Few.of(column) for name, column in request.columns.items()},
-        tables={
-            name: Few.of(table)
-            for name, table in request.tables.items()
-            if table.size <= LARGEST_TABLE
-        },
+        tables={name: Few.of(table) for name, table in small.items()},
+        lacking=tuple(name for name in request.tables if name not in small),
         epoch=epoch,
         index=index,
         graph=graph if in_files else None,
@@ -170,6 +176,11 @@ def for_batch(
 
 def request_again(recipe: Recipe) -> Request:
     """The batch a recipe speaks of, with its inputs; PenstockError if they are not all there."""
+    if recipe.lacking:
+        raise PenstockError(
+            f"the recipe lacks {', '.join(recipe.lacking)}, too large to be written down: without "
+            "them another batch would be made"
+        )
     bare = request_of(
         msgspec.structs.replace(recipe.feed, edge_type=None), Given(), recipe.epoch, recipe.index
     )

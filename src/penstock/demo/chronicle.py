@@ -1,0 +1,118 @@
+"""What has happened so far: who read when, what was done to whom. The view and the report read it.
+
+Written by one thread, from what ranks and the hub tell. Draws no conclusions; times are those of
+the system's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock.demo.fairness import Span
+from penstock.demo.plan import Plan
+from penstock.demo.telling import Entered, FromRank, Learned, Proved, Stage, Tested, Trained
+
+
+@dataclass(slots=True, eq=False)
+class RankStory:
+    """One rank: what it is at, and when it had learned from each batch."""
+
+    stage: Stage = Stage.STARTING
+    since: float = 0.0
+    epoch: int = 0
+    times: list[float] = field(default_factory=list)  # of batches, in order
+    waited: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    tested: Tested | None = None
+    proved: Proved | None = None
+    past: list[tuple[Stage, Span]] = field(default_factory=list)
+
+    def hear(self, message: FromRank) -> None:
+        """It says how it goes."""
+        match message:
+            case Entered(stage=stage, at=at):
+                self.past.append((self.stage, Span(self.since, at)))
+                self.stage, self.since = stage, at
+            case Trained(epoch=epoch, at=at, waited=waited):
+                self.epoch = epoch
+                self.times.append(at)
+                self.waited += waited
+            case Learned(loss=loss):
+                self.losses.append(loss)
+            case Tested():
+                self.tested = message
+            case Proved():
+                self.proved = message
+
+    def spans(self, stage: Stage) -> list[Span]:
+        """When it was at something."""
+        return [span for what, span in self.past if what is stage]
+
+    def read_within(self, span: Span) -> int:
+        """Batches learned from in a span of time."""
+        return bisect_left(self.times, span.end) - bisect_left(self.times, span.begin)
+
+
+@dataclass(slots=True, eq=False)
+class KillStory:
+    """The worker that was killed. `verdict` is the hub's, `replaced` when its successor was up."""
+
+    worker: int
+    pid: int
+    at: float
+    youngest: int  # worker of those there were
+    verdict: str = ""
+    batch: str | None = None
+    lost_at: float = 0.0
+    replaced: float | None = None
+    successor: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Chronicle:
+    """A demonstration up to now."""
+
+    plan: Plan
+    began: float
+    ranks: list[RankStory] = field(init=False)
+    killed: KillStory | None = None
+    numbers: dict[str, Any] = field(default_factory=dict)  # the hub's, when last looked at
+
+    def __post_init__(self) -> None:
+        self.ranks = [RankStory(since=self.began) for _ in range(self.plan.ranks)]
+
+    @property
+    def batches(self) -> int:
+        """Learned from by all ranks together."""
+        return sum(len(rank.times) for rank in self.ranks)
+
+    @property
+    def training(self) -> Span:
+        """From the moment that all ranks were there to the last batch."""
+        begins = [span.begin for rank in self.ranks for span in rank.spans(Stage.TOGETHER)]
+        ends = [rank.times[-1] for rank in self.ranks if rank.times]
+        return Span(max(begins, default=self.began), max(ends, default=self.began))
+
+    @property
+    def paused(self) -> Span | None:
+        """When the one rank paused; None if it has not come to that, or not to its end."""
+        return next(iter(self.ranks[self.plan.pausing_rank].spans(Stage.PAUSED)), None)
+
+    def losses(self) -> list[float]:
+        """Of each epoch that all ranks are through with, the mean."""
+        return [float(np.mean(losses)) for losses in zip(*(r.losses for r in self.ranks))]
+
+    def rates(self, at: float, window: float) -> list[float]:
+        """Batches per second of each rank, in the time before."""
+        span = Span(at - window, at)
+        return [rank.read_within(span) / window for rank in self.ranks]
+
+    @property
+    def lost(self) -> int:
+        """Workers that died."""
+        crews = self.numbers.get("scheduler", {}).get("crews", ())
+        return sum(crew["lost"] for crew in crews)

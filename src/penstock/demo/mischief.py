@@ -1,0 +1,114 @@
+"""The trouble that a demonstration makes for itself: a worker is killed, a pause comes to its end.
+
+Acts when called, and never waits.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from penstock.client.hub import Hub
+from penstock.demo.chronicle import Chronicle, KillStory
+from penstock.demo.plan import Plan
+from penstock.demo.ranks import Ranks
+from penstock.demo.telling import Stage
+
+# How long to look for a moment in which every worker has a batch in hand. It makes the better
+# story, but no difference.
+_CHOOSY_S: Final = 2.0
+
+
+class Mischief:
+    """Looks at the chronicle, acts, and writes down what it did."""
+
+    def __init__(self, plan: Plan, hub: Hub, ranks: Ranks, chronicle: Chronicle) -> None:
+        self._plan = plan
+        self._hub = hub
+        self._ranks = ranks
+        self._story = chronicle
+        self._due_since: float | None = None
+        self._went_on = False
+
+    @property
+    def is_choosing(self) -> bool:
+        """Whether it wants to be called at every moment."""
+        return self._due_since is not None and self._story.killed is None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it has happened, and been answered for."""
+        killed = self._story.killed
+        return killed is not None and bool(killed.verdict) and killed.successor is not None
+
+    def act(self) -> Iterator[str]:
+        """Does what is due; says what, in words."""
+        now = time.monotonic()
+        if self._story.killed is None and self._kill_is_due():
+            self._due_since = now if self._due_since is None else self._due_since
+            yield from self._kill(choosy=now - self._due_since < _CHOOSY_S)
+        elif self._story.killed is not None:
+            yield from self._follow(self._story.killed)
+        yield from self._end_pause(now)
+
+    # --- a worker is killed ------------------------------------------------------------------
+
+    def _kill_is_due(self) -> bool:
+        pausing = self._story.ranks[self._plan.pausing_rank].stage is Stage.PAUSED
+        return self._story.batches >= self._plan.kill_after or pausing
+
+    def _kill(self, choosy: bool) -> Iterator[str]:
+        numbers = self._hub.statistics()
+        ready = [worker for worker in numbers["pool"]["workers"] if worker["state"] == "ready"]
+        if not ready or (choosy and not _all_busy(numbers)):
+            return
+        victim = max(ready, key=lambda worker: worker["batches"])
+        at = time.monotonic()
+        with suppress(ProcessLookupError):  # it may have gone by itself
+            os.kill(victim["pid"], signal.SIGKILL)
+            youngest = max(worker["worker"] for worker in numbers["pool"]["workers"])
+            self._story.killed = KillStory(victim["worker"], victim["pid"], at, youngest)
+            yield f"worker {victim['worker']} (pid {victim['pid']}) is killed by SIGKILL"
+
+    def _follow(self, killed: KillStory) -> Iterator[str]:
+        """Looks for the hub's verdict, then for the successor."""
+        numbers = self._story.numbers
+        if not killed.verdict:
+            for loss in numbers.get("losses", ()):
+                if loss["pid"] == killed.pid:
+                    killed.verdict, killed.batch = loss["verdict"], loss["batch"]
+                    killed.lost_at = loss["at"]
+                    yield f"the hub: worker {killed.worker} is lost: {killed.verdict}"
+        elif killed.successor is None:
+            yield from self._greet(killed, numbers)
+
+    def _greet(self, killed: KillStory, numbers: dict[str, Any]) -> Iterator[str]:
+        for worker in numbers["pool"]["workers"]:
+            if worker["worker"] > killed.youngest and worker["state"] == "ready":
+                killed.successor = worker["worker"]
+                killed.replaced = time.monotonic()
+                yield (
+                    f"worker {worker['worker']} (pid {worker['pid']}) has taken its place, "
+                    f"{killed.replaced - killed.at:.1f} s later"
+                )
+                return
+
+    # --- a rank pauses -----------------------------------------------------------------------
+
+    def _end_pause(self, now: float) -> Iterator[str]:
+        """Has the rank go on when its time is up, and the worker has been killed."""
+        rank = self._story.ranks[self._plan.pausing_rank]
+        if self._went_on or rank.stage is not Stage.PAUSED or self._story.killed is None:
+            return
+        if now - rank.since >= self._plan.pause_s:
+            self._went_on = True
+            self._ranks.go_on(self._plan.pausing_rank)
+            yield f"rank {self._plan.pausing_rank} goes on after {now - rank.since:.1f} s"
+
+
+def _all_busy(numbers: dict[str, Any]) -> bool:
+    return all(crew["busy"] >= crew["ready"] for crew in numbers["scheduler"]["crews"])

@@ -1,0 +1,78 @@
+"""What is to happen: the numbers of a demonstration, as every process of it is told them.
+
+Plain data. How many batches there are follows from it, and so do the moments of trouble.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from penstock.core.plan import EpochPlan
+
+# Enough of them that an epoch can be watched, few enough that its sum is not all overhead.
+_STEPS_WANTED: Final = 16
+_SMALLEST: Final = 16
+_LARGEST: Final = 256
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A place in a rank's training: before this step of this epoch."""
+
+    epoch: int
+    step: int
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of a demonstration. `train` is how many nodes there are to train on."""
+
+    ranks: int
+    workers: int
+    epochs: int
+    seed: int
+    classes: int
+    width: int
+    train: int
+    test: int
+    num_neighbors: tuple[int, ...] = (10, 5)
+    hidden: int = 64
+    learning_rate: float = 0.01
+    pause_s: float = 2.5
+
+    @property
+    def batch_size(self) -> int:
+        """As large as leaves every rank enough steps to be watched."""
+        return min(_LARGEST, max(_SMALLEST, self.train // (self.ranks * _STEPS_WANTED)))
+
+    @property
+    def steps(self) -> int:
+        """Batches of an epoch for each rank."""
+        return EpochPlan(self.train, self.batch_size, world_size=self.ranks).batches_per_rank
+
+    @property
+    def batches(self) -> int:
+        """Batches of all epochs and ranks together."""
+        return self.ranks * self.epochs * self.steps
+
+    # --- trouble -----------------------------------------------------------------------------
+
+    @property
+    def kill_after(self) -> int:
+        """A worker is killed once so many batches have been trained on."""
+        return self.batches // 3
+
+    @property
+    def pausing_rank(self) -> int:
+        """The rank that pauses."""
+        return min(1, self.ranks - 1)
+
+    @property
+    def pause_at(self) -> Moment:
+        """When it does: early in an epoch, so that the others have something to go on with."""
+        epoch = min(self.epochs - 1, max(1, round(0.6 * self.epochs)))
+        return Moment(epoch, self.steps // 8)
+
+    def pauses(self, rank: int, epoch: int, step: int) -> bool:
+        """Whether this is the rank and the moment."""
+        return rank == self.pausing_rank and Moment(epoch, step) == self.pause_at

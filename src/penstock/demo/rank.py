@@ -1,0 +1,106 @@
+"""A rank's process: `python -m penstock.demo.rank FD`, started by the demonstration.
+
+Its socket says what it is to do, and hears how it goes. It ends with whoever started it: the kernel
+sees to that, and where it does not, the end of the socket is noticed at the next batch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from datetime import timedelta
+from typing import Final
+
+from penstock.demo.telling import Brief, Entered, Failed, FromRank, GoOn, Stage, ToRank
+from penstock.wire.stream import Stream
+
+EXIT_FAILED: Final = 1
+EXIT_ALONE: Final = 2  # nobody is there to train for
+_PR_SET_PDEATHSIG: Final = 1
+# Ranks may wait for one that pauses, or is stopped in a debugger. One that died is noticed at once.
+_PATIENCE: Final = timedelta(hours=1)
+_FLUSH_S: Final = 30.0
+
+
+class Line:
+    """The socket to whoever started this rank."""
+
+    def __init__(self, fd: int) -> None:
+        self._stream: Stream[ToRank] = Stream(socket.socket(fileno=fd), ToRank)
+        self._heard: deque[ToRank] = deque()
+
+    def tell(self, message: FromRank) -> None:
+        """Says something. Leaves, if nobody listens any more."""
+        self._stream.send(message)
+        if self._stream.wait(0):
+            self._listen()
+
+    def hear(self) -> ToRank:
+        """The next word; waits for it."""
+        while not self._heard:
+            self._stream.wait()
+            self._listen()
+        return self._heard.popleft()
+
+    def _listen(self) -> None:
+        self._heard.extend(message for message, _ in self._stream.receive())
+        if self._stream.ended:
+            sys.exit(EXIT_ALONE)
+
+    def pause(self) -> None:
+        """Until told to go on."""
+        while not isinstance(self.hear(), GoOn):
+            pass
+
+    def flush(self) -> None:
+        """Returns when all that was said has gone."""
+        self._stream.flush(_FLUSH_S)
+
+
+def main(fd: int) -> int:
+    """Runs a rank to its end; returns its exit status."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    line = Line(fd)
+    brief = line.hear()
+    assert isinstance(brief, Brief)
+    try:
+        _train(brief, line)
+    except Exception as error:
+        traceback.print_exc()
+        line.tell(Failed(at=time.monotonic(), what=f"{type(error).__name__}: {error}"))
+        line.flush()
+        return EXIT_FAILED
+    line.tell(Entered(stage=Stage.DONE, at=time.monotonic()))
+    line.flush()
+    return 0
+
+
+def _train(brief: Brief, line: Line) -> None:
+    # Here, so that whatever goes wrong with it is told: this takes seconds, and may be missing.
+    import torch
+    import torch.distributed as dist
+
+    from penstock.client.joined import connect
+    from penstock.demo.trainer import Trainer
+
+    torch.set_num_threads(1)  # one core for each rank, at most
+    dist.init_process_group(
+        "gloo",
+        store=dist.FileStore(brief.rendezvous, brief.plan.ranks),
+        rank=brief.rank,
+        world_size=brief.plan.ranks,
+        timeout=_PATIENCE,
+    )
+    with connect(brief.address) as hub:
+        Trainer(brief.plan, brief.rank, hub, line.tell, line.pause).run()
+    dist.destroy_process_group()  # not after an error: there may be nobody left to agree with
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

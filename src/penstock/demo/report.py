@@ -1,0 +1,221 @@
+"""What came of a demonstration: conclusions from its chronicle, as plain data and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from penstock.demo.chronicle import Chronicle, KillStory, RankStory
+from penstock.demo.fairness import Span, common, jain
+from penstock.demo.telling import Stage
+
+
+class RankReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank. `share`: its batches while all ranks were reading at their own pace."""
+
+    rank: int
+    batches: int
+    batches_per_second: float
+    waited_seconds: float
+    share: int
+    batch_seconds: list[float]  # when it had learned from each, since the training began
+
+
+class KillReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The worker that was killed, and what the hub made of it."""
+
+    worker: int
+    pid: int
+    at_seconds: float
+    signal: str = "SIGKILL"
+    verdict: str
+    batch: str | None  # that it was making
+    successor: int | None
+    replaced_after_seconds: float | None
+
+
+class PauseReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank that paused, and what the others did meanwhile."""
+
+    rank: int
+    at_seconds: float
+    seconds: float
+    batches_of_others: int
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """How many batches are, to the last byte, those of an undisturbed run, made in one process."""
+
+    batches: int
+    equal: int
+    differing: list[str]  # the first few, in words
+
+    @property
+    def holds(self) -> bool:
+        """Whether there are any, and all are equal."""
+        return 0 < self.batches == self.equal
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it all. Times count from the first moment that all ranks trained."""
+
+    accuracy: float
+    chance: float
+    losses: list[float]
+    batches: int
+    seconds: float
+    batches_per_second: float
+    jain: float | None
+    workers_lost: int
+    ranks: list[RankReport]
+    killed_worker: KillReport
+    pause: PauseReport
+    proof: Proof
+    nodes: int
+    edges: int
+    workers: int
+    total_seconds: float = 0.0
+    plot: str | None = None
+    no_plot: str | None = None  # why there is none
+
+
+_SHOWN = 5
+
+
+def report_of(story: Chronicle, chance: float, nodes: int, edges: int) -> Report:
+    """The conclusions, once all ranks are done."""
+    training, shares = story.training, shares_of(story)
+    tested = [rank.tested for rank in story.ranks if rank.tested is not None]
+    assert story.killed is not None
+    return Report(
+        accuracy=sum(t.right for t in tested) / sum(t.total for t in tested),
+        chance=chance,
+        losses=story.losses(),
+        batches=story.batches,
+        seconds=training.seconds,
+        batches_per_second=story.batches / training.seconds,
+        jain=jain(shares),
+        workers_lost=story.lost,
+        ranks=[
+            _rank(number, rank, shares[number], training) for number, rank in enumerate(story.ranks)
+        ],
+        killed_worker=_killed(story.killed, training),
+        pause=_pause(story, training),
+        proof=proof_of(story.ranks),
+        nodes=nodes,
+        edges=edges,
+        workers=story.plan.workers,
+    )
+
+
+def shares_of(story: Chronicle) -> list[int]:
+    """Each rank's batches in the time in which all were reading at their own pace.
+
+    Of a single epoch, in which all go in step, the shares in that.
+    """
+    stage = Stage.ALONE if story.plan.epochs > 1 else Stage.TOGETHER
+    times = common([rank.spans(stage) for rank in story.ranks])
+    return [sum(rank.read_within(span) for span in times) for rank in story.ranks]
+
+
+def _rank(number: int, rank: RankStory, share: int, training: Span) -> RankReport:
+    return RankReport(
+        rank=number,
+        batches=len(rank.times),
+        batches_per_second=len(rank.times) / training.seconds,
+        waited_seconds=rank.waited,
+        share=share,
+        batch_seconds=[round(at - training.begin, 4) for at in rank.times],
+    )
+
+
+def _killed(killed: KillStory, training: Span) -> KillReport:
+    return KillReport(
+        worker=killed.worker,
+        pid=killed.pid,
+        at_seconds=killed.at - training.begin,
+        verdict=killed.verdict,
+        batch=killed.batch,
+        successor=killed.successor,
+        replaced_after_seconds=None if killed.replaced is None else killed.replaced - killed.at,
+    )
+
+
+def _pause(story: Chronicle, training: Span) -> PauseReport:
+    span, rank = story.paused, story.plan.pausing_rank
+    assert span is not None
+    others = [other for number, other in enumerate(story.ranks) if number != rank]
+    return PauseReport(
+        rank=rank,
+        at_seconds=span.begin - training.begin,
+        seconds=span.seconds,
+        batches_of_others=sum(other.read_within(span) for other in others),
+    )
+
+
+def proof_of(ranks: list[RankStory]) -> Proof:
+    """Compares what each rank read with what another one made of the same list."""
+    pairs: list[tuple[str, str, str]] = []
+    for rank in ranks:
+        assert rank.proved is not None
+        read = ranks[rank.proved.other].proved
+        assert read is not None
+        if len(read.read) != len(rank.proved.made):
+            pairs.append((f"rank {rank.proved.other}: the number of batches", "", "another"))
+        pairs.extend(
+            (f"rank {rank.proved.other}, batch {number}", one, other)
+            for number, (one, other) in enumerate(zip(read.read, rank.proved.made, strict=False))
+        )
+    differing = [where for where, one, other in pairs if one != other]
+    return Proof(
+        batches=len(pairs), equal=len(pairs) - len(differing), differing=differing[:_SHOWN]
+    )
+
+
+# --- in words --------------------------------------------------------------------------------
+
+
+def in_words(report: Report) -> Iterator[tuple[str, str]]:
+    """The report as lines, each with its heading."""
+    losses = " -> ".join(f"{loss:.3f}" for loss in report.losses)
+    yield "accuracy", f"{report.accuracy:.1%} of test nodes (chance {report.chance:.1%}); loss {losses}"
+    yield (
+        "speed",
+        f"{report.batches} batches in {report.seconds:.1f} s: {report.batches_per_second:.1f} per "
+        f"second, by {report.workers} workers for {len(report.ranks)} ranks",
+    )
+    yield "fairness", _fairness(report)
+    yield "killed worker", _death(report.killed_worker)
+    yield (
+        "paused rank",
+        f"rank {report.pause.rank}, for {report.pause.seconds:.1f} s; the others read "
+        f"{report.pause.batches_of_others} batches meanwhile",
+    )
+    yield "proof", _proof(report.proof)
+    yield "plot", report.plot or f"none: {report.no_plot}"
+
+
+def _fairness(report: Report) -> str:
+    shares = ", ".join(str(rank.share) for rank in report.ranks)
+    index = "unknown" if report.jain is None else f"{report.jain:.4f}"
+    return f"Jain's index {index}: ranks got {shares} batches while all of them were reading"
+
+
+def _death(killed: KillReport) -> str:
+    held = "" if killed.batch is None else f"; it was making {killed.batch}, which was made again"
+    after = killed.replaced_after_seconds
+    then = "" if after is None else f"; worker {killed.successor} took its place {after:.1f} s later"
+    return f"worker {killed.worker} (pid {killed.pid}) is lost: {killed.verdict}{held}{then}"
+
+
+def _proof(proof: Proof) -> str:
+    if proof.holds:
+        return (
+            f"all {proof.batches} batches equal those of an undisturbed run, byte for byte (made "
+            "again in one process, without hub and workers)"
+        )
+    return (
+        f"{proof.batches - proof.equal} of {proof.batches} batches differ from those of an "
+        f"undisturbed run: {'; '.join(proof.differing)}"
+    )

@@ -1,0 +1,335 @@
+"""Epoch after epoch, left early or read to the end, interrupted anywhere."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from itertools import islice
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from penstock.loader import iteration
+from tests.loader.epochs import BATCH, digest, digests, everyday, small_data, torch
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+both = pytest.mark.parametrize("workers", [0, 1])
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[list[str]]:
+    """Three epochs, read to the end."""
+    with everyday(small_data()) as loader:
+        return [digests(loader) for _ in range(3)]
+
+
+@both
+def test_iterating_again_gives_the_next_epoch(workers: int, expected: Any) -> None:
+    with everyday(small_data(), num_workers=workers) as loader:
+        assert [digests(loader) for _ in range(3)] == expected
+    assert len({tuple(epoch) for epoch in expected}) == 3
+
+
+@both
+def test_leaving_an_epoch_early_is_fine(workers: int, expected: Any) -> None:
+    """CONTRACT 13: nothing of an epoch that was left is seen in the next."""
+    with everyday(small_data(), num_workers=workers) as loader:
+        for batch in loader:
+            assert digest(batch) == expected[0][0]
+            break
+        assert digests(islice(loader, 2)) == expected[1][:2]
+        assert digests(loader) == expected[2]
+
+
+def test_an_epoch_nothing_was_asked_of_is_not_used_up(expected: Any) -> None:
+    with everyday(small_data(), num_workers=1) as loader:
+        iter(loader)
+        iter(loader)
+        assert digests(loader) == expected[0]
+        assert digests(loader) == expected[1]
+
+
+@both
+def test_any_epoch_can_be_asked_for(workers: int, expected: Any) -> None:
+    with everyday(small_data(), num_workers=workers) as loader:
+        loader.set_epoch(2)
+        assert digests(loader) == expected[2]
+        loader.set_epoch(0)
+        assert digests(loader) == expected[0]
+        assert digests(loader) == expected[1]
+        loader.set_epoch(1)
+        assert digests(loader) == expected[1]
+
+
+def test_set_epoch_does_not_disturb_the_epoch_being_read(expected: Any) -> None:
+    with everyday(small_data()) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        loader.set_epoch(2)
+        assert digests(iterator) == expected[0][1:]
+        assert digests(loader) == expected[2]
+
+
+def test_an_epoch_below_none_is_refused() -> None:
+    with everyday(small_data()) as loader, pytest.raises(ValueError, match="at least 0, got -1"):
+        loader.set_epoch(-1)
+
+
+def test_the_end_of_an_epoch_stays_its_end() -> None:
+    with everyday(small_data()) as loader:
+        iterator = iter(loader)
+        assert len(list(iterator)) == 15
+        assert list(iterator) == []
+
+
+def test_an_iterator_that_was_left_behind_says_so() -> None:
+    with everyday(small_data()) as loader:
+        old = iter(loader)
+        next(old)
+        new = iter(loader)
+        with pytest.raises(RuntimeError, match=r"epoch 0 .* gone on to epoch 1 since.*two loaders"):
+            next(old)
+        next(new)
+
+
+def test_two_loaders_of_the_same_data_can_be_read_at_once(expected: Any) -> None:
+    data = small_data()
+    with everyday(data, num_workers=1) as one, everyday(data, num_workers=1) as other:
+        pairs = [(digest(a), digest(b)) for a, b in zip(one, other, strict=True)]
+        assert pairs == [(name, name) for name in expected[0]]
+
+
+def test_an_iterator_keeps_its_loader_alive(expected: Any) -> None:
+    assert digests(everyday(small_data())) == expected[0]
+
+
+# --- samplers of the user's own --------------------------------------------------------------
+
+
+@both
+def test_a_sampler_says_in_which_order_inputs_come(workers: int) -> None:
+    order = [5, 3, 229, 3, *range(100, 130)]
+    options = {"sampler": order, "shuffle": None, "num_workers": workers}
+    data = small_data()
+    nodes = data.train_mask.nonzero().view(-1)
+    with everyday(data, **options) as loader:
+        for _ in range(2):
+            seen = [place for batch in loader for place in batch.input_id.tolist()]
+            assert seen == nodes[order].tolist()
+        assert len(loader) == 3
+
+
+def test_batches_of_a_sampler_are_the_same_whoever_makes_them() -> None:
+    """CONTRACT 5."""
+    weights = torch.arange(1.0, 231.0)
+
+    def options() -> dict[str, Any]:
+        sampler = torch.utils.data.WeightedRandomSampler(weights, 60)
+        return {"sampler": sampler, "shuffle": None}
+
+    with (
+        everyday(small_data(), **options()) as inline,
+        everyday(small_data(), num_workers=2, **options()) as loader,
+    ):
+        assert [digests(loader) for _ in range(2)] == [digests(inline) for _ in range(2)]
+
+
+def test_a_sampler_draws_anew_in_every_epoch() -> None:
+    sampler = torch.utils.data.RandomSampler(range(230), replacement=True)
+    with everyday(small_data(), sampler=sampler, shuffle=None) as loader:
+        first, second = ([b.input_id.tolist() for b in loader] for _ in range(2))
+        assert first != second
+
+
+def test_asking_a_sampler_leaves_torch_s_generator_alone() -> None:
+    sampler = torch.utils.data.RandomSampler(range(230), replacement=True)
+    with everyday(small_data(), sampler=sampler, shuffle=None) as loader:
+        before = torch.get_rng_state()
+        iter(loader)
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_sampler_that_counts_epochs_is_told_which_one() -> None:
+    class Rotating:
+        epoch = 0
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+        def __len__(self) -> int:
+            return 3
+
+        def __iter__(self) -> Any:
+            return iter([self.epoch, self.epoch + 1, self.epoch + 2])
+
+    options = {"sampler": Rotating(), "shuffle": None, "input_nodes": range(50)}
+    with everyday(small_data(), **options) as loader:
+        loader.set_epoch(4)
+        assert [b.input_id.tolist() for b in loader] == [[4, 5, 6]]
+        assert [b.input_id.tolist() for b in loader] == [[5, 6, 7]]
+
+
+@both
+def test_even_batches_may_come_from_a_sampler(workers: int) -> None:
+    batches = [[1, 2], [3, 4], [5]]
+    options = {"batch_sampler": batches, "batch_size": 1, "shuffle": None, "num_workers": workers}
+    with everyday(small_data(), input_nodes=range(50), **options) as loader:
+        assert len(loader) == 3
+        assert [b.input_id.tolist() for b in loader] == batches
+
+
+@both
+def test_uneven_batches_may_come_from_a_sampler(workers: int) -> None:
+    batches = [[1], [3, 4, 9], [5, 7], []]
+    options = {"batch_sampler": batches, "batch_size": 1, "shuffle": None, "num_workers": workers}
+    with everyday(small_data(), input_nodes=range(50), **options) as loader:
+        first = list(loader)
+        assert [b.input_id.tolist() for b in first] == batches
+        iterator = iter(loader)
+        next(iterator)
+        state = loader.state_dict()
+        rest = digests(iterator)
+        loader.load_state_dict(state)
+        assert digests(loader) == rest
+
+
+def test_a_sampler_that_names_what_is_not_there_is_an_index_error() -> None:
+    with everyday(small_data(), sampler=[230], shuffle=None) as loader:
+        with pytest.raises(IndexError, match="sampler gave the index 230; the loader has 230"):
+            iter(loader)
+
+
+# --- consumers -------------------------------------------------------------------------------
+
+
+def test_pyg_s_consumers_take_it() -> None:
+    from torch_geometric.loader import CachedLoader, ImbalancedSampler, PrefetchLoader, ZipLoader
+
+    data = small_data()
+    with everyday(data) as loader:
+        cached = CachedLoader(loader)
+        assert digests(cached) == digests(cached)
+        assert len(list(PrefetchLoader(loader))) == 15
+    sampler = ImbalancedSampler(data, input_nodes=data.train_mask)
+    with everyday(data, sampler=sampler, shuffle=None) as loader:
+        assert sum(batch.batch_size for batch in loader) == 230
+    for per_worker in (True, False):
+        one, other = (everyday(data, input_nodes=range(a, a + 50)) for a in (0, 60))
+        zipped = ZipLoader([one, other], batch_size=BATCH, filter_per_worker=per_worker)
+        for step, (a, b) in enumerate(zipped):
+            assert a.n_id[0] == step * BATCH
+            assert b.n_id[0] == 60 + step * BATCH
+
+
+def test_pyg_s_inference_takes_it() -> None:
+    from torch_geometric.nn import GraphSAGE
+
+    data = small_data()
+    model = GraphSAGE(6, 8, num_layers=2).eval()
+    with everyday(data, num_neighbors=[-1], input_nodes=None, shuffle=False) as loader:
+        for cache in (False, True):
+            found = model.inference(loader, cache=cache)
+            assert torch.allclose(found, model(data.x, data.edge_index), atol=1e-5)
+
+
+def test_layers_can_be_trimmed() -> None:
+    from torch_geometric.nn import GraphSAGE
+
+    data = small_data()
+    model = GraphSAGE(6, 8, num_layers=2).eval()
+    with everyday(data) as loader:
+        for batch in islice(loader, 3):
+            whole = model(batch.x, batch.edge_index)
+            hops = batch.num_sampled_nodes, batch.num_sampled_edges
+            trimmed = model(
+                batch.x,
+                batch.edge_index,
+                num_sampled_nodes_per_hop=hops[0],
+                num_sampled_edges_per_hop=hops[1],
+            )
+            assert torch.allclose(whole[: batch.batch_size], trimmed[: batch.batch_size], atol=1e-5)
+
+
+def test_tqdm_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tqdm = pytest.importorskip("tqdm")
+    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # a thread, which it never ends
+    with everyday(small_data()) as loader:
+        bar = tqdm.tqdm(loader, disable=True)
+        assert bar.total == 15
+        assert len(list(bar)) == 15
+
+
+# --- interrupts ------------------------------------------------------------------------------
+
+
+OURS = str(Path(iteration.__file__).parent)
+
+
+class Interrupted(BaseException):
+    """As Ctrl-C, which is no `Exception` either."""
+
+
+def interrupt_at(iterator: Any, place: int) -> Any:
+    """`next(iterator)`, interrupted in loaders' code at the n-th place where a signal may strike.
+
+    Those are calls, and the returns of what is not Python.
+    """
+    count = 0
+
+    def strike(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        if event != "return" and frame.f_code.co_filename.startswith(OURS):
+            count += 1
+            if count == place:
+                raise Interrupted
+
+    sys.setprofile(strike)
+    try:
+        return next(iterator)
+    finally:
+        sys.setprofile(None)
+
+
+@both
+def test_an_interrupt_anywhere_neither_loses_nor_repeats_a_batch(
+    workers: int, expected: Any
+) -> None:
+    """CONTRACT 17."""
+    with everyday(small_data(), num_workers=workers) as loader:
+        iterator, seen, place, struck = iter(loader), list[str](), 0, 0
+        while len(seen) < 15:
+            place += 11  # there are more each time, since what was under way is made again
+            try:
+                batch = interrupt_at(iterator, place)
+            except Interrupted:
+                struck += 1
+                assert loader.state_dict()["delivered"] == len(seen)
+            else:
+                seen.append(digest(batch))
+                place = len(seen) % 11
+        assert struck > 40
+        assert seen == expected[0]
+
+
+def test_after_ctrl_c_in_a_transform_the_batch_comes_again(expected: Any) -> None:
+    """As it was made, whatever had been done to it: for notebooks, where a loader lives on."""
+    struck = 0
+
+    def transform(batch: Any) -> Any:
+        nonlocal struck
+        if digest(batch) == expected[0][3] and not struck:
+            struck += 1
+            batch.x += 1
+            signal.raise_signal(signal.SIGINT)
+        return batch
+
+    with everyday(small_data(), num_workers=1, transform=transform) as loader:
+        iterator = iter(loader)
+        seen = digests(islice(iterator, 3))
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+        assert loader.state_dict()["delivered"] == 3
+        assert seen + digests(iterator) == expected[0]
