@@ -50,7 +50,7 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	  $$($(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
 	@$(TURN) $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  --no-build-isolation --config-settings=wheel.cmake=false \
-	  --config-settings=editable.mode=inplace --editable '.[pyg,bench,dev]'
+	  --config-settings=editable.mode=inplace --editable '.[pyg,demo,bench,dev]'
 	@touch $@
 
 build/native/.configured: $(VENV)/.installed CMakeLists.txt Makefile
@@ -70,8 +70,8 @@ setup: native ## Do all the set-up and nothing else
 
 # --- what people come for --------------------------------------------------------------------
 
-demo: setup ## Build a graph, train a small GNN on sampled batches, show where the time goes
-	@$(BIN)/penstock demo $(ARGS)
+demo: setup ## Train a GNN with four ranks from one hub; kill a worker, pause a rank; show what came of it
+	@$(BIN)/penstock demo --output build/demo $(ARGS)
 
 test: setup ## Run the tests (ARGS='-k name' for some of them)
 	@$(PY) -m pytest -n $(AT_ONCE) --dist loadfile $(ARGS)

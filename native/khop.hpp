@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <variant>
 #include <vector>
 
@@ -20,7 +21,8 @@ namespace penstock {
 
 using AnyAdjacency = std::variant<Bare<std::int32_t>, Bare<std::int64_t>, Paired<std::int32_t>,
                                   Paired<std::int64_t>>;
-using AnyTable = std::variant<NodeTable<std::int32_t>, NodeTable<std::int64_t>, TreeTable>;
+using AnyTable = std::variant<NodeTable<std::int32_t>, NodeTable<std::int64_t>,
+                              NarrowTreeTable, TreeTable>;
 
 // One edge type as a sampler sees it: which node type it expands and which it finds. All edges are
 // equally likely unless there are weights, and admissible unless there are times; not both.
@@ -85,63 +87,65 @@ class Workspace {
   };
 
   void prepare(const BatchSpec& spec, BatchLists& lists) {
+    std::int64_t num_seeds = 0;
+    for (const NodeList& list : lists.nodes) num_seeds += list.size;
     tables_.resize(spec.num_nodes.size());
     for (std::size_t type = 0; type < tables_.size(); ++type) {
-      const bool narrow = spec.num_nodes[type] <= std::numeric_limits<std::int32_t>::max();
-      if (spec.disjoint) use<TreeTable>(tables_[type]);
-      else if (narrow) use<NodeTable<std::int32_t>>(tables_[type]);
+      if (spec.disjoint) use_trees(tables_[type], spec.num_nodes[type], num_seeds);
+      else if (spec.num_nodes[type] <= kNarrow) use<NodeTable<std::int32_t>>(tables_[type]);
       else use<NodeTable<std::int64_t>>(tables_[type]);
     }
     const auto hops = static_cast<std::size_t>(spec.num_hops);
     lists.hop_nodes.assign(spec.num_nodes.size(), std::vector<std::int64_t>(hops + 1, 0));
     lists.hop_edges.assign(spec.relations.size(), std::vector<std::int64_t>(hops, 0));
     repeated_.assign(spec.num_nodes.size(), {});
+    punctual_.assign(spec.tree_times.size(), {});
   }
 
   template <class Table>
-  static void use(AnyTable& table) {
+  static Table& use(AnyTable& table) {
     if (!std::holds_alternative<Table>(table)) table.emplace<Table>();
+    return std::get<Table>(table);
+  }
+
+  static void use_trees(AnyTable& table, std::int64_t num_nodes, std::int64_t num_trees) {
+    ByTree layout;
+    layout.arrange(num_nodes, num_trees);
+    if (layout.key_bits() <= 32) use<NarrowTreeTable>(table).layout().arrange(num_nodes, num_trees);
+    else use<TreeTable>(table).layout().arrange(num_nodes, num_trees);
   }
 
   // False where there is no room for their trees.
   bool enter_seeds(const BatchSpec& spec, BatchLists& lists) {
-    std::int64_t num_trees = 0, first = 0;
-    for (const NodeList& list : lists.nodes) num_trees += list.size;
+    std::int64_t first = 0;
     for (std::size_t type = 0; type < tables_.size(); ++type) {
       NodeList& seeds = lists.nodes[type];
-      if (spec.disjoint) {
-        auto& table = std::get<TreeTable>(tables_[type]);
-        table.layout().arrange(spec.num_nodes[type], num_trees);
-        if (!enter_trees(table, seeds, first)) return false;
-      } else {
-        std::visit([&](auto& table) { enter(table, seeds, repeated_[type]); }, tables_[type]);
-      }
+      if (spec.disjoint && !number_trees(seeds, first)) return false;
+      std::visit([&](auto& table) { enter(table, seeds, repeated_[type]); }, tables_[type]);
       first += seeds.size;
       lists.hop_nodes[type][0] = seeds.size;
     }
     return true;
   }
 
-  // A seed that stands twice keeps its row; edges point at its first occurrence.
+  // Every seed is the root of a tree, numbered from `first` on.
+  static bool number_trees(NodeList& list, std::int64_t first) {
+    if (!list.trees.reserve(list.size)) return false;
+    std::iota(list.trees.data(), list.trees.data() + list.size, first);
+    return true;
+  }
+
+  // A seed that stands twice keeps its row; edges point at its first occurrence. As the root of two
+  // trees it is not the same twice.
   template <class Table>
   static void enter(Table& table, const NodeList& list, std::vector<std::uint8_t>& repeated) {
-    const std::int64_t* const seeds = list.ids.data();
-    table.reserve(list.size, seeds, 0);
+    const auto keys = list.keys(table);
+    table.reserve(list.size, keys, 0);
     for (std::int64_t i = 0; i < list.size; ++i) {
-      if (table.find_or_insert(seeds[i], i).is_new) continue;
+      if (table.find_or_insert(keys[i], i).is_new) continue;
       repeated.resize(static_cast<std::size_t>(list.size));
       repeated[static_cast<std::size_t>(i)] = 1;
     }
-  }
-
-  // Every seed is the root of a tree, numbered from `first` on.
-  static bool enter_trees(TreeTable& table, NodeList& list, std::int64_t first) {
-    if (!list.trees.reserve(list.size)) return false;
-    for (std::int64_t i = 0; i < list.size; ++i) list.trees.data()[i] = first + i;
-    const NodeList::Keys keys{table.layout(), list.ids.data(), list.trees.data()};
-    table.reserve(list.size, keys, 0);
-    for (std::int64_t i = 0; i < list.size; ++i) table.find_or_insert(keys[i], i);
-    return true;
   }
 
   Outcome expand(const BatchSpec& spec, BatchLists& lists, std::int64_t hop,
@@ -191,23 +195,27 @@ class Workspace {
 
   // Calls `body` with what chooses the edges of this relation in this hop.
   template <bool kTrees, class Body>
-  static Outcome with_choice(const BatchSpec& spec, const Relation& relation, std::int64_t hop,
+  Outcome with_choice(const BatchSpec& spec, const Relation& relation, std::int64_t hop,
                              const Body& body) {
     const std::int64_t fanout = relation.fanouts[static_cast<std::size_t>(hop)];
     const auto key = hop_key(spec.batch_key, static_cast<std::uint64_t>(hop), relation.name_hash);
     if (relation.weights != nullptr) {
-      return body(WeightedChooser(relation.weights, fanout, spec.replace, key));
+      return body(WeightedChooser<kTrees>(relation.weights, fanout, spec.replace, key));
     }
     if constexpr (kTrees) {
       if (relation.times != nullptr) {
-        return body(TemporalChooser(relation.times, fanout, spec.replace, spec.last, key));
+        return body(TemporalChooser(relation.times, fanout, spec.replace, spec.last, key,
+                                    punctual_.data()));
       }
     }
     return body(UniformChooser<kTrees>(fanout, spec.replace, key));
   }
 
+  static constexpr std::int64_t kNarrow = std::numeric_limits<std::int32_t>::max();
+
   std::vector<AnyTable> tables_;
   Scratch scratch_;
+  std::vector<Punctual> punctual_;                   // by tree, where there are times
   std::vector<std::vector<std::uint8_t>> repeated_;  // by node type; empty: no seed stands twice
 };
 

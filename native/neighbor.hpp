@@ -59,6 +59,13 @@ struct NodeList {
 
     std::int64_t operator[](std::int64_t i) const { return layout.key(trees[i], ids[i]); }
   };
+
+  // What the table knows them by, in order.
+  template <class Table>
+  auto keys(const Table& table) const {
+    if constexpr (Table::kTrees) return Keys{table.layout(), ids.data(), trees.data()};
+    else return static_cast<const std::int64_t*>(ids.data());
+  }
 };
 
 struct EdgeList {
@@ -215,11 +222,8 @@ class Hop {
     if (!found_.ids.reserve(wanted) || !edges_.reserve(more)) return false;
     if constexpr (Table::kTrees) {
       if (!found_.trees.reserve(wanted)) return false;
-      const NodeList::Keys keys{table_.layout(), found_.ids.data(), found_.trees.data()};
-      table_.reserve(more, keys, found_.size);
-    } else {
-      table_.reserve(more, found_.ids.data(), found_.size);
     }
+    table_.reserve(more, found_.keys(table_), found_.size);
     return true;
   }
 

@@ -51,6 +51,9 @@ class ByTree {
     return node_bits_ + tree_bits_ <= 63;
   }
 
+  // How many bits keys have.
+  int key_bits() const { return node_bits_ + tree_bits_; }
+
   void fit(int slot_bits) {
     slot_bits_ = slot_bits;
     stride_bits_ = std::max(slot_bits - tree_bits_, 0);
@@ -182,5 +185,6 @@ class NodeTable {
 };
 
 using TreeTable = NodeTable<std::int64_t, ByTree>;
+using NarrowTreeTable = NodeTable<std::uint32_t, ByTree>;  // for keys of 32 bits: half the memory
 
 }  // namespace penstock

@@ -1,11 +1,16 @@
-// Binary searches in sorted rows, many side by side: while one waits for memory, the others go on.
+// Searches in sorted rows, many side by side: while one waits for memory, the others go on.
+//
+// A search begins where its caller guesses, and goes on where a straight line through what it read
+// leads. Where values rise evenly that is soon over; where they do not, what is left is halved, so
+// that no search takes longer than the logarithm of its row. What is found is the same in any case.
 //
 // A row that is not sorted gives some place within it; nothing outside is ever read.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
+#include <memory>
+#include <utility>
 
 #include "choose.hpp"
 #include "prefetch.hpp"
@@ -16,77 +21,133 @@ class Searches {
  public:
   static constexpr std::int64_t kMost = kBlockNodes * kBlockTake;  // at a time
 
-  explicit Searches(const std::int64_t* values) : values_(values), at_(kMost), bound_(kMost) {}
+  explicit Searches(const std::int64_t* values)
+      : values_(values),
+        lead_(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(values) /
+                                        sizeof(std::int64_t))) {}
 
-  std::int64_t size() const { return size_; }
+  // What of [begin, end) is read to see whether a search ends at a place: its cache line; at the
+  // ends of a row as many values within it; all of a short one.
+  static std::int64_t window(std::int64_t begin, std::int64_t end, std::int64_t place,
+                             std::int64_t lead) {
+    const std::int64_t line = place - ((place + lead) & (kWindow - 1));
+    return std::max(begin, std::min(line, end - kWindow));
+  }
+  std::int64_t window(std::int64_t begin, std::int64_t end, std::int64_t place) const {
+    return window(begin, end, place, lead_);
+  }
+  std::int64_t lead() const { return lead_; }
 
-  void clear() {
-    size_ = 0;
-    rows_.clear();
+  // To be called in a loop of its own: mixed with other work, much is sent for in vain.
+  void send_for(std::int64_t window) const { prefetch_once(values_ + window); }
+
+  // Writes to `found` the first place of [begin, end) whose value is greater than `bound`, or
+  // `end` where there is none: at once, if it is in the window, or in finish(). `slope` is how many
+  // places, about, lie between two values that differ by one, or 0 where nobody knows.
+  void look(std::int64_t begin, std::int64_t end, std::int64_t window, std::int64_t bound,
+            double slope, std::int64_t* found) {
+    if (open_ == nullptr) open_ = std::make_unique_for_overwrite<Search[]>(kMost);
+    step<true>({begin, end, window, bound, slope, found});
   }
 
-  // Some searches in [begin, begin + count), count > 0: each looks for the first place whose value
-  // is greater than its bound. The last place is found where none before it is, whatever its own
-  // value, which is not read: a search over one place more than a row has finds its end. The bounds
-  // are to be written where the result points to.
-  std::int64_t* add(std::int64_t begin, std::int64_t count, std::int64_t searches) {
-    const std::int64_t first = size_;
-    size_ += searches;
-    std::fill_n(at_.data() + first, searches, begin);
-    if (count > 1) {
-      rows_.push_back({first, searches, count});
-      prefetch_once(values_ + begin + (count >> 1) - 1);
-    }
-    return bound_.data() + first;
-  }
-
-  // Halves all rows, then all halves, until each is one place. No branch depends on a value.
-  void run() {
-    while (!rows_.empty()) {
-      for (Row& row : rows_) {
-        halve(row);
-        if (row.left > kLine) send_for_middles(row);
+  void finish() {
+    for (int guesses = 1; size_ > 0; ++guesses) {
+      for (std::int64_t i = 0; i < size_; ++i) send_for(open_[i].window);
+      const std::int64_t size = std::exchange(size_, 0);
+      if (guesses < kGuesses) {
+        for (std::int64_t i = 0; i < size; ++i) step<true>(open_[i]);
+      } else {
+        for (std::int64_t i = 0; i < size; ++i) step<false>(open_[i]);
       }
-      std::erase_if(rows_, [](const Row& row) { return row.left == 1; });
     }
   }
-
-  // Where each search ended, in the order they were added.
-  const std::int64_t* found() const { return at_.data(); }
 
  private:
-  // Searches in one row: they stand in different places, but all have as many places left.
-  struct Row {
-    std::int64_t first;
-    std::int64_t searches;
-    std::int64_t left;
+  struct Search {
+    std::int64_t begin;
+    std::int64_t end;
+    std::int64_t window;
+    std::int64_t bound;
+    double slope;
+    std::int64_t* found;
   };
 
-  // So few places lie in the cache lines that were read to get there.
-  static constexpr std::int64_t kLine = 8;
+  static constexpr std::int64_t kWindow = 8;  // values in a cache line
+  static constexpr int kGuesses = 4;          // then rows are halved
 
-  void halve(Row& row) {
-    const std::int64_t half = row.left >> 1;
-    const std::int64_t* const ends = values_ + half - 1;
-    const std::int64_t* const bound = bound_.data() + row.first;
-    std::int64_t* const at = at_.data() + row.first;
-    for (std::int64_t i = 0; i < row.searches; ++i) {
-      at[i] += half & -static_cast<std::int64_t>(ends[at[i]] <= bound[i]);
-    }
-    row.left -= half;
+  // Reads a window, and keeps what is not over then. Whether it is cannot be predicted, so nothing
+  // branches on it.
+  template <bool kGuess>
+  void step(Search search) {
+    const Read read = narrow(search);
+    *search.found = search.begin;
+    const std::int64_t next = kGuess ? guess(search, read) : middle(search);
+    search.window = window(search.begin, search.end, next);
+    open_[size_] = search;
+    size_ += search.begin < search.end;
   }
 
-  void send_for_middles(const Row& row) const {
-    const std::int64_t* const ends = values_ + (row.left >> 1) - 1;
-    const std::int64_t* const at = at_.data() + row.first;
-    for (std::int64_t i = 0; i < row.searches; ++i) prefetch_once(ends + at[i]);
+  // What a search read that is not over: the first and the last value, and where the first is.
+  struct Read {
+    std::int64_t first;
+    std::int64_t last;
+    std::int64_t at;
+  };
+
+  Read narrow(Search& search) const {
+    const std::int64_t* const values = values_ + search.window;
+    const std::int64_t size = search.end - search.begin, at = search.window;
+    if (size < kWindow) [[unlikely]] {
+      search.begin = search.end = at + count_few(values, size, search.bound);
+      return {0, 0, at};
+    }
+    const std::int64_t count = count_window(values, search.bound);
+    search.begin = either(count > 0, at + count, search.begin);
+    search.end = either(count < kWindow, at + count, search.end);
+    return {values[0], values[kWindow - 1], at};
+  }
+
+  // Compilers make branches of `?:` where they see fit, and here they do.
+  static std::int64_t either(bool first, std::int64_t one, std::int64_t other) {
+    return other ^ ((one ^ other) & -std::int64_t{first});
+  }
+
+  // How many are not greater.
+  static std::int64_t count_window(const std::int64_t* values, std::int64_t bound) {
+    std::int64_t count = std::int64_t{values[3] <= bound} << 2;
+    count += std::int64_t{values[count + 1] <= bound} << 1;
+    count += std::int64_t{values[count] <= bound};
+    return count + std::int64_t{values[count] <= bound};
+  }
+
+  static std::int64_t count_few(const std::int64_t* values, std::int64_t size, std::int64_t bound) {
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < size; ++i) count += values[i] <= bound;
+    return count;
+  }
+
+  static std::int64_t middle(const Search& search) {
+    return search.begin + (search.end - search.begin) / 2;
+  }
+
+  static std::int64_t guess(const Search& search, const Read& read) {
+    const auto first = static_cast<double>(read.first);
+    double slope = search.slope;
+    if (slope == 0) {
+      const double rise = static_cast<double>(read.last) - first;
+      if (!(rise > 0)) return middle(search);
+      slope = (kWindow - 1) / rise;
+    }
+    const double place =
+        static_cast<double>(read.at) + (static_cast<double>(search.bound) - first) * slope;
+    return static_cast<std::int64_t>(std::min(std::max(place, static_cast<double>(search.begin)),
+                                              static_cast<double>(search.end)));
   }
 
   const std::int64_t* values_;
+  std::int64_t lead_;  // how many values before the first, as far as cache lines go
+  std::unique_ptr<Search[]> open_;
   std::int64_t size_ = 0;
-  std::vector<std::int64_t> at_;
-  std::vector<std::int64_t> bound_;
-  std::vector<Row> rows_;  // those not done
 };
 
 }  // namespace penstock

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "prefetch.hpp"
 #include "rng.hpp"
 #include "searches.hpp"
+#include "simd.hpp"
 
 namespace penstock {
 
@@ -60,8 +62,61 @@ class CutRow {
   std::vector<std::uint64_t> skipped_;  // the weight cut up to and with each of them
 };
 
+// Words drawn, and what is read first of the sums to see which edges they stand for: where those
+// would be if all edges of a node had the same weight. Draw j of node i of a block is at
+// [j * kBlockNodes + i].
+struct Draws {
+  std::uint64_t word[Searches::kMost];
+  std::int64_t window[Searches::kMost];
+};
+
+PENSTOCK_INLINE std::int64_t even_window(std::uint64_t word, std::int64_t begin,
+                                         std::int64_t degree, std::int64_t lead) {
+  // Of over four billion edges it is just any place.
+  const std::uint64_t offset = (word >> 32) * static_cast<std::uint64_t>(degree) >> 32;
+  const std::int64_t place = begin + static_cast<std::int64_t>(offset);
+  return Searches::window(begin, begin + degree - 1, place, lead);
+}
+
+// The first draws of all nodes of a block.
+template <bool kTrees>
+PENSTOCK_INLINE void draw_words_body(NodeBlock& block, std::int64_t count, std::uint64_t hop_key,
+                                     std::int64_t lead, Draws& draws) {
+  for (std::int64_t i = 0; i < kBlockNodes; ++i) {
+    const std::uint64_t tree = kTrees ? block.tree[i] : 0;
+    block.key[i] = node_key(hop_key, static_cast<std::uint64_t>(block.node[i]), tree);
+  }
+  for (std::int64_t j = 0; j < count; ++j) {
+    std::uint64_t* const words = draws.word + j * kBlockNodes;
+    std::int64_t* const windows = draws.window + j * kBlockNodes;
+    for (std::int64_t i = 0; i < kBlockNodes; ++i) {
+      words[i] = draw(block.key[i], static_cast<std::uint64_t>(j));
+      windows[i] = even_window(words[i], block.begin[i], block.degree[i], lead);
+    }
+  }
+}
+
+#if PENSTOCK_HAS_WIDE
+template <bool kTrees>
+PENSTOCK_WIDE void draw_words_wide(NodeBlock& block, std::int64_t count, std::uint64_t hop_key,
+                                   std::int64_t lead, Draws& draws) {
+  draw_words_body<kTrees>(block, count, hop_key, lead, draws);
+}
+#endif
+
+template <bool kTrees>
+void draw_words(NodeBlock& block, std::int64_t count, std::uint64_t hop_key, std::int64_t lead,
+                Draws& draws) {
+#if PENSTOCK_HAS_WIDE
+  if (machine_is_wide()) return draw_words_wide<kTrees>(block, count, hop_key, lead, draws);
+#endif
+  draw_words_body<kTrees>(block, count, hop_key, lead, draws);
+}
+
 }  // namespace detail
 
+// With `kTrees`, each tree draws for itself.
+template <bool kTrees = true>
 class WeightedChooser {
  public:
   WeightedChooser(const std::int64_t* sums, std::int64_t fanout, bool replace,
@@ -71,8 +126,10 @@ class WeightedChooser {
   // Appends the chosen positions of every node of the block, in order.
   void choose(NodeBlock& block, Picks& picks) {
     if (fanout_ == 0) return;
-    for (std::int64_t i = 0; i < block.size; ++i) send_for(block.begin[i], block.degree[i]);
-    const std::int64_t step = fanout_ <= kBlockTake ? kBlockNodes : 1;
+    // Draws are made for whole blocks, also where there are fewer nodes.
+    std::fill(block.begin + block.size, block.begin + kBlockNodes, 0);
+    std::fill(block.degree + block.size, block.degree + kBlockNodes, 0);
+    const std::int64_t step = by_block() ? kBlockNodes : 1;
     for (std::int64_t first = 0; first < block.size; first += step) {
       choose_some(block, first, std::min(first + step, block.size), picks);
     }
@@ -83,8 +140,9 @@ class WeightedChooser {
   struct Row {
     std::int64_t begin;
     std::int64_t degree;
-    std::uint64_t total;  // the weight that is drawn from
     std::uint64_t key;
+    std::uint64_t total;  // the weight that is drawn from
+    double slope;         // edges per weight
     std::uint64_t next_draw;
     std::uint64_t words_left;  // in this round
     std::int64_t wave;         // how many of the searches are for it
@@ -92,32 +150,23 @@ class WeightedChooser {
     std::int64_t taken_before;  // this round: those are cut out
   };
 
-  static constexpr std::int64_t kLine = 8;        // sums in a cache line
-  static constexpr std::int64_t kReadWhole = 64;  // rows up to this are fetched at once
+  static constexpr std::int64_t kLine = 8;     // sums in a cache line
+  static constexpr std::int64_t kAtOnce = 64;  // sums sent for; the machine sees what follows
 
-  // Sends for a row, or for its total, with which a draw begins.
-  void send_for(std::int64_t begin, std::int64_t degree) const {
-    if (degree == 0) return;
-    const std::int64_t last = begin + degree - 1;
-    if (degree <= kReadWhole) {
-      for (std::int64_t at = begin; at < last; at += kLine) prefetch_once(sums_ + at);
-    }
-    prefetch_once(sums_ + last);
-  }
+  // Larger fan-outs are drawn for node by node. Those without limit draw nothing.
+  bool by_block() const { return fanout_ <= kBlockTake; }
 
   bool takes_all(std::int64_t degree) const {
     return fanout_ < 0 || (!replace_ && degree <= fanout_);
   }
 
-  void choose_some(const NodeBlock& block, std::int64_t first, std::int64_t end, Picks& picks) {
+  void choose_some(NodeBlock& block, std::int64_t first, std::int64_t end, Picks& picks) {
     drawing_.clear();
     for (std::int64_t i = first; i < end; ++i) {
-      if (takes_all(block.degree[i])) continue;
-      if (rows_.empty()) make_rows();
-      const auto number = static_cast<std::size_t>(i - first);
-      rows_[number] = open(block, i);
-      if (rows_[number].total > 0) drawing_.push_back(number);
+      if (takes_all(block.degree[i])) send_for(block.begin[i], block.degree[i]);
+      else open(block, i, static_cast<std::size_t>(i - first));
     }
+    if (!drawing_.empty()) begin_drawing(block);
     while (!drawing_.empty()) draw_wave();
     for (std::int64_t i = first; i < end; ++i) {
       if (takes_all(block.degree[i])) take_all(block, i, picks);
@@ -125,22 +174,36 @@ class WeightedChooser {
     }
   }
 
+  void send_for(std::int64_t begin, std::int64_t degree) const {
+    const std::int64_t end = begin + std::min(degree, kAtOnce);
+    for (std::int64_t at = begin; at < end; at += kLine) prefetch_once(sums_ + at);
+    if (degree > 0) prefetch_once(sums_ + end - 1);
+  }
+
+  void open(const NodeBlock& block, std::int64_t i, std::size_t number) {
+    if (rows_.empty()) make_rows();
+    Row& row = rows_[number];
+    row = {};
+    if (block.degree[i] == 0) return;
+    row.begin = block.begin[i];
+    row.degree = block.degree[i];
+    row.words_left = words_of_a_round(fanout_);
+    if (!by_block()) row.key = key_of(block, i);
+    drawing_.push_back(number);
+  }
+
   void make_rows() {
-    const std::size_t count = fanout_ <= kBlockTake ? kBlockNodes : 1;
+    const std::size_t count = by_block() ? kBlockNodes : 1;
     if (static_cast<std::size_t>(fanout_) > drawn_.max_size()) throw std::bad_alloc();
     rows_.resize(count);
     cuts_.resize(count);
     drawn_.resize(count * static_cast<std::size_t>(fanout_));
+    draws_ = std::make_unique_for_overwrite<detail::Draws>();
   }
 
-  Row open(const NodeBlock& block, std::int64_t i) {
-    const std::int64_t begin = block.begin[i], degree = block.degree[i];
-    const std::int64_t total = degree > 0 ? sums_[begin + degree - 1] : 0;
-    if (total <= 0) return {};
-    if (fanout_ > kBlockTake && !replace_) chosen_.clear(fanout_);
-    const auto node = static_cast<std::uint64_t>(block.node[i]);
-    return {begin, degree, static_cast<std::uint64_t>(total),
-            node_key(hop_key_, node, block.tree[i]), 0, words_of_a_round(fanout_), 0, 0, 0};
+  std::uint64_t key_of(const NodeBlock& block, std::int64_t i) const {
+    const std::uint64_t tree = kTrees ? block.tree[i] : 0;
+    return node_key(hop_key_, static_cast<std::uint64_t>(block.node[i]), tree);
   }
 
   static std::uint64_t words_of_a_round(std::int64_t missing) {
@@ -151,56 +214,101 @@ class WeightedChooser {
     return drawn_.data() + number * static_cast<std::size_t>(fanout_);
   }
 
-  // Draws for every node that lacks some; those that then have all are done.
-  void draw_wave() {
-    searches_.clear();
-    for (const std::size_t number : drawing_) add_draws(rows_[number], cuts_[number]);
-    searches_.run();
-    const std::int64_t* found = searches_.found();
-    std::size_t kept = 0;
-    for (const std::size_t number : drawing_) {
-      accept(rows_[number], found, drawn(number));
-      found += rows_[number].wave;
-      drawing_[kept] = number;
-      kept += !is_done(number);
+  // The first draws of all nodes, and how much weight each has.
+  void begin_drawing(NodeBlock& block) {
+    for (const std::size_t number : drawing_) set_wave(rows_[number]);
+    if (by_block()) {
+      detail::draw_words<kTrees>(block, fanout_, hop_key_, searches_.lead(), *draws_);
+      for (const std::size_t number : drawing_) rows_[number].key = block.key[number];
+    } else {
+      if (!replace_) chosen_.clear(fanout_);
+      draw_words(0);
     }
-    drawing_.resize(kept);
+    send_for_draws();
+    for (const std::size_t number : drawing_) weigh(rows_[number]);
   }
 
   // Never more than are missing: the same words are drawn as would be one by one.
-  void add_draws(Row& row, const detail::CutRow& cut) {
+  void set_wave(Row& row) const {
     row.wave = std::min(fanout_ - row.taken, Searches::kMost);
     if (!replace_ && static_cast<std::uint64_t>(row.wave) > row.words_left) {
       row.wave = static_cast<std::int64_t>(row.words_left);
     }
-    std::int64_t* const bound = searches_.add(row.begin, row.degree, row.wave);
-    for (std::int64_t j = 0; j < row.wave; ++j) {
-      const std::uint64_t word = draw(row.key, row.next_draw + static_cast<std::uint64_t>(j));
-      bound[j] = static_cast<std::int64_t>(bounded(word, row.total));
-    }
-    if (row.taken_before > 0) {
-      for (std::int64_t j = 0; j < row.wave; ++j) bound[j] = cut.in_whole_row(bound[j]);
-    }
-    row.next_draw += static_cast<std::uint64_t>(row.wave);
-    row.words_left -= static_cast<std::uint64_t>(row.wave);
   }
 
-  // Appends to `at` what was found; without replacement only what is not in it yet.
-  void accept(Row& row, const std::int64_t* found, std::int64_t* at) {
-    if (replace_) {
-      std::copy_n(found, row.wave, at + row.taken);
-      row.taken += row.wave;
-      return;
-    }
-    std::int64_t taken = row.taken;
+  // Where draw j of a node is, among `draws_`.
+  std::size_t place(std::size_t number, std::int64_t j) const {
+    return static_cast<std::size_t>(by_block() ? j * kBlockNodes : j) + number;
+  }
+
+  void draw_words(std::size_t number) {
+    const Row& row = rows_[number];
     for (std::int64_t j = 0; j < row.wave; ++j) {
+      const std::uint64_t word = draw(row.key, row.next_draw + static_cast<std::uint64_t>(j));
+      const std::size_t at = place(number, j);
+      draws_->word[at] = word;
+      draws_->window[at] = detail::even_window(word, row.begin, row.degree, searches_.lead());
+    }
+  }
+
+  void send_for_draws() const {
+    for (const std::size_t number : drawing_) {
+      const std::int64_t wave = rows_[number].wave;
+      for (std::int64_t j = 0; j < wave; ++j) searches_.send_for(draws_->window[place(number, j)]);
+    }
+  }
+
+  void weigh(Row& row) const {
+    const std::int64_t total = std::max<std::int64_t>(sums_[row.begin + row.degree - 1], 0);
+    row.total = static_cast<std::uint64_t>(total);
+    row.slope = static_cast<double>(row.degree) / (static_cast<double>(total) + 1);
+  }
+
+  // Finds what was drawn. Nodes that lack some draw again.
+  void draw_wave() {
+    for (const std::size_t number : drawing_) look(number);
+    searches_.finish();
+    std::size_t kept = 0;
+    for (const std::size_t number : drawing_) {
+      if (rows_[number].total == 0) continue;
+      accept(rows_[number], drawn(number));
+      if (is_done(number)) continue;
+      set_wave(rows_[number]);
+      draw_words(number);
+      drawing_[kept++] = number;
+    }
+    drawing_.resize(kept);
+    send_for_draws();
+  }
+
+  void look(std::size_t number) {
+    const Row row = rows_[number];
+    const std::int64_t last = row.begin + row.degree - 1;
+    std::int64_t* const at = drawn(number) + row.taken;
+    for (std::int64_t j = 0; j < row.wave; ++j) {
+      const std::size_t drew = place(number, j);
+      auto bound = static_cast<std::int64_t>(bounded(draws_->word[drew], row.total));
+      if (row.taken_before > 0) bound = cuts_[number].in_whole_row(bound);
+      searches_.look(row.begin, last, draws_->window[drew], bound, row.slope, at + j);
+    }
+    rows_[number].next_draw += static_cast<std::uint64_t>(row.wave);
+    rows_[number].words_left -= static_cast<std::uint64_t>(row.wave);
+  }
+
+  // Without replacement, leaves of what was found only what was not there yet.
+  void accept(Row& row, std::int64_t* at) {
+    std::int64_t taken = row.taken;
+    const std::int64_t end = taken + row.wave;
+    if (replace_) taken = end;
+    for (std::int64_t j = taken; j < end; ++j) {
+      const std::int64_t found = at[j];
       bool is_new = true;
-      if (fanout_ > kBlockTake) {
-        is_new = chosen_.insert(found[j]);
+      if (!by_block()) {
+        is_new = chosen_.insert(found);
       } else {
-        for (std::int64_t i = 0; i < taken; ++i) is_new &= at[i] != found[j];
+        for (std::int64_t i = 0; i < taken; ++i) is_new &= at[i] != found;
       }
-      at[taken] = found[j];  // written whether it is new or not, and only the count tells
+      at[taken] = found;  // written whether it is new or not, and only the count tells
       taken += is_new;
     }
     row.taken = taken;
@@ -251,6 +359,7 @@ class WeightedChooser {
   bool replace_;
   std::uint64_t hop_key_;
   Searches searches_;
+  std::unique_ptr<detail::Draws> draws_;
   // By place in the block, or, for fan-outs over kBlockTake, of one node at a time:
   std::vector<Row> rows_;
   std::vector<detail::CutRow> cuts_;

@@ -24,7 +24,7 @@ from penstock.sampling.spec import (
     WalkSpec,
 )
 from tests.client.graphs import digests, pids_of_workers, read
-from tests.processes import strike
+from tests.processes import strike, until
 
 EDGE = ("", "", "")
 CITES = ("paper", "cites", "paper")
@@ -203,6 +203,27 @@ def test_a_pool_makes_the_same_batches_of_a_graph_with_types(
 ) -> None:
     """CONTRACT 5, 18, 61."""
     check(typed_hub, TYPED[name])
+
+
+def test_workers_let_go_of_what_came_with_the_inputs_of_a_channel_that_is_gone() -> None:
+    """CONTRACT 40: tables and columns lie in memory of the rank, of which nothing is kept."""
+    case = PLAIN["links with labels and weights"]
+    with (
+        plain_graph() as graph,
+        SharedDistSamplingBackend(graph, case.spec, num_workers=1) as backend,
+    ):
+        [worker] = pids_of_workers(backend)
+        before = shared_mappings(worker)
+        run(backend, case)
+        assert shared_mappings(worker) > before
+        backend.unregister_input("all")
+        until(lambda: shared_mappings(worker) <= before, f"{before} mappings")
+
+
+def shared_mappings(pid: int) -> int:
+    """How many stretches of anonymous shared memory a process has mapped."""
+    with open(f"/proc/{pid}/maps") as maps:
+        return sum("memfd:penstock" in line for line in maps)
 
 
 def test_inputs_of_another_kind_are_refused_when_the_backend_is_made(plain_hub: HubProcess) -> None:

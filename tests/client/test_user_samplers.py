@@ -56,6 +56,16 @@ def test_a_class_that_no_worker_can_find_is_refused_with_advice() -> None:
                 SharedDistSamplingBackend(graph, sampler, num_workers=1)
 
 
+@both
+def test_columns_that_no_sampler_of_a_users_is_given_are_refused(workers: int) -> None:
+    with (
+        small_graph() as graph,
+        SharedDistSamplingBackend(graph, Stars, num_workers=workers) as backend,
+        pytest.raises(ValueError, match="columns has 'time', which nobody reads"),
+    ):
+        backend.register_input("all", columns={"time": np.arange(graph.num_nodes())}, **TERMS)
+
+
 def test_a_class_gives_the_same_batches_from_a_pool() -> None:
     with small_graph() as graph, backend_of(graph, Stars, num_workers=2) as backend:
         backend.register_input("a", "train", **TERMS)

@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from penstock.graph.shared import SharedArray
 from penstock.hub.connection import ENOUGH
+from penstock.hub.recipes import LARGEST
 from penstock.sampling.spec import CustomSpec
 from penstock.wire.messages import (
     AskWorkers,
@@ -98,6 +101,20 @@ def test_the_story_ends_with_a_command_that_samples_the_batch_again() -> None:
         assert "last words of the sampler" in again.stderr
 
 
+def test_a_batch_with_no_end_of_inputs_has_no_recipe_and_harms_nobody() -> None:
+    """CONTRACT 50, 53: whoever has so many can fill any memory, and it is not to be the hub's."""
+    count = LARGEST // 2 + 1
+    with running_hub(workers=1) as hub, SharedArray.from_array(np.full(count, -1)) as ids:
+        rank = hub.founder
+        inputs = feed(count, count, ids=ids.handle, shuffle=False)
+        channel = rank.register(rank.backend(), inputs, ids.segment.descriptors, max_attempts=1)
+        channel.start(0)
+        _, [lost], _ = channel.finish()
+        assert "seeds[0][0] is -1" in lost.report.message
+        assert "penstock replay" not in lost.report.message
+        assert f"more than {LARGEST} numbers to be written down" in hub.logged()
+
+
 def test_a_batch_can_be_substituted() -> None:
     """CONTRACT 19: the rank gets another batch of the same epoch, marked as such."""
     with running_hub(workers=1) as hub:
@@ -173,7 +190,7 @@ def test_a_users_sampler_has_workers_of_its_own_as_many_as_asked_for() -> None:
 
 def test_workers_that_no_descriptors_are_left_for_are_not_waited_for() -> None:
     """CONTRACT 24, 53: whoever waits for them is told why they do not come."""
-    with running_hub(workers=1) as hub:
+    with running_hub(workers=1, **BEATING_NEVER) as hub:
         pid, rank = hub.process.pid, hub.founder
         backend = rank.backend(custom("Seeds"))
         assert rank.workers(backend) == 1

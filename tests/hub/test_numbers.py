@@ -111,6 +111,19 @@ def test_a_death_is_one_line_in_the_log() -> None:
         assert f"(pid {pid}) is lost: SIGKILL, no sign of memory pressure" in line
 
 
+def test_statistics_tell_which_workers_died_and_why() -> None:
+    """CONTRACT 56: a view can tell the story without reading logs."""
+    with running_hub(workers=1) as hub:
+        rank = hub.founder
+        rank.workers()
+        [pid] = rank.worker_pids()
+        assert rank.statistics()["losses"] == []
+        assert strike(pid)
+        [loss] = rank.until(lambda numbers: bool(numbers["losses"]))["losses"]
+        assert (loss["worker"], loss["pid"], loss["batch"]) == (1, pid, None)
+        assert loss["verdict"].startswith("SIGKILL, no sign of memory pressure")
+
+
 def test_an_idle_hub_does_nothing() -> None:
     """CONTRACT 16: nothing polls. Without workers nothing ever wakes it."""
     with running_hub(workers=0) as hub, Rank.join(hub.address) as rank:

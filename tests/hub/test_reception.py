@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -170,6 +171,16 @@ def test_inputs_that_are_not_what_they_are_said_to_be_are_refused() -> None:
             assert "must be a list of integers" in refusal(*fds, ids=floats)
             assert "/nowhere/ids" in refusal(ids=nowhere)
         assert rank.register(backend).number == 1
+
+
+def test_a_path_that_is_a_pipe_is_refused_and_nobody_waits_for_it(
+    shared_hub: HubProcess, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "ids")
+    pipe = ArrayHandle(FileHandle(str(tmp_path / "ids")), "int64", (5,))
+    with Rank.join(shared_hub.address) as rank:
+        wish = Register(request=0, backend=rank.backend(SPEC), feed=feed(5, ids=pipe))
+        assert "is not a regular file" in rank.refusal(wish)
 
 
 def test_a_descriptor_of_something_else_is_refused(shared_hub: HubProcess) -> None:

@@ -104,3 +104,14 @@ def epochs(loader: Any, count: int = 2) -> list[list[str]]:
 def through_json(state: Any) -> Any:
     """A state as it comes out of a file."""
     return json.loads(json.dumps(state))
+
+
+def hub_of(loader: Any) -> Any:
+    """The hub that a loader reads from."""
+    return loader._supply.hub()
+
+
+def pids_of(loader: Any) -> list[int]:
+    """The hub's process and its workers'."""
+    numbers = hub_of(loader).statistics()
+    return [hub_of(loader).pid, *(worker["pid"] for worker in numbers["pool"]["workers"])]

@@ -156,6 +156,27 @@ class TestBesidePyG:
         assert not list(differences(expected, assembly.data(batch)))
         assert not list(differences(expected, assembly.join(assembly.sampler_output(batch))))
 
+    @pytest.mark.parametrize("mode", [None, "triplet"])
+    def test_times_of_links(self, mode: Any) -> None:
+        given, against = typed(), None if mode is None else (mode, 1)
+        given["paper"].time, given["author"].time = torch.arange(40), torch.arange(20)
+        source = source_of(given)
+        neighbors = neighbor_spec(source, [3, 2], time_attr="time")
+        spec = link_spec(source, neighbors, neg_sampling=against)
+        times = torch.arange(40, 130, dtype=torch.int32)
+        inputs = link_inputs(source, WRITES, None, times, neg_sampling=against, time_attr="time")
+        batch = first(source, spec, inputs)
+        assembly = Assembly(source, spec, inputs)
+        theirs = theirs_of(
+            pyg.loader.LinkLoader, given, edge_label_index=WRITES, neg_sampling=against
+        )
+        expected = theirs.filter_fn(assembly.sampler_output(batch))
+        assert not list(differences(expected, assembly.data(batch)))
+        assert not list(differences(expected, assembly.join(assembly.sampler_output(batch))))
+        said = expected[WRITES].edge_label_time if mode is None else expected["paper"].seed_time
+        assert torch.equal(said, times[:6])
+        assert said.dtype == torch.int32
+
 
 def theirs_of(loader: Any, data: Any, **inputs: Any) -> Any:
     """A loader of PyG's that has no sampler, and joins what others have sampled."""

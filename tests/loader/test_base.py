@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import os
 from typing import Any
 
 import pytest
 
-from tests.loader.epochs import BATCH, digests, everyday, small_data, torch
+from tests.loader.epochs import BATCH, digests, everyday, pids_of, small_data, torch
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -151,3 +152,25 @@ def test_workers_may_be_counted_by_the_machine() -> None:
     with everyday(small_data(), num_workers="auto") as loader, everyday(small_data()) as inline:
         assert digests(loader) == digests(inline)
         assert loader.statistics().num_workers >= 1
+
+
+def test_workers_can_be_kept_to_cores() -> None:
+    """As PyG's can, while it lasts."""
+    core = min(os.sched_getaffinity(0))
+    with everyday(small_data(), num_workers=1) as loader:
+        with loader.enable_cpu_affinity([core]):
+            _, worker = pids_of(loader)
+            assert os.sched_getaffinity(worker) == {core}
+            digests(loader)
+        assert os.sched_getaffinity(worker) == os.sched_getaffinity(0)
+        with pytest.raises(ValueError, match="should match with the number of workers"):
+            loader.enable_cpu_affinity([core, core]).__enter__()
+    with everyday(small_data()) as inline, pytest.raises(ValueError, match="at least one worker"):
+        inline.enable_cpu_affinity().__enter__()
+
+
+def test_what_pyg_does_for_its_workers_alone_does_no_harm() -> None:
+    with everyday(small_data(), num_workers=1) as loader, everyday(small_data()) as inline:
+        with loader.enable_multithreading(2), loader.enable_memory_log():
+            assert digests(loader) == digests(inline)
+        assert loader.worker_init_fn is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from typing import Any
 
 import pytest
 
@@ -13,21 +12,10 @@ import penstock as ps
 from penstock.errors import HubGone
 from penstock.loader.hubs import Lease, joined
 from tests.client.graphs import small_graph
-from tests.loader.epochs import digests, everyday, small_data
+from tests.loader.epochs import digests, everyday, hub_of, pids_of, small_data
 from tests.processes import is_alive, strike, until, wait_until_gone
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
-
-
-def hub_of(loader: Any) -> Any:
-    """The hub that a loader reads from."""
-    return loader._supply.hub()
-
-
-def pids_of(loader: Any) -> list[int]:
-    """The hub's process and its workers'."""
-    numbers = hub_of(loader).statistics()
-    return [hub_of(loader).pid, *(worker["pid"] for worker in numbers["pool"]["workers"])]
 
 
 def test_loaders_of_the_same_data_share_a_hub() -> None:
@@ -114,6 +102,22 @@ def test_a_hub_that_was_given_up_is_followed_by_another() -> None:
             hub.check_hope()
         assert lease.hub() is not hub
         lease.close()
+
+
+def test_a_loader_whose_hub_was_given_up_starts_another_with_the_next_epoch() -> None:
+    data = small_data()
+    with everyday(data) as inline:
+        expected = digests(inline)
+    with everyday(data, num_workers=1) as loader:
+        iterator = iter(loader)
+        seen = digests([next(iterator)])
+        hub_of(loader).close()
+        with pytest.raises(HubGone):
+            list(iterator)
+        taken = loader.state_dict()
+        loader.load_state_dict(taken)
+        assert expected[: len(seen)] == seen
+        assert digests(loader) == expected[taken["delivered"] :]
 
 
 def test_a_hub_s_death_is_not_seen_in_the_batches() -> None:

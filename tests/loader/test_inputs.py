@@ -82,7 +82,16 @@ class TestNodes:
         assert inputs.input_id.tolist() == [1, 3, 4]
 
     def test_a_split_is_known_by_its_name(self) -> None:
-        npt.assert_array_equal(node_inputs(plain(), "train").ids, [1, 3, 4])
+        ids = node_inputs(plain(), "train").ids
+        assert ids is not None
+        assert torch.from_numpy(ids).tolist() == [1, 3, 4]
+
+    def test_what_cannot_be_written_to_becomes_a_tensor_all_the_same(self) -> None:
+        given = np.array([4, 1])
+        given.flags.writeable = False
+        ids = node_inputs(plain(), given).ids
+        assert ids is not None
+        assert torch.from_numpy(ids).tolist() == [4, 1]
 
     def test_a_type_by_itself_is_all_of_its_nodes(self) -> None:
         inputs = node_inputs(typed(), "film")
@@ -209,6 +218,14 @@ class TestLinks:
         wrong = {"mode": "binary", "dst_weight": torch.rand(NODES)}
         with pytest.raises(ValueError, match=r"match the number of nodes 4 \(got 6\)"):
             link_inputs(typed(), RATES, neg_sampling=wrong)
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.half, torch.float64, torch.int32])
+    def test_weights_are_of_any_dtype(self, dtype: Any) -> None:
+        weight = torch.tensor([0, 0, 0, 1, 0, 0]).to(dtype)
+        against = {"mode": "triplet", "amount": 2, "dst_weight": weight}
+        data = Data(edge_index=EDGES, num_nodes=NODES)
+        (batch,) = link_batches(data, [1], neg_sampling=against, batch_size=NODES)
+        assert batch.n_id[batch.dst_neg_index].unique().tolist() == [3]
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8, torch.float64, torch.bool])
     def test_labels_have_the_dtype_they_were_given_in(self, dtype: Any) -> None:

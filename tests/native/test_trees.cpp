@@ -16,8 +16,9 @@ using namespace penstock;
 using Numbers = std::vector<std::int64_t>;
 
 // A list of nodes with its table, and a map that cannot be wrong.
+template <class Table>
 struct Listed {
-  TreeTable table;
+  Table table;
   Numbers ids, trees;
   std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> known;
 
@@ -88,8 +89,9 @@ struct Small {
 
 }  // namespace
 
-TEST(a_node_of_two_trees_is_two_nodes) {
-  Listed list;
+template <class Table>
+void check_two_trees() {
+  Listed<Table> list;
   for (const auto& [nodes, trees] : {std::pair{1, 1}, {7, 3}, {1000, 1}, {1000, 1000}, {3, 5000}}) {
     CHECK(list.table.layout().arrange(nodes, trees));
     for (std::int64_t i = 0; i < 20000; ++i) {
@@ -103,13 +105,34 @@ TEST(a_node_of_two_trees_is_two_nodes) {
   }
 }
 
-TEST(a_tree_far_larger_than_the_others_finds_room) {
+template <class Table>
+void check_large_tree() {
   // All but one of many trees are of one node: the corner of the large one is soon full.
-  Listed list;
-  CHECK(list.table.layout().arrange(1 << 20, 5000));
+  Listed<Table> list;
+  CHECK(list.table.layout().arrange(1 << 19, 5000));
   for (std::int64_t tree = 0; tree < 5000; ++tree) list.add(tree, 1);
   for (std::int64_t node = 0; node < 50000; ++node) list.add(4321, node * 7);
   for (std::int64_t node = 0; node < 3000; ++node) list.add(4999, node);
+  list.check_all();
+}
+
+TEST(a_node_of_two_trees_is_two_nodes) {
+  check_two_trees<TreeTable>();
+  check_two_trees<NarrowTreeTable>();
+}
+
+TEST(a_tree_far_larger_than_the_others_finds_room) {
+  check_large_tree<TreeTable>();
+  check_large_tree<NarrowTreeTable>();
+}
+
+TEST(keys_of_all_32_bits_are_told_apart) {
+  Listed<NarrowTreeTable> list;
+  CHECK(list.table.layout().arrange(1 << 22, 1 << 10));
+  CHECK_EQUAL(list.table.layout().key_bits(), 32);
+  for (std::int64_t tree = 0; tree < 1 << 10; tree += 3) {
+    for (const std::int64_t node : {0, 1, 1 << 21, (1 << 22) - 1}) list.add(tree, node);
+  }
   list.check_all();
 }
 
@@ -135,6 +158,19 @@ TEST(every_seed_has_a_tree) {
   CHECK_EQUAL(batch.trees(), (Numbers{0, 1, 2, 0, 0, 1, 1, 1, 2, 2}));
   CHECK_EQUAL(batch.rows(), (Numbers{3, 4, 5, 6, 7, 8, 9}));
   CHECK_EQUAL(batch.ids(), (Numbers{3, 4, 0, 1, 2, 3, 4}));
+}
+
+TEST(trees_of_a_graph_too_large_for_narrow_keys_are_the_same) {
+  Workspace workspace;
+  const Small small;
+  for (const std::int64_t num_nodes : {std::int64_t{5}, std::int64_t{1} << 40, std::int64_t{5}}) {
+    BatchSpec spec = small.spec({-1, -1});
+    spec.num_nodes = {num_nodes};
+    Batch batch({1, 0, 1});
+    CHECK(workspace.sample(spec, batch.lists) == Outcome::kDone);
+    CHECK_EQUAL(batch.nodes(), (Numbers{1, 0, 1, 0, 3, 1, 2, 3, 0, 3, 2, 4, 4, 2, 4}));
+    CHECK_EQUAL(batch.trees(), (Numbers{0, 1, 2, 0, 0, 1, 1, 1, 2, 2, 0, 0, 1, 2, 2}));
+  }
 }
 
 TEST(a_workspace_turns_from_trees_to_none_and_back) {
@@ -176,6 +212,25 @@ TEST(an_edge_without_weight_is_not_taken) {
     Batch batch({0, 1, 3});
     CHECK(workspace.sample(spec, batch.lists) == Outcome::kDone);
     CHECK_EQUAL(batch.ids(), (Numbers{1, 5}));
+  }
+}
+
+TEST(weighted_draws_without_trees_do_not_depend_on_those_with) {
+  const Small small;
+  const Numbers sums{1, 2, 3, 1, 2, 7};
+  Workspace fresh, used;
+  BatchSpec spec = small.spec({1});
+  spec.relations[0].weights = sums.data();
+  for (std::uint64_t key = 0; key < 50; ++key) {
+    spec.batch_key = key;
+    spec.disjoint = true;
+    Batch trees({0, 1, 0});
+    CHECK(used.sample(spec, trees.lists) == Outcome::kDone);
+    spec.disjoint = false;
+    Batch one({1, 0}), other({1, 0});
+    CHECK(used.sample(spec, one.lists) == Outcome::kDone);
+    CHECK(fresh.sample(spec, other.lists) == Outcome::kDone);
+    CHECK_EQUAL(one.ids(), other.ids());
   }
 }
 

@@ -26,8 +26,8 @@ from penstock.sampling.spec import (
 )
 from penstock.wire.frames import private_memory
 from penstock.workers.station import Station, slot_bytes_for
-from tests.sampling.graphs import CITES, WRITES, Array, library
-from tests.sampling.test_invariants_refusals import typeless
+from tests.sampling.from_wire import GRAPHS
+from tests.sampling.graphs import CITES, WRITES, Array
 from tests.sampling.worlds import SOME
 
 HOPS = NeighborSpec(num_neighbors=(2,))
@@ -36,7 +36,6 @@ BY_EDGES = NeighborSpec(num_neighbors=(2,), time_attr="edge_time")
 LINKS = LinkSpec(neighbors=HOPS, negatives="binary")
 TIMED = LinkSpec(neighbors=BY_NODES, negatives="binary")
 LABELS = ABLPSpec(neighbors=HOPS, supervision=(EDGE,))
-GRAPHS = {False: typeless(), True: library()}
 TWO = np.array([0, 1])
 ENDS = np.array([[0, 1], [2, 3]])
 GOOD = np.array([[0, -1], [1, 0]])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
+from penstock.graph import Graph
 from penstock.sampling.links import label_shift
 from penstock.sampling.spec import Feed
 from penstock.workers.station import slot_bytes_for
@@ -95,6 +97,21 @@ def test_what_does_not_go_with_a_spec_is_refused_when_a_channel_opens() -> None:
         )
     with pytest.raises(ValueError, match="Received conflicting 'edge_label_time'"):
         station_for(graph, spec_of(2), feed, edges, {"time": np.zeros(200, int)})
+
+
+def test_who_asks_for_the_size_of_batches_reads_no_times() -> None:
+    """The hub asks: nothing that grows with the graph is to be read, or copied, there."""
+    num_nodes = 1 << 18
+    times = np.zeros(num_nodes, np.int32)
+    spec = spec_of(2, negatives="binary", time_attr="time")
+    feed = Feed(num_inputs=4, batch_size=4, edge_type=EDGE)
+    with Graph.from_coo(np.zeros((2, 4), np.int64), num_nodes, node_time=times) as graph:
+        tracemalloc.start()
+        try:
+            assert slot_bytes_for(spec, graph, feed) > 0
+            assert tracemalloc.get_traced_memory()[1] < num_nodes
+        finally:
+            tracemalloc.stop()
 
 
 def test_the_nodes_of_negatives_have_attributes_too() -> None:

@@ -32,7 +32,7 @@ from tests.sampling.graphs import CITES, WRITES, library, web
         ({"channels": (("a", (CITES,), 1.0), ("b", (CITES,), 0.0))}, "is 0; expected a positive"),
         (
             {"channels": (("a", (CITES,), 0.5), ("a", (WRITES,), 0.5))},
-            r"channels\[1\] \('a'\) has the name of another",
+            r"channels has 'a' twice",
         ),
     ],
 )

@@ -1,141 +1,199 @@
-"""`penstock demo`: the whole way in a minute, from nothing to a trained model."""
+"""`penstock demo`: the whole way in a minute, from nothing to a model trained by several ranks."""
 
 from __future__ import annotations
 
-import json
-import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final
 
 import click
+import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from penstock.demo.sbm import BlockModel, block_model
+from penstock.demo.plan import Plan
+from penstock.demo.plot import NoPlot, plot
+from penstock.demo.report import Report, in_words
+from penstock.demo.run import run
+from penstock.demo.subject import generated, subject_of
+from penstock.demo.view import LiveView, NoView, PlainView, View
 from penstock.errors import PenstockError
 from penstock.graph import Graph
 
-if TYPE_CHECKING:
-    from penstock.demo.training import Report
+NEEDED: Final = ("torch", "torch_geometric")
+REPORT: Final = "report.json"
 
-NEEDED = ("torch", "torch_geometric")
+
+class BatchesDiffer(PenstockError):
+    """What ranks were given is not what an undisturbed run would have given them."""
 
 
 @click.command()
+@click.option(
+    "--graph",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Train on this saved graph, of one type, with x, y and splits train and test.",
+)
 @click.option(
     "--nodes",
     default=200_000,
     show_default=True,
     type=click.IntRange(200),
-    help="Size of the graph.",
+    help="Size of the generated graph.",
 )
-@click.option("--epochs", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--ranks", default=4, show_default=True, type=click.IntRange(1, 64))
+@click.option("--workers", default=2, show_default=True, type=click.IntRange(1, 64))
+@click.option("--epochs", default=4, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**64 - 1))
+@click.option(
+    "--pause",
+    default=2.5,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds that one rank pauses.",
+)
+@click.option(
+    "--output",
+    default="penstock-demo",
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the plot and the report.",
+)
 @click.option(
     "--keep",
     type=click.Path(path_type=Path),
-    help="Save the graph in this folder and leave it there.",
+    help="Save the generated graph in this folder.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, nothing else.")
-def demo(nodes: int, epochs: int, seed: int, keep: Path | None, as_json: bool) -> None:
-    """Generate a graph, save and open it, train a GNN on sampled batches.
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, nothing else.")
+@click.option("--quiet", is_flag=True, help="Show nothing before the end.")
+def demo(
+    path: Path | None,
+    nodes: int,
+    ranks: int,
+    workers: int,
+    epochs: int,
+    seed: int,
+    pause: float,
+    output: Path,
+    keep: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Train a GNN with several ranks from one hub, and let things go wrong.
 
-    The graph is a stochastic block model: classes show in who links to whom, and only faintly in
-    the features, so the accuracy tells whether sampling works.
+    Ranks are processes that train GraphSAGE together (DDP) on batches which the workers of one
+    shared hub sample. On the way a worker is killed, and a rank pauses for a while. At the end:
+    accuracy, speed, fairness, what became of the worker, the proof that all batches are those of
+    an undisturbed run, and a plot of each rank's rate.
+
+    The graph, unless you bring your own, is a stochastic block model: classes show in who links to
+    whom, and only faintly in the features, so that accuracy tells whether sampling works.
 
     \b
     Examples:
       penstock demo
-      penstock demo --nodes 50000 --epochs 5
-      penstock demo --keep sbm.graph && penstock inspect sbm.graph
+      penstock demo --nodes 50000 --ranks 2 --epochs 6
+      penstock demo --graph products.graph --output products
+      penstock demo --json --quiet > report.json
     """
     _look_for_what_training_needs()
     console = Console(stderr=as_json)
-    seconds: dict[str, float] = {}
-    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as scratch:
-        path = keep or Path(scratch) / "sbm.graph"
-        graph = _make(BlockModel(num_nodes=nodes, seed=seed), path, console, seconds)
-        with graph:
-            report = _train(graph, epochs, seed, console)
-    if as_json:
-        click.echo(json.dumps(_as_dict(report, seconds), indent=2))
-    else:
-        _show(report, seconds, console)
+    began = time.monotonic()
+    output.mkdir(parents=True, exist_ok=True)  # complains before any work is done
+    with _graph(path, nodes, seed, keep, _say(as_json, quiet)) as graph:
+        subject = subject_of(graph, path or "the generated graph")
+        plan = Plan(
+            ranks=ranks,
+            workers=workers,
+            epochs=epochs,
+            seed=seed,
+            classes=subject.classes,
+            width=subject.width,
+            train=len(graph.split("train")),
+            pause_s=pause,
+        )
+        report = run(subject, plan, _view(console, as_json, quiet))
+    report = msgspec.structs.replace(_drawn(report, output), total_seconds=time.monotonic() - began)
+    _tell(report, output, console, as_json)
 
 
 def _look_for_what_training_needs() -> None:
     """Complains before any work is done, not after; imports nothing."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        raise _untrainable(f"no module named {' or '.join(missing)}")
+        raise PenstockError(
+            f"the demo trains with PyTorch and PyG (no module named {' or '.join(missing)}): "
+            "pip install 'penstock[demo]'"
+        )
 
 
-def _untrainable(reason: object) -> PenstockError:
-    return PenstockError(
-        f"the demo trains with PyTorch and PyG ({reason}): pip install 'penstock[pyg]'"
-    )
+# --- the graph -------------------------------------------------------------------------------
 
 
-def _make(spec: BlockModel, path: Path, console: Console, seconds: dict[str, float]) -> Graph:
-    """Generates, saves and opens; notes how long each takes."""
-    with console.status(f"generating {spec.num_nodes:,} nodes"):
-        start = time.perf_counter()
-        graph = block_model(spec)
-        seconds["generated"] = time.perf_counter() - start
-    # As text: brackets and colons in a path are no markup.
-    with console.status(Text(f"saving to {path}")), graph:
-        start = time.perf_counter()
-        graph.save(path)
-        seconds["saved"] = time.perf_counter() - start
-    start = time.perf_counter()
-    opened = Graph.open(path)
-    seconds["opened"] = time.perf_counter() - start
-    console.print(
-        f"{opened.num_nodes():,} nodes, {opened.num_edges():,} edges: generated in "
-        f"{seconds['generated']:.1f} s, saved in {seconds['saved']:.1f} s, opened in "
-        f"{1e3 * seconds['opened']:.1f} ms"
-    )
-    return opened
+@contextmanager
+def _graph(
+    path: Path | None, nodes: int, seed: int, keep: Path | None, say: PlainView | None
+) -> Iterator[Graph]:
+    """The user's graph, or one that is made now."""
+    if path is not None and keep is not None:
+        raise click.UsageError("--keep is for the generated graph, --graph for one that is there")
+    began = time.monotonic()
+    with generated(nodes, seed) if path is None else Graph.open(path) as graph:
+        if keep is not None:
+            graph.save(keep)
+        if say is not None:
+            where = "generated" if path is None else f"opened ({path})"
+            size = f"{graph.num_nodes():,} nodes, {graph.num_edges():,} edges"
+            say.event(time.monotonic() - began, f"{size}: {where}")
+        yield graph
 
 
-def _train(graph: Graph, epochs: int, seed: int, console: Console) -> Report:
+# --- what is seen ----------------------------------------------------------------------------
+
+
+def _say(as_json: bool, quiet: bool) -> PlainView | None:
+    return None if quiet else PlainView(lambda line: click.echo(line, err=as_json))
+
+
+def _view(console: Console, as_json: bool, quiet: bool) -> View:
+    if quiet:
+        return NoView()
+    if console.is_terminal:
+        return LiveView(console)
+    return PlainView(lambda line: click.echo(line, err=as_json))
+
+
+def _drawn(report: Report, output: Path) -> Report:
     try:
-        from penstock.demo.training import Settings, num_steps, train
-    except ImportError as error:  # there, but broken
-        raise _untrainable(error) from error
-    settings = Settings(epochs=epochs, seed=seed)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("training", total=num_steps(graph, settings))
-        return train(graph, settings, lambda: progress.advance(task))
+        return msgspec.structs.replace(report, plot=str(plot(report, output)))
+    except NoPlot as reason:
+        return msgspec.structs.replace(report, no_plot=str(reason))
 
 
-def _as_dict(report: Report, seconds: dict[str, float]) -> dict[str, object]:
-    return {
-        "accuracy": report.accuracy,
-        "chance": report.chance,
-        "losses": report.losses,
-        "batches": report.batches,
-        "batches_per_second": report.batches_per_second,
-        "training_seconds": report.seconds,
-        "graph_seconds": seconds,
-    }
+def _tell(report: Report, output: Path, console: Console, as_json: bool) -> None:
+    """Writes the report, prints it, and fails if the proof did."""
+    told = msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+    (output / REPORT).write_text(told + "\n")
+    if as_json:
+        click.echo(told)
+    else:
+        _print(report, console)
+    if not report.proof.holds:
+        raise BatchesDiffer(f"the proof failed: {'; '.join(report.proof.differing)}")
 
 
-def _show(report: Report, seconds: dict[str, float], console: Console) -> None:
-    console.print(
-        f"test accuracy [bold]{report.accuracy:.1%}[/] (chance {report.chance:.1%}), "
-        f"{report.batches} batches at [bold]{report.batches_per_second:.1f}[/] per second; loss "
-        + " -> ".join(f"{loss:.3f}" for loss in report.losses)
-    )
-    table = Table(title="where the time went", title_justify="left")
-    for column in ("", "seconds", "share"):
-        table.add_column(column, justify="left" if not column else "right")
-    total = sum(report.seconds.values())
-    for what, spent in sorted(report.seconds.items(), key=lambda item: -item[1]):
-        table.add_row(what, f"{spent:.2f}", f"{spent / total:.0%}")
+def _print(report: Report, console: Console) -> None:
+    if not console.is_terminal:
+        for heading, words in in_words(report):
+            click.echo(f"{heading:<14} {words}")
+        return
+    table = Table.grid(padding=(0, 2))
+    for heading, words in in_words(report):
+        # As text: brackets and colons in a path are no markup.
+        table.add_row(Text(heading, style="bold"), Text(words))
     console.print(table)

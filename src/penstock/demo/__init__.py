@@ -1,4 +1,6 @@
-"""The demonstration: a graph with labels to learn, and a small GNN trained on sampled batches.
+"""The demonstration: ranks train a small GNN from one hub, while things go wrong on purpose.
 
-`sbm` makes the graph and needs NumPy only; `training` needs torch and PyG.
+`run` plays it: a hub, ranks in processes of their own, a worker that is killed, a rank that pauses.
+`model`, `trainer` and the ranks' process need torch and PyG; nothing else here does, so that the
+process which watches starts at once.
 """

@@ -6,7 +6,7 @@ the system's monotonic clock.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +54,7 @@ class RankStory:
 
     def read_within(self, span: Span) -> int:
         """Batches learned from in a span of time."""
-        return bisect_left(self.times, span.end) - bisect_left(self.times, span.begin)
+        return bisect_right(self.times, span.end) - bisect_right(self.times, span.begin)
 
 
 @dataclass(slots=True, eq=False)
@@ -104,7 +104,8 @@ class Chronicle:
 
     def losses(self) -> list[float]:
         """Of each epoch that all ranks are through with, the mean."""
-        return [float(np.mean(losses)) for losses in zip(*(r.losses for r in self.ranks))]
+        of_ranks = [rank.losses for rank in self.ranks]
+        return [float(np.mean(losses)) for losses in zip(*of_ranks, strict=False)]
 
     def rates(self, at: float, window: float) -> list[float]:
         """Batches per second of each rank, in the time before."""

@@ -111,4 +111,4 @@ class Mischief:
 
 
 def _all_busy(numbers: dict[str, Any]) -> bool:
-    return all(crew["busy"] >= crew["ready"] for crew in numbers["scheduler"]["crews"])
+    return all(crew["busy"] >= crew["wanted"] for crew in numbers["scheduler"]["crews"])

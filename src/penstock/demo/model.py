@@ -23,7 +23,7 @@ class GraphSage(torch.nn.Module):
 
     def forward(self, batch: Any) -> torch.Tensor:
         """The logits of the batch's seeds, which are its first nodes."""
-        h = batch.x.float()
+        h: torch.Tensor = batch.x.float()
         for number, conv in enumerate(self.convs):
             h = conv(h, batch.edge_index)
             if number < len(self.convs) - 1:

@@ -34,7 +34,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     classes: int
     width: int
     train: int
-    test: int
     num_neighbors: tuple[int, ...] = (10, 5)
     hidden: int = 64
     learning_rate: float = 0.01

@@ -92,7 +92,7 @@ def _train(brief: Brief, line: Line) -> None:
     torch.set_num_threads(1)  # one core for each rank, at most
     dist.init_process_group(
         "gloo",
-        store=dist.FileStore(brief.rendezvous, brief.plan.ranks),
+        store=dist.FileStore(brief.rendezvous, brief.plan.ranks),  # type: ignore[attr-defined]
         rank=brief.rank,
         world_size=brief.plan.ranks,
         timeout=_PATIENCE,

@@ -100,11 +100,19 @@ class RankProcess:
         who = f"rank {self.number} (pid {self.pid})"
         if self.failed is not None:
             return f"{who} failed: {self.failed.what}"
-        code = self.process.wait(_KILLED_S)
+        code = self._ended()
         if code < 0:
             return f"{who} was killed by {_signal_name(-code)}"
         last = self.printed.read_text(errors="replace").strip().splitlines()[-1:]
         return f"{who} ended with exit code {code}" + "".join(f": {line}" for line in last)
+
+    def _ended(self) -> int:
+        """Its exit status. Of one that hung up and lives on, that of being killed for it."""
+        try:
+            return self.process.wait(_KILLED_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait(_KILLED_S)
 
 
 class Ranks:

@@ -179,7 +179,10 @@ def proof_of(ranks: list[RankStory]) -> Proof:
 def in_words(report: Report) -> Iterator[tuple[str, str]]:
     """The report as lines, each with its heading."""
     losses = " -> ".join(f"{loss:.3f}" for loss in report.losses)
-    yield "accuracy", f"{report.accuracy:.1%} of test nodes (chance {report.chance:.1%}); loss {losses}"
+    yield (
+        "accuracy",
+        f"{report.accuracy:.1%} of test nodes (chance {report.chance:.1%}); loss {losses}",
+    )
     yield (
         "speed",
         f"{report.batches} batches in {report.seconds:.1f} s: {report.batches_per_second:.1f} per "
@@ -205,7 +208,9 @@ def _fairness(report: Report) -> str:
 def _death(killed: KillReport) -> str:
     held = "" if killed.batch is None else f"; it was making {killed.batch}, which was made again"
     after = killed.replaced_after_seconds
-    then = "" if after is None else f"; worker {killed.successor} took its place {after:.1f} s later"
+    then = (
+        "" if after is None else f"; worker {killed.successor} took its place {after:.1f} s later"
+    )
     return f"worker {killed.worker} (pid {killed.pid}) is lost: {killed.verdict}{held}{then}"
 
 

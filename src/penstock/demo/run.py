@@ -42,6 +42,7 @@ def run(subject: Subject, plan: Plan, view: View) -> Report:
     """
     story = Chronicle(plan, time.monotonic())
     with (
+        _interrupts_as_before(),
         tempfile.TemporaryDirectory(prefix=PREFIX) as scratch,
         _quiet_hub(),
         HubProcess(subject.graph, plan.workers) as hub,
@@ -50,6 +51,7 @@ def run(subject: Subject, plan: Plan, view: View) -> Report:
         _unmoved_by_impatience(),
     ):
         ranks.start(hub.address)
+        hub.resize(plan.workers)  # has them started, in less time than ranks take
         Performance(plan, hub, ranks, story, view).play()
         ranks.join()
     graph = subject.graph
@@ -126,6 +128,16 @@ def _quiet_hub() -> Iterator[None]:
     finally:
         if before is None:
             del os.environ[LOG_VARIABLE]
+
+
+@contextmanager
+def _interrupts_as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from penstock.demo.sbm import BlockModel, block_model
 from penstock.graph import Graph
 
-# Half of the generated nodes are trained on: so many batches can be watched for a while.
-_TRAIN: Final = 0.5
+# So many of the generated nodes are trained on that it can be watched for a while.
+_TRAIN: Final = 0.4
 _TEST_NODES: Final = 20_000
 _AS_SAVED: Final = "Graph.from_pyg(data).save(path) keeps x, y, train_mask and test_mask"
 

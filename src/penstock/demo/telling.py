@@ -29,7 +29,7 @@ class Stage(Enum):
 # --- to a rank -------------------------------------------------------------------------------
 
 
-class Brief(Message):
+class Brief(Message, frozen=True, kw_only=True):
     """The first word: which rank it is, and where hub and other ranks are to be found."""
 
     plan: Plan
@@ -38,7 +38,7 @@ class Brief(Message):
     rendezvous: str
 
 
-class GoOn(Message):
+class GoOn(Message, frozen=True, kw_only=True):
     """The pause is over."""
 
 
@@ -47,14 +47,14 @@ ToRank: TypeAlias = Brief | GoOn
 # --- from a rank -----------------------------------------------------------------------------
 
 
-class Entered(Message):
+class Entered(Message, frozen=True, kw_only=True):
     """It is at something else now."""
 
     stage: Stage
     at: float
 
 
-class Trained(Message):
+class Trained(Message, frozen=True, kw_only=True):
     """A batch was read, after so many seconds of waiting for it, and learned from."""
 
     epoch: int
@@ -62,21 +62,21 @@ class Trained(Message):
     waited: float
 
 
-class Learned(Message):
+class Learned(Message, frozen=True, kw_only=True):
     """An epoch is over."""
 
     epoch: int
     loss: float
 
 
-class Tested(Message):
+class Tested(Message, frozen=True, kw_only=True):
     """How many of its share of test nodes it told right."""
 
     right: int
     total: int
 
 
-class Proved(Message):
+class Proved(Message, frozen=True, kw_only=True):
     """The digests of all batches it read, and of those that it made of rank `other`'s list."""
 
     read: list[str]
@@ -84,7 +84,7 @@ class Proved(Message):
     made: list[str]
 
 
-class Failed(Message):
+class Failed(Message, frozen=True, kw_only=True):
     """It cannot go on."""
 
     at: float

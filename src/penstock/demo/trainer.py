@@ -127,14 +127,15 @@ class Trainer:
         """Tells how many of its share of test nodes come out right."""
         self._model.eval()
         nodes = self._subject.test[self._rank :: self._plan.ranks]
-        right, options = 0, {"batch_size": 2 * self._plan.batch_size, "seed": self._plan.seed}
+        right = 0
         with NeighborLoader(
             self._hub,
             list(self._plan.num_neighbors),
             input_nodes=nodes,
+            batch_size=2 * self._plan.batch_size,
+            seed=self._plan.seed,
             rank=0,
             world_size=1,
-            **options,
         ) as loader:
             for batch in loader if len(nodes) else ():
                 right += int((self._model(batch).argmax(dim=-1) == labels_of(batch)).sum())
@@ -168,4 +169,5 @@ def _bytes_of(value: Any) -> np.ndarray[Any, Any]:
         return np.frombuffer(repr(value).encode(), np.uint8)
     if value.dtype is torch.bfloat16:
         value = value.view(torch.int16)
-    return value.contiguous().numpy()
+    array: np.ndarray[Any, Any] = value.contiguous().numpy()
+    return array

@@ -273,7 +273,7 @@ class Reception:
             self._errands.tell(
                 registration_of(self._house.now, channel, wish, self._house.graph.graph)
             )
-        except ValueError:
+        except BaseException:  # refused, or worse: nothing of it stays
             channel.close()
             raise
         self._house.channels.add(channel)

@@ -11,46 +11,57 @@ import itertools
 import logging
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
 from typing import Any, Final, NoReturn, Self
 
-import numpy as np
-import torch
+from msgspec.structs import replace
 from torch.utils.data import DataLoader
 
 from penstock.client.batch import Batch
-from penstock.client.terms import ChannelTerms
-from penstock.core.plan import EpochPlan, Position, Remainder
+from penstock.core.plan import Position
 from penstock.loader import trouble
+from penstock.loader.agenda import Agenda
 from penstock.loader.assembly import Assembly
 from penstock.loader.hubs import Lease
 from penstock.loader.inputs import Inputs
 from penstock.loader.iteration import Iteration
 from penstock.loader.maker import Maker, adhoc_seed
-from penstock.loader.meter import LoaderStatistics, Meter, lost_workers, recoveries_of
+from penstock.loader.meter import LoaderStatistics, Meter, lost_workers
+from penstock.loader.mixins import WorkerMixin
 from penstock.loader.options import Options
-from penstock.loader.order import Drawn, draw, length
-from penstock.loader.position import Course, State, digest_of
+from penstock.loader.pinning import Pinning
+from penstock.loader.position import State
 from penstock.loader.run import Run
 from penstock.loader.sources import Source
 from penstock.loader.supply import Supply
-from penstock.sampling.spec import BuiltInSpec
+from penstock.sampling.spec import ABLPSpec, BuiltInSpec, LinkSpec
 
 log = logging.getLogger(__name__)
 
 _numbers: Final = itertools.count(1)
+# Attributes that torch's own constructor sets, from what it is given.
+_TORCH_SETS: Final = (
+    "batch_size",
+    "sampler",
+    "batch_sampler",
+    "drop_last",
+    "generator",
+    "timeout",
+    "multiprocessing_context",
+    "seed",  # ours, which may be drawn
+)
 
 
-class Loader(DataLoader[Any]):
+class Loader(WorkerMixin, DataLoader[Any]):
     """Reads batches, epoch after epoch. Close it, leave its `with`, or just drop it.
 
     Subclasses say what `data` and their other arguments mean, and give it here as a source, a spec
     and inputs. What they were given they keep as attributes of the same names.
     """
 
-    transform: Any
-    transform_sampler_output: Any
-    filter_per_worker: bool
+    transform: Any = None
+    transform_sampler_output: Any = None
+    filter_per_worker: bool = True
 
     def __init__(
         self,
@@ -60,15 +71,16 @@ class Loader(DataLoader[Any]):
         options: Options,
         assembly: Assembly | None = None,
     ) -> None:
+        if self.transform_sampler_output is not None:
+            spec = _bare(spec)  # rows are joined here, of what comes out of it
         self._options = options
         self._source = source
         self._spec = spec
         self._inputs = inputs
         self._assembly = Assembly(source, spec, inputs) if assembly is None else assembly
-        self._ranks = options.ranks()
-        self.seed = options.seed_for(self._ranks)
         self._init_torch(options)
-        self._terms = self._checked_terms()
+        self._agenda = Agenda.of(options, inputs)
+        self.seed = self._agenda.seed  # given, or drawn
         self._maker: Maker | None = None
         self._next: Position | None = None  # where the next iterator begins, if not as usual
         self._digest: str | None = None  # of the order that a restored epoch must have
@@ -76,11 +88,16 @@ class Loader(DataLoader[Any]):
         self._owner = os.getpid()
         self._closed = False
         self._meter = Meter()
+        self._pinning = Pinning.where_wanted(options.pin_memory)
+        if options.pin_memory and self._pinning is None:
+            log.info("%s: pin_memory has no effect, since there is no GPU", self)
         self._supply = Supply(
             source.graph, spec, self._hub(), self._lease(), f"{self._who}-{next(_numbers)}"
         )
-        if self._ranks.world_size > 1:
-            log.info("%s takes the batches of rank %d of %d, as %s has it", self, *self._told())
+        ranks = self._agenda.ranks
+        if ranks.world_size > 1:
+            told = ranks.rank, ranks.world_size, ranks.told_by
+            log.info("%s takes the batches of rank %d of %d, as told by %s", self, *told)
 
     def _init_torch(self, options: Options) -> None:
         """Torch's attributes, as its own loader would have them; its machinery stays unused."""
@@ -101,14 +118,9 @@ class Loader(DataLoader[Any]):
             **given,
         )
         del self.collate_fn  # ours is a method: torch's attribute would be a cycle
-        for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory"):
-            vars(self)[name] = getattr(options, name)
-        for name in ("shuffle", "pin_memory_device", "in_order", "worker_init_fn"):
-            vars(self)[name] = getattr(options, name)
-        for name in ("rank", "world_size", "remainder", "on_error", "max_substitutes"):
-            vars(self)[name] = getattr(options, name)
-        for name in ("deadline", "max_attempts", "max_batch_bytes", "prefetch", "weight"):
-            vars(self)[name] = getattr(options, name)
+        for field in fields(options):
+            if field.name not in _TORCH_SETS:
+                vars(self)[field.name] = getattr(options, field.name)
         vars(self)["num_workers"] = self._counted_workers()
 
     def _counted_workers(self) -> int | str:
@@ -127,9 +139,6 @@ class Loader(DataLoader[Any]):
             return None
         return Lease(self._source.graph, workers)
 
-    def _told(self) -> tuple[int, int, str]:
-        return self._ranks.rank, self._ranks.world_size, self._ranks.told_by
-
     # --- epochs ------------------------------------------------------------------------------
 
     def __iter__(self) -> Iteration:  # type: ignore[override]
@@ -143,7 +152,9 @@ class Loader(DataLoader[Any]):
         if run is not None and not run.touched and self._next is None:
             run = run.again()
         else:
-            run = self._begin(self._upcoming())
+            self._meter.begin()
+            run = self._agenda.run_from(self._upcoming(), self._digest)
+            self._supply.start(run)
         self._run, self._next, self._digest = run, None, None
         return Iteration(self, run)
 
@@ -152,7 +163,7 @@ class Loader(DataLoader[Any]):
 
     def __len__(self) -> int:
         """Batches of an epoch for this rank; every rank has as many."""
-        return self._list_of(length(self._options, self._inputs.num)).batches_per_rank
+        return len(self._agenda)
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch is next. If that is one that was restored, it goes on where it was."""
@@ -172,63 +183,6 @@ class Loader(DataLoader[Any]):
         """The epoch that is being read, or will be next if none is."""
         return self.state().position.epoch if self._run is None else self._run.epoch
 
-    def _begin(self, position: Position) -> Run:
-        self._meter.begin()
-        self._meter.recoveries += recoveries_of(self._supply.reader_statistics())
-        run = self._run_from(position)
-        self._supply.start(run)
-        return run
-
-    def _run_from(self, position: Position) -> Run:
-        if not self._options.own_order:
-            return self._even_run(position, self._inputs, self._terms)
-        drawn = draw(self._options, self._inputs.num, self.seed, position.epoch)
-        digest = digest_of(drawn.places)
-        if self._digest is not None and digest != self._digest:
-            raise ValueError(
-                f"sampler gives epoch {position.epoch} another order than when the state was "
-                "saved: let it draw from torch's default generator, which is set for each epoch, "
-                "or have a `set_epoch` that its order follows from"
-            )
-        run = self._drawn_run(position, drawn)
-        run.digest = digest
-        return run
-
-    def _drawn_run(self, position: Position, drawn: Drawn) -> Run:
-        terms: ChannelTerms = {**self._terms, "shuffle": False}
-        if drawn.is_even:
-            if drawn.sizes is not None:
-                terms = {**terms, "batch_size": drawn.batch_size, "drop_last": False}
-            return self._even_run(position, self._inputs.at(drawn.places), terms)
-        assert drawn.sizes is not None
-        stops = np.cumsum(drawn.sizes)[:-1]
-        uneven = [self._inputs.at(places) for places in np.split(drawn.places, stops)]
-        plan = self._list_of(len(uneven), position.delivered)
-        return Run(epoch=position.epoch, plan=plan, inputs=self._inputs, terms=terms, uneven=uneven)
-
-    def _even_run(self, position: Position, inputs: Inputs, terms: ChannelTerms) -> Run:
-        plan = EpochPlan(
-            inputs.num,
-            terms["batch_size"],
-            terms.get("drop_last", False),
-            self._ranks.world_size,
-            Remainder(self._options.remainder),
-            position.delivered,
-        )
-        return Run(epoch=position.epoch, plan=plan, inputs=inputs, terms=terms)
-
-    def _list_of(self, batches: int, first: int = 0) -> EpochPlan:
-        """The arithmetic of a list of so many batches."""
-        remainder = Remainder(self._options.remainder)
-        return EpochPlan(batches, 1, False, self._ranks.world_size, remainder, first)
-
-    def _checked_terms(self) -> ChannelTerms:
-        options = self._options
-        terms: ChannelTerms = options.terms(self._ranks, self.seed)
-        size = options.batch_size if options.batch_sampler is None else 1
-        order = options.usual_order or False
-        return {**terms, "batch_size": size, "drop_last": options.drop_last, "shuffle": order}
-
     # --- what an iteration asks for ----------------------------------------------------------
 
     def check_reads(self, run: Run) -> None:
@@ -241,36 +195,38 @@ class Loader(DataLoader[Any]):
                 went = f"gone on to epoch {now.epoch}"
             raise trouble.superseded(self._who, run.epoch, went)
 
-    def next_of(self, run: Run) -> Batch | None:
-        """The next batch of a run; None at its end."""
-        maker = self._made() if run.is_uneven else None
-        return self._supply.next(run, maker, self.timeout or None)
+    def next_of(self, run: Run, step: int) -> Batch | None:
+        """The batch of the step of a run that is due; None at its end."""
+        if run.is_uneven:
+            return run.make(self._made(), step)
+        return self._supply.next(self.timeout or None)
 
-    def finished(self, batch: Batch, inputs: Inputs) -> Any:
+    def finished(self, batch: Batch, run: Run) -> Any:
         """A batch as the user wants it. What goes wrong in their code names the batch."""
         try:
-            if self.transform_sampler_output is None:
-                with self._meter.at("transfer"):
-                    data = self._assembly.data(batch, inputs)
-                return self._transformed(data)
+            return self._finished(batch, run.inputs_of(batch))
+        except StopIteration as error:  # which would end the user's loop, as if all were well
+            wrong = RuntimeError(f"a transform of {self._who} raised StopIteration")
+            trouble.name_batch(wrong, self._who, batch)
+            raise wrong from error
+        except Exception as error:
+            trouble.name_batch(error, self._who, batch)
+            raise
+
+    def _finished(self, batch: Batch, inputs: Inputs) -> Any:
+        if self.transform_sampler_output is not None:
             with self._meter.at("transfer"):
                 out = self._assembly.sampler_output(batch, inputs)
             return self.filter_fn(out)
-        except StopIteration as error:  # which would end the user's loop, as if all were well
-            trouble.name_batch(error, f"a transform of {self._who}, for a batch", batch)
-            raise RuntimeError(f"a transform of {self._who} raised StopIteration") from error
-        except Exception as error:
-            trouble.name_batch(error, f"{self._who}, making tensors", batch)
-            raise
+        with self._meter.at("transfer"):
+            data = self._assembly.data(batch, inputs)
+        return self._transformed(data)
 
     def _transformed(self, data: Any) -> Any:
-        if self.transform is not None:
-            with self._meter.at("transform"):
-                data = self.transform(data)
-        if self.pin_memory and torch.cuda.is_available():
-            with self._meter.at("transfer"):
-                data = data.pin_memory()
-        return data
+        if self.transform is None:
+            return data
+        with self._meter.at("transform"):
+            return self.transform(data)
 
     # --- out of turn -------------------------------------------------------------------------
 
@@ -286,7 +242,7 @@ class Loader(DataLoader[Any]):
         inputs, maker = self._inputs.at(index), self._made()
         batch = maker.make(inputs, adhoc_seed(self.seed), maker.next_call(), 0)
         if self.filter_per_worker:
-            return self.finished(batch, inputs)
+            return self._finished(batch, inputs)
         return self._assembly.sampler_output(batch, inputs)
 
     def filter_fn(self, out: Any) -> Any:
@@ -309,10 +265,10 @@ class Loader(DataLoader[Any]):
         """Where the loader stands: after the last batch that was delivered."""
         run = self._run
         if run is None or (self._next is not None and run.is_over):
-            return State(self._next or Position(), self._course(), self._digest)
+            return State(self._next or Position(), self._agenda.course, self._digest)
         position = run.position
         digest = run.digest if position.epoch == run.epoch and position.delivered else None
-        return State(position, self._course(), digest)
+        return State(position, self._agenda.course, digest)
 
     def state_dict(self) -> dict[str, Any]:
         """The position as plain data: small, JSON-able, and the same on every rank.
@@ -328,16 +284,10 @@ class Loader(DataLoader[Any]):
         that, the same data and sampling are taken for granted.
         """
         given = self._options.seed is not None
-        state = State.from_dict(state_dict).for_course(self._course(), seed_is_given=given)
+        state = State.from_dict(state_dict).for_course(self._agenda.course, seed_is_given=given)
         self.seed = state.course.seed
-        self._terms = {**self._terms, "seed": self.seed}
+        self._agenda = self._agenda.seeded(self.seed)
         self._next, self._digest, self._run = state.position, state.digest, None
-
-    def _course(self) -> Course:
-        options, usual = self._options, self._options.usual_order
-        order = "sampler" if options.own_order else "shuffled" if usual else "given"
-        size = 0 if options.batch_sampler is not None else options.batch_size
-        return Course(self._inputs.num, size, options.drop_last, order, self.seed)
 
     # --- seeing ------------------------------------------------------------------------------
 
@@ -345,7 +295,6 @@ class Loader(DataLoader[Any]):
         """A snapshot of what this loader has done, and its hub."""
         self._meter.tick()
         run, meter, hub = self._run, self._meter, self._supply.hub_statistics()
-        seen = self._supply.reader_statistics()
         return LoaderStatistics(
             epoch=self.epoch,
             step=0 if run is None else run.step,
@@ -363,7 +312,7 @@ class Loader(DataLoader[Any]):
             sampling_cost=meter.cost,
             waits=meter.waits(hub, self._supply.name, os.getpid()),
             restarts_of_workers=lost_workers(hub),
-            restarts_of_hub=meter.recoveries + recoveries_of(seen),
+            restarts_of_hub=self._supply.recoveries,
             num_workers=len(hub["pool"]["workers"]) if hub else 0,
             hub=hub,
         )
@@ -381,8 +330,8 @@ class Loader(DataLoader[Any]):
     def reweigh(self, weight: float) -> None:
         """Asks for another share of the workers, from now on."""
         self._check_usable()
+        self._agenda = self._agenda.reweighed(weight)
         self._supply.reweigh(weight)
-        self._terms = {**self._terms, "weight": weight}
         self.weight = weight
 
     # --- the end -----------------------------------------------------------------------------
@@ -392,6 +341,8 @@ class Loader(DataLoader[Any]):
         if os.getpid() == self._owner:
             self._closed = True
             self._supply.close()
+            if self._pinning is not None:
+                self._pinning.close()
 
     def __enter__(self) -> Self:
         return self
@@ -414,13 +365,12 @@ class Loader(DataLoader[Any]):
         if self._closed:
             raise trouble.closed(self._who)
 
-    # --- PyG's, for workers that are not ours --------------------------------------------------
 
-    def enable_multithreading(
-        self, worker_threads: int | None = None
-    ) -> AbstractContextManager[None]:
-        """Nothing to enable: a worker samples with one thread, and there can be more workers."""
-        return nullcontext()
+def _bare(spec: BuiltInSpec) -> BuiltInSpec:
+    """A spec of the same batches without attributes."""
+    if isinstance(spec, LinkSpec | ABLPSpec):
+        return replace(spec, neighbors=_bare(spec.neighbors))
+    return replace(spec, node_attributes=(), edge_attributes=())
 
 
 def _nothing(_: Any) -> NoReturn:

@@ -214,7 +214,7 @@ def _node_ids(graph: Graph, node_type: str | None, nodes: Any) -> tuple[Ids | No
     if nodes is None:
         return None, False
     if isinstance(nodes, str):
-        return graph.split(nodes, node_type), False
+        return integers_of(graph.split(nodes, node_type), "input_nodes"), False
     size, array = graph.num_nodes(node_type or NODE), array_of(nodes)
     if array.dtype != np.bool_:
         return _checked_ids("input_nodes", array.reshape(-1), size), False

@@ -6,8 +6,11 @@ whatever was on its way is made again when somebody goes on. One thread reads at
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client.batch import Batch
 from penstock.loader import trouble
@@ -16,6 +19,19 @@ from penstock.loader.run import Run
 if TYPE_CHECKING:
     from penstock.loader.base import Loader
 
+# Batches that are being pinned while the user has another.
+_AHEAD: Final = 1
+
+
+@dataclass(slots=True, eq=False)
+class _Outcome:
+    """What has become of a step, and which one follows. Without a batch: the end, or an error."""
+
+    following: int
+    batch: Batch | None = None
+    data: Any = None
+    error: Exception | None = None
+
 
 class Iteration(Iterator[Any]):
     """What `iter(loader)` gives. Keeps the loader alive."""
@@ -23,6 +39,7 @@ class Iteration(Iterator[Any]):
     def __init__(self, loader: Loader, run: Run) -> None:
         self._loader = loader
         self._run = run
+        self._ahead: deque[_Outcome] = deque()  # taken, and not delivered
 
     def __len__(self) -> int:
         """Steps of the epoch, those that were taken included; as torch has it."""
@@ -33,41 +50,77 @@ class Iteration(Iterator[Any]):
         loader.check_reads(run)
         run.touched = True
         if run.astray:
+            self._ahead.clear()
             loader._supply.start(run)
         run.astray = True
-        batch = self._taken()
-        if batch is None:
-            run.astray = False
-            loader._meter.pause()
-            raise StopIteration
-        data = self._finished(batch)
-        loader._meter.count(batch)
+        outcome = self._outcome()
+        if (batch := outcome.batch) is not None:
+            loader._meter.count(batch)
         # No calls from here on, hence no interrupts: what is returned was delivered.
-        run.step = batch.step + 1
+        run.step = outcome.following
         run.astray = False
-        return data
+        if batch is not None:
+            return outcome.data
+        if outcome.error is None:
+            raise StopIteration
+        try:
+            raise outcome.error
+        finally:
+            del outcome  # or the error would hold on to itself, by way of this frame
 
-    def _taken(self) -> Batch | None:
-        loader, run = self._loader, self._run
+    def _outcome(self) -> _Outcome:
+        """What is due. Where batches are pinned, the next one is taken to that meanwhile."""
+        if (pinning := self._loader._pinning) is None:
+            return self._made()
+        ahead = self._ahead
+        while not ahead or (len(ahead) <= _AHEAD and self._is_near()):
+            made = self._made()
+            if made.batch is not None:
+                made.data = pinning.begin(made.data)
+            ahead.append(made)
+        outcome = ahead.popleft()
+        if isinstance(outcome.data, Future):
+            with self._loader._meter.at("transfer"):
+                outcome.data = outcome.data.result()
+        return outcome
+
+    def _is_near(self) -> bool:
+        """Whether another batch can be had without waiting, and is not the end."""
+        last = self._ahead[-1]
+        return (
+            last.batch is not None
+            and last.following < self._run.plan.batches_per_rank
+            and self._loader._supply.is_ready(self._run)
+        )
+
+    def _made(self) -> _Outcome:
+        """Takes the next batch, and makes of it what the user wants."""
+        due = self._ahead[-1].following if self._ahead else self._run.step
+        try:
+            batch = self._taken(due)
+        except Exception as error:
+            passed = self._loader._supply.due(self._run, due)
+            if passed == due:  # it has not ended, and can be asked for again
+                self._run.astray = bool(self._ahead)
+                raise
+            self._loader._meter.failed += 1
+            return _Outcome(passed, error=error)
+        if batch is None:
+            self._loader._meter.pause()
+            return _Outcome(due)
+        try:
+            return _Outcome(batch.step + 1, batch, self._loader.finished(batch, self._run))
+        except Exception as error:
+            self._loader._meter.failed += 1
+            return _Outcome(batch.step + 1, error=error)
+
+    def _taken(self, due: int) -> Batch | None:
+        loader = self._loader
         try:
             with loader._meter.at("sampling"):
-                return loader.next_of(run)
-        except Exception as error:
-            # A batch that failed is passed; one that has not come in time is not.
-            failed, run.step = loader._supply.due(run) > run.step, loader._supply.due(run)
-            run.astray = False
-            loader._meter.failed += failed
-            if failed or not isinstance(error, TimeoutError) or not loader.timeout:
+                return loader.next_of(self._run, due)
+        except TimeoutError as error:
+            if not loader.timeout or loader._supply.due(self._run, due) != due:
                 raise
             who = type(loader).__name__
-            raise trouble.timed_out(who, loader.timeout, run.step) from error
-
-    def _finished(self, batch: Batch) -> Any:
-        """The batch as the user wants it; an error on the way passes it, as any batch's does."""
-        try:
-            return self._loader.finished(batch, self._run.inputs_of(batch))
-        except Exception:
-            self._run.step = batch.step + 1
-            self._run.astray = False
-            self._loader._meter.failed += 1
-            raise
+            raise trouble.timed_out(who, loader.timeout, due) from error

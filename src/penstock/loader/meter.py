@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from penstock.client.batch import Batch
-from penstock.client.reader import ReaderStatistics
 
 Stage: TypeAlias = Literal["sampling", "transfer", "transform"]
 
@@ -69,7 +68,6 @@ class Meter:
     cost: float = 0.0
     seconds: float = 0.0
     first: float | None = None
-    recoveries: int = 0
     spent: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("sampling", "transfer", "transform"), 0.0)
     )
@@ -134,8 +132,3 @@ class Meter:
 def lost_workers(hub: dict[str, Any]) -> int:
     """How many workers died and were replaced."""
     return sum(crew["lost"] for crew in hub.get("scheduler", {}).get("crews", ()))
-
-
-def recoveries_of(seen: ReaderStatistics | None) -> int:
-    """How often a channel had to be registered again, with another boot of the hub."""
-    return 0 if seen is None else seen.recoveries

@@ -24,6 +24,8 @@ Workers: TypeAlias = int | Literal["auto"]
 # A reader holds one batch while it takes the next; the hub wants two to go on with.
 _IN_HANDS: Final = 2
 _FEWEST_SLOTS: Final = 4
+# What may be stood in for in an epoch, unless told: more is no accident any more.
+_SUBSTITUTES: Final = 16
 # Lightning hands these back to a loader it makes again; they are its own affair.
 _OWN: Final = ("dataset", "collate_fn")
 
@@ -47,7 +49,7 @@ class Options:
     remainder          of batches that do not suffice for all ranks: "wrap" takes some from the
                        start of the list again, "drop" leaves them out
     on_error           what becomes of a batch that cannot be made: "raise" its error, or
-                       "substitute" another batch, at most `max_substitutes` times an epoch
+                       "substitute" another batch, at most `max_substitutes` times an epoch (16)
     deadline           seconds a batch may take, after which its worker is replaced
     max_attempts       how often a batch may lose its worker
     max_batch_bytes    what a batch that is larger than its slot may need, as bytes or "64MB"
@@ -147,11 +149,6 @@ class Options:
         drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         return int(drawn.item())
 
-    @property
-    def patience(self) -> float | None:
-        """How long to wait for a batch."""
-        return None if self.timeout == 0 else self.timeout
-
     def slots(self) -> int | None:
         """Batches that may be in the making, ready or in the reader's hands; None: up to the hub.
 
@@ -180,6 +177,8 @@ class Options:
             terms["max_attempts"] = self.max_attempts
         if self.max_substitutes is not None:
             terms["max_substitutes"] = self.max_substitutes
+        elif self.on_error == "substitute":
+            terms["max_substitutes"] = _SUBSTITUTES
         return terms
 
 

@@ -53,9 +53,11 @@ class Run:
         """What a batch was sampled from: its `input_id` are places among these."""
         return self.inputs if self.uneven is None else self.uneven[batch.index]
 
-    def make(self, maker: Maker) -> Batch:
-        """The next batch, of an epoch whose batches differ in size."""
+    def make(self, maker: Maker, step: int) -> Batch | None:
+        """The batch of a step, of an epoch whose batches differ in size; None after the last."""
         assert self.uneven is not None
-        index = self.plan.global_index(self.terms.get("rank", 0), self.step)
+        if step >= self.plan.batches_per_rank:
+            return None
+        index = self.plan.global_index(self.terms.get("rank", 0), step)
         seed = self.terms.get("seed", 0)
-        return maker.make(self.uneven[index], seed, self.epoch, index, self.step)
+        return maker.make(self.uneven[index], seed, self.epoch, index, step)

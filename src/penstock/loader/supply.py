@@ -11,12 +11,13 @@ from typing import Any
 
 from penstock.client.batch import Batch
 from penstock.client.channel import Channel
+from penstock.client.deadline import Deadline
 from penstock.client.hub import Hub
 from penstock.client.hub_process import HubProcess
 from penstock.client.inline import InlineChannel
 from penstock.client.inputs import inputs_of
 from penstock.client.link_tables import tables_of
-from penstock.client.reader import ReaderStatistics
+from penstock.client.readiness import wait_any
 from penstock.client.registration import Registration, prepared
 from penstock.client.roster import AnyChannel
 from penstock.client.terms import ChannelTerms
@@ -24,7 +25,6 @@ from penstock.graph import Graph
 from penstock.hub.backends import check_spec
 from penstock.loader.hubs import Lease
 from penstock.loader.inputs import Inputs
-from penstock.loader.maker import Maker
 from penstock.loader.run import Run
 from penstock.sampling.kinds import InputKind, check
 from penstock.sampling.spec import CustomSpec, Spec
@@ -46,7 +46,8 @@ class Supply:
         self._given = hub
         self._lease = lease
         self._channel: AnyChannel | None = None
-        self._fed: tuple[Inputs, ChannelTerms] | None = None
+        self._fed: tuple[Inputs, ChannelTerms, Hub | None] | None = None
+        self._recoveries = 0  # of channels that were closed
         self._closed = False
 
     def start(self, run: Run) -> None:
@@ -55,24 +56,28 @@ class Supply:
             if self.uses_pool:
                 log.warning("%s: batches of unequal sizes are made in this process", self.name)
             return
-        channel = self._channel
-        if channel is None or channel.closed or run.epoch <= channel.epoch or not self._feeds(run):
-            channel = self._open(run.inputs, run.terms)
+        channel, hub = self._channel, self.hub()
+        stale = channel is None or channel.closed or run.epoch <= channel.epoch
+        if channel is None or stale or not self._feeds(run, hub):
+            channel = self._open(run.inputs, run.terms, hub)
         channel.start(run.epoch, first=run.plan.first, first_step=run.step)
 
-    def next(self, run: Run, maker: Maker | None, patience: float | None) -> Batch | None:
-        """The next batch of a run, None at its end; raises as `Reader.next` does."""
-        if not run.is_uneven:
-            assert self._channel is not None
-            return self._channel.next(patience)
-        assert maker is not None
-        return None if run.is_over else run.make(maker)
+    def next(self, patience: float | None) -> Batch | None:
+        """The next batch of an even run, None at its end; raises as `Reader.next` does."""
+        assert self._channel is not None
+        return self._channel.next(patience)
 
-    def due(self, run: Run) -> int:
-        """The step after those that were taken."""
+    def is_ready(self, run: Run) -> bool:
+        """Whether `next` would answer at once."""
         if run.is_uneven or self._channel is None:
-            return run.step
-        return self._channel.statistics().due
+            return run.is_uneven
+        return bool(wait_any({0: self._channel}, Deadline(0)))
+
+    def due(self, run: Run, asked: int) -> int:
+        """The step after those that were taken, the one that was asked for perhaps included."""
+        if run.is_uneven:
+            return asked + 1
+        return asked if self._channel is None else self._channel.statistics().due
 
     def hub(self) -> Hub | None:
         """The hub whose pool it is, started; None if there is none."""
@@ -87,9 +92,11 @@ class Supply:
         """Whether workers make the batches."""
         return self._lease is not None or self._given is not None
 
-    def reader_statistics(self) -> ReaderStatistics | None:
-        """What the reader of the present channel has seen."""
-        return None if self._channel is None else self._channel.statistics()
+    @property
+    def recoveries(self) -> int:
+        """How often another boot of the hub had to be asked to go on."""
+        now = 0 if self._channel is None else self._channel.statistics().recoveries
+        return self._recoveries + now
 
     def hub_statistics(self) -> dict[str, Any]:
         """The hub's numbers; none if nothing has been read by way of one."""
@@ -110,21 +117,25 @@ class Supply:
         if self._lease is not None:
             self._lease.close()
 
-    def _feeds(self, run: Run) -> bool:
-        """Whether the channel has a run's inputs."""
-        return self._fed is not None and self._fed[0] is run.inputs and self._fed[1] == run.terms
+    def _feeds(self, run: Run, hub: Hub | None) -> bool:
+        """Whether the channel has a run's inputs, from a hub that there is hope for."""
+        if self._fed is None:
+            return False
+        inputs, terms, of = self._fed
+        return inputs is run.inputs and terms == run.terms and of is hub
 
-    def _open(self, inputs: Inputs, terms: ChannelTerms) -> AnyChannel:
+    def _open(self, inputs: Inputs, terms: ChannelTerms, hub: Hub | None) -> AnyChannel:
+        self._recoveries = self.recoveries
         before, self._channel, self._fed = self._channel, None, None
         try:
-            self._channel = channel = self._opened(inputs, terms)
+            self._channel = channel = self._opened(inputs, terms, hub)
         finally:
             if before is not None:  # only now, so that a hub keeps what the two have in common
                 before.close()
-        self._fed = inputs, terms
+        self._fed = inputs, terms, hub
         return channel
 
-    def _opened(self, inputs: Inputs, terms: ChannelTerms) -> AnyChannel:
+    def _opened(self, inputs: Inputs, terms: ChannelTerms, hub: Hub | None) -> AnyChannel:
         prepared(self._spec, self._graph)  # before a hub is told what the graph has
         check_spec(self._spec, self._graph)
         kind, columns = InputKind.of(self._spec), inputs.columns
@@ -132,7 +143,6 @@ class Supply:
         shared = inputs_of(self._graph, inputs.sampler_input, kind, columns, tables)
         try:
             wishes = Registration.make(self._graph, self._spec, shared, terms).named(self.name)
-            hub = self.hub()
             if hub is None:
                 return InlineChannel(self._graph, wishes)
             return Channel(hub, wishes)

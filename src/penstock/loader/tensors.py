@@ -22,13 +22,15 @@ def integers_of(given: Any, name: str) -> npt.NDArray[Any]:
     array = array_of(given)
     if array.size and array.dtype.kind not in "iu":
         raise ValueError(f"{name} has dtype {array.dtype}; expected integers")
-    return np.ascontiguousarray(array, np.int64)
+    integers = np.ascontiguousarray(array, np.int64)
+    return integers if integers.flags.writeable else integers.copy()  # torch wants it so
 
 
 def array_of(given: Any) -> npt.NDArray[Any]:
     """A tensor of any device, an array, a list or a range, as an array."""
     if isinstance(given, Tensor):
-        return given.detach().cpu().numpy()
+        tensor = given.detach().cpu()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
     if isinstance(given, list | tuple):  # tensors may be among them
         given = [entry.tolist() if isinstance(entry, Tensor) else entry for entry in given]
     return np.asarray(given)

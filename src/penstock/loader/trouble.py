@@ -87,9 +87,9 @@ def timed_out(who: str, seconds: float, step: int) -> TimeoutError:
     )
 
 
-def name_batch(error: Exception, what: str, batch: Batch) -> None:
+def name_batch(error: Exception, who: str, batch: Batch) -> None:
     """Notes with an error that struck in the rank which batch it struck."""
     instead = f", in the place of step {batch.step}'s own" if batch.substitute else ""
     error.add_note(
-        f"in {what} of epoch {batch.epoch}, step {batch.step}, batch {batch.index}{instead}"
+        f"in epoch {batch.epoch}, step {batch.step}, batch {batch.index}{instead}, of a {who}"
     )

@@ -24,6 +24,7 @@ import numpy as np
 from penstock.graph import EdgeType, Graph
 from penstock.graph.aids import Aid, OutEdges
 from penstock.graph.dtypes import dtype_name
+from penstock.graph.inventory import repeated
 from penstock.kernels import Adjacency, Relabeler
 from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.kernels.labels import first_neighbors
@@ -81,6 +82,8 @@ def check_ablp(spec: ABLPSpec, graph: Graph) -> None:
     """ValueError unless a graph can be sampled so; for the labels see `check_labels`."""
     if not spec.supervision:
         raise ValueError("supervision is empty; expected one edge type at least")
+    for kind in repeated(spec.supervision):
+        raise ValueError(f"supervision has {kind!r} twice")
     for number, kind in enumerate(spec.supervision):
         _check_ends(f"supervision[{number}]", kind, graph)
         if kind[0] != spec.supervision[0][0]:
@@ -88,8 +91,6 @@ def check_ablp(spec: ABLPSpec, graph: Graph) -> None:
                 f"supervision[{number}] is {kind!r}; its anchors must be "
                 f"{spec.supervision[0][0]!r}, as those of the first"
             )
-        if kind in spec.supervision[:number]:
-            raise ValueError(f"supervision[{number}] is {kind!r}, as is one before it")
     for sign in SIGNS:
         _check_given(spec, graph, sign)
     if spec.max_labels is not None:

@@ -11,15 +11,13 @@ from typing import Final
 
 from penstock.graph import EdgeType, Graph
 from penstock.kernels.arrays import Array
-from penstock.sampling.spec import ABLPSpec, CustomSpec, LinkSpec, NeighborSpec, Spec
+from penstock.sampling.spec import ABLPSpec, LinkSpec, NeighborSpec, Spec
 
 _WEIGHTS: Final = {"src_weight": 0, "dst_weight": 2}  # and which end of an edge type has them
 
 
 def check_form(spec: Spec, columns: Mapping[str, Array], tables: Mapping[str, Array]) -> None:
-    """ValueError unless a spec reads all of these. A user's sampler may be given anything."""
-    if isinstance(spec, CustomSpec):
-        return
+    """ValueError unless a spec reads all of these. A user's sampler is given its seeds alone."""
     _check_names("columns", columns, _columns_of(spec))
     _check_names("tables", tables, _tables_of(spec))
     for name, column in columns.items():

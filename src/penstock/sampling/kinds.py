@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.graph import Graph
 from penstock.graph.aids import Aid, keys_of
-from penstock.graph.inventory import key_text
+from penstock.graph.inventory import key_text, repeated
 from penstock.kernels.arrays import check_integer
 from penstock.sampling.collate import NeighborBatches
 from penstock.sampling.cut import CutBatches
@@ -40,8 +40,9 @@ Batches = NeighborBatches | CutBatches
 _SECONDS_A_DRAW: Final = 5e-8
 # A guess must not keep a channel waiting for long.
 _MOST_SECONDS: Final = 1.0
-# Every hop has a count of its own; no use has so many.
-_MOST_HOPS: Final = 2**16
+# Every hop is looked at by whoever reserves memory, which is the hub: for each edge type, and once
+# for every channel. No use has so many.
+_MOST_HOPS: Final = 2**10
 _MOST_DRAWS: Final = 2**24
 
 
@@ -256,10 +257,12 @@ def check(spec: BuiltInSpec, graph: Graph) -> None:
 
 def _check_types(spec: BuiltInSpec) -> None:
     """What comes over the wire has the right types; what somebody writes in Python may not."""
+    if isinstance(spec, LinkSpec | ABLPSpec) and not isinstance(spec.neighbors, NeighborSpec):
+        raise ValueError(f"neighbors is {spec.neighbors!r}; expected a NeighborSpec")
     try:
         msgspec.convert(msgspec.to_builtins(spec, enc_hook=_plain), type(spec))
     except (msgspec.ValidationError, TypeError) as error:
-        raise ValueError(f"{type(spec).__name__} ($): {error}") from None
+        raise ValueError(f"{type(spec).__name__}: {error}") from None
 
 
 def _plain(value: object) -> object:
@@ -287,10 +290,8 @@ def _check_said_once(spec: NeighborSpec) -> None:
         return
     if spec.num_neighbors:
         raise ValueError("num_neighbors and by_type are both given: one of them says all")
-    kinds = [kind for kind, _ in spec.by_type]
-    for number, kind in enumerate(kinds):
-        if kind in kinds[:number]:
-            raise ValueError(f"by_type[{number}] is {kind!r}, for which fan-outs are given before")
+    for kind in repeated(kind for kind, _ in spec.by_type):
+        raise ValueError(f"by_type has {kind!r} twice: fan-outs are given once for each edge type")
 
 
 def _check_extent(spec: NeighborSpec) -> None:

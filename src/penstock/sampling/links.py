@@ -9,6 +9,7 @@ belongs to it. What is asked for and makes no sense is refused in PyG's words, b
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -41,8 +42,6 @@ _OWN: Final = frozenset(
         "seed_time",
     }
 )
-# Tables of weights that are remembered: each channel has its own, and a worker has a few of these.
-_KEPT: Final = 8
 
 
 def label_shift(labels: Array) -> int:
@@ -120,7 +119,7 @@ class LinkStarter:
         self._times = _NodeTimes(graph, spec.neighbors.time_attr if draws else None)
         self._lists = Relabeler(), Relabeler()
         self._edges: dict[EdgeType, SortedRows] = {}
-        self._candidates: dict[tuple[str, str, int], tuple[Array | None, Candidates]] = {}
+        self._candidates: dict[tuple[str, str, int], Candidates] = {}
 
     def num_negatives(self, inputs: int) -> int:
         """How many negatives so many edges have."""
@@ -183,20 +182,24 @@ class LinkStarter:
         )
 
     def _end(self, end: str, node_type: str, request: Request) -> Candidates:
-        """What one end is drawn from; a table that comes with batch after batch is checked once."""
+        """What one end is drawn from; a table that comes with batch after batch is checked once.
+
+        It is remembered as long as its channel has it, and no longer: it lies in memory of a rank.
+        """
         table = request.tables.get(f"{end}_weight")
         key = end, node_type, id(table)
         if key not in self._candidates:
-            if len(self._candidates) >= _KEPT:
-                self._candidates.clear()
-            # Kept with its table: no other can have that one's id as long as it lives.
-            self._candidates[key] = table, self._candidates_of(end, node_type, table)
-        return self._candidates[key][1]
+            self._candidates[key] = self._candidates_of(end, node_type, table)
+            if table is not None:
+                weakref.finalize(table, self._candidates.pop, key, None).atexit = False
+        return self._candidates[key]
 
     def _candidates_of(self, end: str, node_type: str, table: Array | None) -> Candidates:
         num_nodes, times = self._graph.num_nodes(node_type), self._times.of(node_type)
+        # A view, which holds on to the memory, and not to the table that tells when it may go.
+        sums = None if table is None else table.view()
         try:
-            return Candidates(num_nodes, table, times)
+            return Candidates(num_nodes, sums, times)
         except ValueError as error:
             raise ValueError(f"{end}_weight of {node_type!r}: {error}") from None
 
@@ -329,22 +332,31 @@ class LinkStarter:
 
 
 class _NodeTimes:
-    """The times of nodes, where a spec restricts by these; times of edges restrict no negatives."""
+    """The times of nodes, where a spec restricts by these; times of edges restrict no negatives.
+
+    None is read before it is asked for: whoever wants to know sizes only may ask for those.
+    """
 
     def __init__(self, graph: Graph, attribute: str | None) -> None:
-        self._found = {
-            name: graph.node_attribute(attribute, name).astype(np.int64, copy=False)
+        self._there = {
+            name: graph.node_attributes(name)[attribute]
             for name in graph.node_types
             if attribute is not None and attribute in graph.node_attributes(name)
         }
+        self._read: dict[str, Array] = {}
 
     @property
     def of_nodes(self) -> bool:
-        return bool(self._found)
+        return bool(self._there)
 
     def of(self, node_type: str) -> Array | None:
         """None: nodes of this type are there at all times."""
-        return self._found.get(node_type)
+        if node_type not in self._there:
+            return None
+        if node_type not in self._read:
+            times = self._there[node_type].array
+            self._read[node_type] = times.astype(np.int64, copy=False)
+        return self._read[node_type]
 
     def restricts(self, kind: EdgeType) -> bool:
-        return kind[0] in self._found or kind[2] in self._found
+        return kind[0] in self._there or kind[2] in self._there

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from penstock.graph import EdgeType, Graph
 from penstock.graph.aids import Aid, OutEdges
+from penstock.graph.inventory import repeated
 from penstock.graph.layout import layout
 from penstock.kernels import Adjacency
 from penstock.kernels.arrays import Array, Ids, check_integer
@@ -237,11 +238,10 @@ def _check_homogeneous(spec: PPRSpec) -> None:
 
 
 def _check_channels(spec: PPRSpec, graph: Graph) -> None:
-    names = [name for name, _, _ in spec.channels]
+    for name in repeated(name for name, _, _ in spec.channels):
+        raise ValueError(f"channels has {name!r} twice: each has a name of its own")
     for number, (name, kinds, share) in enumerate(spec.channels):
         here = f"channels[{number}] ({name!r})"
-        if names.index(name) != number:
-            raise ValueError(f"{here} has the name of another channel")
         if not kinds:
             raise ValueError(f"{here} has no edge types to follow")
         for kind in kinds:

@@ -26,8 +26,8 @@ from penstock.sampling.request import Request
 from penstock.sampling.spec import Direction, SubgraphSpec
 from penstock.sampling.start import IDS, ArraySpec
 
-# Every hop has a count of its own, so their number is bounded; no use has so many.
-_MOST_HOPS: Final = 2**16
+# Every hop is looked at by whoever reserves memory, which is the hub; no use has so many.
+_MOST_HOPS: Final = 2**10
 # How much above the average degrees may lie where "nearly any" batch should fit.
 _SLACK: Final = 4
 

@@ -56,6 +56,8 @@ class _Backend(Protocol):
 
     @property
     def spec(self) -> Spec: ...
+    @property
+    def awaited(self) -> _Awaited[Any]: ...
 
     def write(self, request: Request, memory: Bytes, reached: Reached) -> Written:
         """Makes a batch in `memory`; `SlotTooSmall` says how much it needs."""
@@ -115,8 +117,10 @@ class Station:
         self._channels[number] = _Channel(backend, feed, given)
 
     def close_channel(self, number: int) -> None:
-        """Forgets it; unknown ones too."""
-        self._channels.pop(number, None)
+        """Forgets it, and what was kept of its inputs; unknown ones too."""
+        known = self._channels.pop(number, None)
+        if known is not None and known.backend in self._backends:
+            self._backends[known.backend].awaited.drop()
 
     def load_sampler(self, spec: CustomSpec) -> custom.Sampler:
         """The user's sampler, made when first asked for; `SamplingError` shows what went wrong."""
@@ -171,6 +175,9 @@ class _Awaited(Generic[_Known]):
     def keep(self, request: Request, known: _Known) -> None:
         self._kept = request, known
 
+    def drop(self) -> None:
+        self._kept = None
+
     def take(self, request: Request) -> _Known | None:
         kept, self._kept = self._kept, None
         return kept[1] if kept is not None and request.is_same(kept[0]) else None
@@ -189,7 +196,7 @@ class _Neighbors:
     def __init__(self, spec: BuiltInSpec, batches: NeighborBatches) -> None:
         self.spec = spec
         self._batches = batches
-        self._awaited: _Awaited[Sizes] = _Awaited()
+        self.awaited: _Awaited[Sizes] = _Awaited()
 
     def write(self, request: Request, memory: Bytes, reached: Reached) -> Written:
         start = self._batches.start(request)
@@ -200,12 +207,12 @@ class _Neighbors:
             sizes = outgrown.sizes
         needed = self._batches.nbytes(sizes, start)
         if needed > memory.nbytes:
-            self._awaited.keep(request, sizes)
+            self.awaited.keep(request, sizes)
             raise SlotTooSmall(needed, memory.nbytes)
         return self._write(request, start, sizes, memory, reached)
 
     def _sizes(self, request: Request, start: Start, room: int) -> Sizes:
-        awaited = self._awaited.take(request)
+        awaited = self.awaited.take(request)
         if awaited is not None and self._batches.nbytes(awaited, start) <= room:
             return awaited
         return self._batches.sizes_for(room, start)
@@ -224,13 +231,13 @@ class _Cuts:
     def __init__(self, spec: BuiltInSpec, batches: CutBatches) -> None:
         self.spec = spec
         self._batches = batches
-        self._awaited: _Awaited[Cut] = _Awaited()
+        self.awaited: _Awaited[Cut] = _Awaited()
 
     def write(self, request: Request, memory: Bytes, reached: Reached) -> Written:
-        cut = self._awaited.take(request) or self._batches.cut(request)
+        cut = self.awaited.take(request) or self._batches.cut(request)
         needed = self._batches.nbytes(cut)
         if needed > memory.nbytes:
-            self._awaited.keep(request, cut)
+            self.awaited.keep(request, cut)
             raise SlotTooSmall(needed, memory.nbytes)
         reached("writing")
         with BatchWriter(memory) as writer:
@@ -245,13 +252,13 @@ class _Custom:
         self.spec = spec
         self._graph = graph
         self._load = load
-        self._awaited: _Awaited[dict[str, Array]] = _Awaited()
+        self.awaited: _Awaited[dict[str, Array]] = _Awaited()
 
     def write(self, request: Request, memory: Bytes, reached: Reached) -> Written:
         arrays = self._arrays(request)
         needed = layout((array.dtype, array.shape) for array in arrays.values()).nbytes
         if needed > memory.nbytes:
-            self._awaited.keep(request, arrays)
+            self.awaited.keep(request, arrays)
             raise SlotTooSmall(needed, memory.nbytes)
         reached("writing")
         with BatchWriter(memory) as writer:
@@ -260,7 +267,7 @@ class _Custom:
             return Written(writer.commit(), writer.nbytes, self._facts(request))
 
     def _arrays(self, request: Request) -> dict[str, Array]:
-        awaited = self._awaited.take(request)
+        awaited = self.awaited.take(request)
         if awaited is not None:
             return awaited
         sampler, seeds = self._load(), request.seeds.copy()  # the user may do anything to it

@@ -1,0 +1,79 @@
+"""What PyG's loaders can have done to their workers, for workers that are a pool's.
+
+There it is done by the worker itself, when it starts. Ours know nothing of torch, sample with one
+thread each, and serve all loaders of the same data: what can be done to them is done from here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any
+
+import psutil
+
+from penstock.client.hub import Hub
+from penstock.client.hub_process import HubProcess
+from penstock.loader.options import Options
+from penstock.loader.supply import Supply
+
+log = logging.getLogger(__name__)
+
+
+class WorkerMixin:
+    """PyG's methods of these names."""
+
+    _supply: Supply
+    _options: Options
+
+    def enable_cpu_affinity(
+        self, loader_cores: Sequence[Any] | None = None
+    ) -> AbstractContextManager[None]:
+        """Keeps the workers that there are to these cores, one (or a list) for each."""
+        asked = self._options.num_workers
+        return _on_cores(self._supply.hub(), asked if isinstance(asked, int) else 0, loader_cores)
+
+    def enable_multithreading(
+        self, worker_threads: int | None = None
+    ) -> AbstractContextManager[None]:
+        """Nothing to enable: a worker samples with one thread, and there can be more workers."""
+        return nullcontext()
+
+    @contextmanager
+    def enable_memory_log(self) -> Iterator[None]:
+        """Logs how much private memory each worker has, at the end."""
+        yield
+        for worker in self._supply.hub_statistics().get("pool", {}).get("workers", ()):
+            memory = worker["private"] / (1 << 20)
+            log.debug("worker %s, pid %d: %.2f MB", worker["worker"], worker["pid"], memory)
+
+
+@contextmanager
+def _on_cores(hub: Hub | None, num_workers: int, cores: Sequence[Any] | None) -> Iterator[None]:
+    """Keeps the pool's workers to these cores, one (or a list) for each, while this lasts."""
+    if hub is None or num_workers < 1:
+        raise ValueError(
+            f"'enable_cpu_affinity' should be used with at least one worker (got {num_workers})"
+        )
+    if cores and len(cores) != num_workers:
+        raise ValueError(
+            f"The number of loader cores (got {len(cores)}) in 'enable_cpu_affinity' should match "
+            f"with the number of workers (got {num_workers})"
+        )
+    if isinstance(hub, HubProcess):
+        hub.resize(hub.num_workers)  # returns when all are there
+    pids = [worker["pid"] for worker in hub.statistics()["pool"]["workers"]]
+    chosen = cores or psutil.Process().cpu_affinity()[:num_workers]
+    before = {}
+    try:
+        for number, pid in enumerate(pids):
+            with suppress(psutil.NoSuchProcess):  # replaced this very moment
+                process, wanted = psutil.Process(pid), chosen[number % len(chosen)]
+                before[process] = process.cpu_affinity()
+                process.cpu_affinity(list(wanted) if isinstance(wanted, Sequence) else [wanted])
+        yield
+    finally:
+        for process, everywhere in before.items():
+            with suppress(psutil.NoSuchProcess):
+                process.cpu_affinity(everywhere)

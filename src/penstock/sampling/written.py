@@ -1,0 +1,112 @@
+"""Specs as people write them in Python: what a field may be, and what is said of one that is not.
+
+Lists, arrays and mappings stand for tuples, NumPy's numbers for Python's: `settled` makes one form
+of them, so that equal specs are equal, here and on the wire. Whether a graph can be sampled so is
+for others to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from types import UnionType
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from penstock.sampling.spec import BuiltInSpec, HGTSpec, NeighborSpec
+
+_Spec = TypeVar("_Spec", bound=BuiltInSpec)
+
+_EDGE_TYPES: Final = "edge types, such as (('user', 'buys', 'item'),)"
+_NAMES: Final = "names of attributes, such as ('x',), or None for all"
+# Of fields whose type says too little.
+_EXPECTED: Final = {
+    "num_neighbors": "one fan-out per hop, such as (15, 10, 5)",
+    "by_type": "fan-outs for each edge type, such as {('user', 'buys', 'item'): (10, 5)}",
+    "node_caps": "one number per hop, such as (1000, 5000)",
+    "num_samples": "one number per layer, such as (512, 256)",
+    "node_attributes": _NAMES,
+    "edge_attributes": _NAMES,
+    "weight_attr": "the name of an edge attribute, or None",
+    "time_attr": "the name of an attribute, or None",
+    "supervision": _EDGE_TYPES,
+    "positive": f"{_EDGE_TYPES}, or None",
+    "negative": f"{_EDGE_TYPES}, or None",
+    "path": f"{_EDGE_TYPES}, or None",
+    "channels": "a name, edge types and a share for each, such as "
+    "(('social', (('user', 'knows', 'user'),), 1.0),)",
+}
+_LAYERS: Final = "numbers for each node type, such as {'user': (512, 256)}"
+_BY_TYPE: Final[dict[object, str]] = {
+    bool: "True or False",
+    int: "an integer",
+    float: "a number",
+    str: "text",
+    type(None): "None",
+}
+# Where in a value msgspec found fault with it.
+_PLACE: Final = re.compile(r" - at `\$(.*)`$")
+_LONGEST: Final = 200
+
+
+def settled(spec: _Spec, prefix: str = "") -> _Spec:
+    """The same spec in tuples and Python's numbers; ValueError names a field that is none."""
+    fields = msgspec.structs.fields(spec)
+    return msgspec.structs.replace(
+        spec,
+        **{
+            field.name: _settled(spec, prefix, field.name, field.type, getattr(spec, field.name))
+            for field in fields
+        },
+    )
+
+
+def plain(value: Any) -> Any:
+    """Tuples and Python's numbers, of whatever stands for them; anything else as it is."""
+    if isinstance(value, Enum):
+        value = value.value
+    if hasattr(value, "tolist") and not isinstance(value, type):  # of NumPy, or of torch
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        value = list(value.items())
+    return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
+
+
+def _settled(spec: BuiltInSpec, prefix: str, field: str, kind: Any, value: Any) -> Any:
+    if kind is NeighborSpec:
+        if not isinstance(value, NeighborSpec):
+            raise ValueError(f"{field} is {_shown(value)}; expected a NeighborSpec")
+        return settled(value, f"{field}.")
+    made = plain(value)
+    try:
+        return msgspec.convert(made, kind)
+    except msgspec.ValidationError as error:
+        place = found[1] if (found := _PLACE.search(str(error))) else ""
+    name, expected = f"{prefix}{field}", _expected(spec, field, kind)
+    if not place:
+        raise ValueError(f"{name} is {_shown(value)}; expected {expected}")
+    for index in re.findall(r"\d+", place):
+        made = made[int(index)]
+    raise ValueError(f"{name}{place} is {_shown(made)}; {name} is to be {expected}")
+
+
+def _expected(spec: BuiltInSpec, field: str, kind: Any) -> str:
+    if field == "by_type" and isinstance(spec, HGTSpec):
+        return _LAYERS
+    return _EXPECTED.get(field) or _in_words(kind)
+
+
+def _in_words(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        *others, last = map(repr, get_args(kind))
+        return f"{', '.join(others)} or {last}"
+    if get_origin(kind) in (Union, UnionType):
+        return ", or ".join(map(_in_words, get_args(kind)))
+    return _BY_TYPE.get(kind, str(kind))
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
