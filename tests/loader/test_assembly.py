@@ -259,6 +259,14 @@ class TestBatches:
         assert data.name == "whole"
         assert data.whole is given.whole
 
+    def test_edges_have_the_dtype_they_were_given_in(self) -> None:
+        given = homogeneous()
+        given.edge_index = given.edge_index.int()
+        (data,) = node_batches(given, [-1], batch_size=NODES)
+        assert data.edge_index.dtype == torch.int32
+        assert data.n_id.dtype == data.e_id.dtype == torch.int64
+        assert torch.equal(data.n_id[data.edge_index.long()], given.edge_index[:, data.e_id].long())
+
     def test_what_came_from_another_device_goes_back_there(self) -> None:
         source, spec, inputs = parts(homogeneous())
         meta = torch.device("meta")

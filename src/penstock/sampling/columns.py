@@ -19,7 +19,9 @@ _WEIGHTS: Final = {"src_weight": 0, "dst_weight": 2}  # and which end of an edge
 def check_form(spec: Spec, columns: Mapping[str, Array], tables: Mapping[str, Array]) -> None:
     """ValueError unless a spec reads all of these. A user's sampler is given its seeds alone."""
     _check_names("columns", columns, _columns_of(spec))
-    _check_names("tables", tables, _tables_of(spec))
+    # What labels are shifted by is nothing that users know of.
+    shifts = isinstance(spec, LinkSpec)
+    _check_names("tables", tables.keys() - {"label_shift"} if shifts else tables, _tables_of(spec))
     for name, column in columns.items():
         if name == "time" and (column.ndim != 1 or column.dtype.kind != "i"):
             raise ValueError(f"columns['time'] is {_form(column)}; expected integers, one for each")
@@ -39,11 +41,13 @@ def check_weights(tables: Mapping[str, Array], kind: EdgeType, graph: Graph) -> 
         sums = tables.get(name)
         if sums is None:
             continue
-        if sums.dtype != "int64" or sums.shape != (graph.num_nodes(kind[end]),):
+        if sums.shape != (graph.num_nodes(kind[end]),):
             raise ValueError(
-                f"tables[{name!r}] is {_form(sums)}; expected running sums, int64, one for each "
-                f"of {graph.num_nodes(kind[end])} nodes"
+                f"tables[{name!r}] has shape {list(sums.shape)}; expected a weight for each of "
+                f"{graph.num_nodes(kind[end])} nodes"
             )
+        if sums.dtype != "int64":  # not from a user: these are what is made of the weights
+            raise ValueError(f"tables[{name!r}] is {_form(sums)}; expected running sums, int64")
 
 
 def check_times(
@@ -54,7 +58,7 @@ def check_times(
         if "time" in columns:
             raise ValueError(
                 "Received conflicting 'input_time' and 'time_attr' arguments: 'input_time' is set "
-                "while 'time_attr' is not set."
+                "while 'time_attr' is not set. ('input_time' is columns['time'] here.)"
             )
         return
     if "time" not in columns and spec.time_attr not in graph.node_attributes(node_type):
@@ -79,7 +83,10 @@ def _columns_of(spec: Spec) -> tuple[str, ...]:
 
 
 def _tables_of(spec: Spec) -> tuple[str, ...]:
-    return (*_WEIGHTS, "label_shift") if isinstance(spec, LinkSpec) else ()
+    """Only what negatives are drawn by; of triplets, the sources are those of the edges."""
+    if not isinstance(spec, LinkSpec) or spec.negatives == "none":
+        return ()
+    return tuple(_WEIGHTS) if spec.negatives == "binary" else ("dst_weight",)
 
 
 def _check_names(what: str, given: Iterable[str], known: tuple[str, ...]) -> None:

@@ -199,6 +199,8 @@ def _check_ids(name: str, array: Array, arrays: Mapping[str, Array], graph: Grap
         case "e_id":
             _check_vector(name, array)
             _check_range(name, array, graph.num_edges(_edge_type(name, owner, graph)))
+        case "input_id":
+            raise ValueError(f"{name!r} is added to every batch: the places of its seeds")
         case "edge_index":
             kind = _edge_type(name, owner, graph)
             _check_ends(name, array, arrays, (kind[0], kind[2]))

@@ -10,9 +10,6 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, assert_never
 
-import msgspec
-import numpy as np
-
 from penstock.graph import Graph
 from penstock.graph.aids import Aid, keys_of
 from penstock.graph.inventory import key_text, repeated
@@ -34,6 +31,7 @@ from penstock.sampling.spec import (
     WalkSpec,
 )
 from penstock.sampling.start import NodeStarter, Starter
+from penstock.sampling.written import settled
 
 Batches = NeighborBatches | CutBatches
 # What one uniform draw takes, with the row of attributes that comes of it.
@@ -220,7 +218,7 @@ def missing(spec: Spec, graph: Graph) -> list[str]:
 
 def check(spec: BuiltInSpec, graph: Graph) -> None:
     """ValueError unless this graph can be sampled so: names the type, the hop and the value."""
-    _check_types(spec)
+    spec = settled(spec)
     match spec:
         case NeighborSpec():
             _check_neighbor(spec, graph)
@@ -255,23 +253,6 @@ def check(spec: BuiltInSpec, graph: Graph) -> None:
             assert_never(spec)
 
 
-def _check_types(spec: BuiltInSpec) -> None:
-    """What comes over the wire has the right types; what somebody writes in Python may not."""
-    if isinstance(spec, LinkSpec | ABLPSpec) and not isinstance(spec.neighbors, NeighborSpec):
-        raise ValueError(f"neighbors is {spec.neighbors!r}; expected a NeighborSpec")
-    try:
-        msgspec.convert(msgspec.to_builtins(spec, enc_hook=_plain), type(spec))
-    except (msgspec.ValidationError, TypeError) as error:
-        raise ValueError(f"{type(spec).__name__}: {error}") from None
-
-
-def _plain(value: object) -> object:
-    """NumPy's numbers are as good as any."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{value!r} is a {type(value).__name__}, which no spec can have")
-
-
 def _check_neighbor(spec: NeighborSpec, graph: Graph) -> None:
     _check_said_once(spec)
     BatchShape(graph, spec)  # complains of fan-outs and attributes that the graph knows nothing of
@@ -279,6 +260,11 @@ def _check_neighbor(spec: NeighborSpec, graph: Graph) -> None:
     for hop, cap in enumerate(spec.node_caps):
         check_integer(cap, f"node_caps[{hop}]", -1, 2**63)
     check_neighbor(spec, graph)
+    if spec.time_attr is None and spec.temporal_strategy != "uniform":
+        raise ValueError(
+            f"temporal_strategy is {spec.temporal_strategy!r}, and there is no time to go by: "
+            "time_attr is None"
+        )
     if spec.subgraph_type != "directional":
         from penstock.sampling.whole import check_whole
 
@@ -299,6 +285,8 @@ def _check_extent(spec: NeighborSpec) -> None:
     lists = [spec.num_neighbors] if spec.by_type is None else [each for _, each in spec.by_type]
     if (hops := max(map(len, lists), default=0)) > _MOST_HOPS:
         raise ValueError(f"num_neighbors has {hops} hops; expected {_MOST_HOPS} at most")
+    if len(spec.node_caps) > hops:
+        raise ValueError(f"node_caps has {len(spec.node_caps)} numbers; there are {hops} hops")
     most = max((fanout for fanouts in lists for fanout in fanouts), default=0)
     if spec.replace and most > _MOST_DRAWS:
         raise ValueError(

@@ -23,6 +23,8 @@ def check_link(spec: LinkSpec, graph: Graph) -> None:
             raise ValueError(
                 "strict is set, and there are no negatives to check: negatives is 'none'"
             )
+        if spec.amount != 1.0:
+            raise ValueError(f"amount is {spec.amount}, and of negatives, which is 'none'")
         return
     _check_amount(spec)
     attribute = spec.neighbors.time_attr
@@ -45,12 +47,14 @@ def check_columns(spec: LinkSpec, columns: Collection[str]) -> None:
             "Received conflicting 'edge_label_time' and 'time_attr' arguments: "
             f"'edge_label_time' is {'set' if given else 'not set'} "
             f"while 'time_attr' is {'set' if named else 'not set'}. "
-            "Both arguments must be provided for temporal sampling."
+            "Both arguments must be provided for temporal sampling. "
+            "('edge_label_time' is columns['time'] here.)"
         )
     if spec.negatives == "triplet" and "label" in columns:
         raise ValueError(
             "'edge_label' needs to be undefined for 'triplet'-based negative sampling: "
-            "'src_index', 'dst_pos_index' and 'dst_neg_index' tell edges and negatives apart"
+            "'src_index', 'dst_pos_index' and 'dst_neg_index' tell edges and negatives apart "
+            "('edge_label' is columns['label'] here)"
         )
 
 

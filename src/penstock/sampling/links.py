@@ -48,9 +48,23 @@ def label_shift(labels: Array) -> int:
     """What is added to labels so that 0 is free for negatives: 1 if the least of them is 0.
 
     Of all labels, not of a batch's: whoever makes a feed asks once, and puts the answer into its
-    table "label_shift", or shifts the labels there and then.
+    table "label_shift", or shifts the labels there and then. ValueError where 0 cannot be free.
     """
-    return int(labels.size > 0 and labels.min() == 0)
+    if labels.size == 0:
+        return 0
+    if labels.min() != 0:
+        if (labels == 0).any():
+            raise ValueError(
+                f"columns['label'] has {labels.min()} and 0: negatives have a label of 0, which is "
+                "made free where it is the least; expected labels >= 0, or none that is 0"
+            )
+        return 0
+    if labels.dtype.kind in "iu" and labels.max() == np.iinfo(labels.dtype).max:
+        raise ValueError(
+            f"columns['label'] has {labels.max()}, the most that {labels.dtype} can hold, and is "
+            "to be shifted by one, since negatives have a label of 0; expected a wider dtype"
+        )
+    return 1
 
 
 def needs_link(spec: LinkSpec, graph: Graph) -> Sequence[Aid]:

@@ -36,9 +36,9 @@ class SubgraphCutter:
     """Cuts out the subgraphs that seeds induce; one thread at a time.
 
     A batch is all nodes that lead to a seed within `num_hops` (along out-edges: that a seed leads
-    to), and every edge of the graph between two of them. `n_id` has each node once: the seeds in
-    the order given, then hop by hop. A seed given twice stands there once, too; `mapping` has, for
-    each seed as given, its place in `n_id`, and `batch_size` says how many of the first are seeds.
+    to), and every edge of the graph between two of them. `n_id` has the seeds in the order given,
+    then each other node once, hop by hop. A seed given twice has two rows, as everywhere, and edges
+    at the first; `mapping` has, for each seed as given, the place where its edges are.
     Rows of `edge_index`, as everywhere: the node found above the node expanded, in the order of
     the latter's places.
     """
@@ -54,23 +54,22 @@ class SubgraphCutter:
         self._hops = _likely_hops(graph, spec)
         self._khop = KHop(num_nodes, relations, num_hops=spec.num_hops)
         self._induced = InducedEdges(num_nodes, relations)
-        self._places = Relabeler()
 
     def cut(self, request: Request) -> Cut:
         """The subgraph of the seeds of a batch."""
         number = self._graph.node_types.index(request.node_type)
-        mapping, distinct = self._distinct(request.seeds, number)
+        given = self._khop.check_seeds(request.seeds, number)
         seeds = [np.empty(0, np.int64)] * len(self._graph.node_types)
-        seeds[number] = distinct
+        seeds[number] = given
         nodes = self._khop.sample(0, seeds, with_edge_ids=False).nodes
         edges = self._induced.cut(nodes, with_edge_ids=self._with_edge_ids)
-        facts: dict[str, Any] = {"batch_size": len(distinct)}
+        facts: dict[str, Any] = {"batch_size": len(given)}
         if self._graph.is_hetero:
             facts["input_type"] = request.node_type
         arrays = {
             **arrays_of(self._graph, nodes, edges),
             qualified(request.node_type, "input_id"): request.positions,
-            qualified(request.node_type, "mapping"): mapping,
+            qualified(request.node_type, "mapping"): _first_places(given),
         }
         return Cut(arrays, [*nodes], [found.edge_ids for found in edges], facts)
 
@@ -79,25 +78,20 @@ class SubgraphCutter:
         return layout(self._likely_arrays(inputs, of)).nbytes
 
     def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
-        """By node type, how many nodes nearly any batch has at most."""
-        return list(map(min, self._likely(inputs, of).nodes, self._hops.num_nodes))
+        """By node type, how many nodes nearly any batch has at most: few give a seed twice."""
+        likely = map(min, self._likely(inputs, of).nodes, self._hops.num_nodes)
+        return list(map(max, likely, self._seeds(inputs, of)))
 
     def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
         """By edge type, how many edges nearly any batch has at most."""
         every = [reach.num_edges for reach in self._hops.reaches]
         return list(map(min, likely_among(self._hops, self._likely(inputs, of)), every))
 
-    def _distinct(self, seeds: Array, number: int) -> tuple[Ids, Ids]:
-        """The place of each seed among those that are distinct, and these."""
-        ids, bound = as_ids(seeds, "seeds"), self._khop.num_nodes[number]
-        bad = first_outside(ids, bound)
-        if bad >= 0:
-            raise ValueError(f"seeds[{bad}] is {ids[bad]}; expected 0 <= id < {bound}")
-        self._places.clear()
-        return self._places.relabel(ids), self._places.nodes()
-
     def _likely(self, inputs: int, of: Owner) -> Sizes:
-        return self._hops.bound([inputs if name == of else 0 for name in self._graph.node_types])
+        return self._hops.bound(self._seeds(inputs, of))
+
+    def _seeds(self, inputs: int, of: Owner) -> list[int]:
+        return [inputs if name == of else 0 for name in self._graph.node_types]
 
     def _likely_arrays(self, inputs: int, of: Owner) -> Iterator[ArraySpec]:
         yield from sizes_of(
@@ -106,6 +100,12 @@ class SubgraphCutter:
         )
         yield IDS, (inputs,)
         yield IDS, (inputs,)
+
+
+def _first_places(seeds: Ids) -> Ids:
+    """For each seed, where it first stands among them."""
+    _, first, which = np.unique(seeds, return_index=True, return_inverse=True)
+    return first[which].astype(np.int64, copy=False)
 
 
 def check_subgraph(spec: SubgraphSpec, graph: Graph) -> None:

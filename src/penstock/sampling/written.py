@@ -8,7 +8,7 @@ for others to say.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from enum import Enum
 from types import UnionType
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
@@ -71,6 +71,8 @@ def plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, Mapping):
         value = list(value.items())
+    if isinstance(value, Set):
+        return dict.fromkeys(value)  # which is no list to anybody: it has no order
     return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
 
 
