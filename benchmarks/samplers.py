@@ -288,7 +288,9 @@ def hub(repeats: int) -> dict[str, Any]:
     }
 
 
-def report(graph: Graph, num_edges: int, repeats: int, warmup: int) -> dict[str, Any]:
+def report(
+    graph: Graph, num_edges: int, repeats: int, warmup: int, only: list[str]
+) -> dict[str, Any]:
     bench = Bench(graph, num_edges)
     uniform = bench.hops()
     kinds: dict[str, Callable[[], Run]] = {
@@ -312,13 +314,16 @@ def report(graph: Graph, num_edges: int, repeats: int, warmup: int) -> dict[str,
         "walks": lambda: bench.cuts(WalkSpec(walk_length=20, direction="in")),
         "node2vec": lambda: bench.cuts(WalkSpec(walk_length=20, direction="in", p=0.5, q=2.0)),
     }
+    measures: dict[str, Callable[[], dict[str, Any]]] = {
+        name: lambda make=make: pairs(make(), uniform, repeats, warmup)
+        for name, make in kinds.items()
+    }
+    measures["hub"] = lambda: hub(repeats)
+    measures["ppr"] = lambda: bench.pagerank(repeats, warmup)
     result = {}
-    for name, make in kinds.items():
+    for name in only or measures:
         say(f"measuring {name}")
-        result[name] = pairs(make(), uniform, repeats, warmup)
-    result["hub"] = hub(repeats)
-    say("measuring ppr")
-    result["ppr"] = bench.pagerank(repeats, warmup)
+        result[name] = measures[name]()
     return result
 
 
@@ -331,12 +336,14 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a small graph, for a quick look")
     parser.add_argument("--json", action="store_true", help="print JSON only")
     parser.add_argument("--repeats", type=int, default=20, help="pairs measured (default 20)")
+    parser.add_argument("--only", default="", help="some kinds, with commas between them")
     parser.add_argument("--folder", type=Path, default=Path("build/bench"), help="keeps the graph")
     arguments = parser.parse_args()
+    only = [name for name in arguments.only.split(",") if name]
     num_nodes, num_edges = SIZES[arguments.small]
     say(f"RMAT graph: {num_nodes:,} nodes, {num_edges:,} edges (made once)")
     graph = benchmark_graph(arguments.folder, num_nodes, num_edges, 1)
-    result = report(graph, num_edges, arguments.repeats, warmup=3)
+    result = report(graph, num_edges, arguments.repeats, 3, only)
     if arguments.json:
         print(json.dumps(result, indent=2))
         return

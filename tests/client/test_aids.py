@@ -265,8 +265,8 @@ def test_all_edges_are_handed_on_as_they_lie_in_the_graph() -> None:
     [
         (np.ones((2, 4), np.bool_), "sampler_input has dtype bool; expected the ends of edges"),
         (np.ones((2, 4)), r"sampler_input\[0\] has dtype float64; expected integers"),
-        ([[0, 1], [2, NODES]], rf"sampler_input\[1\] has the id {NODES}; there are {NODES} nodes"),
-        ([[0, -1], [2, 3]], rf"sampler_input\[0\] has the id -1; there are {NODES} nodes"),
+        ([[0, 1], [2, NODES]], rf"sampler_input\[1\]\[1\] is {NODES}; expected 0 <= id < {NODES}"),
+        ([[0, -1], [2, 3]], rf"sampler_input\[0\]\[1\] is -1; expected 0 <= id < {NODES}"),
         ([[0, 1, 2]], r"sampler_input has shape \[1, 3\]; expected edges, \[2, n\]"),
         (("a", "to", "b"), r"names edge type \('a', 'to', 'b'\); this graph has no types"),
     ],

@@ -239,7 +239,7 @@ def test_edges_that_are_none_are_refused(plain_hub: HubProcess) -> None:
         backend.init_backend()
         for given, message in [
             (np.arange(4), r"sampler_input has shape \[4\]; expected edges, \[2, n\]"),
-            (np.array([[0], [NODES]]), f"has the id {NODES}; there are {NODES} nodes"),
+            (np.array([[0], [NODES]]), rf"sampler_input\[1\]\[0\] is {NODES}; expected 0 <= id < {NODES}"),
             ((CITES, PAIRS), "sampler_input names edge type .* this graph has no types"),
         ]:
             with pytest.raises(ValueError, match=message):
@@ -273,8 +273,19 @@ def test_labels_of_links_leave_room_for_negatives_and_weights_of_0_are_never_dra
     [
         ({"columns": {"time": np.arange(70)}}, "conflicting 'edge_label_time' and 'time_attr'"),
         ({"columns": {"label": np.arange(9)}}, r"columns\['label'\] has shape \[9\]"),
-        ({"tables": {"src_weight": np.array([-1.0])}}, "src_weight: "),
-        ({"tables": {"src_weight": np.ones((2, 2))}}, r"src_weight has shape \[2, 2\]"),
+        (
+            {"tables": {"src_weight": np.array([1.0, -1.0])}},
+            r"tables\['src_weight'\]\[1\] is -1.0; expected a finite weight >= 0",
+        ),
+        ({"tables": {"src_weight": np.ones((2, 2))}}, r"src_weight'\] has shape \[2, 2\]"),
+        (
+            {"tables": {"dst_weight": np.ones(7)}},
+            rf"dst_weight'\] has shape \[7\]; expected a weight for each of {NODES} nodes",
+        ),
+        ({"tables": {"dst_weight": np.zeros(NODES)}}, r"dst_weight'\] is 0 for every node"),
+        ({"tables": {"weight": np.ones(NODES)}}, "reads: 'src_weight', 'dst_weight'$"),
+        ({"columns": {"label": np.array([255, 0] * 35, "uint8")}}, "label has 255, the most"),
+        ({"columns": {"label": np.arange(-1, 69)}}, "label has -1 and 0"),
     ],
 )
 def test_what_comes_with_links_must_make_sense(

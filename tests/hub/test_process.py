@@ -10,11 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from penstock.graph import Graph
 from penstock.graph.handles import FileHandle
 from penstock.graph.sharing import GraphHandle
 from penstock.hub.process import EXIT_INTERNAL, EXIT_REFUSED
+from penstock.sampling.spec import NeighborSpec
 from penstock.wire.messages import PROTOCOL, Found, Hello, Refused, Stop, Welcome
 from tests.hub.raw import (
     PATIENCE_S,
@@ -239,6 +242,17 @@ def test_a_quiet_hub_says_nothing_on_the_terminal() -> None:
         rank = hub.founder
         rank.register(rank.backend()).epoch(0)
         hub.end()
+        assert hub.logged() == ""
+
+
+def test_a_hub_does_not_end_by_a_warning_that_somebody_made_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONWARNINGS", "error::UserWarning")
+    lonely = NeighborSpec(num_neighbors=(2,), subgraph_type="bidirectional")
+    kinds = {("a", "to", "b"): np.zeros((2, 1), np.int64)}
+    with Graph.from_coo(kinds, {"a": 1, "b": 1}) as graph, running_hub(graph, workers=0) as hub:
+        assert hub.founder.backend(lonely) == 1
         assert hub.logged() == ""
 
 

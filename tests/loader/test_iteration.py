@@ -174,6 +174,25 @@ def test_a_sampler_that_counts_epochs_is_told_which_one() -> None:
         assert [b.input_id.tolist() for b in loader] == [[5, 6, 7]]
 
 
+def test_a_sampler_that_somebody_else_tells_the_epoch_is_left_alone() -> None:
+    sampler = torch.utils.data.distributed.DistributedSampler(range(50), 1, 0)
+
+    def order() -> list[int]:
+        return [place for batch in loader for place in batch.input_id.tolist()]
+
+    with everyday(small_data(), sampler=sampler, shuffle=None, input_nodes=range(50)) as loader:
+        first, second = order(), order()
+        assert first != second
+        sampler.set_epoch(0)
+        assert order() == first
+
+
+def test_a_sampler_of_some_inputs_is_not_taken_for_one_of_all() -> None:
+    for kind in (torch.utils.data.SequentialSampler, torch.utils.data.RandomSampler):
+        with everyday(small_data(), sampler=kind(range(20)), shuffle=None) as loader:
+            assert sum(batch.batch_size for batch in loader) == 20
+
+
 @both
 def test_even_batches_may_come_from_a_sampler(workers: int) -> None:
     batches = [[1, 2], [3, 4], [5]]

@@ -101,6 +101,9 @@ def test_a_sampler_that_shares_inputs_out_is_not_shared_out_again(
         places = [place for batch in loader for place in batch.input_id.tolist()]
     nodes = data.train_mask.nonzero().view(-1)
     assert places == nodes[1::2].tolist()
+    batches = torch.utils.data.BatchSampler(sampler, 16, drop_last=False)
+    with everyday(data, shuffle=None, batch_size=1, batch_sampler=batches) as loader:
+        assert len(loader) == 8
     with pytest.raises(ValueError, match="DistributedSampler, which shares"):
         everyday(data, shuffle=None, sampler=sampler, rank=1, world_size=2)
 

@@ -104,10 +104,25 @@ def test_labels_move_up_where_the_feed_says_so_and_negatives_have_label_0() -> N
 
 @pytest.mark.parametrize(
     ("labels", "shift"),
-    [([0, 1], 1), ([1, 2], 0), ([-1, 0], 0), ([], 0), ([False, True], 1), ([0.0, 0.5], 1)],
+    [([0, 1], 1), ([1, 2], 0), ([-1, 1], 0), ([], 0), ([False, True], 1), ([0.0, 0.5], 1)],
 )
 def test_labels_move_up_if_the_least_of_all_is_0(labels: list[float], shift: int) -> None:
     assert label_shift(np.array(labels)) == shift
+
+
+@pytest.mark.parametrize("labels", [[-1, 0], [0.0, np.nan], [-0.5, 0.0, 0.5]])
+def test_labels_that_leave_no_0_to_negatives_are_refused(labels: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"label has (-1|nan|-0\.5) and 0: negatives have"):
+        label_shift(np.array(labels))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "uint64"])
+def test_labels_that_would_be_shifted_beyond_their_dtype_are_refused(dtype: str) -> None:
+    most = np.iinfo(dtype).max
+    with pytest.raises(ValueError, match=f"label has {most}, the most that {dtype} can hold"):
+        label_shift(np.array([most, 0], dtype))
+    assert label_shift(np.array([most - 1, 0], dtype)) == 1
+    assert label_shift(np.array([most, 1], dtype)) == 0
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "float32", "float16", "float64"])

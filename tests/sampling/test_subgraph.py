@@ -43,8 +43,9 @@ def test_a_subgraph_is_all_there_is_within_its_hops(
     )
     nodes, mapping = cut.arrays["n_id"], cut.arrays["mapping"]
     expected = within(graph, {"": set(seeds)}, num_hops, along=direction)[""]
-    assert sorted(nodes.tolist()) == sorted(expected)  # each once
-    assert nodes[mapping].tolist() == seeds
+    assert nodes[: len(seeds)].tolist() == seeds
+    assert sorted(nodes[len(seeds) :].tolist()) == sorted(expected - set(seeds))  # each once
+    assert mapping.tolist() == [seeds.index(seed) for seed in seeds]
     assert_whole(graph, ("", "", ""), cut.arrays, direction)
 
 
@@ -61,13 +62,14 @@ def test_a_heterogeneous_subgraph_has_every_type(
     )
     expected = within(graph, {node_type: set(seeds)}, num_hops, along=direction)
     for name, nodes in expected.items():
-        assert sorted(cut.arrays[qualified(name, "n_id")].tolist()) == sorted(nodes)
+        twice = [3] if name == node_type else []
+        assert sorted(cut.arrays[qualified(name, "n_id")].tolist()) == sorted([*nodes, *twice])
     for kind in graph.edge_types:
         assert_whole(graph, kind, cut.arrays, direction)
-    assert cut.arrays[qualified(node_type, "n_id")][:3].tolist() == [3, 1, 2]
-    assert cut.arrays[qualified(node_type, "mapping")].tolist() == [0, 1, 0, 2]
+    assert cut.arrays[qualified(node_type, "n_id")][:4].tolist() == seeds
+    assert cut.arrays[qualified(node_type, "mapping")].tolist() == [0, 1, 0, 3]
     assert cut.arrays[qualified(node_type, "input_id")].tolist() == [100, 101, 102, 103]
-    assert cut.facts == {"batch_size": 3, "input_type": node_type}
+    assert cut.facts == {"batch_size": 4, "input_type": node_type}
 
 
 #  0 -> 1 -> 2 -> 3,  0 -> 2,  3 -> 1
@@ -83,6 +85,14 @@ def test_no_hops_leave_the_seeds_and_the_edges_among_them() -> None:
     cutter = SubgraphCutter(Graph.from_coo(PATH, 5), SubgraphSpec())
     assert parts(cutter.cut(request_of([2, 0, 4]))) == ([2, 0, 4], [[1], [0]], [3])
     assert parts(cutter.cut(request_of([2, 1]))) == ([2, 1], [[1], [0]], [1])
+
+
+def test_a_seed_given_twice_has_two_rows_and_edges_at_the_first() -> None:
+    """CONTRACT 43: the first `batch_size` nodes are the seeds, as given."""
+    cut = SubgraphCutter(Graph.from_coo(PATH, 5), SubgraphSpec()).cut(request_of([2, 2, 0]))
+    assert parts(cut) == ([2, 2, 0], [[2], [0]], [3])
+    assert cut.arrays["mapping"].tolist() == [0, 0, 2]
+    assert cut.facts == {"batch_size": 3}
 
 
 def test_the_nodes_come_hop_by_hop_and_the_edges_by_place() -> None:

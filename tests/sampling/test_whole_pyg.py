@@ -34,7 +34,7 @@ def test_a_subgraph_is_pygs_k_hop_subgraph(seeds: list[int], num_hops: int) -> N
         torch.tensor(seeds), num_hops, torch.from_numpy(graph.edge_index()), num_nodes=200
     )
     nodes = cut.arrays["n_id"]
-    assert sorted(nodes.tolist()) == subset.tolist()
+    assert sorted(set(nodes.tolist())) == subset.tolist()  # a seed given twice stands there twice
     assert nodes[cut.arrays["mapping"]].tolist() == subset[mapping].tolist()
     assert sorted(cut.arrays["e_id"].tolist()) == mask.nonzero().flatten().tolist()
 

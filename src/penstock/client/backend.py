@@ -57,7 +57,8 @@ class SharedDistSamplingBackend:
         address: str | None = None,
         **options: Unpack[PoolOptions],
     ) -> None:
-        self._graph = source if isinstance(source, Graph) else source.graph
+        self._graph = _graph_of(source)
+        _check_workers(num_workers)
         self._spec = spec_of(sampling_config)
         self._kind = _kind_of(self._spec, input_kind)
         if not isinstance(self._spec, CustomSpec):
@@ -66,7 +67,7 @@ class SharedDistSamplingBackend:
         self._owned: Callable[[], HubProcess] | None = None
         self._hub: Hub | None = None
         self._crew: int | None = None  # of a user's sampler in a borrowed pool
-        if type(num_workers) is int and num_workers == 0:
+        if num_workers == 0:
             pass
         elif isinstance(source, Graph):
             workers: Workers = "auto" if num_workers is None else num_workers
@@ -302,6 +303,36 @@ class SharedDistSamplingBackend:
                 f"this backend belongs to process {self._owner}, and does not survive a fork: make "
                 "one here with penstock.connect(address), or start processes by 'spawn'"
             )
+
+
+def _graph_of(source: object) -> Graph:
+    if isinstance(source, Graph):
+        return source
+    if isinstance(source, Hub):
+        return source.graph
+    if isinstance(source, str) and source.startswith("unix://"):
+        raise ValueError(
+            f"source is {source!r}, an address; expected a graph or a hub: "
+            "give penstock.connect(address)"
+        )
+    if isinstance(source, str | os.PathLike):
+        raise ValueError(
+            f"source is {source!r}, a path; expected a graph or a hub: give Graph.open(path)"
+        )
+    raise ValueError(
+        f"source is a {type(source).__name__}; expected a graph, made by Graph.from_coo, "
+        "Graph.from_pyg or Graph.open, or a hub"
+    )
+
+
+def _check_workers(num_workers: Workers | None) -> None:
+    if num_workers is None or num_workers == "auto":
+        return
+    if type(num_workers) is not int or num_workers < 0:
+        raise ValueError(
+            f"num_workers is {num_workers!r}; expected 'auto', at least 1, or 0 to sample in this "
+            "process"
+        )
 
 
 def _kind_of(spec: Spec, given: str | InputKind | None) -> InputKind:

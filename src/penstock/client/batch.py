@@ -6,7 +6,7 @@ need not know which. Nothing here knows torch, or how the batch came.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +32,27 @@ class Batch:
     dtypes: Mapping[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        return self.arrays[name]
+        try:
+            return self.arrays[name]
+        except KeyError:
+            there = ", ".join(map(repr, self.arrays)) or "none"
+            raise KeyError(f"the batch has no {name!r}; it has: {there}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.arrays
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def __bool__(self) -> bool:
+        return True  # also without arrays: None is what comes after the last one
+
+    def keys(self) -> KeysView[str]:
+        """The names of the arrays."""
+        return self.arrays.keys()
 
     @property
     def nbytes(self) -> int:

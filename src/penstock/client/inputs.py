@@ -9,24 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.graph import Graph
 from penstock.graph.aids import Coo
+from penstock.graph.coo import times
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.layout import layout
 from penstock.graph.schema import EDGE, EdgeType
 from penstock.graph.segment import Segment
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import can_be_handed_on
-from penstock.graph.tensors import plain
+from penstock.graph.tensors import floats, plain
 from penstock.sampling.inputs import Given
 from penstock.sampling.kinds import InputKind
 
 Arrays = Mapping[str, SharedArray]
+_EDGES: Final = (
+    "the inputs of this spec are edges, and splits are of nodes: expected the ends of edges, "
+    "[2, n], or None for all"
+)
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,11 @@ def inputs_of(
     found = _edges(graph, given) if kind is InputKind.LINK else _nodes(graph, given)
     num, node_type, edge_type, ids = found
     more = {
-        **{("columns", name): _array(name, value) for name, value in (columns or {}).items()},
-        **{("tables", name): _array(name, value) for name, value in (tables or {}).items()},
+        **{("columns", name): _column(name, value) for name, value in (columns or {}).items()},
+        **{
+            ("tables", name): plain(f"tables[{name!r}]", value).array
+            for name, value in (tables or {}).items()
+        },
     }
     if isinstance(ids, SharedArray) and not more and can_be_handed_on(ids.segment):
         return Inputs(num, node_type, ids, edge_type)
@@ -133,7 +141,11 @@ def _nodes(graph: Graph, given: Any) -> _Found:
 
 
 def _edges(graph: Graph, given: Any) -> _Found:
+    if isinstance(given, str):
+        raise ValueError(f"sampler_input is {given!r}; {_EDGES}")
     edge_type, wanted = _type_apart(graph, given)
+    if isinstance(wanted, str):
+        raise ValueError(f"sampler_input[1] is {wanted!r}; {_EDGES}")
     if wanted is None:
         (whole,) = graph.aid(Coo(edge_type))
         return whole.shape[1], None, edge_type, whole
@@ -196,8 +208,11 @@ def _together(arrays: Mapping[Any, npt.NDArray[Any]]) -> dict[Any, SharedArray]:
     return shared
 
 
-def _array(name: str, given: Any) -> npt.NDArray[Any]:
-    return plain(name, given).array
+def _column(name: str, given: Any) -> npt.NDArray[Any]:
+    """A row for each input; dates are nanoseconds, as in a graph."""
+    label = f"columns[{name!r}]"
+    found = times(label, given) if name == "time" else plain(label, given)
+    return floats(found.array, found.dtype)
 
 
 def _checked(given: Any, size: int, label: str = "sampler_input") -> npt.NDArray[np.int64]:
@@ -212,6 +227,6 @@ def _checked(given: Any, size: int, label: str = "sampler_input") -> npt.NDArray
     if len(ids) and not np.issubdtype(ids.dtype, np.integer):
         raise ValueError(f"{label} has dtype {ids.dtype}; expected integers")
     if len(ids) and not 0 <= ids.min() <= ids.max() < size:
-        wrong = ids.min() if ids.min() < 0 else ids.max()
-        raise ValueError(f"{label} has the id {wrong}; there are {size} nodes")
+        at = int(np.argmax((ids < 0) | (ids >= size)))
+        raise ValueError(f"{label}[{at}] is {ids[at]}; expected 0 <= id < {size}")
     return np.ascontiguousarray(ids, np.int64)

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.graph.tensors import plain
+from penstock.graph import check
+from penstock.graph.tensors import floats, plain
 from penstock.kernels import Adjacency
 from penstock.kernels.prepare import weight_sums
 from penstock.sampling.links import label_shift
@@ -31,19 +32,19 @@ def tables_of(
             given[name] = _sums(name, given[name])
     labels = (columns or {}).get("label")
     if spec.negatives == "binary" and labels is not None:
-        shift = label_shift(plain("label", labels).array)
+        found = plain("columns['label']", labels)
+        shift = label_shift(floats(found.array, found.dtype))
         given.setdefault("label_shift", np.array([shift], np.int64))
     return given
 
 
 def _sums(name: str, weights: Any) -> Any:
     """Running sums over all nodes: as those of a row that leads to each of them, once."""
-    found = plain(name, weights)
-    if len(found.shape) != 1:
-        raise ValueError(f"{name} has shape {list(found.shape)}; expected a weight for each node")
+    found = plain(f"tables[{name!r}]", weights)
+    check.weights(found)
     count = found.shape[0]
     row = Adjacency(np.array([0, count]), np.zeros(count, np.int32))
-    try:
-        return weight_sums(row, found.array, dtype=found.dtype)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+    sums = weight_sums(row, found.array, dtype=found.dtype)
+    if count and sums[-1] == 0:
+        raise ValueError(f"{found.label} is 0 for every node; expected a weight above 0")
+    return sums

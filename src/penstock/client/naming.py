@@ -8,20 +8,60 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, Final, get_args
 
 import msgspec
+import numpy as np
 
-from penstock.sampling.spec import CustomSpec, Spec
+from penstock.sampling.spec import BuiltInSpec, CustomSpec, Spec
+from penstock.sampling.written import settled
+
+_CALL: Final = (
+    "expected a spec, such as NeighborSpec(num_neighbors=(15, 10)), or the class of a sampler"
+)
 
 
-def spec_of(config: Spec | type[Any]) -> Spec:
-    """A sampling configuration as others can read it: classes become names."""
+def spec_of(config: Any) -> Spec:
+    """A sampling configuration as others can read it: classes become names, lists tuples."""
     if isinstance(config, type):
+        if issubclass(config, get_args(Spec)):
+            raise ValueError(f"sampling_config is the class {config.__name__} itself; {_CALL}")
         return CustomSpec(sampler=name_of(config))
     if isinstance(config, CustomSpec):
-        return msgspec.structs.replace(config, sampler=_portable(config.sampler))
-    return config
+        return _custom(config)
+    if isinstance(config, BuiltInSpec):
+        return settled(config)
+    if hasattr(config, "sample"):
+        raise ValueError(
+            f"sampling_config is {config!r}, a sampler that is made already; expected its class, "
+            f"{type(config).__name__}, which every worker makes one of, or a CustomSpec"
+        )
+    raise ValueError(f"sampling_config is {config!r}; {_CALL}")
+
+
+def _custom(spec: CustomSpec) -> CustomSpec:
+    """With options that can be sent to others."""
+    if not isinstance(spec.sampler, str):
+        raise ValueError(f"sampler is {spec.sampler!r}; expected 'module:Class' as text")
+    if not isinstance(spec.options, dict):
+        raise ValueError(f"options is {spec.options!r}; expected names and values")
+    for name, value in spec.options.items():
+        try:
+            msgspec.msgpack.encode({name: value}, enc_hook=_number)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            raise ValueError(
+                f"options[{name!r}] is {value!r}; expected what can be sent to workers: numbers, "
+                "text, lists, mappings"
+            ) from None
+    options = msgspec.to_builtins(spec.options, enc_hook=_number)
+    return msgspec.structs.replace(spec, sampler=_portable(spec.sampler), options=options)
+
+
+def _number(value: object) -> object:
+    """NumPy's numbers are as good as any."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} is no plain data")
 
 
 def name_of(sampler: type[Any]) -> str:

@@ -16,7 +16,6 @@ are taken by a bare `with`, which an interrupt cannot part from the release.
 from __future__ import annotations
 
 import logging
-import operator
 import os
 import threading
 import time
@@ -34,6 +33,7 @@ from penstock.core.ids import Ids
 from penstock.core.plan import EpochPlan
 from penstock.errors import ChannelClosed
 from penstock.hub.timings import Timing
+from penstock.kernels.arrays import check_word
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,10 @@ class Reader(ABC):
 
         What is left of the last epoch is cancelled: none of it will be seen.
         """
-        epoch, first, first_step = map(operator.index, (epoch, first, first_step))
+        epoch, first, first_step = (
+            check_word(value, name)
+            for name, value in (("epoch", epoch), ("first", first), ("first_step", first_step))
+        )
         self._check_free()
         try:
             with self._busy:

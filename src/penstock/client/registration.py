@@ -16,7 +16,7 @@ from penstock.client.deadline import Deadline
 from penstock.client.hub import Hub
 from penstock.client.inputs import Inputs
 from penstock.client.line import Line
-from penstock.client.terms import ChannelTerms, cutting, wishes
+from penstock.client.terms import ChannelTerms, check_values, cutting, wishes
 from penstock.core.plan import EpochPlan
 from penstock.errors import GraphFormatError
 from penstock.graph import Graph
@@ -26,7 +26,7 @@ from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import can_be_handed_on, descriptors_of, handle_of
 from penstock.hub.channels import check_inputs, check_wishes, plan_of
 from penstock.sampling.kinds import needs_of, prepare
-from penstock.sampling.spec import Feed, Spec
+from penstock.sampling.spec import ABLPSpec, Feed, Spec
 from penstock.wire.messages import BackendCreated, CreateBackend, Register, Registered, Share
 
 # Between two attempts to register with a hub that hangs up on us.
@@ -52,11 +52,16 @@ class Registration:
         workers: int | None = None,
     ) -> Registration:
         """The wishes, checked as a hub would: ValueError for those that make no sense."""
+        check_values(terms)
         feed = Feed(**inputs.handles(), **cutting(terms))
         register = Register(request=0, backend=0, feed=feed, **wishes(terms))
         check_wishes(register)
         plan_of(feed, register.share)
         check_inputs(spec, feed, graph, inputs.descriptors)
+        if isinstance(spec, ABLPSpec):
+            from penstock.sampling.ablp import check_padded
+
+            check_padded(spec, graph, inputs.given().columns)
         return cls(spec, inputs, register, workers)
 
     @property
@@ -81,6 +86,7 @@ class Registration:
 
     def reweighed(self, weight: float) -> Registration:
         """The same with another weight."""
+        check_values({"weight": weight})
         register = msgspec.structs.replace(self.register, weight=weight)
         check_wishes(register)
         return replace(self, register=register)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
 import numpy as np
@@ -49,6 +50,37 @@ class ChannelTerms(TypedDict, total=False):
     worker_key: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What the values of a term are."""
+
+    expected: str
+    types: tuple[type, ...] = ()
+    choices: tuple[Any, ...] = ()
+
+    def has(self, value: Any) -> bool:
+        if isinstance(value, bool):  # which Python takes for an integer
+            return bool in self.types
+        return isinstance(value, self.types) or (type(value) is str and value in self.choices)
+
+
+_FLAG: Final = _Kind("True or False", (bool,))
+_INTEGER: Final = _Kind("an integer", (int,))
+_MAYBE: Final = _Kind("an integer, or None", (int, type(None)))
+_TEXT: Final = _Kind("text", (str,))
+# Sizes may be text, too, and are parsed.
+_KINDS: Final = {
+    **dict.fromkeys(("shuffle", "drop_last"), _FLAG),
+    **dict.fromkeys(("batch_size", "seed", "rank", "world_size"), _INTEGER),
+    **dict.fromkeys(("max_attempts", "max_substitutes"), _INTEGER),
+    **dict.fromkeys(("slots", "buffer_capacity"), _MAYBE),
+    **dict.fromkeys(("job", "worker_key"), _TEXT),
+    "weight": _Kind("a number", (int, float)),
+    "deadline": _Kind("a number of seconds, or None", (int, float, type(None))),
+    "remainder": _Kind("'wrap' or 'drop'", choices=("wrap", "drop")),
+    "on_error": _Kind("'raise' or 'substitute'", choices=("raise", "substitute")),
+}
+
 _CUTTING: Final = ("batch_size", "shuffle", "drop_last", "seed")
 _SHARING: Final = ("rank", "world_size", "remainder")
 _AS_THEY_ARE: Final = ("weight", "deadline", "max_attempts", "on_error", "max_substitutes")
@@ -62,6 +94,14 @@ def check_names(terms: ChannelTerms) -> None:
             raise TypeError(f"there is no term {name!r}; there are {there}")
     if "batch_size" not in terms:
         raise TypeError("batch_size is missing")
+
+
+def check_values(terms: ChannelTerms) -> None:
+    """ValueError for a value that is of the wrong kind for its term; its size others look at."""
+    for name, value in terms.items():
+        kind = _KINDS.get(name)
+        if kind is not None and not kind.has(_plain(value)):
+            raise ValueError(f"{name} is {value!r}; expected {kind.expected}")
 
 
 def cutting(terms: ChannelTerms) -> dict[str, Any]:
@@ -103,7 +143,7 @@ def _either(terms: ChannelTerms, name: str, alias: str, default: Any) -> Any:
 
 def _bytes(terms: ChannelTerms, name: Literal["buffer_size", "max_batch_bytes"]) -> int | None:
     size = terms.get(name)
-    return None if size is None else parse_bytes(size, name)
+    return None if size is None else parse_bytes(_plain(size), name)
 
 
 def _slot_bytes(terms: ChannelTerms, slots: Any) -> int | None:

@@ -103,13 +103,13 @@ def _add_column(draft: Draft, key: ArrayKey, label: str, value: Any) -> None:
     if value is None:
         return
     complain = _CHECKS.get((key.group, key.name))
-    column = _times(label, value) if complain is check.times else plain(label, value)
+    column = times(label, value) if complain is check.times else plain(label, value)
     draft.add_column(key, column)
     if complain is not None:
         complain(column)
 
 
-def _times(label: str, value: Any) -> Plain:
+def times(label: str, value: Any) -> Plain:
     """As `plain`, with dates, which only NumPy has, as nanoseconds."""
     if not (is_tensor(value) or is_sparse(value) or isinstance(value, SharedArray)):
         value = as_numpy(label, value)

@@ -19,6 +19,7 @@ import resource
 import signal
 import socket
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -168,6 +169,8 @@ def _set_up_logging() -> None:
     logging.basicConfig(
         level=level, format=f"penstock hub {os.getpid()}: %(message)s", stream=sys.stderr
     )
+    # The rank is warned of its wishes. Here a warning is nobody's, and could be made an error.
+    warnings.simplefilter("ignore", UserWarning)
 
 
 if __name__ == "__main__":

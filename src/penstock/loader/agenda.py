@@ -16,7 +16,7 @@ from penstock.hub.channels import check_wishes
 from penstock.kernels.arrays import check_word
 from penstock.loader.inputs import Inputs
 from penstock.loader.options import Options
-from penstock.loader.order import Drawn, draw, length
+from penstock.loader.order import Drawn, OwnOrder
 from penstock.loader.position import Course, digest_of
 from penstock.loader.ranks import Ranks
 from penstock.loader.run import Run
@@ -33,20 +33,23 @@ class Agenda:
     ranks: Ranks
     seed: int
     terms: ChannelTerms
+    order: OwnOrder | None  # None: as given, or shuffled
 
     @classmethod
     def of(cls, options: Options, inputs: Inputs) -> Self:
         """ValueError for options that make no sense."""
         ranks = options.ranks()
         seed = check_word(options.seed_for(ranks), "seed")
+        shuffled = options.usual_order(inputs.num)
         terms: ChannelTerms = {
             **options.terms(ranks, seed),
             "batch_size": options.batch_size if options.batch_sampler is None else 1,
             "drop_last": options.drop_last,
-            "shuffle": options.usual_order or False,
+            "shuffle": bool(shuffled),
         }
         _check(terms, inputs)
-        return cls(options, inputs, ranks, seed, terms)
+        order = OwnOrder(options) if shuffled is None else None
+        return cls(options, inputs, ranks, seed, terms, order)
 
     def seeded(self, seed: int) -> Agenda:
         """The same by another seed."""
@@ -62,20 +65,22 @@ class Agenda:
     def course(self) -> Course:
         """What a position in it must go with."""
         options = self.options
-        usual = "shuffled" if options.usual_order else "given"
+        usual = "shuffled" if self.terms["shuffle"] else "given"
         size = 0 if options.batch_sampler is not None else options.batch_size
-        order = "sampler" if options.own_order else usual
+        order = usual if self.order is None else "sampler"
         return Course(self.inputs.num, size, options.drop_last, order, self.seed)
 
     def __len__(self) -> int:
         """Batches of an epoch, for each rank."""
-        return self._list_of(length(self.options, self.inputs.num)).batches_per_rank
+        if self.order is not None:
+            return self._list_of(self.order.num_batches).batches_per_rank
+        return self._even(Position(), self.inputs, self.terms).plan.batches_per_rank
 
     def run_from(self, position: Position, digest: str | None = None) -> Run:
         """The epoch from a position on; its order must have this digest, if one is given."""
-        if not self.options.own_order:
+        if self.order is None:
             return self._even(position, self.inputs, self.terms)
-        drawn = draw(self.options, self.inputs.num, self.seed, position.epoch)
+        drawn = self.order.draw(self.inputs.num, self.seed, position.epoch)
         run = self._drawn(position, drawn)
         run.digest = digest_of(drawn.places)
         if digest not in (None, run.digest):

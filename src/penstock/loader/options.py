@@ -106,35 +106,32 @@ class Options:
         """Whether batches are to be made in this process, whatever the source."""
         return type(self.num_workers) is int and self.num_workers == 0
 
-    @property
-    def own_order(self) -> bool:
-        """Whether the order of the inputs is a sampler's of the user, and none we know."""
-        return self.batch_sampler is not None or (
-            self.sampler is not None and self.usual_order is None
-        )
-
-    @property
-    def usual_order(self) -> bool | None:
+    def usual_order(self, num_inputs: int) -> bool | None:
         """Whether inputs are shuffled, as far as that says it all; None if a sampler has its own.
 
         Lightning hands back the samplers that torch makes for `shuffle`; those need not be asked.
         """
+        if self.batch_sampler is not None:
+            return None
         match self.sampler:
             case None:
                 return bool(self.shuffle)
-            case SequentialSampler():
+            case SequentialSampler() as sampler if len(sampler) == num_inputs:
                 return False
-            case RandomSampler(replacement=False, _num_samples=None, generator=None):
+            case RandomSampler(replacement=False, _num_samples=None, generator=None) as sampler if (
+                len(sampler) == num_inputs
+            ):
                 return True
             case _:
                 return None
 
     def ranks(self) -> Ranks:
         """Whose batches these are. A sampler that shares inputs out has done so already."""
-        if isinstance(self.sampler, DistributedSampler):
+        asked = self.sampler or getattr(self.batch_sampler, "sampler", None)
+        if isinstance(asked, DistributedSampler):
             if self.world_size not in (None, 1):
                 raise ValueError(
-                    f"world_size is {self.world_size}, but sampler is a DistributedSampler, which "
+                    f"world_size is {self.world_size}, but the sampler is a DistributedSampler, which "
                     "shares the inputs out among ranks itself: give one of them"
                 )
             return Ranks(told_by="its sampler")

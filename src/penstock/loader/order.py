@@ -51,26 +51,52 @@ class Drawn:
         return before | {last} if any(size < last for size in before) else before
 
 
-def draw(options: Options, num_inputs: int, seed: int, epoch: int) -> Drawn:
-    """Asks the user's sampler for an epoch."""
-    sampler = options.sampler if options.batch_sampler is None else options.batch_sampler
-    _follow(sampler, epoch)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(fold(fold(ORDER_DOMAIN, seed), epoch))
-        given = list(sampler)
-    if options.batch_sampler is None:
-        return Drawn(_places(given, num_inputs, "sampler"), None)
-    batches = [_places(batch, num_inputs, "batch_sampler") for batch in given]
-    places = np.concatenate([np.empty(0, np.int64), *batches])
-    return Drawn(places, tuple(map(len, batches)))
+class OwnOrder:
+    """A sampler of the user's own: of inputs, or of batches of them."""
+
+    def __init__(self, options: Options) -> None:
+        self._of_batches = options.batch_sampler is not None
+        self._sampler = options.batch_sampler if self._of_batches else options.sampler
+        self._batch_size = options.batch_size
+        self._drop_last = options.drop_last
+        self._counting = [
+            _Counting(asked)
+            for asked in (self._sampler, getattr(self._sampler, "sampler", None))
+            if callable(getattr(asked, "set_epoch", None))
+        ]
+
+    @property
+    def num_batches(self) -> int:
+        """How many batches an epoch has; TypeError for a sampler that cannot tell."""
+        if self._of_batches:
+            return len(self._sampler)
+        return num_batches(len(self._sampler), self._batch_size, self._drop_last)
+
+    def draw(self, num_inputs: int, seed: int, epoch: int) -> Drawn:
+        """Asks for an epoch."""
+        for sampler in self._counting:
+            sampler.follow(epoch)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(fold(fold(ORDER_DOMAIN, seed), epoch))
+            given = list(self._sampler)
+        if not self._of_batches:
+            return Drawn(_places(given, num_inputs, "sampler"), None)
+        batches = [_places(batch, num_inputs, "batch_sampler") for batch in given]
+        places = np.concatenate([np.empty(0, np.int64), *batches])
+        return Drawn(places, tuple(map(len, batches)))
 
 
-def _follow(sampler: Any, epoch: int) -> None:
-    """Samplers that count epochs are told which one it is."""
-    for counts in (sampler, getattr(sampler, "sampler", None)):
-        set_epoch = getattr(counts, "set_epoch", None)
-        if callable(set_epoch):
-            set_epoch(epoch)
+class _Counting:
+    """A sampler that counts epochs: it is told which one it is, unless somebody else tells it."""
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+        self._told = getattr(sampler, "epoch", None)
+
+    def follow(self, epoch: int) -> None:
+        if getattr(self._sampler, "epoch", None) == self._told:
+            self._sampler.set_epoch(epoch)
+            self._told = getattr(self._sampler, "epoch", None)
 
 
 def _places(given: Iterable[Any] | Sequence[Any], num_inputs: int, who: str) -> Ids:
@@ -79,11 +105,3 @@ def _places(given: Iterable[Any] | Sequence[Any], num_inputs: int, who: str) -> 
         wrong = places.min() if places.min() < -num_inputs else places.max()
         raise IndexError(f"{who} gave the index {wrong}; the loader has {num_inputs} inputs")
     return np.where(places < 0, places + num_inputs, places)
-
-
-def length(options: Options, num_inputs: int) -> int:
-    """How many batches an epoch's list has; TypeError for a sampler that cannot tell."""
-    if options.batch_sampler is not None:
-        return len(options.batch_sampler)
-    inputs = len(options.sampler) if options.own_order else num_inputs
-    return num_batches(inputs, options.batch_size, options.drop_last)

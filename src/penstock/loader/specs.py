@@ -40,6 +40,11 @@ def neighbor_spec(
             f"'weight_attr' argument not yet supported within '{asked_by}' for "
             "'(FeatureStore, GraphStore)' inputs"
         )
+    if temporal_strategy not in ("uniform", "last"):
+        raise ValueError(
+            f"No valid temporal strategy found: temporal_strategy is {temporal_strategy!r}; "
+            "expected 'uniform' or 'last'"
+        )
     fanouts, by_type = _fanouts(source.graph, num_neighbors)
     spec = NeighborSpec(
         num_neighbors=fanouts,
@@ -49,7 +54,7 @@ def neighbor_spec(
         subgraph_type=SubgraphType(subgraph_type).value,
         weight_attr=weight_attr,
         time_attr=time_attr,
-        temporal_strategy=temporal_strategy,  # type: ignore[arg-type]  # checked with the rest
+        temporal_strategy=temporal_strategy,  # type: ignore[arg-type]
     )
     check(spec, source.graph)
     return spec

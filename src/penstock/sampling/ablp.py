@@ -234,6 +234,24 @@ class AnchorStarter:
         return np.repeat(np.arange(len(anchors)), counts), labels
 
 
+def check_padded(spec: ABLPSpec, graph: Graph, columns: Mapping[str, Array]) -> None:
+    """ValueError for a label in padded rows that is no node. Reads all of them: for who has them.
+
+    What they are otherwise to be is known to be so.
+    """
+    for number, supervision in enumerate(spec.supervision):
+        size = graph.num_nodes(supervision[2])
+        for column in (f"{sign}/{number}" for sign in SIGNS):
+            rows = columns.get(column)
+            if rows is None or rows.size == 0 or (rows.min() >= -1 and rows.max() < size):
+                continue
+            row, place = np.argwhere((rows < -1) | (rows >= size))[0].tolist()
+            raise ValueError(
+                f"columns[{column!r}][{row}, {place}] is {rows[row, place]}; "
+                f"expected 0 <= id < {size}, or -1 for none"
+            )
+
+
 def _unpadded(column: str, rows: Array, size: int, most: int | None) -> tuple[Ids, Ids]:
     """Labels out of rows that are padded with -1: the first `most` of each."""
     if rows.ndim != 2 or rows.dtype.kind != "i":

@@ -24,7 +24,9 @@ def check_link(spec: LinkSpec, graph: Graph) -> None:
                 "strict is set, and there are no negatives to check: negatives is 'none'"
             )
         if spec.amount != 1.0:
-            raise ValueError(f"amount is {spec.amount}, and of negatives, which is 'none'")
+            raise ValueError(
+                f"amount is {spec.amount}, and there are no negatives to draw: negatives is 'none'"
+            )
         return
     _check_amount(spec)
     attribute = spec.neighbors.time_attr

@@ -55,13 +55,13 @@ def label_shift(labels: Array) -> int:
     if labels.min() != 0:
         if (labels == 0).any():
             raise ValueError(
-                f"columns['label'] has {labels.min()} and 0: negatives have a label of 0, which is "
+                f"label has {labels.min()} and 0: negatives have a label of 0, which is "
                 "made free where it is the least; expected labels >= 0, or none that is 0"
             )
         return 0
     if labels.dtype.kind in "iu" and labels.max() == np.iinfo(labels.dtype).max:
         raise ValueError(
-            f"columns['label'] has {labels.max()}, the most that {labels.dtype} can hold, and is "
+            f"label has {labels.max()}, the most that {labels.dtype} can hold, and is "
             "to be shifted by one, since negatives have a label of 0; expected a wider dtype"
         )
     return 1

@@ -15,7 +15,7 @@ import numpy as np
 from penstock.graph import EdgeType, Graph
 from penstock.graph.aids import Aid, OutEdges
 from penstock.graph.layout import layout
-from penstock.kernels import Adjacency, KHop, Relabeler, Relation, first_outside
+from penstock.kernels import Adjacency, KHop, Relation, first_outside
 from penstock.kernels.arrays import Array, Ids, as_ids, check_integer
 from penstock.kernels.subgraph import Edges, InducedEdges
 from penstock.sampling.attributes import columns_of
@@ -58,7 +58,7 @@ class SubgraphCutter:
     def cut(self, request: Request) -> Cut:
         """The subgraph of the seeds of a batch."""
         number = self._graph.node_types.index(request.node_type)
-        given = self._khop.check_seeds(request.seeds, number)
+        given = self._checked(request.seeds, number)
         seeds = [np.empty(0, np.int64)] * len(self._graph.node_types)
         seeds[number] = given
         nodes = self._khop.sample(0, seeds, with_edge_ids=False).nodes
@@ -86,6 +86,13 @@ class SubgraphCutter:
         """By edge type, how many edges nearly any batch has at most."""
         every = [reach.num_edges for reach in self._hops.reaches]
         return list(map(min, likely_among(self._hops, self._likely(inputs, of)), every))
+
+    def _checked(self, seeds: Array, number: int) -> Ids:
+        ids, bound = as_ids(seeds, "seeds"), self._khop.num_nodes[number]
+        bad = first_outside(ids, bound)
+        if bad >= 0:
+            raise ValueError(f"seeds[{bad}] is {ids[bad]}; expected 0 <= id < {bound}")
+        return ids
 
     def _likely(self, inputs: int, of: Owner) -> Sizes:
         return self._hops.bound(self._seeds(inputs, of))
