@@ -1,10 +1,10 @@
 """What each kind of sampling costs beside uniform homogeneous k-hop.
 
 On the graph of kernels.py, one thread, into memory that is already mapped; times are the thread's
-own, since nothing here waits for anything. Each figure but the last two is nanoseconds per sampled
-edge over those of uniform k-hop (1024 seeds, fan-outs [15, 10, 5], without replacement, with edge
-ids), measured in turn with it, in one run; printed are the medians' ratio and the quartiles of the
-pairs.
+own, since nothing here waits for anything. Each figure but the last three is nanoseconds per
+sampled edge over those of uniform k-hop (1024 seeds, fan-outs [15, 10, 5], without replacement,
+with edge ids), measured in turn with it, in one run; printed are the medians' ratio and the
+quartiles of the pairs.
 
   heterogeneous   the same edges between two types of nodes: four edge types, fan-outs [8, 5, 3]
   weighted        without replacement, by a weight of each edge
@@ -17,7 +17,9 @@ pairs.
   hub             fan-out 10 of a node with a million weighted neighbours, over that of one with a
                   thousand: what is linear in the degree would be at 1000
   ppr             alpha 0.5, eps 1e-4, 50 nodes: one seed, over adding as many residuals to a bare
-                  array at places as random
+                  array of all nodes, at places that were written down in a list beforehand
+  ppr_rows        the same, over adding them at places that are read from the rows of the graph, as
+                  a push has to read them
 
 Absolute times mean little on a shared machine; the ratios are the result.
 """
@@ -60,6 +62,7 @@ from penstock.sampling.spec import (
 EDGE = ("", "", "")
 SPLIT_FANOUTS = [8, 5, 3]
 LINKS, PPR_SEEDS = 256, 64
+LEAST_READ, MOST_READ = 4, 1000  # neighbours that the nodes of a push have
 # The seconds that one batch took, and how many edges it has.
 Batch = tuple[float, int]
 Run = Callable[[int], Batch]
@@ -185,37 +188,50 @@ class Bench:
 
         return run
 
-    def pagerank(self, repeats: int, warmup: int) -> dict[str, Any]:
-        """Pushes from seeds, and as many residuals added to a bare array."""
-        spec, rows = PPRSpec(), self.graph.csc()
-        relation = PushRelation(Adjacency(rows.indptr, rows.adjacency))
-        push = Push([self.graph.num_nodes()], [relation], options_of(spec, self.graph))
+    def pagerank(self, repeats: int, warmup: int) -> dict[str, dict[str, Any]]:
+        """Pushes from seeds, and as many residuals added to a bare array: at places from a list,
+        and at places read from rows. Each floor has rows of its own, so that neither finds in the
+        caches what the other left there."""
+        rows = self.graph.csc()
+        adjacency = Adjacency(rows.indptr, rows.adjacency)
+        view, options = adjacency.native, options_of(PPRSpec(), self.graph)
+        push = Push([self.graph.num_nodes()], [PushRelation(adjacency)], options)
         residuals, measured = np.zeros(self.graph.num_nodes()), []
         for number in range(warmup + repeats):
             seeds, before = self.seeds()[:PPR_SEEDS], push.pushes
             ours, _ = clock(lambda seeds=seeds, key=number: len(push.sample(key, seeds).nodes))
-            at = self.neighbors(push.pushes - before)
-            floor, _ = clock(lambda at=at: _native.floor_push(residuals, at, 1.0) or 0)
+            count = push.pushes - before
+            at = self.neighbors(self.rows(count))[:count]
+            bare, _ = clock(lambda at=at: _native.floor_push(residuals, at, 1.0) or 0)
+            nodes = self.rows(count)
+            reading, read = clock(
+                lambda nodes=nodes: _native.floor_spread(residuals, view, nodes, MOST_READ, 1.0)
+            )
             if number >= warmup:
-                measured.append((ours, floor, len(at)))
-        low, middle, high = statistics.quantiles([one / other for one, other, _ in measured], n=4)
-        return {
-            "ratio": middle,
-            "quartiles": [low, high],
-            "microseconds_per_seed": 1e6 * statistics.median(m[0] for m in measured) / PPR_SEEDS,
-            "pushes_per_seed": statistics.median(m[2] for m in measured) / PPR_SEEDS,
-        }
+                measured.append([1e9 * ours / count, 1e9 * bare / count, 1e9 * reading / read])
+        bare, reading = (over_floor(measured, floor) for floor in (1, 2))
+        return {**bare, "rows": reading}
 
-    def neighbors(self, count: int) -> Any:
-        """So many places: the rows of nodes at random, as a push goes along them."""
-        rows = self.graph.csc()
-        found, size = [], 0
+    def rows(self, count: int) -> Any:
+        """Nodes at random whose rows have so many neighbours, or a few more.
+
+        Only nodes with some neighbours: the rows that a push goes along have 50 on average, and
+        shorter ones would make the floor slower than it is.
+        """
+        indptr, found, size = self.graph.csc().indptr, [], 0
         while size < count:
             node = int(self._rng.integers(0, self.graph.num_nodes()))
-            row = rows.indices[rows.indptr[node] : rows.indptr[node + 1]][:1000]
-            found.append(row)
-            size += len(row)
-        return np.concatenate(found)[:count].astype(np.int64)
+            degree = int(indptr[node + 1] - indptr[node])
+            if degree >= LEAST_READ:
+                found.append(node)
+                size += min(degree, MOST_READ)
+        return np.array(found, np.int64)
+
+    def neighbors(self, nodes: Any) -> Any:
+        """What their rows have, one after the other."""
+        rows = self.graph.csc()
+        found = [rows.indices[rows.indptr[n] : rows.indptr[n + 1]][:MOST_READ] for n in nodes]
+        return np.concatenate(found).astype(np.int64)
 
     def times(self) -> Any:
         return self._rng.integers(0, 1 << 20, SEEDS)
@@ -238,6 +254,17 @@ def count_edges(arrays: dict[str, Any]) -> int:
     """Edges of a batch; of walks, their steps."""
     found = sum(array.shape[1] for name, array in arrays.items() if name.endswith("edge_index"))
     return found or sum(array.size for name, array in arrays.items() if name.endswith("walk"))
+
+
+def over_floor(measured: list[list[float]], floor: int) -> dict[str, Any]:
+    """Nanoseconds per push, in the first column, over those of a floor, in another."""
+    low, middle, high = statistics.quantiles([each[0] / each[floor] for each in measured], n=4)
+    return {
+        "ratio": middle,
+        "quartiles": [low, high],
+        "nanoseconds_per_push": statistics.median(each[0] for each in measured),
+        "floor": statistics.median(each[floor] for each in measured),
+    }
 
 
 def pairs(kind: Run, uniform: Run, repeats: int, warmup: int) -> dict[str, Any]:
@@ -324,6 +351,8 @@ def report(
     for name in only or measures:
         say(f"measuring {name}")
         result[name] = measures[name]()
+    for name in [name for name in result if "rows" in result[name]]:
+        result[f"{name}_rows"] = result[name].pop("rows")
     return result
 
 

@@ -206,6 +206,37 @@ void py_floor_push(DoubleOutput residuals, const Ids& at, double share) {
   for (std::int64_t i = 0; i < span.size; ++i) to[span.data[i]] += share;
 }
 
+// The same where the places are read as a push reads them: from the rows of these nodes, at most so
+// many of each. Returns how many residuals were added.
+std::int64_t py_floor_spread(DoubleOutput residuals, const Adjacency& adjacency, const Ids& nodes,
+                             std::int64_t most, double share) {
+  const Strided<std::int64_t> span = strided(nodes);
+  check_aligned(residuals);
+  check(static_cast<std::int64_t>(residuals.shape(0)) == adjacency.num_nodes(),
+        "one residual per node is needed");
+  double* const to = residuals.data();
+  const std::int64_t size = adjacency.num_nodes();
+  nb::gil_scoped_release unlocked;
+  if (first_outside(span, size) >= 0) throw std::out_of_range("a node outside the graph");
+  return std::visit(
+      [&](const auto& rows) {
+        std::int64_t count = 0;
+        for (std::int64_t i = 0; i < span.size; ++i) {
+          const std::int64_t begin = rows.indptr[span[i]];
+          const std::int64_t end = std::min(rows.indptr[span[i] + 1], begin + most);
+          if (begin < 0 || end > adjacency.num_edges()) throw std::out_of_range("a damaged row");
+          for (std::int64_t k = begin; k < end; ++k) {
+            const std::int64_t at = rows.neighbor(k);
+            if (at < 0 || at >= size) throw std::out_of_range("a place outside the residuals");
+            to[at] += share;
+          }
+          count += std::max<std::int64_t>(end - begin, 0);
+        }
+        return count;
+      },
+      adjacency.view());
+}
+
 }  // namespace
 
 void bind_ppr(nb::module_& m) {
@@ -224,6 +255,8 @@ void bind_ppr(nb::module_& m) {
       .def_prop_ro("pushes", &PPRSampler::pushes);
 
   m.def("floor_push", &py_floor_push, "residuals"_a.noconvert(), "at"_a.noconvert(), "share"_a);
+  m.def("floor_spread", &py_floor_spread, "residuals"_a.noconvert(), "adjacency"_a,
+        "nodes"_a.noconvert(), "most"_a, "share"_a);
 }
 
 }  // namespace penstock

@@ -3,8 +3,8 @@
 // The seed begins with a residual of alpha. In each round every node whose residual has reached its
 // threshold, alpha * eps * degree, adds the residual to its score and passes (1 - alpha) of it on,
 // in equal parts, to its neighbours. All nodes of a round give up their residuals before any is
-// passed on: so their rows are one long stream of edges, and no step waits for memory. Degrees are
-// read at the end of a round, and only of nodes whose residual would do for a degree of 1.
+// passed on: so their rows are one long stream of edges, which are gathered first and then added.
+// Of nearly all nodes a byte tells that their threshold is out of reach; few degrees are read.
 //
 // What is added to what, in which order, is part of the result: kernels/twins/ppr.py does the same
 // additions and gets the same bits. Nodes of all types have one numbering here, type by type.
@@ -17,27 +17,35 @@
 #include <variant>
 #include <vector>
 
-#include "node_table.hpp"
 #include "ppr_spec.hpp"
+#include "ppr_table.hpp"
 #include "prefetch.hpp"
 
 namespace penstock {
 
-// A node that a push has come to.
+// A node that a push has come to; its score is elsewhere, since few have one.
 struct Reached {
   double residual;
-  double score;
-  double threshold;  // infinite where nothing leads on: its residual is its score, in the end
   std::int32_t hop;
   std::uint16_t type;
-  bool is_noticed;  // in this round, its residual has been seen to be enough for some degree
-  std::uint8_t known;
+  std::uint16_t marks;
 };
-inline constexpr std::uint8_t kHasThreshold = 1;  // its degree has been read
-inline constexpr std::uint8_t kIsOpen = 2;        // its row has been looked at
+inline constexpr std::uint16_t kNoticed = 1;  // in this round, its residual has been seen to be
+                                              // enough for some degree
+inline constexpr std::uint16_t kOpen = 2;     // its row has been looked at
+inline constexpr std::uint16_t kScored = 4;
+inline constexpr std::uint16_t kChanged = 8;  // it has more than what it was found with
 
-inline constexpr std::int64_t kPushChunk = 128;  // edges at a time; their slots fit the first cache
-inline constexpr std::size_t kPushAhead = 8;     // how many nodes ahead rows are sent for
+// Nodes of one type, found one after the other along one row: they were found with the same
+// residual, and most keep it.
+struct Found {
+  double residual;
+  std::uint32_t begin;
+  std::uint32_t end;
+  std::size_t type;
+};
+
+inline constexpr std::size_t kPushEdges = 4096;  // edges at a time, and those of one more row
 
 template <class Id>
 class Push {
@@ -47,30 +55,36 @@ class Push {
   Outcome run(const PushSpec& spec, const PushChannel& channel, std::vector<RowSampler>& samplers,
               std::int64_t seed_type, std::int64_t seed, Opened opened) {
     begin(spec, channel, samplers);
-    enter_seed(static_cast<std::size_t>(seed_type), seed);
-    std::int64_t openings = 0;
-    while (!queue_.empty()) {
+    if (!enter_seed(static_cast<std::size_t>(seed_type), seed)) return Outcome::kDamaged;
+    for (std::int64_t openings = 0; !queue_.empty();) {
       const bool may_open = spec.max_openings < 0 || openings < spec.max_openings;
       bool has_opened = false;
       if (!take(may_open, has_opened, opened)) return Outcome::kDamaged;
       openings += has_opened;
-      for (std::size_t r = 0; r < rows_.size(); ++r) {
-        if (!rows_[r].empty() && !spread(r)) return Outcome::kDamaged;
+      while (relation_ < rows_.size()) {
+        send_for_rows();
+        if (!gather()) return Outcome::kDamaged;
+        add_all();
       }
-      if (!queue_noticed()) return Outcome::kDamaged;
+      queue_noticed();
+      if (!keep_queued()) return Outcome::kDamaged;
     }
-    return settle_ends() ? Outcome::kDone : Outcome::kDamaged;
+    keep_what_came();
+    return Outcome::kDone;
   }
 
   // How many residuals have been passed along an edge, in all runs so far.
   std::int64_t pushes() const { return pushes_; }
 
-  const std::vector<std::int64_t>& scored() const { return scored_; }
-  std::int64_t size() const { return size_; }
-  std::int64_t id(std::int64_t local) const { return ids_[static_cast<std::size_t>(local)]; }
-  const Reached& reached(std::int64_t local) const {
-    return reached_[static_cast<std::size_t>(local)];
-  }
+  // Nodes with a score, in no order that counts.
+  const std::vector<std::uint32_t>& scored() const { return scored_; }
+  std::uint32_t size() const { return static_cast<std::uint32_t>(size_); }
+  std::int64_t id(std::uint32_t local) const { return ids_[local]; }
+  const Reached& reached(std::uint32_t local) const { return reached_[local]; }
+  const std::vector<Found>& found() const { return found_; }
+  const std::vector<std::uint32_t>& changed() const { return changed_; }
+  // Only of those that have one.
+  double score(std::uint32_t local) const { return scores_[local]; }
 
  private:
   // A node whose residual is on its way: its neighbours each get `share`.
@@ -84,6 +98,12 @@ class Push {
     std::int64_t degree;
     std::size_t giver;
   };
+  // Edges that were gathered of one row, up to `end`.
+  struct Piece {
+    std::size_t end;
+    std::size_t giver;
+    std::size_t finds;
+  };
 
   void begin(const PushSpec& spec, const PushChannel& channel, std::vector<RowSampler>& samplers) {
     spec_ = &spec;
@@ -94,80 +114,70 @@ class Push {
     table_.clear(size_);
     size_ = 0;
     num_noticed_ = 0;
-    num_edges_ = 0;
     queue_.clear();
     scored_.clear();
     ends_.clear();
+    found_.clear();
+    changed_.clear();
     rows_.resize(spec.relations.size());
+    for (int size = 0; size < DegreeSizes::kCount; ++size) {
+      least_[size] = factor_ * DegreeSizes::least(size);
+    }
   }
 
   // The seed pushes whatever its degree.
-  void enter_seed(std::size_t type, std::int64_t seed) {
+  bool enter_seed(std::size_t type, std::int64_t seed) {
     make_room(1);
-    ids_[0] = spec_->first[type] + seed;
-    table_.find_or_insert(ids_[0], 0);
+    const auto id = static_cast<Id>(spec_->first[type] + seed);
+    ids_[0] = id;
+    table_.view().find_or_insert(id, 0);
+    reached_[0] = {spec_->alpha, 0, static_cast<std::uint16_t>(type), 0};
+    sizes_[0] = spec_->sizes.data()[id];
     size_ = 1;
-    enter(0, type);
-    reached_[0].residual = spec_->alpha;
-    reached_[0].hop = 0;
+    if (sizes_[0] == DegreeSizes::kNone) ends_.push_back(0);
     queue_.push_back(0);
+    return sizes_[0] != DegreeSizes::kUnsound;
   }
 
-  // One more than asked for: what is not new, or not noticed, is written at the end, too.
+  // One more than asked for: what is not noticed is written at the end, too.
   void make_room(std::int64_t more) {
     const auto wanted = static_cast<std::size_t>(size_ + more + 1);
     if (ids_.size() < wanted) {
       const std::size_t room = std::max(wanted, 2 * ids_.size());
       reached_.resize(room);
+      scores_.resize(room);
+      sizes_.resize(room);
       noticed_.resize(room);
-      ids_.resize(room);  // last: its size stands for that of all three, also when memory runs out
+      ids_.resize(room);  // last: its size stands for that of all, also when memory runs out
     }
-    table_.reserve(more, ids_.data(), size_);
+    table_.reserve(size_ + more, ids_.data(), size_);
   }
 
-  // Nodes just found, from place `from` on. Their hop is set by those who found them.
-  void enter(std::int64_t from, std::size_t type) {
-    constexpr std::int32_t kFar = std::numeric_limits<std::int32_t>::max();
-    const Reached fresh{0.0, 0.0, 0.0, kFar, static_cast<std::uint16_t>(type), false, 0};
-    std::fill(reached_.begin() + from, reached_.begin() + size_, fresh);
-  }
-
-  // What it takes to push a node: infinitely much where nothing leads on.
-  bool read_threshold(std::int64_t local) {
-    Reached& node = reached_[static_cast<std::size_t>(local)];
-    const std::int64_t number = id(local) - spec_->first[node.type];
-    std::int64_t degree = 0;
-    for (const std::size_t r : spec_->leaving[node.type]) {
-      const RowRange row = row_of(spec_->relations[r], number);
-      if (!row.is_sound) return false;
-      degree += row.degree;
-    }
-    if (degree == 0) ends_.push_back(local);
-    node.threshold = degree == 0 ? std::numeric_limits<double>::infinity()
-                                 : factor_ * static_cast<double>(degree);
-    node.known |= kHasThreshold;
-    return true;
-  }
-
-  void send_for_degree(std::int64_t local) const {
-    const std::size_t type = reached(local).type;
-    for (const std::size_t r : spec_->leaving[type]) {
-      prefetch_once(spec_->relations[r].indptr + (id(local) - spec_->first[type]));
-    }
-  }
-
-  // At the end of a round: of the nodes noticed, those at their threshold are the next to push.
-  bool queue_noticed() {
+  // At the end of a round: of the nodes noticed, those that may be at their threshold.
+  void queue_noticed() {
     queue_.clear();
     for (std::size_t i = 0; i < num_noticed_; ++i) {
-      if (i + kPushAhead < num_noticed_) send_for_degree(noticed_[i + kPushAhead]);
-      const std::int64_t local = noticed_[i];
-      Reached& node = reached_[static_cast<std::size_t>(local)];
-      node.is_noticed = false;
-      if ((node.known & kHasThreshold) == 0 && !read_threshold(local)) return false;
-      if (node.residual >= node.threshold) queue_.push_back(local);
+      const std::uint32_t local = noticed_[i];
+      Reached& node = reached_[local];
+      node.marks &= static_cast<std::uint16_t>(~kNoticed);
+      if (node.residual >= least_[sizes_[local]]) [[unlikely]] queue_.push_back(local);
     }
     num_noticed_ = 0;
+  }
+
+  // Of these, those that are: the next to push.
+  bool keep_queued() {
+    for (const std::uint32_t local : queue_) {
+      send_for_offsets(*spec_, reached_[local].type, id(local));
+    }
+    std::size_t kept = 0;
+    for (const std::uint32_t local : queue_) {
+      const Reached& node = reached_[local];
+      const std::int64_t degree = degree_of(*spec_, node.type, id(local));
+      if (degree < 0) return false;
+      if (node.residual >= factor_ * static_cast<double>(degree)) queue_[kept++] = local;
+    }
+    queue_.resize(kept);
     return true;
   }
 
@@ -176,19 +186,16 @@ class Push {
   bool take(bool may_open, bool& has_opened, Opened& opened) {
     givers_.clear();
     for (auto& rows : rows_) rows.clear();
-    for (std::size_t i = 0; i < queue_.size(); ++i) {
-      if (i + kPushAhead < queue_.size()) send_for_degree(queue_[i + kPushAhead]);
-      const std::int64_t local = queue_[i];
-      Reached& node = reached_[static_cast<std::size_t>(local)];
+    relation_ = row_ = 0;
+    for (const std::uint32_t local : queue_) {
+      Reached& node = reached_[local];
       const double residual = node.residual;
-      if (node.score == 0.0) scored_.push_back(local);
-      node.score += residual;
-      node.residual = 0.0;
+      score(local, residual);
       const std::vector<std::size_t>& leaving = channel_->leaving[node.type];
-      const bool is_open = (node.known & kIsOpen) != 0;
+      const bool is_open = (node.marks & kOpen) != 0;
       if (leaving.empty() || (!is_open && !may_open)) continue;
       if (!is_open) {
-        node.known |= kIsOpen;
+        node.marks |= kOpen;
         has_opened = true;
         opened(id(local));
       }
@@ -197,7 +204,18 @@ class Push {
     return true;
   }
 
-  bool give(std::int64_t local, const Reached& node, double residual,
+  void score(std::uint32_t local, double residual) {
+    Reached& node = reached_[local];
+    if ((node.marks & kScored) == 0) {
+      scored_.push_back(local);
+      scores_[local] = 0.0;
+      node.marks |= kScored;
+    }
+    scores_[local] += residual;
+    node.residual = 0.0;
+  }
+
+  bool give(std::uint32_t local, const Reached& node, double residual,
             const std::vector<std::size_t>& leaving) {
     const std::int64_t number = id(local) - spec_->first[node.type];
     std::int64_t total = 0;
@@ -215,141 +233,145 @@ class Push {
     return true;
   }
 
-  // Passes on what waits for one relation.
-  bool spread(std::size_t relation) {
-    return std::visit([&](const auto& view) { return spread_along(view, relation); },
-                      spec_->relations[relation].adjacency);
+  // The next ones, as many as are gathered at a time. Of rows that are sampled the reads are many
+  // and do not wait for each other: there is nothing to send for.
+  void send_for_rows() const {
+    std::size_t edges = 0, from = row_;
+    for (std::size_t r = relation_; r < rows_.size(); ++r, from = 0) {
+      for (std::size_t i = from; i < rows_[r].size(); ++i) {
+        if (edges >= kPushEdges) return;
+        const Row& row = rows_[r][i];
+        edges += static_cast<std::size_t>(std::min(row.degree, spec_->max_neighbors));
+        if (row.degree > spec_->max_neighbors) continue;
+        send_for_row(spec_->relations[r], row.begin, row.degree);
+      }
+    }
+  }
+
+  // Collects the neighbours that the next rows have, and sends for what is known of them.
+  bool gather() {
+    num_edges_ = 0;
+    pieces_.clear();
+    for (; relation_ < rows_.size(); ++relation_, row_ = 0) {
+      const bool is_sound = std::visit([&](const auto& view) { return gather_along(view); },
+                                       spec_->relations[relation_].adjacency);
+      if (!is_sound) return false;
+      if (row_ < rows_[relation_].size()) break;
+    }
+    const std::uint8_t* const sizes = spec_->sizes.data();
+    for (std::size_t i = 0; i < num_edges_; ++i) prefetch_once(sizes + edges_[i]);
+    return true;
   }
 
   template <class Adjacency>
-  bool spread_along(const Adjacency& adjacency, std::size_t relation) {
-    const std::vector<Row>& rows = rows_[relation];
-    const auto finds = static_cast<std::size_t>(spec_->relations[relation].finds);
-    for (std::size_t i = 0; i < std::min(rows.size(), kPushAhead); ++i) {
-      prefetch_once(adjacency.entry(rows[i].begin));
-    }
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (i + kPushAhead < rows.size()) prefetch_once(adjacency.entry(rows[i + kPushAhead].begin));
-      const Row& row = rows[i];
+  bool gather_along(const Adjacency& adjacency) {
+    const auto finds = static_cast<std::size_t>(spec_->relations[relation_].finds);
+    const std::vector<Row>& rows = rows_[relation_];
+    for (; row_ < rows.size() && num_edges_ < kPushEdges; ++row_) {
+      const Row& row = rows[row_];
       bool is_sound;
       if (row.degree <= spec_->max_neighbors) {
-        is_sound = stream(adjacency, finds, row, row.degree,
-                          [&row](std::int64_t k) { return row.begin + k; });
+        is_sound = gather_row(adjacency, finds, row.degree,
+                              [&row](std::int64_t k) { return row.begin + k; });
       } else {
-        const Picks& picks = (*samplers_)[relation].choose(row.node, row.begin, row.degree);
+        const Picks& picks = (*samplers_)[relation_].choose(row.node, row.begin, row.degree);
         const std::int64_t* const at = picks.at.data();
-        is_sound = stream(adjacency, finds, row, picks.size,
-                          [at](std::int64_t k) { return at[k]; });
+        is_sound = gather_row(adjacency, finds, picks.size, [at](std::int64_t k) { return at[k]; });
       }
       if (!is_sound) return false;
+      pieces_.push_back({num_edges_, row.giver, finds});
     }
-    flush(finds);
     return true;
   }
 
-  // Adds the edges of a row to the chunk, and works chunks off as they are full.
   template <class Adjacency, class At>
-  bool stream(const Adjacency& adjacency, std::size_t finds, const Row& row, std::int64_t count,
-              At at) {
+  bool gather_row(const Adjacency& adjacency, std::size_t finds, std::int64_t count, At at) {
     const auto first = static_cast<std::uint64_t>(spec_->first[finds]);
     const auto bound = static_cast<std::uint64_t>(spec_->num_nodes[finds]);
-    const Giver giver = givers_[row.giver];
-    for (std::int64_t done = 0; done < count;) {
-      if (num_edges_ == 0) make_room(kPushChunk);
-      const std::int64_t begin = num_edges_, more = std::min(count - done, kPushChunk - begin);
-      bool is_damaged = false;
-      for (std::int64_t i = 0; i < more; ++i) {
-        const auto neighbor = static_cast<std::uint64_t>(adjacency.neighbor(at(done + i)));
-        is_damaged |= neighbor >= bound;
-        const auto id = static_cast<std::int64_t>(first + neighbor);
-        table_.prefetch(id);
-        found_[begin + i] = id;
-        giver_[begin + i] = giver;
-      }
-      if (is_damaged) return false;
-      num_edges_ += more;
-      done += more;
-      if (num_edges_ == kPushChunk) flush(finds);
+    const std::size_t wanted = num_edges_ + static_cast<std::size_t>(count);
+    if (edges_.size() < wanted) edges_.resize(std::max(wanted, 2 * edges_.size()));
+    Id* const found = edges_.data() + std::exchange(num_edges_, wanted);
+    bool is_damaged = false;
+    for (std::int64_t k = 0; k < count; ++k) {
+      const auto neighbor = static_cast<std::uint64_t>(adjacency.neighbor(at(k)));
+      is_damaged |= neighbor >= bound;
+      found[k] = static_cast<Id>(first + neighbor);
     }
-    return true;
+    return !is_damaged;
   }
 
-  // Everything in the chunk reaches its node. Counters are kept in registers: in memory they could,
-  // for all the compiler knows, be among what is written.
-  void flush(std::size_t finds) {
-    const std::int64_t count = std::exchange(num_edges_, 0), before = size_;
-    pushes_ += count;
-    name(count);
-    enter(before, finds);
+  // Everything that was gathered gets its part.
+  void add_all() {
+    make_room(static_cast<std::int64_t>(num_edges_));
+    pushes_ += static_cast<std::int64_t>(num_edges_);
+    std::size_t from = 0;
+    for (const Piece& piece : pieces_) {
+      if (table_.is_large()) add<true>(piece, from);
+      else add<false>(piece, from);
+      from = piece.end;
+    }
+  }
+
+  // What the loop counts is kept in registers: in memory it could, for all the compiler knows, be
+  // among what is written.
+  template <bool kIsLarge>
+  void add(const Piece& piece, std::size_t from) {
+    const Giver giver = givers_[piece.giver];
+    const auto table = table_.view();
+    const double share = giver.share, least = factor_;
+    const std::uint16_t marks = share >= least ? kNoticed : 0;
+    const Reached fresh{share, giver.hop, static_cast<std::uint16_t>(piece.finds), marks};
     Reached* const reached = reached_.data();
-    std::int64_t* const noticed = noticed_.data();
+    std::uint8_t* const sizes = sizes_.data();
+    const std::uint8_t* const known = spec_->sizes.data();
+    const Id* const edges = edges_.data();
+    Id* const ids = ids_.data();
+    std::uint32_t* const noticed = noticed_.data();
     std::size_t num_noticed = num_noticed_;
-    const double least = factor_;
-    for (std::int64_t i = 0; i < count; ++i) {
-      Reached& node = reached[found_[i]];
-      const double residual = node.residual + giver_[i].share;
+    auto size = static_cast<std::uint32_t>(size_);
+    for (std::size_t k = from; k < piece.end; ++k) {
+      if constexpr (kIsLarge) {
+        constexpr std::size_t kAhead = 16;
+        if (k + kAhead < num_edges_) table.prefetch(edges[k + kAhead]);
+      }
+      const Id id = edges[k];
+      const std::uint32_t local = table.find_or_insert(id, size);
+      if (local == size) {
+        const std::uint8_t degrees = known[id];
+        ids[size] = id;
+        reached[size] = fresh;
+        sizes[size] = degrees;
+        noticed[num_noticed] = size;
+        num_noticed += marks;
+        if (degrees == DegreeSizes::kNone) [[unlikely]] ends_.push_back(size);
+        ++size;
+        continue;
+      }
+      Reached& node = reached[local];
+      const double residual = node.residual + share;
+      if (residual != node.residual && (node.marks & kChanged) == 0) {
+        changed_.push_back(local);
+        node.marks |= kChanged;
+      }
       node.residual = residual;
-      node.hop = std::min(node.hop, giver_[i].hop);
-      noticed[num_noticed] = found_[i];
-      num_noticed += static_cast<std::size_t>(!node.is_noticed & (residual >= least));
-      node.is_noticed |= residual >= least;
+      node.hop = std::min(node.hop, giver.hop);
+      const bool is_noticed = (residual >= least) & ((node.marks & kNoticed) == 0);
+      noticed[num_noticed] = local;
+      num_noticed += is_noticed;
+      node.marks |= static_cast<std::uint16_t>(is_noticed);
+    }
+    if (static_cast<std::int64_t>(size) > size_) {
+      found_.push_back({share, static_cast<std::uint32_t>(size_), size, piece.finds});
     }
     num_noticed_ = num_noticed;
-  }
-
-  // Replaces the ids in the chunk by the places of their nodes.
-  void name(std::int64_t count) {
-    std::int64_t size = size_;
-    std::int64_t* const ids = ids_.data();
-    const Reached* const reached = reached_.data();
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t id = found_[i];
-      const auto [local, is_new] = table_.find_or_insert(id, size);
-      ids[size] = id;
-      size += is_new;
-      found_[i] = local;
-      prefetch_write(&reached[local]);
-    }
     size_ = size;
   }
 
-  // Nodes that nothing leads on from keep what came to them. Those whose degree was never read have
-  // less than any that has a score, so they matter only where there are few of these.
-  bool settle_ends() {
-    keep_what_came(0);
-    num_scored_.assign(spec_->num_nodes.size(), 0);
-    for (const std::int64_t local : scored_) ++num_scored_[reached(local).type];
-    if (std::all_of(num_scored_.begin(), num_scored_.end(),
-                    [this](std::int64_t count) { return count >= spec_->max_nodes; })) {
-      return true;
+  // Nodes that nothing leads on from keep what came to them.
+  void keep_what_came() {
+    for (const std::uint32_t local : ends_) {
+      if (reached_[local].residual != 0.0) score(local, reached_[local].residual);
     }
-    const std::size_t known = ends_.size();
-    if (!read_missing_thresholds()) return false;
-    keep_what_came(known);
-    return true;
-  }
-
-  void keep_what_came(std::size_t from) {
-    for (std::size_t i = from; i < ends_.size(); ++i) {
-      Reached& node = reached_[static_cast<std::size_t>(ends_[i])];
-      if (node.residual == 0.0) continue;
-      if (node.score == 0.0) scored_.push_back(ends_[i]);
-      node.score += node.residual;
-      node.residual = 0.0;
-    }
-  }
-
-  bool read_missing_thresholds() {
-    const auto is_missing = [this](std::int64_t local) {
-      const Reached& node = reached(local);
-      return (node.known & kHasThreshold) == 0 && num_scored_[node.type] < spec_->max_nodes;
-    };
-    constexpr std::int64_t kAhead = 16;
-    for (std::int64_t local = 0; local < size_; ++local) {
-      if (local + kAhead < size_ && is_missing(local + kAhead)) send_for_degree(local + kAhead);
-      if (is_missing(local) && !read_threshold(local)) return false;
-    }
-    return true;
   }
 
   const PushSpec* spec_ = nullptr;
@@ -357,22 +379,28 @@ class Push {
   std::vector<RowSampler>* samplers_ = nullptr;
   double keep_ = 0.0;
   double factor_ = 0.0;
-  NodeTable<Id> table_;
+  double least_[DegreeSizes::kCount];
+  PushTable<Id> table_;
   std::int64_t size_ = 0;
-  std::vector<std::int64_t> ids_;
+  std::vector<Id> ids_;
   std::vector<Reached> reached_;
-  std::vector<std::int64_t> queue_;    // nodes to push in this round
-  std::vector<std::int64_t> noticed_;  // nodes that may have to in the next
+  std::vector<double> scores_;
+  std::vector<std::uint8_t> sizes_;
+  std::vector<std::uint32_t> queue_;    // nodes to push in this round
+  std::vector<std::uint32_t> noticed_;  // nodes that may have to in the next
   std::size_t num_noticed_ = 0;
-  std::vector<std::int64_t> scored_;  // nodes with a score, in no order that counts
-  std::vector<std::int64_t> ends_;    // nodes known to lead nowhere
-  std::vector<std::int64_t> num_scored_;
+  std::vector<std::uint32_t> scored_;
+  std::vector<std::uint32_t> ends_;  // nodes that lead nowhere
   std::vector<Giver> givers_;
   std::vector<std::vector<Row>> rows_;
+  std::vector<Found> found_;
+  std::vector<std::uint32_t> changed_;
+  std::vector<Id> edges_;  // neighbours that were gathered
+  std::size_t num_edges_ = 0;
+  std::vector<Piece> pieces_;
   std::int64_t pushes_ = 0;
-  std::int64_t num_edges_ = 0;
-  std::int64_t found_[kPushChunk];
-  Giver giver_[kPushChunk];
+  std::size_t relation_ = 0;  // where gathering goes on
+  std::size_t row_ = 0;
 };
 
 }  // namespace penstock

@@ -57,6 +57,7 @@ class OpenedRows {
 class PushBatch {
  public:
   explicit PushBatch(PushSpec spec) : spec_(std::move(spec)), lists_(spec_.num_nodes.size()) {
+    spec_.sizes.measure(spec_);
     std::int64_t total = 0;
     for (const std::int64_t count : spec_.num_nodes) total += count;
     if (total <= std::numeric_limits<std::int32_t>::max()) push_.emplace<Push<std::int32_t>>();
@@ -84,6 +85,7 @@ class PushBatch {
     if (first_outside(span, spec_.num_nodes[type]) >= 0) return Outcome::kDamaged;
     lists_[type].add_seeds(span);
     for (std::int64_t place = 0; place < span.size; ++place) {
+      send_ahead(type, span, place);
       const Outcome outcome = std::visit(
           [&](auto& push) { return run_one(push, seed_type, span[place], place); }, push_);
       if (outcome != Outcome::kDone) return outcome;
@@ -102,6 +104,19 @@ class PushBatch {
     edges_.assign(spec_.relations.size(), {});
     ranked_.resize(spec_.channels.size());
     opened_.clear(spec_.channels.size());
+  }
+
+  // Seeds are anywhere: what the next ones begin with is sent for, offsets first, then rows.
+  void send_ahead(std::size_t type, Strided<std::int64_t> seeds, std::int64_t place) const {
+    if (place + 2 < seeds.size) {
+      send_for_offsets(spec_, type, spec_.first[type] + seeds[place + 2]);
+      prefetch_once(spec_.sizes.data() + spec_.first[type] + seeds[place + 2]);
+    }
+    if (place + 1 >= seeds.size) return;
+    for (const std::size_t r : spec_.leaving[type]) {
+      const RowRange row = row_of(spec_.relations[r], seeds[place + 1]);
+      if (row.is_sound) send_for_row(spec_.relations[r], row.begin, row.degree);
+    }
   }
 
   template <class AnyPush>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "ppr.hpp"
@@ -18,17 +19,16 @@ struct Ranked {
   std::int32_t hop;
 };
 
-inline bool ranks_before(const Ranked& a, const Ranked& b) {
-  return a.score != b.score ? a.score > b.score : a.found < b.found;
-}
+// Nodes found one after the other that have the same score, but for those with one of the marks.
+struct Run {
+  double score;
+  std::uint32_t begin;
+  std::uint32_t end;
+  std::uint16_t but = 0;
+};
 
-// The best `most` come to the front, in no order.
-inline void keep_best(std::vector<Ranked>& list, std::int64_t most) {
-  const auto count = static_cast<std::size_t>(std::max<std::int64_t>(most, 0));
-  if (list.size() <= count) return;
-  std::nth_element(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(count), list.end(),
-                   ranks_before);
-  list.resize(count);
+inline bool ranks_before(const Run& a, const Run& b) {
+  return a.score != b.score ? a.score > b.score : a.begin < b.begin;
 }
 
 // The best nodes of a finished push, best first, by node type.
@@ -37,48 +37,95 @@ class Ranking {
   template <class Id>
   void rank(const PushSpec& spec, const Push<Id>& push, std::vector<std::vector<Ranked>>& lists) {
     lists.resize(spec.num_nodes.size());
-    for (auto& list : lists) list.clear();
-    for (const std::int64_t local : push.scored()) {
-      lists[push.reached(local).type].push_back(ranked(spec, push, local));
+    for (std::size_t type = 0; type < lists.size(); ++type) {
+      const auto most = static_cast<std::size_t>(spec.max_nodes);
+      take_scored(push, type, most);
+      rest_.clear();
+      if (spec.has_topup) {
+        for (Run& each : scored_) each.score += push.reached(each.begin).residual;
+        std::sort(scored_.begin(), scored_.end(), ranks_before);
+        if (scored_.size() < most) take_rest(push, type, most - scored_.size());
+      }
+      lists[type].clear();
+      tell(spec.first[type], push, lists[type]);
     }
-    for (auto& list : lists) keep_best(list, spec.max_nodes);
-    if (spec.has_topup) top_up(spec, push, lists);
-    for (auto& list : lists) std::sort(list.begin(), list.end(), ranks_before);
   }
 
  private:
+  // The best of those that have a score, best first.
   template <class Id>
-  static Ranked ranked(const PushSpec& spec, const Push<Id>& push, std::int64_t local) {
-    const Reached& node = push.reached(local);
-    return {push.id(local) - spec.first[node.type], node.score, local, node.hop};
+  void take_scored(const Push<Id>& push, std::size_t type, std::size_t most) {
+    scored_.clear();
+    for (const std::uint32_t local : push.scored()) {
+      if (push.reached(local).type != type) continue;
+      scored_.push_back({push.score(local), local, local + 1});
+    }
+    if (scored_.size() > most) {
+      std::nth_element(scored_.begin(), scored_.begin() + static_cast<std::ptrdiff_t>(most),
+                       scored_.end(), ranks_before);
+      scored_.resize(most);
+    }
+    std::sort(scored_.begin(), scored_.end(), ranks_before);
   }
 
-  // Scores with the residuals that were left; where fewer than asked for have a score, those come
-  // too that have a residual only. None of them takes the place of one with a score.
+  // The best of those that have a residual only. Most have still that with which they were found
+  // along a row: so rows are ranked, and one by one only those that have not.
   template <class Id>
-  void top_up(const PushSpec& spec, const Push<Id>& push, std::vector<std::vector<Ranked>>& lists) {
-    const auto most = static_cast<std::size_t>(spec.max_nodes);
-    bool is_short = false;
-    more_.resize(lists.size());
-    for (std::size_t type = 0; type < lists.size(); ++type) {
-      more_[type].clear();
-      is_short |= lists[type].size() < most;
-      for (Ranked& each : lists[type]) each.score += push.reached(each.found).residual;
+  void take_rest(const Push<Id>& push, std::size_t type, std::size_t room) {
+    constexpr std::uint16_t kElsewhere = kScored | kChanged;
+    runs_.clear();
+    for (const Found& each : push.found()) {
+      if (each.type != type || each.residual == 0.0) continue;
+      runs_.push_back({each.residual, each.begin, each.end, kElsewhere});
     }
-    if (!is_short) return;
-    for (std::int64_t local = 0; local < push.size(); ++local) {
+    std::sort(runs_.begin(), runs_.end(), ranks_before);
+    const double bar = keep_enough(room + push.changed().size() + push.scored().size());
+    for (const std::uint32_t local : push.changed()) {
       const Reached& node = push.reached(local);
-      if (node.score != 0.0 || node.residual == 0.0 || lists[node.type].size() >= most) continue;
-      more_[node.type].push_back(ranked(spec, push, local));
-      more_[node.type].back().score = node.residual;
+      if (node.residual < bar || node.type != type || (node.marks & kScored) != 0) continue;
+      runs_.push_back({node.residual, local, local + 1});
     }
-    for (std::size_t type = 0; type < lists.size(); ++type) {
-      keep_best(more_[type], spec.max_nodes - static_cast<std::int64_t>(lists[type].size()));
-      lists[type].insert(lists[type].end(), more_[type].begin(), more_[type].end());
+    std::sort(runs_.begin(), runs_.end(), ranks_before);
+    pick(push, room);
+  }
+
+  // Drops the runs after the first so many nodes. Returns the score of the last run that is left.
+  double keep_enough(std::size_t nodes) {
+    for (std::size_t i = 0; i < runs_.size(); ++i) {
+      const std::size_t count = runs_[i].end - runs_[i].begin;
+      if (count >= nodes) {
+        runs_.resize(i + 1);
+        return runs_[i].score;
+      }
+      nodes -= count;
+    }
+    return 0.0;
+  }
+
+  template <class Id>
+  void pick(const Push<Id>& push, std::size_t room) {
+    for (const Run& run : runs_) {
+      for (std::uint32_t local = run.begin; local < run.end; ++local) {
+        if ((push.reached(local).marks & run.but) != 0) continue;
+        if (rest_.size() == room) return;
+        rest_.push_back({run.score, local, local + 1});
+      }
     }
   }
 
-  std::vector<std::vector<Ranked>> more_;
+  // Both lists are in order.
+  template <class Id>
+  void tell(std::int64_t first, const Push<Id>& push, std::vector<Ranked>& list) {
+    merged_.resize(scored_.size() + rest_.size());
+    std::merge(scored_.begin(), scored_.end(), rest_.begin(), rest_.end(), merged_.begin(),
+               ranks_before);
+    for (const Run& each : merged_) {
+      const std::uint32_t local = each.begin;
+      list.push_back({push.id(local) - first, each.score, local, push.reached(local).hop});
+    }
+  }
+
+  std::vector<Run> scored_, runs_, rest_, merged_;
 };
 
 // The lists of all channels made one. A node belongs to the channel that rates it highest (the

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from penstock.client.hub_process import HubProcess
     from penstock.client.joined import JoinedHub, connect
     from penstock.graph import Graph, SharedArray
+    from penstock.loader.ablp_loader import ABLPLoader
+    from penstock.loader.hgt_loader import HGTLoader
     from penstock.loader.link_neighbor_loader import LinkNeighborLoader
     from penstock.loader.neighbor_loader import NeighborLoader
+    from penstock.loader.ppr_loader import PPRLoader
     from penstock.sampling.spec import (
         ABLPSpec,
         CustomSpec,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "ABLPLoader",
     "ABLPSpec",
     "Batch",
     "BatchTooLarge",
@@ -51,6 +55,7 @@ __all__ = [
     "CustomSpec",
     "Graph",
     "GraphFormatError",
+    "HGTLoader",
     "HGTSpec",
     "HubGone",
     "HubProcess",
@@ -60,6 +65,7 @@ __all__ = [
     "NeighborLoader",
     "NeighborSpec",
     "Overloaded",
+    "PPRLoader",
     "PPRSpec",
     "PenstockError",
     "ProtocolError",
@@ -75,10 +81,12 @@ __all__ = [
 
 # Public name -> module that defines it.
 _LOADED_ON_USE = {
+    "ABLPLoader": "penstock.loader.ablp_loader",
     "ABLPSpec": "penstock.sampling.spec",
     "Batch": "penstock.client.batch",
     "CustomSpec": "penstock.sampling.spec",
     "Graph": "penstock.graph",
+    "HGTLoader": "penstock.loader.hgt_loader",
     "HGTSpec": "penstock.sampling.spec",
     "HubProcess": "penstock.client.hub_process",
     "JoinedHub": "penstock.client.joined",
@@ -86,6 +94,7 @@ _LOADED_ON_USE = {
     "LinkSpec": "penstock.sampling.spec",
     "NeighborLoader": "penstock.loader.neighbor_loader",
     "NeighborSpec": "penstock.sampling.spec",
+    "PPRLoader": "penstock.loader.ppr_loader",
     "PPRSpec": "penstock.sampling.spec",
     "SharedArray": "penstock.graph",
     "SharedDistSamplingBackend": "penstock.client.backend",

@@ -239,7 +239,10 @@ def test_edges_that_are_none_are_refused(plain_hub: HubProcess) -> None:
         backend.init_backend()
         for given, message in [
             (np.arange(4), r"sampler_input has shape \[4\]; expected edges, \[2, n\]"),
-            (np.array([[0], [NODES]]), rf"sampler_input\[1\]\[0\] is {NODES}; expected 0 <= id < {NODES}"),
+            (
+                np.array([[0], [NODES]]),
+                rf"sampler_input\[1\]\[0\] is {NODES}; expected 0 <= id < {NODES}",
+            ),
             ((CITES, PAIRS), "sampler_input names edge type .* this graph has no types"),
         ]:
             with pytest.raises(ValueError, match=message):

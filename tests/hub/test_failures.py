@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.graph import Graph
 from penstock.graph.shared import SharedArray
+from penstock.graph.sharing import handle_of
 from penstock.hub.connection import ENOUGH
 from penstock.hub.recipes import LARGEST
-from penstock.sampling.spec import CustomSpec
+from penstock.sampling.spec import CustomSpec, NeighborSpec
 from penstock.wire.messages import (
     AskWorkers,
     BatchLost,
@@ -28,7 +31,16 @@ from penstock.wire.messages import (
     Resize,
     Resized,
 )
-from tests.hub.raw import PATIENCE_S, Rank, feed, running_hub, small_graph, wait_until_gone
+from tests.hub.raw import (
+    PATIENCE_S,
+    Rank,
+    feed,
+    inline,
+    running_hub,
+    same,
+    small_graph,
+    wait_until_gone,
+)
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -113,6 +125,23 @@ def test_a_batch_with_no_end_of_inputs_has_no_recipe_and_harms_nobody() -> None:
         assert "seeds[0][0] is -1" in lost.report.message
         assert "penstock replay" not in lost.report.message
         assert f"more than {LARGEST} numbers to be written down" in hub.logged()
+
+
+def test_an_aid_that_can_be_had_no_more_is_made_again_and_costs_no_worker(tmp_path: Path) -> None:
+    """CONTRACT 53, 60: its maker is gone, and with it the file; no worker dies of that in vain."""
+    spec = NeighborSpec(num_neighbors=(3, 2), direction="out")
+    with small_graph() as graph:
+        graph.csr()
+        graph.save(tmp_path / "with.graph")
+    with running_hub(workers=1) as hub, Graph.open(tmp_path / "with.graph") as saved:
+        rank = hub.founder
+        aids = {key: array for key, array in saved.arrays.items() if key.group == "csr"}
+        backend = rank.backend(spec, supplement=handle_of(saved.schema, aids, None))
+        shutil.rmtree(tmp_path / "with.graph")
+        rank.workers()
+        [worker] = rank.worker_pids()
+        assert same(rank.register(backend).epoch(0), inline(spec=spec))
+        assert rank.worker_pids() == [worker]
 
 
 def test_a_batch_can_be_substituted() -> None:

@@ -214,6 +214,32 @@ def test_directed_is_taken_with_a_warning() -> None:
         assert digests(loader) == digests(induced)
 
 
+def test_edges_that_are_said_to_be_sorted_give_the_same() -> None:
+    data = small_data()
+    order = data.edge_index[1].argsort(stable=True)
+    data.edge_index, data.edge_attr = data.edge_index[:, order], data.edge_attr[order]
+    with everyday(data, is_sorted=True) as trusted, everyday(data) as loader:
+        assert digests(trusted) == digests(loader)
+
+
+def test_fanouts_may_be_an_object_of_pyg_s() -> None:
+    data = typed_data()
+    fanouts = pyg.sampler.NumNeighbors({("paper", "cites", "paper"): [2, 1]}, default=[0, 0])
+    with ps.NeighborLoader(data, fanouts, "paper", batch_size=8) as loader:
+        for batch in loader:
+            assert batch["author", "writes", "paper"].num_edges == 0
+        assert len(loader.node_sampler.num_neighbors) == 2
+
+
+def test_batches_may_be_of_a_class_of_one_s_own() -> None:
+    class Mine(HeteroData):
+        pass
+
+    data = typed_data()
+    with everyday((data, data), input_nodes="paper", custom_cls=Mine) as loader:
+        assert all(type(batch) is Mine for batch in loader)
+
+
 def test_with_replacement_every_node_gives_as_many_as_asked() -> None:
     data = Data(edge_index=torch.tensor([[1, 2], [0, 0]]), num_nodes=3)
     with ps.NeighborLoader(data, [7], [0], replace=True) as loader:
@@ -285,8 +311,11 @@ def test_a_hub_gives_what_its_graph_gives() -> None:
             expected = digests(inline)
         with everyday(hub, input_nodes=nodes) as loader:
             assert digests(loader) == expected
-        with everyday(hub.address, input_nodes=nodes) as loader:
-            assert digests(loader) == expected
+            assert loader.num_workers == 1
+        for workers in (None, 0, 3):  # the pool's size is its owner's affair
+            with everyday(hub.address, input_nodes=nodes, num_workers=workers) as loader:
+                assert digests(loader) == expected
+                assert loader.statistics().num_workers == (0 if workers == 0 else 1)
 
 
 def test_stores_give_what_their_data_gives() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from penstock.loader import trouble
 from penstock.loader.ranks import Ranks, ranks_of
-from tests.loader.epochs import digests, everyday, small_data, torch
+from tests.loader.epochs import digest, digests, everyday, hub_of, small_data, torch
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -35,20 +37,33 @@ def test_ranks_share_one_list_and_all_have_as_many(remainder: str) -> None:
     assert together == (expected + expected[:1] if remainder == "wrap" else expected[:12])
 
 
-def test_ranks_of_a_pool_get_what_they_get_inline() -> None:
-    """CONTRACT 5."""
+def test_four_ranks_of_one_pool_get_what_one_gets_alone() -> None:
+    """CONTRACT 5, 6: read together, from one hub."""
     data = small_data()
-    options = {"rank": 1, "world_size": 2}
-    with everyday(data, **options) as inline, everyday(data, num_workers=1, **options) as loader:
-        assert digests(loader) == digests(inline)
+    with everyday(data) as loader:
+        expected = digests(loader)
+    with ExitStack() as stack:
+        ranks = [
+            stack.enter_context(everyday(data, num_workers=1, rank=rank, world_size=4))
+            for rank in range(4)
+        ]
+        steps = [tuple(map(digest, step)) for step in zip(*ranks, strict=True)]
+        assert len({hub_of(loader).pid for loader in ranks}) == 1
+    assert [name for step in steps for name in step] == [*expected, expected[0]]
 
 
-def test_the_environment_of_torchrun_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_torchrun_is_heard_and_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert ranks_of() == Ranks(2, 3, "the environment")
-    with everyday(small_data()) as loader:
-        assert len(loader) == 5
+    trouble._told.clear()
+    with everyday(small_data()) as loader, everyday(small_data()) as other:
+        assert len(loader) == len(other) == 5
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "rank 2 of 3, as the environment has it" in line
+    assert "world_size=1" in line
     assert ranks_of(0, 1) == Ranks(0, 1, "arguments")
 
 

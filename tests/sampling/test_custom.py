@@ -225,6 +225,8 @@ def test_heterogeneous_batches_are_checked_by_type() -> None:
         ({"n_id": np.array([0.0])}, "'n_id' has dtype float64, not int64"),
         ({"n_id": np.array([[0]])}, r"'n_id' has shape \[1, 1\], not one dimension"),
         ({"e_id": np.array([1500])}, r"e_id\[0\] is 1500; expected 0 <= id < 1500"),
+        ({"input_id": np.arange(3)}, "'input_id' is added to every batch"),
+        ({"paper/input_id": np.arange(3)}, "'paper/input_id' is added to every batch"),
         ({"edge_index": np.array([[0], [0]])}, "'edge_index' comes without 'n_id'"),
         (
             {"n_id": np.array([7]), "edge_index": np.array([[0], [1]])},

@@ -158,6 +158,13 @@ GIVEN: list[tuple[BuiltInSpec, Arrays, Arrays, str]] = [
     (LINKS, {}, {"dst_weight": np.ones(20)}, "dst_weight"),
     (LINKS, {}, {"dst_weight": np.ones((20, 1), np.int64)}, "dst_weight"),
     (LINKS, {}, {"weight": np.ones(20, np.int64)}, "weight"),
+    (LinkSpec(neighbors=HOPS), {}, {"dst_weight": np.arange(20)}, "tables.*dst_weight.*none"),
+    (
+        LinkSpec(neighbors=HOPS, negatives="triplet"),
+        {},
+        {"src_weight": np.arange(20)},
+        "tables.*src_weight.*reads: 'dst_weight'$",
+    ),
     (LABELS, {}, {}, "no positive labels"),
     (LABELS, {"positive/0": TWO}, {}, "positive/0"),
     (LABELS, {"positive/0": GOOD.astype(float)}, {}, "positive/0"),

@@ -42,7 +42,10 @@ def neighbor_specs(draw: st.DrawFn, world: World, **fixed: Any) -> NeighborSpec:
         options["num_neighbors"] = draw(lists)
     else:
         options["by_type"] = tuple((kind, draw(lists)) for kind in world.edges)
-    return NeighborSpec(**(options | fixed))
+        hops = hops if world.edges else 0
+    options |= fixed
+    options["node_caps"] = options.get("node_caps", ())[:hops]
+    return NeighborSpec(**options)
 
 
 def checked(

@@ -245,11 +245,11 @@ def link_specs(
     **fixed: Any,
 ) -> LinkSpec:
     negatives = draw(st.sampled_from(modes))
-    amount = draw(st.sampled_from([1.0, 2.0, 3.0] if negatives == "triplet" else [0.3, 1.0, 1.5]))
+    amounts = {"none": [1.0], "binary": [0.3, 1.0, 1.5], "triplet": [1.0, 2.0, 3.0]}
     return LinkSpec(
         neighbors=draw(neighbor_specs(world, **fixed)),
         negatives=negatives,
-        amount=amount,
+        amount=draw(st.sampled_from(amounts[negatives])),
         strict=draw(st.booleans()) and negatives != "none",
     )
 
@@ -265,7 +265,8 @@ def test_links_stand_where_they_are_said_to_with_negatives_that_are_none(
     weight = data.draw(st.sampled_from([None, "w"]))
     spec = data.draw(link_specs(world, disjoint=data.draw(st.booleans()), weight_attr=weight))
     for end, table in ((0, "src_weight"), (2, "dst_weight")):
-        if spec.negatives != "none" and data.draw(st.booleans()):
+        drawn = ("binary",) if table == "src_weight" else ("binary", "triplet")
+        if spec.negatives in drawn and data.draw(st.booleans()):
             inputs.tables[table] = data.draw(sums_of(world.sizes[inputs.edge_type[end]]))
     linked(world, spec, inputs)
 

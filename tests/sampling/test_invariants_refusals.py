@@ -36,6 +36,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("neighbor", {"node_caps": [-2]}, r"node_caps\[0\] is -2"),
     ("neighbor", {"node_caps": [1, HUGE]}, r"node_caps\[1\]"),
+    ("neighbor", {"node_caps": [1, 2, 3]}, "node_caps has 3 numbers; there are 2 hops"),
+    (
+        "neighbor",
+        {"temporal_strategy": "last"},
+        "temporal_strategy is 'last', and there is no time",
+    ),
     ("neighbor", {"node_attributes": ["nope"]}, "node_attributes names 'nope'"),
     ("neighbor", {"node_attributes": ["n_id"]}, "node_attributes names 'n_id'"),
     ("neighbor", {"edge_attributes": ["x"]}, "edge_attributes names 'x'"),
@@ -50,6 +56,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("neighbor", {"subgraph_type": "induced", "disjoint": True}, "disjoint"),
     ("neighbor", {"subgraph_type": "induced", "time_attr": "time"}, "disjoint"),
     ("link", {"negatives": "none", "strict": True}, "strict"),
+    ("link", {"negatives": "none", "amount": 3.0}, "amount is 3.0, and there are no negatives"),
     ("link", {"negatives": "binary", "amount": math.nan}, "amount"),
     ("link", {"negatives": "binary", "amount": math.inf}, "amount"),
     ("link", {"negatives": "binary", "amount": -1.0}, "amount"),
@@ -102,7 +109,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("hgt", {"num_samples": [1], "by_type": [["", [1]]]}, "num_samples and by_type"),
     ("hgt", {"num_samples": [], "by_type": [["nope", [1]]]}, "nope"),
     ("hgt", {"num_samples": [], "by_type": [["", [1]], ["", [2]]]}, "by_type|num_samples"),
-    ("hgt", {"num_samples": [], "by_type": []}, "num_samples"),
+    ("hgt", {"num_samples": [], "by_type": []}, "by_type lacks ''"),
 ]
 OF_TYPES: list[tuple[str, dict[str, Any], str]] = [
     ("neighbor", {"num_neighbors": [], "by_type": [[WRITES, [1]], [CITES, [1]]]}, "houses"),

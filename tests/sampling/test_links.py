@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from math import ceil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from penstock.graph import EdgeType, Graph
 from penstock.graph.aids import SortedRows
 from penstock.kernels.arrays import Array
 from penstock.sampling.links import LinkStarter, cost_link, label_shift, needs_link
+from penstock.sampling.spec import LinkSpec
 from tests.sampling.graphs import CITES, HOUSES, WRITES, library, web
 from tests.sampling.linking import EDGE, batch_of_links, edge_set, request_of, spec_of, started
 
@@ -308,6 +310,11 @@ def test_a_batch_is_a_pure_function_of_its_name() -> None:
 # --- room and cost --------------------------------------------------------------------------------
 
 
+def _against(fanout: int, mode: str, amount: int, **options: Any) -> LinkSpec:
+    """An amount only where there are negatives."""
+    return spec_of(fanout, negatives=mode, amount=1 if mode == "none" else amount, **options)
+
+
 @given(
     st.sampled_from(["none", "binary", "triplet"]),
     st.sampled_from([1, 2, 5]),
@@ -321,7 +328,7 @@ def test_a_batch_never_needs_more_room_than_is_said(
     graph = library()
     sizes = [graph.num_nodes(kind[end]) for end in (0, 2)]
     edges = np.random.default_rng(inputs).integers(0, sizes, (inputs, 2)).T
-    starter = LinkStarter(graph, spec_of(1, negatives=mode, amount=amount, disjoint=disjoint))
+    starter = LinkStarter(graph, _against(1, mode, amount, disjoint=disjoint))
     start = starter.start(request_of(edges, kind, columns={}))
     most = starter.most_seeds(inputs, kind)
     assert all(len(ids) <= bound for ids, bound in zip(start.seeds, most, strict=True))
@@ -339,10 +346,7 @@ def test_rows_to_look_edges_up_in_are_needed_only_where_someone_looks() -> None:
 
 def test_more_negatives_cost_more() -> None:
     graph = web(2000, 20_000)
-    costs = [
-        cost_link(spec_of(5, 5, negatives=mode, amount=4), graph, 8)
-        for mode in ("none", "triplet", "binary")
-    ]
+    costs = [cost_link(_against(5, mode, 4), graph, 8) for mode in ("none", "triplet", "binary")]
     assert 0 < costs[0] < costs[1] < costs[2]
 
 

@@ -122,7 +122,7 @@ def ours(kind: EdgeType, options: dict[str, Any]) -> dict[str, Any]:
         tables["label_shift"] = np.array([label_shift(options["label"].numpy())])
     spec = spec_of(
         negatives=options["negatives"],
-        amount=options["amount"],
+        amount=1 if options["negatives"] == "none" else options["amount"],
         disjoint=options["disjoint"],
         time_attr="time" if "time" in options else None,
     )

@@ -49,6 +49,8 @@ def test_a_tree_is_told_by_the_edge_it_belongs_to(kind: EdgeType, mode: str, amo
     """PyG's `batch`, and right also where the negatives are no multiple of the edges."""
     if mode == "triplet" and amount % 1:
         amount = 3.0
+    if mode == "none":
+        amount = 1.0
     spec = spec_of(2, 2, negatives=mode, amount=amount, disjoint=True)
     _, arrays = batch_of_links(library(), spec, request_of(EDGES, kind))
     ends = seeds_of(kind, arrays)

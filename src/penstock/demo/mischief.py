@@ -12,23 +12,24 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from penstock.client.hub import Hub
+import psutil
+
 from penstock.demo.chronicle import Chronicle, KillStory
 from penstock.demo.plan import Plan
 from penstock.demo.ranks import Ranks
 from penstock.demo.telling import Stage
 
-# How long to look for a moment in which every worker has a batch in hand. It makes the better
-# story, but no difference.
+# How long to look for a moment in which a worker is at work on a batch. It makes the better story,
+# but no difference.
 _CHOOSY_S: Final = 2.0
+_LOOKS: Final = 50  # at a time
 
 
 class Mischief:
     """Looks at the chronicle, acts, and writes down what it did."""
 
-    def __init__(self, plan: Plan, hub: Hub, ranks: Ranks, chronicle: Chronicle) -> None:
+    def __init__(self, plan: Plan, ranks: Ranks, chronicle: Chronicle) -> None:
         self._plan = plan
-        self._hub = hub
         self._ranks = ranks
         self._story = chronicle
         self._due_since: float | None = None
@@ -62,15 +63,15 @@ class Mischief:
         return self._story.batches >= self._plan.kill_after or pausing
 
     def _kill(self, choosy: bool) -> Iterator[str]:
-        numbers = self._hub.statistics()
-        ready = [worker for worker in numbers["pool"]["workers"] if worker["state"] == "ready"]
-        if not ready or (choosy and not _all_busy(numbers)):
+        there = self._story.numbers.get("pool", {}).get("workers", ())
+        ready = [worker for worker in there if worker["state"] == "ready"]
+        victim = _at_work(ready) if choosy else next(iter(ready), None)
+        if victim is None:
             return
-        victim = max(ready, key=lambda worker: worker["batches"])
         at = time.monotonic()
         with suppress(ProcessLookupError):  # it may have gone by itself
             os.kill(victim["pid"], signal.SIGKILL)
-            youngest = max(worker["worker"] for worker in numbers["pool"]["workers"])
+            youngest = max(worker["worker"] for worker in there)
             self._story.killed = KillStory(victim["worker"], victim["pid"], at, youngest)
             yield f"worker {victim['worker']} (pid {victim['pid']}) is killed by SIGKILL"
 
@@ -110,5 +111,11 @@ class Mischief:
             yield f"rank {self._plan.pausing_rank} goes on after {now - rank.since:.1f} s"
 
 
-def _all_busy(numbers: dict[str, Any]) -> bool:
-    return all(crew["busy"] >= crew["wanted"] for crew in numbers["scheduler"]["crews"])
+def _at_work(workers: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """One that is at work this very moment; looks for it a little while."""
+    for _ in range(_LOOKS):
+        for worker in workers:
+            with suppress(psutil.Error):
+                if psutil.Process(worker["pid"]).status() == psutil.STATUS_RUNNING:
+                    return worker
+    return None

@@ -7,6 +7,7 @@ sees to that, and where it does not, the end of the socket is noticed at the nex
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import socket
 import sys
@@ -103,4 +104,8 @@ def _train(brief: Brief, line: Line) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    status = main(int(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # All has been said and closed; taking torch down in good order would take a second more.
+    os._exit(status)

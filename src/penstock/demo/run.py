@@ -69,7 +69,7 @@ class Performance:
         self._ranks = ranks
         self._story = story
         self._view = view
-        self._mischief = Mischief(plan, hub, ranks, story)
+        self._mischief = Mischief(plan, ranks, story)
         self._looked = 0.0
 
     def play(self) -> None:

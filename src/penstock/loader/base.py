@@ -94,10 +94,8 @@ class Loader(WorkerMixin, DataLoader[Any]):
         self._supply = Supply(
             source.graph, spec, self._hub(), self._lease(), f"{self._who}-{next(_numbers)}"
         )
-        ranks = self._agenda.ranks
-        if ranks.world_size > 1:
-            told = ranks.rank, ranks.world_size, ranks.told_by
-            log.info("%s takes the batches of rank %d of %d, as told by %s", self, *told)
+        if (ranks := self._agenda.ranks).is_found:
+            trouble.tell_once(ranks)
 
     def _init_torch(self, options: Options) -> None:
         """Torch's attributes, as its own loader would have them; its machinery stays unused."""

@@ -126,14 +126,16 @@ def node_inputs(
     input_id: Any = None,
     *,
     time_attr: str | None = None,
+    name: str = "input_nodes",
 ) -> NodeInputs:
     """None for all nodes, ids, a mask of bool, the name of a split; or (node type, any of these).
 
     A node type by itself stands for all of its nodes. With a mask, `input_id` are the nodes' ids.
+    `name` is what users know these by.
     """
     check_node_times(source.graph, input_time, time_attr)
     node_type, nodes = _node_type_apart(source.graph, input_nodes)
-    ids, is_mask = _node_ids(source.graph, node_type, nodes)
+    ids, is_mask = _node_ids(source.graph, node_type, nodes, name)
     num = source.graph.num_nodes(node_type) if ids is None else len(ids)
     if input_id is None and is_mask and ids is not None:
         input_id = torch.from_numpy(ids)
@@ -209,17 +211,19 @@ def _node_type_apart(graph: Graph, given: Any) -> tuple[str | None, Any]:
     return node_type, nodes
 
 
-def _node_ids(graph: Graph, node_type: str | None, nodes: Any) -> tuple[Ids | None, bool]:
+def _node_ids(
+    graph: Graph, node_type: str | None, nodes: Any, name: str
+) -> tuple[Ids | None, bool]:
     """The ids, and whether they were given as a mask."""
     if nodes is None:
         return None, False
     if isinstance(nodes, str):
-        return integers_of(graph.split(nodes, node_type), "input_nodes"), False
+        return integers_of(graph.split(nodes, node_type), name), False
     size, array = graph.num_nodes(node_type or NODE), array_of(nodes)
     if array.dtype != np.bool_:
-        return _checked_ids("input_nodes", array.reshape(-1), size), False
+        return _checked_ids(name, array.reshape(-1), size), False
     if array.size != size:
-        raise ValueError(f"input_nodes is a mask of {array.size}; there are {size} nodes")
+        raise ValueError(f"{name} is a mask of {array.size}; there are {size} nodes")
     return np.flatnonzero(array), True
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client.batch import Batch
+from penstock.errors import HubGone
 from penstock.loader import trouble
 from penstock.loader.run import Run
 
@@ -101,7 +102,8 @@ class Iteration(Iterator[Any]):
         except Exception as error:
             passed = self._loader._supply.due(self._run, due)
             if passed == due:  # it has not ended, and can be asked for again
-                self._run.astray = bool(self._ahead)
+                # From a hub that was given up nothing more will come; there can be another.
+                self._run.astray = bool(self._ahead) or isinstance(error, HubGone)
                 raise
             self._loader._meter.failed += 1
             return _Outcome(passed, error=error)

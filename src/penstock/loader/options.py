@@ -127,12 +127,14 @@ class Options:
 
     def ranks(self) -> Ranks:
         """Whose batches these are. A sampler that shares inputs out has done so already."""
-        asked = self.sampler or getattr(self.batch_sampler, "sampler", None)
+        asked = self.sampler
+        if asked is None:
+            asked = getattr(self.batch_sampler, "sampler", None)
         if isinstance(asked, DistributedSampler):
             if self.world_size not in (None, 1):
                 raise ValueError(
-                    f"world_size is {self.world_size}, but the sampler is a DistributedSampler, which "
-                    "shares the inputs out among ranks itself: give one of them"
+                    f"world_size is {self.world_size}, but the sampler is a DistributedSampler, "
+                    "which shares the inputs out among ranks itself: give one of them"
                 )
             return Ranks(told_by="its sampler")
         return ranks_of(self.rank, self.world_size)

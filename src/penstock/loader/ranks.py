@@ -23,6 +23,11 @@ class Ranks:
     world_size: int = 1
     told_by: str = "nobody"
 
+    @property
+    def is_found(self) -> bool:
+        """Whether inputs are shared out though nobody asked for it in so many words."""
+        return self.world_size > 1 and self.told_by != "arguments"
+
 
 def ranks_of(
     rank: Any = None, world_size: Any = None, environment: Mapping[str, str] | None = None

@@ -6,12 +6,16 @@ batch of which loader it was.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from penstock.client.batch import Batch
 from penstock.errors import ChannelClosed
+from penstock.loader.ranks import Ranks
+
+log = logging.getLogger(__name__)
 
 _NO_TORCH: Final = (
     "workers are not PyTorch's: they are fresh interpreters that sample, without torch, and serve "
@@ -93,3 +97,20 @@ def name_batch(error: Exception, who: str, batch: Batch) -> None:
     error.add_note(
         f"in epoch {batch.epoch}, step {batch.step}, batch {batch.index}{instead}, of a {who}"
     )
+
+
+def tell_once(ranks: Ranks) -> None:
+    """Says that batches are shared out, which scripts for PyG's loaders do themselves."""
+    if ranks not in _told:
+        _told.add(ranks)
+        log.warning(
+            "rank %d of %d, as %s has it: loaders take one batch in %d of the list. If their "
+            "inputs are this rank's share already, give rank=0 and world_size=1",
+            ranks.rank,
+            ranks.world_size,
+            ranks.told_by,
+            ranks.world_size,
+        )
+
+
+_told: set[Ranks] = set()

@@ -50,10 +50,12 @@ def label_type(supervision: EdgeType, sign: Sign) -> EdgeType:
 def label_types(spec: ABLPSpec, graph: Graph, sign: Sign) -> tuple[EdgeType | None, ...]:
     """For each supervision edge type, the edge type of its labels, if the graph has one."""
     given = spec.positive if sign == "positive" else spec.negative
-    if given is not None:
-        return given
-    found = (label_type(kind, sign) for kind in spec.supervision)
-    return tuple(kind if kind in graph.edge_types else None for kind in found)
+    named = [label_type(kind, sign) for kind in spec.supervision]
+    found = tuple(kind if kind in graph.edge_types else None for kind in named)
+    if given is None:
+        return found
+    # Whether there are as many is for `check_ablp` to say.
+    return tuple(kind or by_name for kind, by_name in zip(given, found, strict=False))
 
 
 def walked(spec: ABLPSpec, graph: Graph) -> NeighborSpec:
@@ -133,6 +135,8 @@ def _check_given(spec: ABLPSpec, graph: Graph, sign: Sign) -> None:
             f"{len(spec.supervision)} supervision edge types"
         )
     for number, (kind, supervision) in enumerate(zip(given, spec.supervision, strict=True)):
+        if kind is None:  # by its name, then
+            continue
         if kind not in graph.edge_types:
             there = ", ".join(map(repr, graph.edge_types))
             raise ValueError(f"{sign}[{number}] is {kind!r}; this graph has {there}")

@@ -135,10 +135,10 @@ def samples_by_type(spec: HGTSpec, graph: Graph) -> dict[str, tuple[int, ...]]:
         raise ValueError(f"by_type names node type {twice!r} twice")
     unknown = [name for name in given if name not in graph.node_types]
     if unknown:
-        raise ValueError(f"num_samples names node type {unknown[0]!r}, which the graph has not")
+        raise ValueError(f"by_type names node type {unknown[0]!r}, which the graph has not")
     missing = [name for name in graph.node_types if name not in given]
     if missing:
-        raise ValueError(f"Not all node types specified: num_samples lacks {missing[0]!r}")
+        raise ValueError(f"Not all node types specified: by_type lacks {missing[0]!r}")
     if len({len(layers) for layers in given.values()}) > 1:
         raise ValueError("Number of layers must be the same across all node types")
     return {name: _checked(given[name], f"num_samples[{name!r}]") for name in graph.node_types}

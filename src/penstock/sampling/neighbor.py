@@ -195,10 +195,14 @@ def fanouts_by_type(
         return dict.fromkeys(edge_types, _checked(num_neighbors, "num_neighbors"))
     unknown = [name for name in num_neighbors if name not in edge_types]
     if unknown:
-        raise ValueError(f"num_neighbors names edge type {unknown[0]!r}, which the graph has not")
+        raise ValueError(
+            f"num_neighbors (by_type) names edge type {unknown[0]!r}, which the graph has not"
+        )
     missing = [name for name in edge_types if name not in num_neighbors]
     if missing:
-        raise ValueError(f"Not all edge types specified: num_neighbors lacks {missing[0]!r}")
+        raise ValueError(
+            f"Not all edge types specified: num_neighbors (by_type) lacks {missing[0]!r}"
+        )
     if len({len(fanouts) for fanouts in num_neighbors.values()}) > 1:
         raise ValueError("Number of hops must be the same across all edge types")
     return {name: _checked(num_neighbors[name], f"num_neighbors[{name!r}]") for name in edge_types}

@@ -80,8 +80,8 @@ class ABLPSpec(msgspec.Struct, frozen=True, kw_only=True, tag="ablp"):
 
     neighbors: NeighborSpec
     supervision: tuple[EdgeType, ...]
-    positive: tuple[EdgeType, ...] | None = None
-    negative: tuple[EdgeType, ...] | None = None
+    positive: tuple[EdgeType | None, ...] | None = None
+    negative: tuple[EdgeType | None, ...] | None = None
     max_labels: int | None = None
 
 

@@ -157,8 +157,8 @@ def check_walk(spec: WalkSpec, graph: Graph) -> None:
     check_integer(spec.walks_per_node, "walks_per_node", 1, _MOST_WALKS)
     if (entries := spec.walks_per_node * (spec.walk_length + 1)) > _MOST_ENTRIES:
         raise ValueError(
-            f"walks_per_node is {spec.walks_per_node} and walk_length {spec.walk_length}: the walks "
-            f"of one seed have {entries} places, and may have {_MOST_ENTRIES}"
+            f"walks_per_node is {spec.walks_per_node} and walk_length {spec.walk_length}: the "
+            f"walks of one seed have {entries} places, and may have {_MOST_ENTRIES}"
         )
     kernel.check_bias(spec.p, "p")
     kernel.check_bias(spec.q, "q")

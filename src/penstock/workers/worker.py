@@ -18,10 +18,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
-from penstock.errors import ProtocolError, SamplingError
+from penstock.errors import PenstockError, ProtocolError, SamplingError
 from penstock.graph import Graph, sharing
 from penstock.sampling.custom import told
 from penstock.wire.frames import SlotTooSmall
@@ -177,7 +177,10 @@ class Worker:
                 self._backends.pop(number, None)
                 self._refused.pop(("channel", number), None)
             case Supplement(graph=handle):
-                self._station.supplement(sharing.attach(handle, fds))
+                # One whose maker has gone, and taken its file along, cannot be had any more. Who
+                # needs it makes it again, here: to die of it would help no worker that follows.
+                with suppress(OSError, ValueError, PenstockError):
+                    self._station.supplement(sharing.attach(handle, fds))
             case Outfit() | Retire():
                 raise ProtocolError(f"{type(message).__name__} came where it makes no sense")
 
