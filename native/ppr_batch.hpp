@@ -57,7 +57,6 @@ class OpenedRows {
 class PushBatch {
  public:
   explicit PushBatch(PushSpec spec) : spec_(std::move(spec)), lists_(spec_.num_nodes.size()) {
-    spec_.sizes.measure(spec_);
     std::int64_t total = 0;
     for (const std::int64_t count : spec_.num_nodes) total += count;
     if (total <= std::numeric_limits<std::int32_t>::max()) push_.emplace<Push<std::int32_t>>();
@@ -79,6 +78,9 @@ class PushBatch {
 
   Outcome run(std::uint64_t batch_key, std::int64_t seed_type,
               const std::vector<std::int64_t>& seeds) {
+    // Not before somebody samples: it reads all offsets, and who only asks for sizes needs none.
+    if (!is_measured_) spec_.sizes.measure(spec_);
+    is_measured_ = true;
     clear(batch_key);
     const auto type = static_cast<std::size_t>(seed_type);
     const Strided<std::int64_t> span{seeds.data(), static_cast<std::int64_t>(seeds.size()), 1};
@@ -207,6 +209,7 @@ class PushBatch {
   }
 
   PushSpec spec_;
+  bool is_measured_ = false;
   std::variant<Push<std::int32_t>, Push<std::int64_t>> push_;
   std::vector<RowSampler> samplers_;
   std::vector<PlaceList> lists_;

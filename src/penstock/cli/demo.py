@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.interrupts import interruptible_once
 from penstock.demo.plan import Plan
 from penstock.demo.plot import NoPlot, plot
 from penstock.demo.report import Report, in_words
@@ -105,7 +106,10 @@ def demo(
     console = Console(stderr=as_json)
     began = time.monotonic()
     output.mkdir(parents=True, exist_ok=True)  # complains before any work is done
-    with _graph(path, nodes, seed, keep, _say(as_json, quiet)) as graph:
+    with (
+        interruptible_once(),
+        _graph(path, nodes, seed, keep, _say(as_json, quiet)) as graph,
+    ):
         subject = subject_of(graph, path or "the generated graph")
         plan = Plan(
             ranks=ranks,
@@ -117,8 +121,8 @@ def demo(
             train=len(graph.split("train")),
             pause_s=pause,
         )
-        report = run(subject, plan, _view(console, as_json, quiet))
-    report = msgspec.structs.replace(_drawn(report, output), total_seconds=time.monotonic() - began)
+        report = _drawn(run(subject, plan, _view(console, as_json, quiet)), output)
+    report = msgspec.structs.replace(report, total_seconds=time.monotonic() - began)
     _tell(report, output, console, as_json)
 
 

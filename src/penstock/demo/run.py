@@ -6,9 +6,7 @@ Torch is in the ranks alone; this process starts them, watches, and adds up.
 from __future__ import annotations
 
 import os
-import signal
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,13 +40,11 @@ def run(subject: Subject, plan: Plan, view: View) -> Report:
     """
     story = Chronicle(plan, time.monotonic())
     with (
-        _interrupts_as_before(),
         tempfile.TemporaryDirectory(prefix=PREFIX) as scratch,
         _quiet_hub(),
         HubProcess(subject.graph, plan.workers) as hub,
         Ranks(plan, Path(scratch)) as ranks,
         view,
-        _unmoved_by_impatience(),
     ):
         ranks.start(hub.address)
         hub.resize(plan.workers)  # has them started, in less time than ranks take
@@ -128,24 +124,3 @@ def _quiet_hub() -> Iterator[None]:
     finally:
         if before is None:
             del os.environ[LOG_VARIABLE]
-
-
-@contextmanager
-def _interrupts_as_before() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _unmoved_by_impatience() -> Iterator[None]:
-    """Once interrupted, further Ctrl-C do not disturb the putting in order, which is bounded."""
-    try:
-        yield
-    except BaseException:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        raise

@@ -25,7 +25,7 @@ _DAMAGE: Final = (
     "damaged topology: an offset or neighbour points outside the graph; run its validate()"
 )
 # Where rounding keeps residuals from shrinking, or they hardly shrink, pushing has no end.
-LEAST_ALPHA: Final = 1e-6
+LEAST_ALPHA: Final = 1e-3
 LEAST_EPS, MOST_EPS = 1e-15, 1e15
 MOST_NODES: Final = 2**40
 COLUMNS: Final = 2
