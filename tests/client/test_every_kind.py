@@ -299,3 +299,17 @@ def test_what_comes_with_links_must_make_sense(
         backend.init_backend()
         with pytest.raises(ValueError, match=message):
             backend.register_input("x", PAIRS, batch_size=2, **options)
+
+
+def test_links_to_predict_need_not_be_of_a_type_the_graph_has(typed_hub: HubProcess) -> None:
+    likes = ("author", "likes", "paper")
+    spec = LinkSpec(neighbors=HOPS, negatives="binary")
+    for source in (typed_hub, typed_hub.graph):
+        options: dict[str, Any] = {} if source is typed_hub else {"num_workers": 0}
+        with SharedDistSamplingBackend(source, spec, **options) as backend:
+            backend.init_backend()
+            backend.register_input("links", (likes, PAIRS), batch_size=70)
+            (batch,) = read(backend, "links", 0)
+            ends = batch["author,likes,paper/edge_label_index"][:, :70]
+            assert batch["author/n_id"][ends[0]].tolist() == PAIRS[0].tolist()
+            assert batch["paper/n_id"][ends[1]].tolist() == PAIRS[1].tolist()

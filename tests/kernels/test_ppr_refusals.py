@@ -23,7 +23,7 @@ def push(adjacency: Adjacency | None = None, **options: Any) -> Push:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": 0.0}, "alpha is 0.0; expected a number, 1e-06 <= alpha <= 1.0"),
+        ({"alpha": 0.0}, "alpha is 0.0; expected a number, 0.001 <= alpha <= 1.0"),
         ({"alpha": 1.5}, "alpha is 1.5"),
         ({"alpha": float("nan")}, "alpha is nan"),
         ({"alpha": True}, "alpha is True"),

@@ -290,15 +290,15 @@ def test_a_loader_made_again_of_its_attributes_gives_the_same() -> None:
         ({"positive": padded(USERS) / 2}, "positive has dtype float"),
         ({"positive": 7}, "positive is 7; expected an edge type, or a tensor"),
         ({"positive": [7]}, "positive has 7; expected an edge type, or a tensor"),
-        ({"negative": [WRONG, WRONG]}, "negative has labels of 2 supervision edge types; there are 1"),
+        ({"negative": [WRONG, WRONG]}, "negative has labels of 2 .*; there are 1"),
         ({"negative": {LIKES: WRONG}}, "negative has labels of .*'likes'.* not in supervision"),
         ({"max_labels": -1}, "max_labels"),
         ({"max_labels": "all"}, "max_labels is 'all'"),
-        ({"num_neighbors": {BUYS: [3]}}, "Not all edge types specified"),
+        ({"num_neighbors": {BUYS: [3]}}, "for edge type .*'bought_by'"),
         ({"num_neighbors": 3}, "num_neighbors is 3"),
         ({"batch_size": 0}, "batch_size"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_refused_when_the_loader_is_made(given: Any, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         everyday(shop(), **given)

@@ -30,9 +30,10 @@ SAMPLES = [6, 4]
 
 
 def everyday(data: Any, **options: Any) -> Any:
-    nodes = None if isinstance(data, Data) else ("paper", data["paper"].train_mask)
-    wanted = {"num_samples": SAMPLES, "input_nodes": nodes, "batch_size": BATCH, "seed": 7}
-    return ps.HGTLoader(data, **(wanted | {"shuffle": True} | options))
+    wanted = {"num_samples": SAMPLES, "batch_size": BATCH, "shuffle": True, "seed": 7}
+    if "input_nodes" not in options:
+        wanted["input_nodes"] = ("paper", data["paper"].train_mask)
+    return ps.HGTLoader(data, **(wanted | options))
 
 
 def among(data: Any, batch: Any, kind: Any) -> list[int]:
@@ -94,7 +95,6 @@ def test_each_type_may_have_its_own_numbers() -> None:
     with everyday(typed_data(), num_samples=samples) as loader:
         for batch in loader:
             assert batch["paper"].num_nodes == batch["paper"].batch_size
-            # No paper is drawn, and of authors nothing leads on: the second layer draws what is left.
             assert batch["author"].num_nodes == 5
 
 
@@ -195,4 +195,4 @@ def test_what_makes_no_sense_is_refused_when_the_loader_is_made(given: Any, comp
 
 def test_numbers_by_type_are_refused_where_there_are_no_types() -> None:
     with pytest.raises(ValueError, match="this graph has only one: give a list"):
-        everyday(small_data(), num_samples={"paper": [1]})
+        everyday(small_data(), num_samples={"paper": [1]}, input_nodes=None)

@@ -165,7 +165,7 @@ def _type_apart(graph: Graph, given: Any) -> tuple[EdgeType, Any]:
         edge_type, wanted = given, None
     elif isinstance(given, tuple) and len(given) == 2 and _is_type(given[0]):
         edge_type, wanted = given
-    if edge_type not in graph.edge_types:
+    if edge_type not in graph.edge_types and (wanted is None or not _has_ends(graph, edge_type)):
         there = ", ".join(map(repr, graph.edge_types)) if graph.is_hetero else "no types"
         said = "lacks an edge type" if edge_type == EDGE else f"names edge type {edge_type!r}"
         raise ValueError(f"sampler_input {said}; this graph has {there}")
@@ -174,6 +174,11 @@ def _type_apart(graph: Graph, given: Any) -> tuple[EdgeType, Any]:
 
 def _is_type(given: Any) -> bool:
     return isinstance(given, tuple) and len(given) == 3 and all(type(part) is str for part in given)
+
+
+def _has_ends(graph: Graph, edge_type: EdgeType) -> bool:
+    """Whether there could be such edges: links to predict need not be of a type the graph has."""
+    return {edge_type[0], edge_type[2]} <= set(graph.node_types)
 
 
 def _apart(given: Any) -> tuple[str | None, Any]:

@@ -31,6 +31,10 @@ _LOOK_EVERY_S: Final = 0.1
 _MOMENT_S: Final = 0.002
 # For a successor that is on its way when the ranks are done.
 _PATIENCE_S: Final = 60.0
+_WORDS: Final = {
+    Stage.TESTING: "training is over: each rank tests its share of the test nodes",
+    Stage.PROVING: "each rank makes another one's batches again, by itself, to compare them",
+}
 
 
 def run(subject: Subject, plan: Plan, view: View) -> Report:
@@ -67,6 +71,7 @@ class Performance:
         self._view = view
         self._mischief = Mischief(plan, ranks, story)
         self._looked = 0.0
+        self._told: set[Stage] = set()
 
     def play(self) -> None:
         """Returns when all ranks are done, and the killed worker has a successor."""
@@ -85,22 +90,20 @@ class Performance:
         match message:
             case Entered(stage=Stage.PAUSED):
                 self._event(f"rank {rank} pauses")
-            case Entered(stage=stage) if self._all_at(stage):
+            case Entered(stage=stage):
                 self._tell_stage(stage)
             case Learned(epoch=epoch) if len(losses := self._story.losses()) > epoch:
                 self._event(f"epoch {epoch + 1} of {self._plan.epochs}: loss {losses[epoch]:.3f}")
 
-    def _all_at(self, stage: Stage) -> bool:
-        return all(rank.stage is stage for rank in self._story.ranks)
-
     def _tell_stage(self, stage: Stage) -> None:
+        """The first epoch is begun by all at once; elsewhere, the first rank is told of."""
+        at = [rank.stage for rank in self._story.ranks].count(stage)
         match stage:
-            case Stage.TOGETHER:
+            case Stage.TOGETHER if at == self._plan.ranks:
                 self._event("all ranks train, in step: gradients are averaged at every batch")
-            case Stage.TESTING:
-                self._event("all ranks test")
-            case Stage.PROVING:
-                self._event("all batches are made again, in one process each, to compare them")
+            case Stage.TESTING | Stage.PROVING if stage not in self._told:
+                self._told.add(stage)
+                self._event(_WORDS[stage])
 
     def _look(self) -> None:
         if (now := time.monotonic()) - self._looked >= _LOOK_EVERY_S:

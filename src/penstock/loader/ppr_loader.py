@@ -94,8 +94,12 @@ class PPRAssembly(Assembly):
 
 
 def _listed(channels: Any) -> Any:
+    """Names first, as a spec has them; what is none of this is for a spec to refuse."""
     if channels is None:
         return ()
-    if isinstance(channels, Mapping):
-        return tuple((name, *walk) for name, walk in channels.items())
-    return channels
+    if not isinstance(channels, Mapping):
+        return channels
+    walks = {
+        name: walk if isinstance(walk, list | tuple) else [walk] for name, walk in channels.items()
+    }
+    return tuple((name, *walk) for name, walk in walks.items())

@@ -183,7 +183,11 @@ def _check_nodes(feed: Feed, graph: Graph, ids: Array | None) -> None:
 
 
 def _check_edges(feed: Feed, graph: Graph, ids: Array | None) -> None:
-    graph.num_edges(feed.edge_type)  # complains of a type that is not there
+    assert feed.edge_type is not None
+    # Links to predict need not be of a type the graph has, but must lie between such.
+    if not {feed.edge_type[0], feed.edge_type[2]} <= set(graph.node_types):
+        there = ", ".join(map(repr, graph.node_types)) if graph.is_hetero else "no types"
+        raise ValueError(f"edge_type is {feed.edge_type!r}; the nodes of this graph are {there}")
     if ids is None:
         raise ValueError("ids are missing: edges are given by their ends, [2, inputs]")
     if ids.ndim != 2 or len(ids) != 2 or ids.dtype.kind != "i":
