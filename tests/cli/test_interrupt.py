@@ -53,7 +53,8 @@ def test_an_interrupted_demo_says_so_and_leaves_nothing(tmp_path: Path, when: st
     options = ("--nodes", 2000, "--ranks", 2, "--epochs", 1_000_000, "--output", tmp_path / "out")
     with start("demo", *options, TMPDIR=str(tmp_path)) as child:
         assert child.stdout is not None
-        assert any(when in line for line in child.stdout)
+        assert child.stderr is not None
+        assert any(when in line for line in child.stdout), child.stderr.read()
         assert interrupt(child, times=3) == (130, "Interrupted\n")
     # Not "nothing at all": torch and PyG leave files of their own there.
     assert list(tmp_path.glob("penstock-*")) == []

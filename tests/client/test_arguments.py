@@ -96,6 +96,11 @@ def test_a_number_of_workers_that_is_none_is_told_that_0_is_one(wrong: Any) -> N
             SharedDistSamplingBackend(graph, SPEC, num_workers=wrong)
 
 
+def test_a_number_of_workers_may_be_numpys() -> None:
+    with small_graph() as graph:
+        assert SharedDistSamplingBackend(graph, SPEC, num_workers=np.int64(2)).num_workers == 2
+
+
 # --- specs as they are written -------------------------------------------------------------------
 
 
@@ -203,6 +208,14 @@ def test_a_split_given_for_edges_is_told_that_edges_are_expected(given: Any) -> 
     with small_graph() as graph, backend_of(graph, links, num_workers=0) as backend:
         with pytest.raises(ValueError, match="'train'; the inputs of this spec are edges"):
             backend.register_input("a", given, **TERMS)
+
+
+@pytest.mark.parametrize("name", ["columns", "tables"])
+def test_what_comes_with_inputs_has_names(name: str) -> None:
+    given: Any = {name: np.arange(4)}
+    with small_graph() as graph, backend_of(graph, num_workers=0) as backend:
+        with pytest.raises(ValueError, match=f"^{name} is .*; expected a mapping from names to"):
+            backend.register_input("a", range(4), batch_size=2, **given)
 
 
 def test_labels_in_padded_rows_that_are_no_nodes_are_refused_with_their_place() -> None:

@@ -152,7 +152,8 @@ def endless(tmp_path: Path, no_leaks: None) -> Iterator[subprocess.Popen[str]]:
         env={**os.environ, "TMPDIR": str(tmp_path)},  # one that is killed leaves its files
     ) as child:
         assert child.stdout is not None
-        assert any("all ranks train" in line for line in child.stdout)
+        assert child.stderr is not None
+        assert any("all ranks train" in line for line in child.stdout), child.stderr.read()
         yield child
         child.kill()
 

@@ -46,6 +46,11 @@ WRONG: list[tuple[BuiltInSpec, str]] = [
         "num_neighbors is {3, 4}; expected one fan-out per hop, such as (15, 10, 5)",
     ),
     (
+        spec_with(NeighborSpec, num_neighbors={CITES: [3]}),
+        "num_neighbors is {('paper', 'cites', 'paper'): [3]}; expected one fan-out per hop, such "
+        "as (15, 10, 5): by_type has those of each type",
+    ),
+    (
         spec_with(NeighborSpec, num_neighbors=(1, "2")),
         "num_neighbors[1] is '2'; num_neighbors is to be one fan-out per hop, such as (15, 10, 5)",
     ),

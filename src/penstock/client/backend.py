@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from numbers import Integral
 from typing import Any, Literal, Self, TypeAlias, Unpack
 
 from penstock.client.batch import Batch
@@ -58,7 +59,7 @@ class SharedDistSamplingBackend:
         **options: Unpack[PoolOptions],
     ) -> None:
         self._graph = _graph_of(source)
-        _check_workers(num_workers)
+        num_workers = _workers(num_workers)
         self._spec = spec_of(sampling_config)
         self._kind = _kind_of(self._spec, input_kind)
         if not isinstance(self._spec, CustomSpec):
@@ -325,14 +326,14 @@ def _graph_of(source: object) -> Graph:
     )
 
 
-def _check_workers(num_workers: Workers | None) -> None:
-    if num_workers is None or num_workers == "auto":
-        return
-    if type(num_workers) is not int or num_workers < 0:
+def _workers(given: Any) -> Workers | None:
+    if given is None or (isinstance(given, str) and given == "auto"):
+        return given  # type: ignore[return-value]
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < 0:
         raise ValueError(
-            f"num_workers is {num_workers!r}; expected 'auto', at least 1, or 0 to sample in this "
-            "process"
+            f"num_workers is {given!r}; expected 'auto', at least 1, or 0 to sample in this process"
         )
+    return int(given)
 
 
 def _kind_of(spec: Spec, given: str | InputKind | None) -> InputKind:

@@ -24,6 +24,9 @@ def tables_of(
     spec: Spec, columns: Mapping[str, Any] | None, tables: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """The tables of a feed, of what a user gave for a spec."""
+    for name, arrays in (("columns", columns), ("tables", tables)):
+        if arrays is not None and not isinstance(arrays, Mapping):
+            raise ValueError(f"{name} is {arrays!r}; expected a mapping from names to arrays")
     given = dict(tables or {})
     if not isinstance(spec, LinkSpec):
         return given

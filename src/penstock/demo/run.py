@@ -32,6 +32,7 @@ _MOMENT_S: Final = 0.002
 # For a successor that is on its way when the ranks are done.
 _PATIENCE_S: Final = 60.0
 _WORDS: Final = {
+    Stage.TOGETHER: "all ranks train, in step: gradients are averaged at every batch",
     Stage.TESTING: "training is over: each rank tests its share of the test nodes",
     Stage.PROVING: "each rank makes another one's batches again, by itself, to compare them",
 }
@@ -96,14 +97,12 @@ class Performance:
                 self._event(f"epoch {epoch + 1} of {self._plan.epochs}: loss {losses[epoch]:.3f}")
 
     def _tell_stage(self, stage: Stage) -> None:
-        """The first epoch is begun by all at once; elsewhere, the first rank is told of."""
+        """Once: of the first epoch, when all are at it; of what comes later, when one is."""
         at = [rank.stage for rank in self._story.ranks].count(stage)
-        match stage:
-            case Stage.TOGETHER if at == self._plan.ranks:
-                self._event("all ranks train, in step: gradients are averaged at every batch")
-            case Stage.TESTING | Stage.PROVING if stage not in self._told:
-                self._told.add(stage)
-                self._event(_WORDS[stage])
+        wanted = self._plan.ranks if stage is Stage.TOGETHER else 1
+        if stage in _WORDS and stage not in self._told and at >= wanted:
+            self._told.add(stage)
+            self._event(_WORDS[stage])
 
     def _look(self) -> None:
         if (now := time.monotonic()) - self._looked >= _LOOK_EVERY_S:

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from penstock.client.batch import Batch
 from penstock.core.plan import Position
-from penstock.loader import trouble
+from penstock.loader import trouble, watch
 from penstock.loader.agenda import Agenda
 from penstock.loader.assembly import Assembly
 from penstock.loader.hubs import Lease
@@ -34,6 +34,7 @@ from penstock.loader.position import State
 from penstock.loader.run import Run
 from penstock.loader.sources import Source
 from penstock.loader.supply import Supply
+from penstock.loader.watch import Watching
 from penstock.sampling.spec import ABLPSpec, BuiltInSpec, LinkSpec
 
 log = logging.getLogger(__name__)
@@ -146,6 +147,8 @@ class Loader(WorkerMixin, DataLoader[Any]):
         not been used: it comes again.
         """
         self._check_usable()
+        if self._agenda.ranks.rank == 0 and watch.is_wanted():
+            self.watch()
         run = self._run
         if run is not None and not run.touched and self._next is None:
             run = run.again()
@@ -179,7 +182,8 @@ class Loader(WorkerMixin, DataLoader[Any]):
     @property
     def epoch(self) -> int:
         """The epoch that is being read, or will be next if none is."""
-        return self.state().position.epoch if self._run is None else self._run.epoch
+        run = self._run
+        return self.state().position.epoch if run is None else run.epoch
 
     # --- what an iteration asks for ----------------------------------------------------------
 
@@ -290,9 +294,9 @@ class Loader(WorkerMixin, DataLoader[Any]):
     # --- seeing ------------------------------------------------------------------------------
 
     def statistics(self) -> LoaderStatistics:
-        """A snapshot of what this loader has done, and its hub."""
-        self._meter.tick()
+        """A snapshot of what this loader has done, and its hub. Any thread may ask."""
         run, meter, hub = self._run, self._meter, self._supply.hub_statistics()
+        seconds = meter.elapsed()
         return LoaderStatistics(
             epoch=self.epoch,
             step=0 if run is None else run.step,
@@ -303,9 +307,9 @@ class Loader(WorkerMixin, DataLoader[Any]):
             substitutes=meter.substitutes,
             copied=meter.copied,
             bytes=meter.bytes,
-            seconds=meter.seconds,
-            batches_per_second=meter.batches / meter.seconds if meter.seconds else 0.0,
-            inputs_per_second=meter.inputs / meter.seconds if meter.seconds else 0.0,
+            seconds=seconds,
+            batches_per_second=meter.batches / seconds if seconds else 0.0,
+            inputs_per_second=meter.inputs / seconds if seconds else 0.0,
             time_to_first_batch=meter.first,
             sampling_cost=meter.cost,
             waits=meter.waits(hub, self._supply.name, os.getpid()),
@@ -314,6 +318,15 @@ class Loader(WorkerMixin, DataLoader[Any]):
             num_workers=len(hub["pool"]["workers"]) if hub else 0,
             hub=hub,
         )
+
+    def watch(self) -> Watching:
+        """Shows the statistics while this loader is read: live in a terminal, else in lines.
+
+        Until its `with` is left, `stop()` is called, or the loader ends. PENSTOCK_WATCH=1 has the
+        same for all loaders, of rank 0.
+        """
+        self._check_usable()
+        return watch.begin(self, self._supply.name)
 
     @property
     def address(self) -> str | None:
@@ -338,6 +351,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         """Ends what runs for this loader; batches that were given stay valid. Idempotent."""
         if os.getpid() == self._owner:
             self._closed = True
+            watch.end(self._supply.name)
             self._supply.close()
             if self._pinning is not None:
                 self._pinning.close()

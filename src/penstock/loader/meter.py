@@ -102,10 +102,15 @@ class Meter:
 
     def tick(self) -> None:
         """Time has gone by in an epoch."""
-        now = time.perf_counter()
         if self._since is not None:
+            now = time.perf_counter()
             self.seconds += now - self._since
-        self._since = now
+            self._since = now
+
+    def elapsed(self) -> float:
+        """`seconds` until now. Changes nothing: any thread may ask, in the middle of an epoch."""
+        seconds, since = self.seconds, self._since
+        return seconds if since is None else seconds + time.perf_counter() - since
 
     def pause(self) -> None:
         """The epoch is over: what the user does now is no business of ours."""

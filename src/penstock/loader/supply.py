@@ -21,8 +21,10 @@ from penstock.client.readiness import wait_any
 from penstock.client.registration import Registration, prepared
 from penstock.client.roster import AnyChannel
 from penstock.client.terms import ChannelTerms
+from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.hub.backends import check_spec
+from penstock.loader import restarts
 from penstock.loader.hubs import Lease
 from penstock.loader.inputs import Inputs
 from penstock.loader.run import Run
@@ -95,14 +97,23 @@ class Supply:
     @property
     def recoveries(self) -> int:
         """How often another boot of the hub had to be asked to go on."""
-        now = 0 if self._channel is None else self._channel.statistics().recoveries
-        return self._recoveries + now
+        before, channel = self._recoveries, self._channel  # which a thread may be changing
+        return before if channel is None else before + channel.statistics().recoveries
 
     def hub_statistics(self) -> dict[str, Any]:
-        """The hub's numbers; none if nothing has been read by way of one."""
-        if self._channel is None or self._closed or (hub := self.hub()) is None:
+        """The hub's numbers; none if nothing has been read by way of one, or it is gone.
+
+        Any thread may ask. The hub is the one that was read from: no other is started for this.
+        """
+        fed = self._fed
+        if self._closed or fed is None or (hub := fed[2]) is None:
             return {}
-        return hub.statistics()
+        try:
+            numbers = hub.statistics()
+        except HubGone:
+            return {}
+        restarts.learn(numbers, ours=isinstance(hub, HubProcess))
+        return numbers
 
     def reweigh(self, weight: float) -> None:
         """Asks for another share of the workers."""

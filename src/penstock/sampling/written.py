@@ -87,6 +87,10 @@ def _settled(spec: BuiltInSpec, prefix: str, field: str, kind: Any, value: Any) 
     except msgspec.ValidationError as error:
         place = found[1] if (found := _PLACE.search(str(error))) else ""
     name, expected = f"{prefix}{field}", _expected(spec, field, kind)
+    if isinstance(value, Mapping) and field in ("num_neighbors", "num_samples"):
+        raise ValueError(
+            f"{name} is {_shown(value)}; expected {expected}: by_type has those of each type"
+        )
     if not place:
         raise ValueError(f"{name} is {_shown(value)}; expected {expected}")
     for index in re.findall(r"\d+", place):
