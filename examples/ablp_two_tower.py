@@ -33,19 +33,15 @@ class TwoTowers(nn.Module):
 
     def forward(self, batch: HeteroData) -> tuple[Tensor, Tensor]:
         items, edges = self.item(batch["item"].x).relu(), batch.edge_index_dict
-        bought, buyers = edges["item", "bought_by", "user"], edges[BUYS]
-        users = self.user_tower((items, batch["user"].x), bought)
-        return users, self.item_tower((users.relu(), items), buyers)
+        users = self.user_tower((items, batch["user"].x), edges["item", "bought_by", "user"])
+        return users, self.item_tower((users.relu(), items), edges[BUYS])
 
 
 def scores(model: TwoTowers, batch: HeteroData) -> tuple[Tensor, Tensor]:
-    """Of each (anchor, label): the anchor's score of every label here, and the right one's place.
-
-    A label that several anchors share is there once, so that it does not compete with itself.
-    """
+    """For each (anchor, label): how the anchor scores every label here, and which is the one."""
     users, items = model(batch)
     anchor, label = batch[BUYS].y_positive
-    candidates, place = label.unique(return_inverse=True)
+    candidates, place = label.unique(return_inverse=True)  # none competes with itself
     return users[anchor] @ items[candidates].T, place
 
 
@@ -59,7 +55,7 @@ def main() -> None:
     data = shop()
 
     def loader(anchors: Tensor, **options: object) -> ps.ABLPLoader:
-        options |= {"batch_size": 64, "num_workers": args.workers}
+        options |= {"batch_size": 32, "num_workers": args.workers}
         return ps.ABLPLoader(data, [8, 8], anchors, supervision=BUYS, **options)
 
     model = TwoTowers(data["user"].num_features, data["item"].num_features)

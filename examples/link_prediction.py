@@ -46,7 +46,7 @@ def main() -> None:
         0.0, 0.1, is_undirected=True, add_negative_train_samples=False, disjoint_train_ratio=0.3
     )
     known, _, hidden = split(citations())
-    options = {"batch_size": 256, "num_workers": args.workers, "seed": 0}
+    options = {"batch_size": 64, "num_workers": args.workers, "seed": 0}
     train = ps.LinkNeighborLoader(
         known, [8, 8], known.edge_label_index, neg_sampling="binary", shuffle=True, **options
     )

@@ -173,6 +173,22 @@ def test_a_rank_that_dies_is_an_error_in_words(endless: subprocess.Popen[str]) -
     assert stderr == f"Error: rank 1 (pid {ranks[1]}) was killed by SIGKILL\n"
 
 
+@pytest.mark.usefixtures("no_leaks")
+def test_a_rank_that_fails_is_an_error_in_words(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('this torch is broken')\n")
+    done = subprocess.run(
+        command(*SMALL, "--quiet", "--output", tmp_path / "out"),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(
+        r"Error: rank \d \(pid \d+\) failed: ImportError: this torch is broken\n", done.stderr
+    )
+
+
 def test_nothing_outlives_a_demo_that_is_killed(endless: subprocess.Popen[str]) -> None:
     strike(endless.pid)
     endless.communicate(timeout=120)

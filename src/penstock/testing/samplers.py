@@ -31,7 +31,7 @@ _BATCH = 16
 
 
 class NotConforming(AssertionError):
-    """A sampler breaks a rule. `first` and `second` have the arrays that should be the same."""
+    """A rule is broken. `first` and `second` have a sampler's arrays that should be the same."""
 
     def __init__(
         self,

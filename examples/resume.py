@@ -1,0 +1,80 @@
+"""Going on where a killed run was: the same batches, and the same weights, as if nothing had been.
+
+    python examples/resume.py --checkpoint run.pt [--epochs 5] [--graph PATH]
+
+Kill it at any moment, in any way, and start it again with the same line. `digest` stands for all
+batches from the very first one on: it ends as it does without interruption.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from graphs import citations
+from torch_geometric.data import Data
+from torch_geometric.nn import GraphSAGE
+
+import penstock as ps
+
+
+def digest_of(batch: Data, so_far: str) -> str:
+    """A few characters for this batch and all before it."""
+    found = hashlib.blake2b(so_far.encode(), digest_size=8)
+    for tensor in (batch.n_id, batch.edge_index, batch.x):
+        found.update(tensor.numpy().tobytes())
+    return found.hexdigest()
+
+
+def save(path: Path, state: dict[str, object]) -> None:
+    """The old checkpoint or the new one, whenever the process dies."""
+    torch.save(state, new := path.with_suffix(".new"))
+    new.replace(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=2, help="need not be as many as before")
+    parser.add_argument("--every", type=int, default=5, help="batches from save to save")
+    parser.add_argument("--graph", help="one that was saved, with x, y and a split 'train'")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    graph = ps.Graph.open(args.graph) if args.graph else ps.Graph.from_pyg(citations())
+    width, classes = graph.node_attribute("x").shape[1], graph.node_attribute("y").max() + 1
+    model = GraphSAGE(width, 64, 2, int(classes), dropout=0.5)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    options = {"batch_size": 16, "shuffle": True, "seed": 0, "num_workers": args.workers}
+    with ps.NeighborLoader(graph, [10, 10], "train", **options) as loader:
+        parts, digest, step = {"model": model, "optimizer": optimizer, "loader": loader}, "", 0
+        if args.checkpoint.exists():
+            state = torch.load(args.checkpoint)
+            digest, step = state["digest"], state["step"]
+            torch.set_rng_state(state["random"])  # dropout's
+            for name, part in parts.items():
+                part.load_state_dict(state[name])
+            print(f"going on after {step} batches", flush=True)
+        while step < args.epochs * len(loader):
+            for batch in loader:  # the rest of an epoch, if that had begun
+                step += 1
+                optimizer.zero_grad()
+                out, seeds = model(batch.x, batch.edge_index), slice(batch.batch_size)
+                loss = F.cross_entropy(out[seeds], batch.y[seeds])
+                loss.backward()
+                optimizer.step()
+                digest = digest_of(batch, digest)
+                print(f"batch {step}: loss {loss.item():.3f}, digest {digest}", flush=True)
+                if step % args.every == 0:
+                    state = {"digest": digest, "step": step, "random": torch.get_rng_state()}
+                    save(args.checkpoint, state | {k: v.state_dict() for k, v in parts.items()})
+    weights = torch.cat([each.detach().flatten() for each in model.parameters()])
+    print(f"digest {digest}, weights {hashlib.blake2b(weights.numpy(), digest_size=8).hexdigest()}")
+
+
+if __name__ == "__main__":
+    main()

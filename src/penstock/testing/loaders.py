@@ -1,0 +1,275 @@
+"""Whether a loader can be saved anywhere and gone on with: a check to run in one's own tests.
+
+    def test_my_loader_can_go_on():
+        check_position(lambda **options: NeighborLoader(data, [5, 5], seed=1, **options),
+                       num_workers=(0, 2), world_sizes=(2,))
+
+For anything that is iterated epoch by epoch and has `state_dict` and `load_state_dict`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from penstock.kernels.arrays import check_integer
+from penstock.testing.digests import digest_of
+from penstock.testing.samplers import NotConforming
+
+Make = Callable[..., Any]
+Options = Mapping[str, Any]
+
+
+def check_position(
+    make_loader: Make,
+    *,
+    num_workers: Sequence[int] = (),
+    world_sizes: Sequence[int] = (),
+    digest: Callable[[Any], str] = digest_of,
+    plain: bool = True,
+) -> None:
+    """Raises `NotConforming`, which says what is wrong, unless a loader's position is exact.
+
+    `make_loader()` makes a new loader of the same data each time. It is saved and restored at the
+    start, after the first batch, in the middle, before and after the last one, in the second epoch,
+    after an early break, and after having been restored before; whoever goes on must give the very
+    batches that were left, and the next epoch's.
+
+    `make_loader(num_workers=n)` does so with another number of workers, for each that is given, and
+    `make_loader(rank=r, world_size=n)` as one of several ranks, which take the batches of an epoch
+    in turn. Every rank must have the same state after the same number of batches.
+
+    Batches are the same if `digest` is; `plain` states are the same after a trip through JSON.
+    Epochs must end, and have at least one batch. What has a `close` is closed.
+    """
+    workers = [check_integer(n, "num_workers", 0, 2**16) for n in num_workers]
+    worlds = [check_integer(n, "world_sizes", 2, 2**16) for n in world_sizes]
+    check = _Check(make_loader, digest, plain)
+    check.lay_down()
+    check.places()
+    check.once_more()
+    check.put_back()
+    for number in workers:
+        check.across({"num_workers": number}, f"with num_workers={number}")
+    for number in worlds:
+        check.out_of_ranks(number)
+        check.into_ranks(number)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Somewhere to save: after `taken` batches of an epoch. `how` it was left."""
+
+    epoch: int
+    taken: int
+    how: str = "saved"
+
+    def __str__(self) -> str:
+        return f"{self.how} after {self.taken} batches of epoch {self.epoch}"
+
+
+@dataclass(eq=False)
+class _Check:
+    """One loader's check. `epochs` are those that everybody must give, in digests."""
+
+    make: Make
+    digest: Callable[[Any], str]
+    plain: bool
+    start: Any = None
+    epochs: list[list[str]] = field(default_factory=list)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def open(self, stack: ExitStack, state: Any = None, **options: Any) -> Any:
+        """A new loader, at a state if one is given."""
+        loader = self.make(**options)
+        if callable(close := getattr(loader, "close", None)):
+            stack.callback(close)
+        for name in ("state_dict", "load_state_dict"):
+            if not callable(getattr(loader, name, None)):
+                raise NotConforming(f"a {type(loader).__name__} has no method '{name}'")
+        if state is not None:
+            loader.load_state_dict(state)
+        return loader
+
+    def read(self, batches: Any) -> list[str]:
+        """Batches in digests; none of them is held."""
+        return [self.digest(batch) for batch in batches]
+
+    def saved(self, loader: Any) -> Any:
+        """A loader's state, as it comes out of a file."""
+        state = loader.state_dict()
+        if not self.plain:
+            return state
+        try:
+            return json.loads(json.dumps(state))
+        except (TypeError, ValueError) as error:
+            raise NotConforming(f"state_dict() is not what JSON can hold: {error}") from None
+
+    def left_at(self, place: _Place, loader: Any) -> Any:
+        """The state of a loader, of which so much has been read from the start on."""
+        for epoch in range(place.epoch):
+            self.compare(self.read(loader), self.epochs[epoch], f"epoch {epoch}")
+        seen: list[str] = []
+        if place.how == "left by a break":
+            for batch in loader:
+                seen.append(self.digest(batch))
+                if len(seen) == place.taken:
+                    break
+            state = self.saved(loader)
+        else:
+            iterator = iter(loader)
+            seen = self.read(islice(iterator, place.taken))
+            if place.how == "read to the end":
+                seen += self.read(iterator)
+            state = self.saved(loader)
+            del iterator  # not before: a loader may well be somewhere else without it
+        expected = self.epochs[place.epoch][: place.taken]
+        self.compare(seen, expected, f"epoch {place.epoch}, read up to where it was {place}")
+        return state
+
+    # --- the checks --------------------------------------------------------------------------
+
+    def lay_down(self) -> None:
+        """What the epochs consist of: what comes of the state at the start, read in one go."""
+        with ExitStack() as stack:
+            first = self.open(stack)
+            self.start = self.saved(first)
+            loader = self.open(stack, self.start)
+            self.epochs = [self.read(loader) for _ in range(3)]
+            if not self.epochs[0]:
+                raise ValueError("the loader has no batches: there is nothing to check")
+            self.compare(self.read(first), self.epochs[0], "a loader restored at the very start")
+
+    def places(self) -> None:
+        """Saves in all sorts of places, and has a new loader go on from each."""
+        for place in self._places():
+            with ExitStack() as stack:
+                state = self.left_at(place, self.open(stack, self.start))
+                self.goes_on(self.open(stack, state), place, f"a loader {place}, and restored")
+
+    def _places(self) -> Iterator[_Place]:
+        for epoch in (0, 1):
+            size = len(self.epochs[epoch])
+            for taken in sorted({0, 1, size // 2, size - 1, size}):
+                yield _Place(epoch, taken)
+            yield _Place(epoch, size, "read to the end")
+            yield _Place(epoch, max(1, size // 2), "left by a break")
+
+    def once_more(self) -> None:
+        """A restored loader is saved itself, further on; and one that has not read anything."""
+        size = len(self.epochs[0])
+        half, more = size // 2, size // 2 + (size - size // 2) // 2
+        with ExitStack() as stack:
+            state = self.left_at(_Place(0, half), self.open(stack, self.start))
+            state = self.saved(self.open(stack, state))
+            loader = self.open(stack, state)
+            iterator = iter(loader)
+            what = "a loader saved and restored without reading, and then restored again"
+            seen = self.read(islice(iterator, more - half))
+            self.compare(seen, self.epochs[0][half:more], what)
+            state = self.saved(loader)
+            what = f"a loader restored after {half} batches, saved after {more} and restored"
+            self.goes_on(self.open(stack, state), _Place(0, more), what)
+
+    def put_back(self) -> None:
+        """The loader that was saved goes back to that itself, in the midst of its reading."""
+        with ExitStack() as stack:
+            loader, place = self.open(stack, self.start), _Place(0, len(self.epochs[0]) // 2)
+            iterator = iter(loader)
+            self.read(islice(iterator, place.taken))
+            state = self.saved(loader)
+            self.read(islice(iterator, 1))
+            del iterator
+            loader.load_state_dict(state)
+            self.goes_on(loader, place, f"a loader {place}, read on, and put back")
+
+    def across(self, options: Options, words: str) -> None:
+        """Others go on with what the usual loader has saved, and it with what they have."""
+        place = _Place(0, len(self.epochs[0]) // 2)
+        for saver, reader in ((options, {}), ({}, options)):
+            who = f"a loader {words if saver else ''} {place}, and restored".replace("  ", " ")
+            with ExitStack() as stack:
+                state = self.left_at(place, self.open(stack, self.start, **saver))
+                what = who if saver else f"{who} {words}"
+                self.goes_on(self.open(stack, state, **reader), place, what)
+
+    def out_of_ranks(self, world_size: int) -> None:
+        """Ranks read together and save; a loader by itself goes on."""
+        rounds = len(self.epochs[0]) // world_size // 2
+        place = _Place(0, rounds * world_size)
+        states = []
+        for rank in range(world_size):
+            with ExitStack() as stack:
+                loader = self.open(stack, self.start, rank=rank, world_size=world_size)
+                iterator = iter(loader)
+                seen = self.read(islice(iterator, rounds))
+                expected = self.epochs[0][rank : place.taken : world_size]
+                self.compare(seen, expected, f"rank {rank} of {world_size}")
+                states.append(self.saved(loader))
+                del iterator
+        for rank, state in enumerate(states):
+            if state != states[0]:
+                raise NotConforming(
+                    f"after {rounds} batches each, rank {rank} of {world_size} has the state "
+                    f"{state!r}, but rank 0 has {states[0]!r}"
+                )
+        with ExitStack() as stack:
+            what = f"a loader by itself, restored where {world_size} ranks were {place}"
+            self.goes_on(self.open(stack, states[0]), place, what)
+
+    def into_ranks(self, world_size: int) -> None:
+        """A loader by itself saves; ranks go on together, as far as there is one for each."""
+        place = _Place(0, len(self.epochs[0]) // 3)
+        with ExitStack() as stack:
+            state = self.left_at(place, self.open(stack, self.start))
+        left = self.epochs[0][place.taken :]
+        whole = len(left) // world_size * world_size
+        for rank in range(world_size):
+            with ExitStack() as stack:
+                loader = self.open(stack, state, rank=rank, world_size=world_size)
+                expected = left[rank:whole:world_size]
+                seen = self.read(islice(iter(loader), len(expected)))
+                what = f"rank {rank} of {world_size}, restored where a loader by itself was {place}"
+                self.compare(seen, expected, what)
+
+    # --- comparing ---------------------------------------------------------------------------
+
+    def goes_on(self, loader: Any, place: _Place, what: str) -> None:
+        """Whether a loader gives what was left of an epoch, and then the next."""
+        left = self.epochs[place.epoch][place.taken :]
+        following = self.epochs[place.epoch + 1]
+        if left:
+            self.compare(self.read(loader), left, what)
+            self.compare(self.read(loader), following, f"{what}, in the epoch after that")
+            return
+        # At the end of an epoch, nothing may be left of it, or the next one may have begun.
+        self.compare(self.read(loader) or self.read(loader), following, what)
+
+    def compare(self, seen: Sequence[str], expected: Sequence[str], what: str) -> None:
+        """`NotConforming`, in words, unless both are the same."""
+        if list(seen) == list(expected):
+            return
+        at = next(
+            (n for n, pair in enumerate(zip(seen, expected, strict=False)) if pair[0] != pair[1]),
+            min(len(seen), len(expected)),
+        )
+        raise NotConforming(f"{what}: {self._difference(seen, expected, at)}")
+
+    def _difference(self, seen: Sequence[str], expected: Sequence[str], at: int) -> str:
+        if at == len(seen):
+            return f"it ended after {at} batches; {len(expected)} were to come"
+        got = self._named(seen[at])
+        if at == len(expected):
+            return f"{at} batches were to come, and then came another: {got}"
+        return f"{self._named(expected[at])} was to come, but what came was {got}"
+
+    def _named(self, digest: str) -> str:
+        for epoch, batches in enumerate(self.epochs):
+            if digest in batches:
+                return f"batch {batches.index(digest)} of epoch {epoch}"
+        return "a batch that none of the epochs has"

@@ -1,0 +1,109 @@
+"""What is learnt from sampled neighbourhoods is what is learnt from the whole graph at once.
+
+The same model from the same seeds, on citation graphs with their public split, trained through the
+loader and full-batch; the rest is luck, whose size the seeds tell.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import NeighborLoader
+from tests.examples.running import F, convolutions, gcn_norm, planetoid, torch
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+# Kipf and Welling, ICLR 2017, table 2: test accuracy of a GCN on the public split.
+PUBLISHED = {"cora": 0.815, "citeseer": 0.703}
+# Another initialisation, other dropout, no early stopping: what is called the same result.
+NEIGHBOURHOOD = 0.02
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is trained on what, and for how long."""
+
+    name: str
+    model: str
+    seeds: int
+    epochs: int
+
+    def data(self) -> Any:
+        path = DATA / f"{self.name}.npz"
+        if not path.exists():
+            pytest.skip(f"{path} is not there: {self.name} is not part of this project")
+        data = planetoid(path)
+        # Weights by the whole graph's degrees: a sample has others.
+        data.edge_index, data.edge_weight = gcn_norm(data.edge_index, None, data.num_nodes)
+        return data
+
+
+class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """Two layers, as in the publication; GraphSAGE's with the mean of neighbours."""
+
+    def __init__(self, study: Study, data: Any) -> None:
+        super().__init__()
+        self.weighs = study.model == "gcn"
+        made = convolutions.GCNConv if self.weighs else convolutions.SAGEConv
+        options = {"normalize": False} if self.weighs else {}
+        self.first = made(data.num_features, 16, **options)
+        self.second = made(16, int(data.y.max()) + 1, **options)
+
+    def forward(self, data: Any) -> Any:
+        edges = (data.edge_index, data.edge_weight) if self.weighs else (data.edge_index,)
+        x = F.dropout(data.x, training=self.training)
+        x = F.dropout(self.first(x, *edges).relu(), training=self.training)
+        return self.second(x, *edges)
+
+
+def optimizer_of(net: Any) -> Any:
+    first = {"params": net.first.parameters(), "weight_decay": 5e-4}
+    return torch.optim.Adam([first, {"params": net.second.parameters()}], lr=0.01)
+
+
+def learn(net: Any, optimizer: Any, data: Any, nodes: Any) -> None:
+    net.train()
+    optimizer.zero_grad()
+    F.cross_entropy(net(data)[nodes], data.y[nodes]).backward()
+    optimizer.step()
+
+
+def on_whole_graph(study: Study, data: Any, seed: int) -> float:
+    """Test accuracy after full-batch training."""
+    torch.manual_seed(seed)
+    net = Net(study, data)
+    optimizer = optimizer_of(net)
+    for _ in range(study.epochs):
+        learn(net, optimizer, data, data.train_mask)
+    net.eval()
+    with torch.no_grad():
+        right = net(data).argmax(1) == data.y
+    return float(right[data.test_mask].float().mean())
+
+
+def through_loader(study: Study, data: Any, seed: int) -> float:
+    """Test accuracy after training on sampled neighbourhoods, and tested on whole ones."""
+    torch.manual_seed(seed)
+    net = Net(study, data)
+    optimizer = optimizer_of(net)
+    options = {"batch_size": 35, "shuffle": True, "seed": seed, "num_workers": 1}
+    with NeighborLoader(data, [10, 10], data.train_mask, **options) as loader:
+        epochs = study.epochs // len(loader)  # as many steps
+        for _ in range(epochs):
+            for batch in loader:
+                learn(net, optimizer, batch, slice(batch.batch_size))
+    with NeighborLoader(data, [-1, -1], data.test_mask, batch_size=250) as loader:
+        return accuracy(net, loader)
+
+
+def accuracy(net: Any, loader: Any) -> float:
+    net.eval()
+    with torch.no_grad():
+        right = [(net(batch).argmax(1) == batch.y)[: batch.batch_size] for batch in loader]
+    return float(torch.cat(right).float().mean())
