@@ -25,7 +25,7 @@ AT_ONCE ?= 2
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup native demo test bench bench-scheduler bench-pool bench-samplers soak check format stubs clean distclean \
+.PHONY: help setup native demo test bench bench-scheduler bench-pool bench-samplers bench-loader soak check format stubs clean distclean \
         check-format check-lint check-types check-layers check-stubs check-wheel check-native \
         check-kernels
 
@@ -87,6 +87,9 @@ bench-pool: setup ## Measure what the pool costs beside the bare kernels (ARGS=-
 
 bench-samplers: setup ## Measure each kind of sampling beside uniform k-hop (ARGS=--small for a quick look)
 	@$(PY) benchmarks/samplers.py $(ARGS)
+
+bench-loader: setup ## Measure loaders beside sampling inline and beside one by hand (ARGS=--small for a quick look)
+	@$(PY) benchmarks/loader.py $(ARGS)
 
 soak: setup ## Run what takes longer than CI should: slow tests, property tests with many examples
 	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m 'soak or hypothesis' --timeout=7200 $(ARGS)

@@ -15,17 +15,17 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from graphs import citations
-from torch_geometric.data import Data
+from torch import Tensor
 from torch_geometric.nn import GraphSAGE
 
 import penstock as ps
 
 
-def digest_of(batch: Data, so_far: str) -> str:
-    """A few characters for this batch and all before it."""
+def digest_of(so_far: str, *tensors: Tensor) -> str:
+    """A few characters for these tensors and all before them."""
     found = hashlib.blake2b(so_far.encode(), digest_size=8)
-    for tensor in (batch.n_id, batch.edge_index, batch.x):
-        found.update(tensor.numpy().tobytes())
+    for tensor in tensors:
+        found.update(tensor.detach().numpy().tobytes())
     return found.hexdigest()
 
 
@@ -67,13 +67,12 @@ def main() -> None:
                 loss = F.cross_entropy(out[seeds], batch.y[seeds])
                 loss.backward()
                 optimizer.step()
-                digest = digest_of(batch, digest)
+                digest = digest_of(digest, batch.n_id, batch.edge_index, batch.x)
                 print(f"batch {step}: loss {loss.item():.3f}, digest {digest}", flush=True)
                 if step % args.every == 0:
                     state = {"digest": digest, "step": step, "random": torch.get_rng_state()}
                     save(args.checkpoint, state | {k: v.state_dict() for k, v in parts.items()})
-    weights = torch.cat([each.detach().flatten() for each in model.parameters()])
-    print(f"digest {digest}, weights {hashlib.blake2b(weights.numpy(), digest_size=8).hexdigest()}")
+    print(f"digest {digest}, weights {digest_of('', *model.parameters())}")
 
 
 if __name__ == "__main__":

@@ -17,11 +17,9 @@ import pytest
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # they warn of themselves while being imported
     torch = pytest.importorskip("torch")
-    convolutions = pytest.importorskip("torch_geometric.nn")
-    import torch.nn.functional as F
-    from torch_geometric.nn.conv.gcn_conv import gcn_norm
-
+    nn = pytest.importorskip("torch_geometric.nn")
     from examples.graphs import citations, planetoid  # noqa: F401 - for tests
+    from penstock import NeighborLoader  # noqa: F401 - for tests
 
 # Threads that torch has started stay, and would pass for leaks.
 torch.set_num_threads(1)

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from penstock import NeighborLoader
-from tests.examples.running import F, convolutions, gcn_norm, planetoid, torch
+from tests.examples.running import NeighborLoader, nn, planetoid, torch
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
+F = torch.nn.functional
 DATA = Path(__file__).parents[3] / "shared" / "data"
 # Kipf and Welling, ICLR 2017, table 2: test accuracy of a GCN on the public split.
 PUBLISHED = {"cora": 0.815, "citeseer": 0.703}
@@ -33,6 +33,7 @@ class Study:
     model: str
     seeds: int
     epochs: int
+    batch_size: int
 
     def data(self) -> Any:
         path = DATA / f"{self.name}.npz"
@@ -40,7 +41,8 @@ class Study:
             pytest.skip(f"{path} is not there: {self.name} is not part of this project")
         data = planetoid(path)
         # Weights by the whole graph's degrees: a sample has others.
-        data.edge_index, data.edge_weight = gcn_norm(data.edge_index, None, data.num_nodes)
+        weighed = nn.conv.gcn_conv.gcn_norm(data.edge_index, None, data.num_nodes)
+        data.edge_index, data.edge_weight = weighed
         return data
 
 
@@ -50,7 +52,7 @@ class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
     def __init__(self, study: Study, data: Any) -> None:
         super().__init__()
         self.weighs = study.model == "gcn"
-        made = convolutions.GCNConv if self.weighs else convolutions.SAGEConv
+        made = nn.GCNConv if self.weighs else nn.SAGEConv
         options = {"normalize": False} if self.weighs else {}
         self.first = made(data.num_features, 16, **options)
         self.second = made(16, int(data.y.max()) + 1, **options)
@@ -92,10 +94,9 @@ def through_loader(study: Study, data: Any, seed: int) -> float:
     torch.manual_seed(seed)
     net = Net(study, data)
     optimizer = optimizer_of(net)
-    options = {"batch_size": 35, "shuffle": True, "seed": seed, "num_workers": 1}
+    options = {"batch_size": study.batch_size, "shuffle": True, "seed": seed, "num_workers": 1}
     with NeighborLoader(data, [10, 10], data.train_mask, **options) as loader:
-        epochs = study.epochs // len(loader)  # as many steps
-        for _ in range(epochs):
+        for _ in range(study.epochs):
             for batch in loader:
                 learn(net, optimizer, batch, slice(batch.batch_size))
     with NeighborLoader(data, [-1, -1], data.test_mask, batch_size=250) as loader:
@@ -107,3 +108,56 @@ def accuracy(net: Any, loader: Any) -> float:
     with torch.no_grad():
         right = [(net(batch).argmax(1) == batch.y)[: batch.batch_size] for batch in loader]
     return float(torch.cat(right).float().mean())
+
+
+def both_ways(study: Study) -> tuple[list[float], list[float]]:
+    """Test accuracies of full-batch training, and of training through the loader, by seed."""
+    data = study.data()
+    whole = [on_whole_graph(study, data, seed) for seed in range(study.seeds)]
+    return whole, [through_loader(study, data, seed) for seed in range(study.seeds)]
+
+
+def told(study: Study, whole: list[float], sampled: list[float]) -> str:
+    ways = {"full-batch": whole, "through the loader": sampled}
+    lines = [
+        f"{way}: {statistics.mean(found):.1%} ± {statistics.stdev(found):.1%} of {found}"
+        for way, found in ways.items()
+    ]
+    return "\n".join([str(study), *lines])
+
+
+def test_whole_neighbourhoods_say_what_the_whole_graph_says() -> None:
+    study = Study("cora", "gcn", seeds=1, epochs=0, batch_size=100)
+    data = study.data()
+    torch.manual_seed(0)
+    net = Net(study, data).eval()
+    with torch.no_grad(), NeighborLoader(data, [-1, -1], batch_size=500) as loader:
+        said = torch.cat([net(batch)[: batch.batch_size] for batch in loader])
+        torch.testing.assert_close(said, net(data))
+
+
+def test_a_short_training_gets_as_far_as_full_batch() -> None:
+    # Not long enough to converge: all training nodes at once, hence as many steps either way.
+    study = Study("cora", "gcn", seeds=2, epochs=60, batch_size=140)
+    whole, sampled = both_ways(study)
+    story = told(study, whole, sampled)
+    assert abs(statistics.mean(whole) - statistics.mean(sampled)) < 0.03, story
+    assert min(sampled) > 0.7, story
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("name", "model", "epochs"),
+    [("cora", "gcn", 200), ("citeseer", "gcn", 200), ("cora", "sage", 100)],
+)
+def test_accuracy_is_that_of_full_batch_training(
+    name: str, model: str, epochs: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = Study(name, model, seeds=5, epochs=epochs, batch_size=70)
+    whole, sampled = both_ways(study)
+    with capsys.disabled():
+        print("\n" + (story := told(study, whole, sampled)))
+    spread = max(0.01, statistics.stdev(whole) + statistics.stdev(sampled))
+    assert abs(statistics.mean(whole) - statistics.mean(sampled)) <= spread, story
+    if model == "gcn":
+        assert abs(statistics.mean(sampled) - PUBLISHED[name]) <= NEIGHBOURHOOD, story

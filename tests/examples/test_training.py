@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
-from tests.examples.running import command, number_in, run, run_here
+from tests.examples.running import NeighborLoader, citations, command, number_in, run, run_here
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -42,3 +44,14 @@ def test_two_towers_find_what_users_buy() -> None:
 def test_what_matters_most_tells_the_class() -> None:
     *_, verdict = run_here("ppr", "--epochs", 5)
     assert number_in(verdict) > 0.5  # of seven classes
+
+
+def test_a_progress_bar_knows_how_many_batches_there_are() -> None:
+    tqdm = pytest.importorskip("tqdm")
+    shown = io.StringIO()
+    with NeighborLoader(citations(), [2], batch_size=350, num_workers=1) as loader:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tqdm.tqdm, "monitor_interval", 0)  # no thread that would stay
+            batches = list(tqdm.tqdm(loader, file=shown))
+    assert len(batches) == 4
+    assert "4/4" in shown.getvalue()

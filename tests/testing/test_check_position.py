@@ -37,7 +37,7 @@ def test_our_loader_passes(options: Any) -> None:
     data = small_data()
     check_position(
         lambda **others: everyday(data, **options, **others),
-        num_workers=(0,) if options else (1, 2),
+        num_workers=(0,) if options else (2,),
         world_sizes=(2, 4),
     )
 

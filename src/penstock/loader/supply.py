@@ -112,7 +112,7 @@ class Supply:
             numbers = hub.statistics()
         except HubGone:
             return {}
-        restarts.learn(numbers, ours=isinstance(hub, HubProcess))
+        restarts.learn(numbers)
         return numbers
 
     def reweigh(self, weight: float) -> None:
