@@ -14,6 +14,11 @@ from hypothesis import HealthCheck, settings
 
 from tests.leaks import MARK, Holdings, leaks_since, marked_processes
 
+# Threads that a library makes for itself, whenever it likes, would be taken for leaks. It looks at
+# this when it is loaded, which no test has done yet.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # No deadlines anywhere: how fast a test runs says nothing about whether the code is right.
 settings.register_profile(
     "default", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
