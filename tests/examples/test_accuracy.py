@@ -35,6 +35,11 @@ class Study:
     epochs: int
     batch_size: int
 
+    @property
+    def fan_outs(self) -> list[int]:
+        """A mean may be taken of a sample; a GCN's sum of weighed neighbours is of all of them."""
+        return [-1, -1] if self.model == "gcn" else [10, 10]
+
     def data(self) -> Any:
         path = DATA / f"{self.name}.npz"
         if not path.exists():
@@ -95,7 +100,7 @@ def through_loader(study: Study, data: Any, seed: int) -> float:
     net = Net(study, data)
     optimizer = optimizer_of(net)
     options = {"batch_size": study.batch_size, "shuffle": True, "seed": seed, "num_workers": 1}
-    with NeighborLoader(data, [10, 10], data.train_mask, **options) as loader:
+    with NeighborLoader(data, study.fan_outs, data.train_mask, **options) as loader:
         for _ in range(study.epochs):
             for batch in loader:
                 learn(net, optimizer, batch, slice(batch.batch_size))
