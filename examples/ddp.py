@@ -37,15 +37,8 @@ def prepared(args: argparse.Namespace) -> tuple[ps.NeighborLoader, GraphSAGE]:
     return loader, GraphSAGE(width, 64, 2, classes)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=1, help="of the pool, for all ranks")
-    parser.add_argument("--graph", help="one that was saved, with x, y and a split 'train'")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    dist.init_process_group("gloo")
+def train(args: argparse.Namespace) -> None:
+    """All epochs. What holds on to the group of ranks is gone when it returns."""
     loader, model = prepared(args)
     with loader:
         model = DistributedDataParallel(model)
@@ -66,6 +59,18 @@ def main() -> None:
                     f"epoch {epoch}: {batches:.0f} batches, {right / seeds:.1%} right", flush=True
                 )
         dist.barrier()  # the pool goes with rank 0, and not before all have read their last batch
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=1, help="of the pool, for all ranks")
+    parser.add_argument("--graph", help="one that was saved, with x, y and a split 'train'")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    dist.init_process_group("gloo")
+    train(args)
     dist.destroy_process_group()
 
 
