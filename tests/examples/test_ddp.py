@@ -14,9 +14,9 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 
 
-# A rank was seen to hang when all was done, in torch's own taking apart of a model that outlived its
-# group of ranks. The example does not do that any more; until that has shown for long enough, this
-# test does not decide over other changes.
+# A rank was seen to hang when all was done, in torch taking apart a model that outlived its group
+# of ranks. The example does not do that any more; until that has shown for long enough, this test
+# does not decide over other changes.
 @pytest.mark.soak
 def test_two_ranks_share_an_epoch_of_one_pool() -> None:
     """CONTRACT 6: each batch is for one rank; the odd one out is made up for."""
