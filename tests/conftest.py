@@ -24,7 +24,7 @@ settings.register_profile(
     "default", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 _default = settings.get_profile("default")
-settings.register_profile("ci", _default, max_examples=100, derandomize=True, print_blob=True)
+settings.register_profile("ci", _default, max_examples=40, derandomize=True, print_blob=True)
 settings.register_profile("soak", _default, max_examples=5000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -31,6 +31,13 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 LONG_S = 60.0
 
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A last look is taken, however busy the machine: a user would rather go without it."""
+    monkeypatch.setattr(watch, "_LEAVING_S", LONG_S)
+
+
 NUMBERS = LoaderStatistics(
     epoch=2,
     step=30,
