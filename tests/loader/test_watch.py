@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 LONG_S = 60.0
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A last look is taken, however busy the machine: a user would rather go without it."""
     monkeypatch.setattr(watch, "_LEAVING_S", LONG_S)
@@ -181,6 +181,7 @@ def test_several_loaders_have_one_thread_and_a_line_each(capsys: Any) -> None:
     assert len(re.findall("NeighborLoader-.*15 of 15", capsys.readouterr().err)) == 2
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_loader_can_be_watched_again_and_twice_is_once(capsys: Any) -> None:
     with everyday(small_data()) as loader:
         for _ in range(2):
