@@ -223,8 +223,10 @@ def test_workers_that_no_descriptors_are_left_for_are_not_waited_for() -> None:
         pid, rank = hub.process.pid, hub.founder
         backend = rank.backend(custom("Seeds"))
         assert rank.workers(backend) == 1
-        highest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 1, highest + 1))
+        taken = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+        # The first that is free: those between ones that were closed would do for a worker.
+        limit = next(number for number in range(len(taken) + 1) if number not in taken)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, limit))
         report = rank.ask(AskWorkers(request=0), Refused).report
         assert report.kind == "WorkerDied"
         assert "Too many open files" in report.message
