@@ -15,7 +15,8 @@ import pytest
 
 from tests.examples.running import NeighborLoader, nn, planetoid, torch
 
-pytestmark = pytest.mark.usefixtures("no_leaks")
+pytestmark = [pytest.mark.usefixtures("no_leaks"), pytest.mark.soak]
+
 
 F = torch.nn.functional
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -150,7 +151,6 @@ def test_a_short_training_gets_as_far_as_full_batch() -> None:
     assert min(sampled) > 0.7, story
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
     ("name", "model", "epochs"),
     [("cora", "gcn", 200), ("citeseer", "gcn", 200), ("cora", "sage", 100)],
