@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -33,6 +34,7 @@ from penstock.graph.coo import Arguments, draft_from_coo
 from penstock.graph.describe import Description, describe
 from penstock.graph.draft import Draft
 from penstock.graph.handles import FileHandle, MemfdHandle, NamedHandle
+from penstock.graph.partition import partition
 from penstock.graph.pyg import draft_from_pyg
 from penstock.graph.schema import EDGE, NODE, Arrays, EdgeType, Group, Schema
 from penstock.graph.shared import SharedArray
@@ -148,6 +150,14 @@ class Graph:
         is opened.
         """
         self._version = on_disk.write(path, self._schema, self._arrays, progress)
+
+    def partition(self, n: int, path: StrPath, **options: Any) -> list[Path]:
+        """Writes `n` parts of the graph into the folder `path`, one for each server to hold.
+
+        `method`: "range" (of ids, the default) or "hash"; `edges`: they go with their "destination"
+        (the default) or "source"; `progress(done, parts)`. `Partition.open` opens one of them.
+        """
+        return partition(self, path, n, **options)
 
     @classmethod
     def attach(cls, handle: GraphHandle, fds: Sequence[int] = ()) -> Self:
