@@ -1,0 +1,75 @@
+"""Statistics as Prometheus reads them: every number there is, under the names it has.
+
+    {"door": {"sessions": 3}}                     penstock_door_sessions 3
+    {"workers": [{"worker": 1, "cpu": 0.5}]}      penstock_workers_cpu{worker="1"} 0.5
+
+A list of things becomes one line for each, told apart by what they are called (`LABELS`). Words are
+left out, but for those in labels. Nothing is counted here: what is shown is what was asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+PREFIX: Final = "penstock"
+# What tells things of one kind apart; the first few of them that a thing has are its labels.
+LABELS: Final = ("worker", "channel", "session", "backend", "crew", "name", "job", "pid", "kind")
+_NO_NAME: Final = re.compile(r"[^a-zA-Z0-9_]+")
+_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+_Sample = tuple[str, dict[str, str], float]
+
+
+def metrics_of(numbers: Mapping[str, Any]) -> str:
+    """All numbers, in the text format: those of one name together, as it must be."""
+    by_name: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for name, labels, value in _samples((PREFIX,), {}, numbers):
+        by_name.setdefault(name, []).append((labels, value))
+    return "".join(_family(name, samples) for name, samples in by_name.items())
+
+
+def _family(name: str, samples: list[tuple[dict[str, str], float]]) -> str:
+    lines = [f"# TYPE {name} gauge"]
+    seen: set[str] = set()
+    for labels, value in samples:
+        words = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
+        sample = f"{name}{{{words}}}" if words else name
+        if sample not in seen:  # two lines of one name would spoil all of them
+            seen.add(sample)
+            lines.append(f"{sample} {_number(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _samples(path: tuple[str, ...], labels: dict[str, str], value: Any) -> Iterator[_Sample]:
+    match value:
+        case bool() | int() | float():
+            yield "_".join(path), labels, float(value)
+        case Mapping():
+            for key, found in value.items():
+                yield from _samples((*path, _word(key)), labels, found)
+        case str():
+            return
+        case Sequence():
+            for place, found in enumerate(value):
+                told = _labels_of(found) if isinstance(found, Mapping) else {}
+                yield from _samples(path, {**labels, **(told or {"place": str(place)})}, found)
+
+
+def _labels_of(thing: Mapping[Any, Any]) -> dict[str, str]:
+    there = [key for key in LABELS if isinstance(thing.get(key), str | int)]
+    return {key: str(thing[key]) for key in there[:3]}
+
+
+def _word(key: Any) -> str:
+    return _NO_NAME.sub("_", str(key)).strip("_") or "of"
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
