@@ -14,7 +14,13 @@ from penstock.cli.lazy import LazyCommand, LazyGroup
 COMMANDS = {
     "demo": LazyCommand("penstock.cli.demo:demo", "Train a small GNN on a made-up graph."),
     "inspect": LazyCommand("penstock.cli.inspect:inspect", "Describe and check a saved graph."),
+    "keys": LazyCommand("penstock.cli.keys:keys", "Make keys and tokens for a server."),
     "replay": LazyCommand("penstock.cli.replay:replay", "Sample one batch again, in sight."),
+    "sample": LazyCommand(
+        "penstock.cli.sample:sample", "Have one batch from a server, and print it."
+    ),
+    "serve": LazyCommand("penstock.cli.serve:serve", "Serve a graph to ranks on any host."),
+    "status": LazyCommand("penstock.cli.status:status", "Show who is served, by whom, how fast."),
 }
 
 
@@ -33,5 +39,7 @@ def main(traceback: bool) -> None:
       penstock demo                              build a graph, train on it
       penstock inspect products.graph            what is in a saved graph
       penstock inspect products.graph --verify   check all its sums
+      penstock serve products.graph              serve it to ranks anywhere
+      penstock status tcp://127.0.0.1:7070       who is served, by whom, how fast
       penstock replay batch-train-e0-b17.json    make a batch again that killed its worker
     """

@@ -1,0 +1,199 @@
+"""`penstock serve`: a server in the foreground, until a signal or a rank ends it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+if TYPE_CHECKING:
+    from penstock.server.serving import Server
+
+PORT: Final = 7070
+# How often it is looked whether the server is still well.
+_LOOK_S: Final = 5.0
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_FAILED: Final = 1
+
+
+@click.command()
+@click.argument("graph", type=click.Path(path_type=Path))
+@click.option(
+    "--bind",
+    default=f"tcp://127.0.0.1:{PORT}",
+    show_default=True,
+    help="Where to listen; port 0: any that is free.",
+)
+@click.option("--workers", default="auto", show_default=True, help="How many sample, or 'auto'.")
+@click.option("--http", metavar="HOST:PORT", help="Pages for people and probes: see below.")
+@click.option("--http-public", is_flag=True, help="Let other hosts read those pages.")
+@click.option("--key", type=click.Path(path_type=Path), help="The server's secret key.")
+@click.option(
+    "--clients", type=click.Path(path_type=Path), help="Let in only those with a key in here."
+)
+@click.option("--tokens", type=click.Path(path_type=Path), help="Let in only those with a token.")
+@click.option("--allow-plaintext", is_flag=True, help="Go beyond this host without keys.")
+@click.option("--sampler", "samplers", multiple=True, help="A sampler of yours: MODULE:CLASS.")
+@click.option(
+    "--files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A folder of files that ranks may name as inputs.",
+)
+@click.option("--peer", "peers", multiple=True, help="The servers of all parts, in order.")
+@click.option("--unix", help="Where ranks on this host join: unix://….")
+@click.option("--lease", default=5.0, show_default=True, help="Seconds a silent rank is kept for.")
+@click.option("--grace", default=30.0, show_default=True, help="Seconds ranks have at the end.")
+@click.option("--worker-concurrency", default=2, show_default=True, help="Batches per worker.")
+@click.option("--soft-memory", help="Replace a worker past this, as in 2GB.")
+@click.option("--hard-memory", help="Kill a worker past this.")
+@click.option("--json", "as_json", is_flag=True, help="Say where it is in JSON, for programs.")
+@click.option("--verbose", "-v", is_flag=True, help="Log what happens, not only what goes wrong.")
+def serve(graph: Path, **given: Any) -> None:
+    """Serve the graph, or the part of one, in the folder GRAPH to ranks on any host.
+
+    Ranks on this host get batches by shared memory, others over the network. Ctrl-C or SIGTERM ends
+    it: nobody new is let in, and those who are there have some seconds to leave; a second one ends
+    it at once. The exit status is 3 if ranks had left something behind.
+
+    Beyond this host it wants keys (see 'penstock keys'), or --allow-plaintext.
+
+    With --http there are /healthz, /readyz, /metrics for Prometheus, and a page at /.
+
+    \b
+    Examples:
+      penstock serve products.graph
+      penstock serve products.graph --workers 8 --http 127.0.0.1:7071
+      penstock serve products.graph --bind tcp://0.0.0.0:7070 --key keys/server.secret
+      penstock serve parts/part-0 --bind tcp://127.0.0.1:7000
+    """
+    logging.basicConfig(
+        level=logging.INFO if given["verbose"] else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    with ExitStack() as ends:
+        asked = ends.enter_context(_signals())
+        server = ends.enter_context(_served(graph, given))
+        pages = _pages(server, graph, given, ends)
+        _announce(server, graph, pages, as_json=given["as_json"])
+        status = _wait(server, asked, float(given["grace"]))
+    sys.exit(status)
+
+
+def _served(graph: Path, given: dict[str, Any]) -> Server:
+    from penstock.server.auth import CurveKeys
+    from penstock.server.serving import serve as start
+
+    options = {
+        name: given[name] for name in ("soft_memory", "hard_memory") if given[name] is not None
+    }
+    if given["clients"] is not None and given["key"] is None:
+        raise click.UsageError("--clients is given, but --key, the server's own, is not")
+    return start(
+        graph,
+        given["bind"],
+        num_workers=_workers(given["workers"]),
+        lease=given["lease"],
+        peers=given["peers"],
+        curve=None if given["key"] is None else CurveKeys.read(given["key"], given["clients"]),
+        tokens=given["tokens"],
+        allow_plaintext=given["allow_plaintext"],
+        samplers=given["samplers"],
+        files=given["files"],
+        unix=given["unix"],
+        worker_concurrency=given["worker_concurrency"],
+        **options,
+    )
+
+
+def _pages(server: Server, graph: Path, given: dict[str, Any], ends: ExitStack) -> str | None:
+    from penstock.server.http import Pages, Source
+
+    if given["http"] is None:
+        return None
+    source = Source(server.overview, server.trouble, server.check_ready, f"{graph.name} · Penstock")
+    pages = Pages(given["http"], source, public=given["http_public"])
+    ends.callback(pages.close)
+    return pages.address
+
+
+def _announce(server: Server, graph: Path, pages: str | None, *, as_json: bool) -> None:
+    where = {"address": server.address, "unix": server.hub.address, "http": pages}
+    if as_json:
+        click.echo(msgspec.json.encode({**where, "pid": os.getpid(), "graph": str(graph)}))
+    else:
+        told = f"{graph} at {server.address}, {server.hub.num_workers} workers"
+        click.echo(f"serving {told}" + (f"; pages at {pages}/" if pages else ""))
+        click.echo("Ctrl-C ends it")
+
+
+def _wait(server: Server, asked: _Asked, grace: float) -> int:
+    """Until somebody wants it to end; the exit status."""
+    from penstock.server.lifecycle import exit_status
+
+    threading.Thread(target=_hear_exit, args=(server, asked), daemon=True).start()
+    while not asked.event.wait(_LOOK_S):
+        if (trouble := server.trouble()) is not None:
+            click.echo(f"the server has failed: {trouble}", err=True)
+            return _FAILED
+    click.echo(f"leaving ({asked.why}); ranks have {grace:g} s", err=True)
+    asked.event.clear()  # the next signal ends it at once
+    drained = threading.Thread(target=_drain, args=(server, grace, asked), daemon=True)
+    drained.start()
+    asked.event.wait()
+    return exit_status(server.store.close())
+
+
+def _hear_exit(server: Server, asked: _Asked) -> None:
+    if server.store.wait_for_exit():
+        asked.ask("a rank said so")
+
+
+def _drain(server: Server, grace: float, asked: _Asked) -> None:
+    server.drain(grace)
+    asked.event.set()
+
+
+class _Asked:
+    """Whether the server is to end, and why."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.why = ""
+
+    def ask(self, why: str) -> None:
+        self.why = why
+        self.event.set()
+
+    def signalled(self, number: int, frame: FrameType | None) -> None:
+        self.ask(signal.Signals(number).name)
+
+
+@contextmanager
+def _signals() -> Iterator[_Asked]:
+    """Signals ask; they strike nothing down."""
+    asked = _Asked()
+    before = {number: signal.signal(number, asked.signalled) for number in _SIGNALS}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _workers(given: str) -> Any:
+    if given == "auto":
+        return given
+    if not given.isdigit() or int(given) < 1:
+        raise click.BadParameter("expected 'auto', or at least 1", param_hint="--workers")
+    return int(given)

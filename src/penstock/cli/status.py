@@ -1,0 +1,191 @@
+"""`penstock status`: who is served, by whom, how fast: what `.statistics()` says, and no more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import click
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.filesize import decimal
+from rich.live import Live
+from rich.table import Table
+
+from penstock.cli.inspect import WIDTH_OF_A_PIPE, new_table
+from penstock.cli.remote import access_options, asked
+
+Look: TypeAlias = Callable[[], dict[str, Any]]
+
+
+@click.command()
+@click.argument("address")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--every", default=1.0, show_default=True, help="Seconds between two looks.")
+@access_options
+def status(address: str, as_json: bool, watch: bool, every: float, **access: Any) -> None:
+    """Show ranks, channels and workers of the server, or the hub, at ADDRESS.
+
+    With --watch there are rates, too: what has changed between two looks. With --json and --watch,
+    a line of JSON for each look.
+
+    \b
+    Examples:
+      penstock status tcp://127.0.0.1:7070
+      penstock status tcp://127.0.0.1:7070 --watch
+      penstock status unix://penstock-4711 --json | jq .hub.pool
+    """
+    with _source(address, access) as look:
+        if watch:
+            _watch(look, every, as_json=as_json)
+        elif as_json:
+            click.echo(msgspec.json.format(msgspec.json.encode(look())))
+        else:
+            _console().print(picture(look()))
+
+
+@contextmanager
+def _source(address: str, access: dict[str, Any]) -> Iterator[Look]:
+    """What to look at: a server has numbers of its own beside its hub's."""
+    if address.startswith("unix://"):
+        from penstock.client.joined import connect
+
+        with connect(address, timeout=access["timeout"]) as hub:
+            yield lambda: {"hub": hub.statistics()}
+        return
+    with asked(address, access) as store:
+        yield lambda: {
+            "server": store.ask("server_statistics"),
+            "hub": store.ask("hub_statistics"),
+        }
+
+
+def _watch(look: Look, every: float, *, as_json: bool) -> None:
+    if every <= 0:
+        raise click.BadParameter("expected seconds above 0", param_hint="--every")
+    if as_json:
+        while True:
+            click.echo(msgspec.json.encode(look()))
+            time.sleep(every)
+    before: dict[str, Any] | None = None
+    with Live(console=_console(), auto_refresh=False, transient=True) as live:
+        while True:
+            now = {**look(), "at": time.monotonic()}
+            live.update(picture(now, before), refresh=True)
+            before = now
+            time.sleep(every)
+
+
+def _console() -> Console:
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = max(console.width, WIDTH_OF_A_PIPE)
+    return console
+
+
+# --- showing -------------------------------------------------------------------------------------
+
+
+def picture(now: dict[str, Any], before: dict[str, Any] | None = None) -> RenderableType:
+    """All of it, as tables."""
+    parts: list[RenderableType] = [_summary(now, before)]
+    if "server" in now:
+        parts.append(_sessions(now, before))
+    parts += [_channels(now["hub"]), _workers(now["hub"])]
+    if losses := now["hub"]["losses"]:
+        parts.append(_losses(losses))
+    return Group(*parts)
+
+
+def _summary(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
+    table, hub = Table.grid(padding=(0, 2)), now["hub"]
+    if "server" in now:
+        server = now["server"]
+        state = "leaving" if server["draining"] else "serving"
+        table.add_row("server", f"{server['address']}, {state} for {server['seconds']:.0f} s")
+        moved = f"{decimal(server['bytes_out'])} out, {decimal(server['bytes_in'])} in"
+        speed = _rate(now, before, lambda look: look["server"]["bytes_out"])
+        table.add_row("moved", moved + (f", {decimal(int(speed))}/s" if speed is not None else ""))
+        told = f"{server['batches']} batches, {server['calls']} questions"
+        table.add_row("given", f"{told}, {server['refused']} refusals")
+    table.add_row("hub", f"{hub['hub']['address']}, {hub['hub']['age']:.0f} s old")
+    table.add_row("channels", hub["describe"])
+    return table
+
+
+def _sessions(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
+    numbers = ("channel", "credits", "batches", "batches/s", "out")
+    table = new_table("rank", "from", "state", "job", *numbers, numbers=numbers)
+    old = {each["number"]: each for each in before["server"]["sessions"]} if before else {}
+    for each in now["server"]["sessions"]:
+        rate = None
+        if each["number"] in old and before is not None:
+            gained = each["batches"] - old[each["number"]]["batches"]
+            rate = gained / (now["at"] - before["at"])
+        table.add_row(
+            f"{each['name'] or 'somebody'} (pid {each['pid']})",
+            each["peer"],
+            each["state"],
+            each["job"],
+            str(each["channel"] or ""),
+            f"{each['credits']}/{each['slots']}" if each["channel"] else "",
+            str(each["batches"]),
+            "" if rate is None else f"{rate:.1f}",
+            decimal(each["bytes_out"]),
+        )
+    return table
+
+
+def _channels(hub: dict[str, Any]) -> Table:
+    numbers = ("pid", "epoch", "handed out", "ended", "of", "slots", "worked")
+    table = new_table("channel", "job", "phase", *numbers, numbers=numbers)
+    told = hub["channels"]
+    for each in hub["scheduler"]["channels"]:
+        more = told.get(str(each["id"]), {})
+        table.add_row(
+            str(each["id"]),
+            str(more.get("job", "")),
+            str(each["phase"]),
+            str(more.get("pid", "")),
+            str(each["epoch"]),
+            str(each["handed_out"]),
+            str(each["delivered"] + each["failed"] + each["cancelled"]),
+            str(each["total"]),
+            str(more.get("slots", "")),
+            f"{each['service']:.1f} s",
+        )
+    return table
+
+
+def _workers(hub: dict[str, Any]) -> Table:
+    numbers = ("pid", "batches", "age", "private", "cpu")
+    table = new_table("worker", "state", *numbers, numbers=numbers)
+    for each in hub["pool"]["workers"]:
+        table.add_row(
+            str(each["worker"]),
+            str(each["state"]),
+            str(each["pid"]),
+            str(each.get("batches", "")),
+            f"{each['age']:.0f} s",
+            decimal(each.get("private", 0)),
+            f"{each.get('cpu', 0.0):.1f} s",
+        )
+    return table
+
+
+def _losses(losses: list[dict[str, Any]]) -> Table:
+    table = new_table("lost", "why")
+    for loss in losses:
+        table.add_row(f"worker {loss.get('worker', '?')}", str(loss.get("verdict", loss)))
+    return table
+
+
+def _rate(
+    now: dict[str, Any], before: dict[str, Any] | None, number: Callable[[dict[str, Any]], float]
+) -> float | None:
+    if before is None:
+        return None
+    return float((number(now) - number(before)) / (now["at"] - before["at"]))
