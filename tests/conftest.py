@@ -48,6 +48,15 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         pytest.fail("left behind:\n  " + "\n  ".join(leaks), pytrace=False)
 
 
+# Where tests start whole programs. They are few and long: one that begins last keeps all waiting.
+LONG = frozenset({"benchmarks", "compat", "demo", "examples", "faults", "loader"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the folders with the longest tests first; all else stays in its order."""
+    items.sort(key=lambda item: item.path.parent.name not in LONG)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Refuses to run when told to expect the sanitized module and another one is loaded."""
     site = os.environ.get("PENSTOCK_EXPECT_SANITIZED")

@@ -56,6 +56,20 @@ LINES = {
         28: "`unregister_input` never waits",
         29: "`shutdown` is bounded and leaves nothing",
     },
+    "E. Server": {
+        30: "`init_sampling_backend`: one backend for a key, who makes it, who waits, who fails",
+        31: "ids count up, and tell of a restart",
+        32: "`register_sampling_input`: what it refuses, and what is left then",
+        33: "`destroy_sampling_input`: idempotent; it wins; the last one takes the backend along",
+        34: "`fetch_one_sampled_message`: a message, the end, or an error; never garbage",
+        35: "`get_node_ids`: splits, types, slices",
+        36: "`ServerSlice`, `compute_server_assignments`",
+        37: "`get_ablp_input`: anchors and their labels, row by row",
+        38: "all other questions; a foreign id is an error, never a wrong row",
+        39: "teardown in three phases, without a barrier; the exit status",
+        40: "a rank that vanishes is let go of, and the others notice nothing",
+        41: "a server that vanishes is named; when it is back, ranks go on with what they were due",
+    },
     "F. Batches": {
         42: "the names and meanings of a batch's arrays",
         43: "edges are edges, rows are rows, seeds come first",
@@ -79,10 +93,13 @@ LINES = {
         57: "logs and views read `.statistics()` alone",
     },
     "I. Options": {
-        58: "inputs as ids, or as a split by name",
+        58: "inputs as ids, as a split by name, or as a file the server may read",
         59: "`num_workers`, `worker_concurrency`: never another share, never another byte",
         60: "what a graph needs once is made once, and shared",
         61: "an unknown kind of sampling is refused when the backend is made",
+        62: "requests by the names and fields that people know; `exit`, `request_timeout`, …",
+        63: "label edge types by a naming rule, or given",
+        64: "a user's transform runs in the rank, a user's sampler in a worker, without torch",
     },
 }
 

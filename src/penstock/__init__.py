@@ -8,9 +8,10 @@ library and `penstock.errors`.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import (
+    AccessDenied,
     BatchTooLarge,
     ChannelClosed,
     GraphFormatError,
@@ -19,6 +20,7 @@ from penstock.errors import (
     PenstockError,
     ProtocolError,
     SamplingError,
+    ServerGone,
     WorkerDied,
 )
 
@@ -26,13 +28,19 @@ if TYPE_CHECKING:
     from penstock.client.backend import SharedDistSamplingBackend
     from penstock.client.batch import Batch
     from penstock.client.hub_process import HubProcess
-    from penstock.client.joined import JoinedHub, connect
+    from penstock.client.joined import JoinedHub
+    from penstock.core.slices import ServerSlice, compute_server_assignments
     from penstock.graph import Graph, SharedArray
     from penstock.loader.ablp_loader import ABLPLoader
     from penstock.loader.hgt_loader import HGTLoader
     from penstock.loader.link_neighbor_loader import LinkNeighborLoader
     from penstock.loader.neighbor_loader import NeighborLoader
     from penstock.loader.ppr_loader import PPRLoader
+    from penstock.loader.remote_dataset import (
+        RemoteDistDataset,
+        init_compute_process,
+        shutdown_compute_process,
+    )
     from penstock.sampling.spec import (
         ABLPSpec,
         CustomSpec,
@@ -43,23 +51,41 @@ if TYPE_CHECKING:
         SubgraphSpec,
         WalkSpec,
     )
+    from penstock.server.dist_server import DistServer
+    from penstock.server.lifecycle import get_server, init_server, wait_and_shutdown_server
+    from penstock.server.limits import Limits
+    from penstock.server.serving import Server, serve
+    from penstock.wire.requests import (
+        FetchABLPInputRequest,
+        FetchNodesRequest,
+        InitSamplingBackendRequest,
+        RegisterBackendRequest,
+        SamplerInput,
+        WorkerOptions,
+    )
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "ABLPLoader",
     "ABLPSpec",
+    "AccessDenied",
     "Batch",
     "BatchTooLarge",
     "ChannelClosed",
     "CustomSpec",
+    "DistServer",
+    "FetchABLPInputRequest",
+    "FetchNodesRequest",
     "Graph",
     "GraphFormatError",
     "HGTLoader",
     "HGTSpec",
     "HubGone",
     "HubProcess",
+    "InitSamplingBackendRequest",
     "JoinedHub",
+    "Limits",
     "LinkNeighborLoader",
     "LinkSpec",
     "NeighborLoader",
@@ -69,14 +95,28 @@ __all__ = [
     "PPRSpec",
     "PenstockError",
     "ProtocolError",
+    "RegisterBackendRequest",
+    "RemoteDistDataset",
+    "SamplerInput",
     "SamplingError",
+    "Server",
+    "ServerGone",
+    "ServerSlice",
     "SharedArray",
     "SharedDistSamplingBackend",
     "SubgraphSpec",
     "WalkSpec",
     "WorkerDied",
+    "WorkerOptions",
     "__version__",
+    "compute_server_assignments",
     "connect",
+    "get_server",
+    "init_compute_process",
+    "init_server",
+    "serve",
+    "shutdown_compute_process",
+    "wait_and_shutdown_server",
 ]
 
 # Public name -> module that defines it.
@@ -85,23 +125,51 @@ _LOADED_ON_USE = {
     "ABLPSpec": "penstock.sampling.spec",
     "Batch": "penstock.client.batch",
     "CustomSpec": "penstock.sampling.spec",
+    "DistServer": "penstock.server.dist_server",
+    "FetchABLPInputRequest": "penstock.wire.requests",
+    "FetchNodesRequest": "penstock.wire.requests",
     "Graph": "penstock.graph",
     "HGTLoader": "penstock.loader.hgt_loader",
     "HGTSpec": "penstock.sampling.spec",
     "HubProcess": "penstock.client.hub_process",
+    "InitSamplingBackendRequest": "penstock.wire.requests",
     "JoinedHub": "penstock.client.joined",
+    "Limits": "penstock.server.limits",
     "LinkNeighborLoader": "penstock.loader.link_neighbor_loader",
     "LinkSpec": "penstock.sampling.spec",
     "NeighborLoader": "penstock.loader.neighbor_loader",
     "NeighborSpec": "penstock.sampling.spec",
     "PPRLoader": "penstock.loader.ppr_loader",
     "PPRSpec": "penstock.sampling.spec",
+    "RegisterBackendRequest": "penstock.wire.requests",
+    "RemoteDistDataset": "penstock.loader.remote_dataset",
+    "SamplerInput": "penstock.wire.requests",
+    "Server": "penstock.server.serving",
+    "ServerSlice": "penstock.core.slices",
     "SharedArray": "penstock.graph",
     "SharedDistSamplingBackend": "penstock.client.backend",
     "SubgraphSpec": "penstock.sampling.spec",
     "WalkSpec": "penstock.sampling.spec",
-    "connect": "penstock.client.joined",
+    "WorkerOptions": "penstock.wire.requests",
+    "compute_server_assignments": "penstock.core.slices",
+    "get_server": "penstock.server.lifecycle",
+    "init_compute_process": "penstock.loader.remote_dataset",
+    "init_server": "penstock.server.lifecycle",
+    "serve": "penstock.server.serving",
+    "shutdown_compute_process": "penstock.loader.remote_dataset",
+    "wait_and_shutdown_server": "penstock.server.lifecycle",
 }
+
+
+def connect(address: str, **options: Any) -> Any:
+    """What is at an address that others told.
+
+    "unix://…" (a hub's `address`, a loader's): a `JoinedHub`, of which `timeout` can be given.
+    "tcp://host:port" (`penstock serve`): a `RemoteDistDataset`; see there for what can be given.
+    """
+    is_remote = str(address).startswith("tcp://")
+    home = "penstock.loader.remote_dataset" if is_remote else "penstock.client.joined"
+    return import_module(home).connect(address, **options)
 
 
 if not TYPE_CHECKING:  # a type checker would take this to mean that every name exists

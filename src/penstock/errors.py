@@ -60,6 +60,10 @@ class HubGone(PenstockError):
     """The hub is gone and could not be started or reached again."""
 
 
+class ServerGone(HubGone):
+    """A server on another host is gone and could not be reached again; names it, and the tries."""
+
+
 class Overloaded(PenstockError):
     """A hub has as much as it may have, of connections, channels or memory; names the setting."""
 
@@ -70,3 +74,7 @@ class ChannelClosed(PenstockError):
 
 class ProtocolError(PenstockError):
     """The other side of a connection said something that makes no sense here."""
+
+
+class AccessDenied(PenstockError):
+    """A server does not let this one in: no key, no token, or none that it knows."""

@@ -124,12 +124,12 @@ def both_ways(study: Study) -> tuple[list[float], list[float]]:
 
 
 def told(study: Study, whole: list[float], sampled: list[float]) -> str:
-    ways = {"full-batch": whole, "through the loader": sampled}
-    lines = [
-        f"{way}: {statistics.mean(found):.1%} ± {statistics.stdev(found):.1%} of {found}"
-        for way, found in ways.items()
-    ]
-    return "\n".join([str(study), *lines])
+    """Rows of the table in docs/guides/training.md, then every seed's accuracy."""
+    fan_outs = "all" if study.fan_outs[0] < 0 else ", ".join(map(str, study.fan_outs))
+    ways = [f"{statistics.mean(way):.1%} ± {statistics.stdev(way):.1%}" for way in (sampled, whole)]
+    published = f"{PUBLISHED[study.name]:.1%}" if study.model == "gcn" else ""
+    row = [f"{study.model}, {study.name}", fan_outs, *ways, published]
+    return f"| {' | '.join(row)} |\n  {study}\n  loader: {sampled}\n  full-batch: {whole}"
 
 
 def test_whole_neighbourhoods_say_what_the_whole_graph_says() -> None:
@@ -151,10 +151,8 @@ def test_a_short_training_gets_as_far_as_full_batch() -> None:
     assert min(sampled) > 0.7, story
 
 
-@pytest.mark.parametrize(
-    ("name", "model", "epochs"),
-    [("cora", "gcn", 200), ("citeseer", "gcn", 200), ("cora", "sage", 100)],
-)
+@pytest.mark.parametrize("name", ["cora", "citeseer"])
+@pytest.mark.parametrize(("model", "epochs"), [("gcn", 200), ("sage", 100)])
 def test_accuracy_is_that_of_full_batch_training(
     name: str, model: str, epochs: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -194,3 +195,12 @@ def test_a_sampler_that_cannot_be_made_breaks_its_own_backend_alone() -> None:
         check_others(pair)
     for error, cause in zip(found, [*causes.values(), "No module named 'no'"], strict=True):
         assert cause in str(error)
+
+
+def test_the_line_about_a_lost_worker_names_the_batch_it_held(caplog: Any) -> None:
+    with house() as pair, moody(pair, (3, "vanishes")) as backend:
+        assert set(errors_of(outcomes(backend))) == {3}
+    [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert " is lost: " in line
+    assert "; it held job 'bad', channel " in line
+    assert "epoch 0, batch 3 (step 3, attempt 1)" in line

@@ -50,6 +50,7 @@ from penstock.wire.messages import (
     Statistics,
     Stop,
     Welcome,
+    WorkerGone,
 )
 from penstock.wire.stream import Stream
 from penstock.workers.arena import Arena
@@ -86,6 +87,7 @@ class Rank:
         self.stream: Stream[FromHubToRank] = Stream(sock, FromHubToRank)
         self._heard: deque[tuple[FromHubToRank, list[int]]] = deque()
         self._requests = 0
+        self.news: list[WorkerGone] = []  # which comes whenever it does, to founders
 
     @classmethod
     def join(cls, address: str) -> Self:
@@ -127,7 +129,11 @@ class Rank:
         deadline = time.monotonic() + patience
         while not self._heard:
             assert self.stream.wait(deadline - time.monotonic()), "the hub says nothing"
-            self._heard.extend(self.stream.receive())
+            for message, fds in self.stream.receive():
+                if isinstance(message, WorkerGone):
+                    self.news.append(message)
+                else:
+                    self._heard.append((message, fds))
             if not self._heard and self.stream.ended:
                 raise EOFError("the hub has closed the connection")
         message, self.fds = self._heard.popleft()

@@ -83,7 +83,11 @@ def test_a_worker_that_is_killed_costs_no_batch(workers: int) -> None:
         assert same(batches | rest, inline())
         assert rank.workers(backend) == workers
         assert killed not in rank.worker_pids()
-        assert "SIGKILL, no sign of memory pressure" in hub.logged()
+        [gone] = rank.news
+        assert (gone.pid, gone.verdict.split(":")[0]) == (
+            killed,
+            "SIGKILL, no sign of memory pressure",
+        )
 
 
 def test_all_workers_may_die_again_and_again() -> None:

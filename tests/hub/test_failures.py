@@ -185,7 +185,8 @@ def test_a_worker_that_talks_nonsense_is_killed_and_counts_as_lost(
         assert len(batches) == 10
         [crew] = rank.statistics()["scheduler"]["crews"]
         assert (crew["lost"], crew["ready"]) == (1, 1)
-        assert "garbled" in hub.logged()
+        [gone] = rank.news
+        assert "garbled" in gone.verdict
 
 
 def test_a_sampler_that_cannot_be_loaded_opens_the_breaker_of_its_own_crew() -> None:

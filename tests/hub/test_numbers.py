@@ -98,17 +98,20 @@ def test_the_end_of_a_channel_is_timed() -> None:
         assert (destroying["count"], destroying["slow"]) == (3, 0)
 
 
-def test_a_death_is_one_line_in_the_log() -> None:
-    """CONTRACT 54: restarts are seen also by who has asked for nothing."""
-    with running_hub(workers=1) as hub:
+def test_a_death_is_told_to_the_founder_at_once_and_to_nobody_else() -> None:
+    """Whose log has it; the hub itself need not warn of it."""
+    with running_hub(workers=1) as hub, Rank.join(hub.address) as other:
         rank = hub.founder
         rank.workers()
         [pid] = rank.worker_pids()
         assert strike(pid)
-        rank.until(lambda numbers: pid not in [w["pid"] for w in numbers["pool"]["workers"]])
+        other.until(lambda numbers: pid not in [w["pid"] for w in numbers["pool"]["workers"]])
         rank.workers()
-        [line] = hub.logged().splitlines()
-        assert f"(pid {pid}) is lost: SIGKILL, no sign of memory pressure" in line
+        [gone] = rank.news
+        assert (gone.worker, gone.pid, gone.batch) == (1, pid, None)
+        assert gone.verdict.startswith("SIGKILL, no sign of memory pressure")
+        assert other.news == []
+        assert hub.logged() == ""
 
 
 def test_statistics_tell_which_workers_died_and_why() -> None:

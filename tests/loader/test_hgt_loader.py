@@ -90,6 +90,17 @@ def test_layers_reach_no_further_than_there_are_layers() -> None:
         assert batch["a", "to", "a"].e_id.tolist() == [0, 1]
 
 
+def test_a_type_that_no_edges_lead_to_is_there_without_rows() -> None:
+    data = HeteroData()
+    data["paper"].x, data["author"].x = torch.rand(10, 3), torch.rand(4, 2)
+    data["paper", "cites", "paper"].edge_index = torch.randint(10, (2, 30))
+    with everyday(data, num_samples=[2], input_nodes="paper", batch_size=2) as loader:
+        for batch in loader:
+            assert set(batch.node_types) == {"paper", "author"}
+            assert batch["author"].x.shape == (0, 2)
+            assert batch["author"].num_nodes == 0
+
+
 def test_each_type_may_have_its_own_numbers() -> None:
     samples = {"paper": [0, 0], "author": [3, 2], "topic": [1, 1]}
     with everyday(typed_data(), num_samples=samples) as loader:

@@ -131,8 +131,8 @@ class TestNodes:
         ids = torch.tensor([7, 8, 9], dtype=torch.int32)
         inputs = node_inputs(plain(), MASK, input_id=ids)
         assert torch.equal(inputs.input_id, ids)
-        with pytest.raises(ValueError, match="input_id has 3 ids; expected one for each of 6"):
-            node_inputs(plain(), input_id=ids)
+        with pytest.raises(ValueError, match="input_id has 2 ids; expected one for each of 3"):
+            node_inputs(plain(), MASK, input_id=ids[:2])
 
 
 class TestTimes:

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.loader import iteration
 from penstock.loader.pinning import Pinning
-from tests.loader.epochs import BATCH, digest, digests, everyday, small_data, torch
+from tests.loader.epochs import digest, digests, everyday, small_data, torch
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -240,36 +240,6 @@ def test_files_stay_as_many_whatever_the_order_of_epochs() -> None:
 
 
 # --- consumers -------------------------------------------------------------------------------
-
-
-def test_pyg_s_consumers_take_it() -> None:
-    from torch_geometric.loader import CachedLoader, ImbalancedSampler, PrefetchLoader, ZipLoader
-
-    data = small_data()
-    with everyday(data) as loader:
-        cached = CachedLoader(loader)
-        assert digests(cached) == digests(cached)
-        assert len(list(PrefetchLoader(loader))) == 15
-    sampler = ImbalancedSampler(data, input_nodes=data.train_mask)
-    with everyday(data, sampler=sampler, shuffle=None) as loader:
-        assert sum(batch.batch_size for batch in loader) == 230
-    for per_worker in (True, False):
-        one, other = (everyday(data, input_nodes=range(a, a + 50)) for a in (0, 60))
-        zipped = ZipLoader([one, other], batch_size=BATCH, filter_per_worker=per_worker)
-        for step, (a, b) in enumerate(zipped):
-            assert a.n_id[0] == step * BATCH
-            assert b.n_id[0] == 60 + step * BATCH
-
-
-def test_pyg_s_inference_takes_it() -> None:
-    from torch_geometric.nn import GraphSAGE
-
-    data = small_data()
-    model = GraphSAGE(6, 8, num_layers=2).eval()
-    with everyday(data, num_neighbors=[-1], input_nodes=None, shuffle=False) as loader:
-        for cache in (False, True):
-            found = model.inference(loader, cache=cache)
-            assert torch.allclose(found, model(data.x, data.edge_index), atol=1e-5)
 
 
 def test_layers_can_be_trimmed() -> None:

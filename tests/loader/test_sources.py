@@ -189,9 +189,10 @@ class TestData:
         batch.learnt.sum().backward()
         assert given.learnt.grad.tolist() == [0, 1, 0, 1]
 
-    def test_a_matrix_instead_of_edges_is_refused_with_advice(self) -> None:
-        with pytest.raises(ValueError, match="data has adj_t, a matrix; give the edges as"):
-            source_of(Data(x=torch.rand(4, 3), adj_t=torch.eye(4)))
+    @pytest.mark.parametrize("name", ["adj", "adj_t"])
+    def test_a_dense_matrix_instead_of_edges_is_refused_with_advice(self, name: str) -> None:
+        with pytest.raises(ValueError, match=f"data has {name}, a matrix .*; give the edges as"):
+            source_of(Data(x=torch.rand(4, 3), **{name: torch.eye(4)}))
 
 
 class TestOthers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import pty
 import re
@@ -343,37 +342,6 @@ def test_looking_at_a_loader_that_is_gone_starts_no_hub() -> None:
         hub.close()
         assert loader.statistics().hub == {}
         assert hub.pid is None
-
-
-# --- one line per restart ------------------------------------------------------------------------
-
-
-def test_a_lost_worker_is_logged_once_however_many_loaders_learn_of_it(caplog: Any) -> None:
-    data = small_data()
-    with everyday(data, num_workers=1) as one, everyday(data, num_workers=1) as other:
-        with caplog.at_level(logging.INFO, logger="penstock"):
-            digests(one), digests(other)
-            (worker,) = one.statistics().hub["pool"]["workers"]
-            os.kill(worker["pid"], signal.SIGKILL)
-            until(lambda: one.statistics().restarts_of_workers == 1, "the worker is lost")
-            other.statistics()
-    told = [record for record in caplog.records if "was lost" in record.getMessage()]
-    assert len(told) == 1
-    assert told[0].name == "penstock.loader.restarts"
-    assert f"(pid {worker['pid']}) was lost" in told[0].getMessage()
-    assert "SIGKILL" in told[0].getMessage()
-
-
-def test_a_hub_that_was_replaced_is_warned_of_once(caplog: Any) -> None:
-    data = small_data()
-    with everyday(data, num_workers=1) as one, everyday(data, num_workers=1) as other:
-        with caplog.at_level(logging.WARNING, logger="penstock"):
-            digests(one), digests(other)
-            os.kill(hub_of(one).pid, signal.SIGKILL)
-            digests(one), digests(other)
-            one.statistics(), other.statistics()
-    told = [record.name for record in caplog.records if " lost" in record.getMessage()]
-    assert told == ["penstock.client.keeper"]
 
 
 # --- in a terminal -------------------------------------------------------------------------------

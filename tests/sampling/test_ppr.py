@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from penstock import Graph
-from penstock.graph.aids import OutEdges
+from penstock.graph.aids import DegreeSizes, OutEdges
 from penstock.kernels.arrays import Array
 from penstock.sampling.cut import Cut, CutBatches
+from penstock.sampling.kinds import prepare
 from penstock.sampling.ppr import PPRCutter, cost_ppr, needs_ppr, shares_of
 from penstock.sampling.request import Request
-from penstock.sampling.spec import Feed, PPRSpec
+from penstock.sampling.spec import Direction, Feed, PPRSpec
 from tests.sampling.graphs import CITES, HOUSES, WRITES, batch_of, library, web
 
 
@@ -226,11 +227,27 @@ def test_there_is_room_for_nearly_any_batch(edges: bool) -> None:
     assert batches.nbytes(made) <= batches.likely_bytes(20, "paper")
 
 
-def test_out_edges_are_needed_only_where_followed() -> None:
+def test_sizes_of_degrees_are_needed_and_out_edges_where_they_are_followed() -> None:
+    """CONTRACT 60."""
     graph = library()
-    assert needs_ppr(PPRSpec(), graph) == []
-    expected = [OutEdges(kind) for kind in graph.edge_types]
-    assert needs_ppr(PPRSpec(direction="out"), graph) == expected
+    kinds = graph.edge_types
+    assert needs_ppr(PPRSpec(), graph) == [DegreeSizes(kind) for kind in kinds]
+    needed = needs_ppr(PPRSpec(direction="out"), graph)
+    assert set(needed) == {
+        *(OutEdges(kind) for kind in kinds),
+        *(DegreeSizes(kind, "out") for kind in kinds),
+    }
+
+
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_a_sampler_makes_nothing_of_a_graph_that_is_prepared(direction: Direction) -> None:
+    """CONTRACT 60: made once, and shared by all that sample."""
+    graph, spec = library(), PPRSpec(direction=direction)
+    prepare(spec, graph)
+    before = dict(graph.arrays)
+    for _ in range(2):
+        cut(graph, spec, [0, 1], graph.node_types[0])
+    assert dict(graph.arrays) == before
 
 
 def test_a_finer_push_costs_more() -> None:

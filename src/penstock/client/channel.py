@@ -19,9 +19,9 @@ from penstock.client.batch import Batch
 from penstock.client.connection import Received
 from penstock.client.deadline import Deadline
 from penstock.client.failures import error_of
-from penstock.client.hub import Hub
+from penstock.client.hub import Provider
 from penstock.client.inputs import Inputs
-from penstock.client.line import Line, close_all
+from penstock.client.line import AnyLine, close_all
 from penstock.client.reader import Content, Reader
 from penstock.client.reading import Reading
 from penstock.client.registration import Registration
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 class Channel(Reader):
     """The batches of one registration with a hub."""
 
-    def __init__(self, hub: Hub, registration: Registration, **options: Any) -> None:
+    def __init__(self, hub: Provider, registration: Registration, **options: Any) -> None:
         super().__init__(registration.register.job, **options)
         self._hub = hub
         self.registration = registration
@@ -140,10 +140,10 @@ class Channel(Reader):
 
     # --- lines ---
 
-    def _enroll(self, deadline: Deadline) -> Line:
+    def _enroll(self, deadline: Deadline) -> AnyLine:
         if self._patience is None:
             self._patience = Deadline(self._hub.patience)
-        line = self.registration.enroll(self._hub, deadline, self._patience)
+        line = self._hub.enroll(self.registration, deadline, self._patience)
         self._ends.line = line
         self._patience = None
         self._lines += 1
@@ -169,7 +169,7 @@ class Channel(Reader):
 
     # --- what the hub says ---
 
-    def _take_in(self, line: Line) -> None:
+    def _take_in(self, line: AnyLine) -> None:
         self._unsure = True
         try:
             received = line.connection.receive()
@@ -181,7 +181,7 @@ class Channel(Reader):
         self._hear_all(line, received)
         self._unsure = False
 
-    def _hear_all(self, line: Line, received: Received) -> None:
+    def _hear_all(self, line: AnyLine, received: Received) -> None:
         try:
             while received:
                 message, fds = received.pop(0)
@@ -191,7 +191,7 @@ class Channel(Reader):
                 close_all(left)
             raise
 
-    def _hear(self, line: Line, message: FromHubToRank, fds: Sequence[int]) -> None:
+    def _hear(self, line: AnyLine, message: FromHubToRank, fds: Sequence[int]) -> None:
         reading = self._reading
         match message:
             case BatchReady(batch=batch):
@@ -230,7 +230,7 @@ class _Ends:
     """What must be let go of with the channel: held apart, for the finalizer."""
 
     inputs: Inputs
-    line: Line | None = None
+    line: AnyLine | None = None
     owner: int = field(default_factory=os.getpid)
 
     def close(self) -> None:

@@ -12,13 +12,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.client.connection import Connection
 from penstock.client.deadline import Deadline
-from penstock.errors import HubGone, PenstockError
-from penstock.wire.messages import Found, Stop, Welcome
+from penstock.errors import HubGone, PenstockError, ProtocolError
+from penstock.wire.messages import Found, Stop, Welcome, WorkerGone
 
 _MODULE: Final = "penstock.hub.process"
 # Seconds it may take to end when asked, when told (SIGTERM) and when killed.
@@ -56,13 +56,35 @@ class Child:
         except Exception as error:  # whatever the hub says that it is
             raise HubGone(f"it could not be started: {error}") from error
 
-    def watch(self, wake: int) -> bool:
-        """Until the hub ends (True) or `wake` is readable (False). What it says is not wanted."""
-        poll = select.poll()
-        poll.register(wake, select.POLLIN)
-        poll.register(self._pidfd if self._pidfd >= 0 else self._control.fileno(), select.POLLIN)
-        ready = dict(poll.poll())
-        return wake not in ready
+    def watch(self, wake: int, learn: Callable[[WorkerGone], None]) -> bool:
+        """Until the hub ends (True) or `wake` is readable (False). `learn` hears of its workers."""
+        poll, control = select.poll(), self._control.fileno()
+        for fd in (wake, control, self._pidfd):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        while True:
+            ready = dict(poll.poll())
+            # Also at its end: what it said last is there to be read.
+            speaks = control in ready and self._hear(learn)
+            if wake in ready:
+                return False
+            if self._pidfd in ready or (self._pidfd < 0 and not speaks):
+                return True
+            if not speaks and control in ready:
+                poll.unregister(control)  # it has hung up, and is about to end
+
+    def _hear(self, learn: Callable[[WorkerGone], None]) -> bool:
+        """Passes on what the hub has to say; False if it will say no more."""
+        try:
+            said = self._control.receive()
+        except (ConnectionError, ProtocolError):
+            return False
+        for message, fds in said:
+            for fd in fds:
+                os.close(fd)  # none is expected
+            if isinstance(message, WorkerGone):
+                learn(message)
+        return True
 
     def stop(self) -> None:
         """Ends the hub: asks, tells, kills; returns when it has gone."""

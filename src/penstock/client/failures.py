@@ -6,6 +6,7 @@ from typing import Final
 
 from penstock import errors
 from penstock.errors import BatchTooLarge, PenstockError
+from penstock.hub.reports import CAUSE
 from penstock.wire.messages import Report
 
 # What a hub may blame on the caller, beside Penstock's own errors. No other name is looked up.
@@ -24,6 +25,9 @@ def error_of(report: Report) -> Exception:
     error = _made(report)
     if isinstance(error, PenstockError):
         error.details = report.details
+        match report.details.get(CAUSE):
+            case {"kind": str(kind), "message": str(message)}:
+                error.__cause__ = _made(Report(kind=kind, message=message))
     return error
 
 

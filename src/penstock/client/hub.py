@@ -1,10 +1,13 @@
-"""A hub as its users see it: an address, a graph, a way to reach it that outlives its deaths."""
+"""A hub as its users see it: an address, a graph, a way to reach it that outlives its deaths.
+
+What a channel needs of it is what a `Provider` has: a server on another host is one, too.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.client.connection import Answer, Connection, Request
 from penstock.client.deadline import Deadline
@@ -12,29 +15,45 @@ from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.wire.messages import AskStatistics, Resize, Resized, Statistics
 
+if TYPE_CHECKING:
+    from penstock.client.line import AnyLine
+    from penstock.client.registration import Registration
+
 # How long a rank waits for a hub that has died to come back.
 PATIENCE_S: Final = 30.0
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 0.5
 
 
-class Hub(ABC):
-    """Something to connect to. `graph` is the one it serves, mapped here."""
+_Reached = TypeVar("_Reached")
+
+
+class Provider(ABC):
+    """Something that batches come from. `graph` is the one it serves."""
 
     address: str
     graph: Graph
     patience: float = PATIENCE_S
 
-    def reach(self, deadline: Deadline, patience: Deadline | None = None) -> Connection:
-        """A connection, once somebody answers. `HubGone` when patience ends, or hope does.
+    @abstractmethod
+    def enroll(self, registration: Registration, deadline: Deadline, patience: Deadline) -> AnyLine:
+        """A line for a channel, with whichever boot of it answers."""
 
-        `patience` runs since the hub was lost; without it, it begins now.
+    def persist(
+        self,
+        attempt: Callable[[Deadline], _Reached],
+        deadline: Deadline,
+        patience: Deadline | None = None,
+    ) -> _Reached:
+        """What an attempt comes to, once somebody answers. `HubGone` when patience ends, or hope.
+
+        `patience` runs since it was lost; without it, it begins now.
         """
         patience = patience or Deadline(self.patience)
         self.check_hope()
         for pause in _pauses():
             try:
-                return Connection.open(self.address, Deadline(self.patience).or_sooner(deadline))
+                return attempt(Deadline(self.patience).or_sooner(deadline))
             except (ConnectionError, TimeoutError) as error:
                 self.check(deadline, patience, error)
             self.pause(pause, deadline)
@@ -44,29 +63,62 @@ class Hub(ABC):
         """Raises if it is time to give up trying: for good, or for this call."""
         self.check_hope()
         if patience.passed and not self.coming:
-            raise HubGone(f"no hub answers at {self.address}: {error}") from error
+            raise self.gone(error) from error
         if deadline.passed:
-            raise TimeoutError(f"no hub answers at {self.address} yet: {error}") from error
+            raise TimeoutError(f"nobody answers at {self.address} yet: {error}") from error
+
+    @abstractmethod
+    def gone(self, error: Exception) -> HubGone:
+        """What to say when patience has ended; `error` is what went wrong last."""
 
     @abstractmethod
     def check_hope(self) -> None:
-        """`HubGone` if it is known that the hub will not come back."""
+        """`HubGone` if it is known that it will not come back."""
 
     @property
     def coming(self) -> bool:
-        """Whether it is known that another hub is being started: then patience need not end."""
+        """Whether it is known that another one is being started: then patience need not end."""
         return False
 
     @abstractmethod
     def pause(self, seconds: float, deadline: Deadline) -> None:
-        """Waits so long, or until there is news of the hub."""
+        """Waits so long, or until there is news."""
 
     def note_progress(self) -> None:  # noqa: B027 - of no interest to those who do not own it
         """A batch came: whatever went wrong before is behind us."""
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of the hub; ends it if it is ours. Idempotent."""
+        """Lets go of it; ends it if it is ours. Idempotent."""
+
+    @abstractmethod
+    def statistics(self, timeout: float | None = 30.0) -> dict[str, Any]:
+        """The hub's numbers."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled: send its address, "
+            "and call penstock.connect(address) over there"
+        )
+
+
+class Hub(Provider):
+    """A hub on this host, whose graph is mapped here."""
+
+    def reach(self, deadline: Deadline, patience: Deadline | None = None) -> Connection:
+        """A connection, once somebody answers; see `persist`."""
+        return self.persist(self._open, deadline, patience)
+
+    def _open(self, deadline: Deadline) -> Connection:
+        return Connection.open(self.address, deadline)
+
+    def enroll(self, registration: Registration, deadline: Deadline, patience: Deadline) -> AnyLine:
+        """A line for a channel, with whichever boot of the hub answers."""
+        return registration.enroll(self, deadline, patience)
+
+    def gone(self, error: Exception) -> HubGone:
+        """What to say when patience has ended."""
+        return HubGone(f"no hub answers at {self.address}: {error}")
 
     def statistics(self, timeout: float | None = 30.0) -> dict[str, Any]:
         """The hub's numbers."""
@@ -88,12 +140,6 @@ class Hub(ABC):
                 self.check(deadline, patience, error)
             finally:
                 connection.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(
-            f"a {type(self).__name__} cannot be pickled: send its address, "
-            "and call penstock.connect(address) over there"
-        )
 
 
 def _pauses() -> Iterator[float]:

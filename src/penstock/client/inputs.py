@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from penstock.client.remote.outline import RemoteGraph
 from penstock.graph import Graph
 from penstock.graph.aids import Coo
 from penstock.graph.coo import times
@@ -24,6 +25,7 @@ from penstock.graph.segment import Segment
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import can_be_handed_on
 from penstock.graph.tensors import floats, plain
+from penstock.graph.words import pick
 from penstock.sampling.inputs import Given
 from penstock.sampling.kinds import InputKind
 
@@ -39,7 +41,8 @@ class Inputs:
     """`num` nodes or edges of a type; `ids` None: all nodes of it, in order.
 
     `columns` and `tables` as in `Feed`. `copied`: the segment was made for this purpose; else the
-    ids are the graph's own.
+    ids are the graph's own. `is_away`: the graph is elsewhere and knows the ids, of a `split` or
+    all there are.
     """
 
     num: int
@@ -49,6 +52,8 @@ class Inputs:
     columns: Arrays = field(default_factory=dict)
     tables: Arrays = field(default_factory=dict)
     copied: bool = False
+    is_away: bool = False
+    split: str | None = None
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -107,8 +112,9 @@ def inputs_of(
     }
     if isinstance(ids, SharedArray) and not more and can_be_handed_on(ids.segment):
         return Inputs(num, node_type, ids, edge_type)
+    away = _away(graph, given) if ids is None else {}
     if ids is None and not more:
-        return Inputs(num, node_type, None, edge_type)
+        return Inputs(num, node_type, None, edge_type, **away)
     arrays: dict[Any, npt.NDArray[Any]] = dict(more)
     if ids is not None:
         arrays["ids"] = ids.array if isinstance(ids, SharedArray) else ids
@@ -121,10 +127,19 @@ def inputs_of(
         {name: shared["columns", name] for name in columns or {}},
         {name: shared["tables", name] for name in tables or {}},
         copied=True,
+        **away,
     )
 
 
 _Found = tuple[int, str | None, EdgeType | None, "SharedArray | npt.NDArray[Any] | None"]
+
+
+def _away(graph: Graph, given: Any) -> dict[str, Any]:
+    """What a server is told of ids that it knows itself."""
+    if not isinstance(graph, RemoteGraph):
+        return {}
+    _, wanted = _apart(given)
+    return {"is_away": True, "split": wanted if isinstance(wanted, str) else None}
 
 
 def _nodes(graph: Graph, given: Any) -> _Found:
@@ -133,9 +148,9 @@ def _nodes(graph: Graph, given: Any) -> _Found:
     if wanted is None:
         return size, node_type, None, None
     if isinstance(wanted, str):
-        graph.split(wanted, node_type)  # complains of one that is not there
-        split = graph.splits(node_type)[wanted]
-        return split.shape[0], node_type, None, split
+        split = pick("split", wanted, node_type, graph.splits(node_type))
+        is_away = isinstance(graph, RemoteGraph)
+        return split.shape[0], node_type, None, None if is_away else split
     ids = _checked(wanted, size)
     return len(ids), node_type, None, ids
 
@@ -146,6 +161,8 @@ def _edges(graph: Graph, given: Any) -> _Found:
     edge_type, wanted = _type_apart(graph, given)
     if isinstance(wanted, str):
         raise ValueError(f"sampler_input[1] is {wanted!r}; {_EDGES}")
+    if wanted is None and isinstance(graph, RemoteGraph):
+        return graph.num_edges(edge_type), None, edge_type, None
     if wanted is None:
         (whole,) = graph.aid(Coo(edge_type))
         return whole.shape[1], None, edge_type, whole

@@ -46,13 +46,17 @@ class JoinedHub(Hub):
 
 def connect(address: str, *, timeout: float | None = 30.0) -> JoinedHub:
     """The hub at `address`, which is what the process that started it calls `hub.address`."""
-    deadline = Deadline(timeout)
+    return JoinedHub(address, mapped_graph(address, Deadline(timeout)))
+
+
+def mapped_graph(address: str, deadline: Deadline) -> Graph:
+    """The graph of the hub at `address`, mapped. `HubGone` if nobody answers."""
     try:
         connection = Connection.open(address, deadline)
     except ConnectionError as error:
         raise HubGone(f"no hub answers at {address}: {error}") from error
     try:
         here, fds = connection.ask(AskGraph(request=0), GraphHere, deadline)
-        return JoinedHub(address, Graph.attach(here.graph, fds))
+        return Graph.attach(here.graph, fds)
     finally:
         connection.close()

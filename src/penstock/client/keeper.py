@@ -5,6 +5,8 @@ control socket does), so this thread lives exactly as long as there is to be a h
 unasked is followed by another at the same address, at once the first time, then with pauses that
 double; too many deaths in a row, without a batch in between, are taken for a verdict.
 
+Whoever watches a hub hears from it, too: of each worker that died, which goes into the log here.
+
 The thread holds on to nothing that its users may drop: it ends when it is asked to.
 """
 
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from penstock.client import restarts
 from penstock.client.child import Child
 from penstock.client.deadline import Deadline
 from penstock.errors import HubGone
@@ -137,7 +140,7 @@ class Keeper:
             return self._after_death("a hub", _Failure(f"it could not be started: {error}"))
         try:
             failure = self._bring_up(child)
-            if failure is None and not child.watch(self._wake):
+            if failure is None and not child.watch(self._wake, restarts.tell_of_worker):
                 child.stop()
         finally:
             how = child.bury()
@@ -179,7 +182,7 @@ class Keeper:
             return False
         self._tell(Phase.STARTING)
         pause = _pause_before(self._deaths)
-        log.warning("%s is lost: %s; another in %g s", who, failure.cause, pause)
+        restarts.tell_of_hub(who, failure.cause, pause)
         return not self._woken_within(pause)
 
     def _woken_within(self, seconds: float) -> bool:

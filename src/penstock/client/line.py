@@ -11,12 +11,14 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy.typing as npt
 
 from penstock.client.batch import Batch
 from penstock.client.connection import Connection
+from penstock.client.deadline import Deadline
+from penstock.client.reader import Content
 from penstock.errors import ProtocolError
 from penstock.wire.frames import private_copy, read
 from penstock.wire.messages import (
@@ -24,13 +26,39 @@ from penstock.wire.messages import (
     Registered,
     ReturnSlot,
     Reweigh,
+    SlotPlan,
     StartEpoch,
 )
-from penstock.workers.arena import Arena
+from penstock.workers.arena import Arena, Bytes
 
 # As many slots as the hub must keep to go on while the reader holds the rest: one that is being
 # filled, and one that is ready.
 _HUB_KEEPS: Final = 2
+
+
+class AnyConnection(Protocol):
+    """What the reader of a channel does with a connection: see `client.connection`."""
+
+    def wait(self, deadline: Deadline) -> None: ...
+    def receive(self) -> list[Any]: ...
+    def flush(self) -> None: ...
+    @property
+    def pending(self) -> bool: ...
+    def fileno(self) -> int: ...
+    def hang_up(self) -> None: ...
+
+
+class AnyLine(Protocol):
+    """A registered channel, here or at a server elsewhere."""
+
+    @property
+    def connection(self) -> AnyConnection: ...
+    @property
+    def held(self) -> int: ...
+    def start(self, epoch: int, first: int, first_step: int) -> None: ...
+    def reweigh(self, weight: float) -> None: ...
+    def take(self, ready: BatchReady, fds: Sequence[int]) -> Content: ...
+    def close(self) -> None: ...
 
 
 class Line:
@@ -42,6 +70,15 @@ class Line:
         self._arena = Arena.attach(registered.arena, _only(fds))
         # The slots that the reader holds. Sets change atomically, in whatever thread.
         self._held: set[int] = set()
+
+    @property
+    def plan(self) -> SlotPlan:
+        """How many slots there are, and how large a batch may be."""
+        return self._arena.plan
+
+    def memory(self, slot: int) -> Bytes:
+        """The bytes of a slot, for those who move a batch on as it is."""
+        return self._arena.memory(slot)
 
     @property
     def held(self) -> int:
@@ -137,6 +174,18 @@ class Parcel:
             cost=ready.cost,
             dtypes={layout.name: layout.dtype for layout in ready.layouts},
         )
+
+    def memory(self) -> Bytes:
+        """The bytes of the batch, where they lie; mapped for as long as somebody looks at them."""
+        memory = self.line.memory(self.ready.slot) if self.one_off is None else self._taken()
+        return memory[: self.ready.nbytes]
+
+    def _taken(self) -> Bytes:
+        assert self.one_off is not None
+        try:
+            return self.one_off.memory(0)
+        finally:
+            self.one_off.close()
 
     def drop(self) -> None:
         """Nobody wants it."""

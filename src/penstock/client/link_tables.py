@@ -34,10 +34,10 @@ def tables_of(
         if name in given:
             given[name] = _sums(name, given[name])
     labels = (columns or {}).get("label")
-    if spec.negatives == "binary" and labels is not None:
+    if spec.negatives == "binary" and labels is not None and "label_shift" not in given:
         found = plain("columns['label']", labels)
         shift = label_shift(floats(found.array, found.dtype))
-        given.setdefault("label_shift", np.array([shift], np.int64))
+        given["label_shift"] = np.array([shift], np.int64)
     return given
 
 

@@ -16,6 +16,7 @@ from penstock.client.deadline import Deadline
 from penstock.client.hub import Hub
 from penstock.client.inputs import Inputs
 from penstock.client.line import Line
+from penstock.client.remote.outline import RemoteGraph
 from penstock.client.terms import ChannelTerms, check_values, cutting, wishes
 from penstock.core.plan import EpochPlan
 from penstock.errors import GraphFormatError
@@ -25,6 +26,7 @@ from penstock.graph.schema import Arrays
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import can_be_handed_on, descriptors_of, handle_of
 from penstock.hub.channels import check_inputs, check_wishes, plan_of
+from penstock.sampling.inputs import check_kind
 from penstock.sampling.kinds import needs_of, prepare
 from penstock.sampling.spec import ABLPSpec, Feed, Spec
 from penstock.wire.messages import BackendCreated, CreateBackend, Register, Registered, Share
@@ -55,9 +57,20 @@ class Registration:
         check_values(terms)
         feed = Feed(**inputs.handles(), **cutting(terms))
         register = Register(request=0, backend=0, feed=feed, **wishes(terms))
+        return cls.checked(graph, spec, inputs, register, workers)
+
+    @classmethod
+    def checked(
+        cls, graph: Graph, spec: Spec, inputs: Inputs, register: Register, workers: int | None
+    ) -> Registration:
+        """The wishes of a `register` whose feed speaks of these inputs."""
+        feed = register.feed
         check_wishes(register)
         plan_of(feed, register.share)
-        check_inputs(spec, feed, graph, inputs.descriptors)
+        if inputs.is_away:
+            check_kind(spec, feed, graph, inputs.given())  # the rest the server knows
+        else:
+            check_inputs(spec, feed, graph, inputs.descriptors)
         if isinstance(spec, ABLPSpec):
             from penstock.sampling.ablp import check_padded
 
@@ -142,6 +155,11 @@ def create_backend(
 
 
 def prepared(spec: Spec, graph: Graph) -> Arrays:
-    """The aids a spec needs, and no others: made if they are not there."""
+    """The aids a spec needs, and no others: made if they are not there.
+
+    Of a graph that is elsewhere, they are made over there.
+    """
+    if isinstance(graph, RemoteGraph):
+        return {}
     prepare(spec, graph)
     return {key: graph.arrays[key] for key in keys_of(needs_of(spec, graph))}

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from penstock.client import restarts
 from penstock.client.hub_process import HubProcess
 from penstock.demo.chronicle import Chronicle
 from penstock.demo.mischief import Mischief
@@ -118,11 +119,14 @@ class Performance:
 
 @contextmanager
 def _quiet_hub() -> Iterator[None]:
-    """The hub leaves it to the view to tell of the worker, unless the user wants to hear it too."""
-    before = os.environ.get(LOG_VARIABLE)
-    os.environ.setdefault(LOG_VARIABLE, "ERROR")
+    """It is left to the view to tell of the worker, unless the user wants to hear it too."""
+    if LOG_VARIABLE in os.environ:
+        yield
+        return
+    os.environ[LOG_VARIABLE] = "ERROR"
+    before, restarts.log.disabled = restarts.log.disabled, True
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[LOG_VARIABLE]
+        restarts.log.disabled = before
+        os.environ.pop(LOG_VARIABLE, None)

@@ -45,6 +45,7 @@ from penstock.wire.messages import (
     Done,
     EpochDone,
     Sample,
+    WorkerGone,
 )
 
 log = logging.getLogger(__name__)
@@ -253,9 +254,11 @@ class Errands:
         try:
             started = self._house.pool.start(worker, crew, self._house.backends.custom(crew))
         except (OSError, PenstockError) as error:
-            log.warning("worker %d could not be started: %s", worker, error)
+            verdict = f"could not be started: {error}"
+            log.info("worker %d %s", worker, verdict)
+            self._house.tell_founder(WorkerGone(worker=worker, verdict=verdict))
             self._house.staff_changed = True
-            self.tell(WorkerLost(self._house.now, worker, f"could not be started: {error}"))
+            self.tell(WorkerLost(self._house.now, worker, verdict))
             return
         self._house.posts[worker] = Post(started, self._house.pool)
 

@@ -28,6 +28,7 @@ from penstock.wire.messages import (
     FromWorkerToHub,
     Ready,
     Struck,
+    WorkerGone,
 )
 from penstock.workers.autopsy import Autopsy, examine
 from penstock.workers.ended import Ended
@@ -131,7 +132,7 @@ class Floor:
         post.begun = None
 
     def _shun(self, post: Post, why: str) -> None:
-        log.warning("worker %d (pid %d) makes no sense: %s", post.id, post.worker.pid, why)
+        log.info("worker %d (pid %d) makes no sense: %s", post.id, post.worker.pid, why)
         post.shunned = True
         post.worker.disbelieve(why, self._house.now)
 
@@ -153,8 +154,13 @@ class Floor:
         task = post.tasks.get(post.begun) if post.begun is not None else None
         channel = self._house.channels.get(task.batch.channel) if task else None
         autopsy = examine(ended, held_batch(task, channel) if task and channel else None)
-        log.warning("worker %d (pid %d) is lost: %s", post.id, ended.pid, autopsy.verdict)
-        self._house.losses.append(_loss(autopsy, self._house.now))
+        loss = _loss(autopsy, self._house.now)
+        self._house.losses.append(loss)
+        # To warn of it is the founder's affair, whose log is where people look.
+        log.info("worker %d (pid %d) is lost: %s", post.id, ended.pid, autopsy.verdict)
+        self._house.tell_founder(
+            WorkerGone(worker=loss.worker, pid=loss.pid, verdict=loss.verdict, batch=loss.batch)
+        )
         if task and channel:
             channel.note(task.batch, Mishap(task.index, autopsy))
         if not ended.was_ready:

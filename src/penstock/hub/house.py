@@ -24,7 +24,7 @@ from penstock.hub.hosted import HostedGraph
 from penstock.hub.muster import Muster
 from penstock.hub.posts import Post
 from penstock.hub.timings import Timing
-from penstock.wire.messages import Found
+from penstock.wire.messages import Found, WorkerGone
 from penstock.workers.pool import Pool
 
 STORIES_KEPT: Final = 64
@@ -83,6 +83,12 @@ class House:
         # How large the pool is to be; its workers are started when somebody first needs them.
         self.workers = found.workers
         self.crews: dict[str, int] = {}
+
+    def tell_founder(self, news: WorkerGone) -> None:
+        """Has the founder's process log it; one that reads nothing has had enough to read."""
+        for connection in self.connections.values():
+            if connection.founder and connection.greeted and not connection.overfull:
+                connection.send(news)
 
     def keep_story(self, crew: str, story: str) -> None:
         """Remembers what a worker died of that never became ready; the latest of each crew."""

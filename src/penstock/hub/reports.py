@@ -18,11 +18,24 @@ from penstock.workers.autopsy import Autopsy
 
 LONGEST: Final = 64 << 10
 SHORT: Final = 2 << 10
+# In the details of a report: what the error came of, in few words.
+CAUSE: Final = "cause_of"
 REPLAY: Final = "To sample this batch again, in the foreground:"
 
 
 def report_of(error: Exception) -> Report:
     """An error of ours, as the rank is to see it."""
+    report = _plain_report(error)
+    if not isinstance(error, PenstockError):
+        return report
+    details = dict(error.details)
+    if isinstance(error.__cause__, Exception):
+        cause = brief(_plain_report(error.__cause__))
+        details[CAUSE] = {"kind": cause.kind, "message": cause.message}
+    return structs.replace(report, details=details)
+
+
+def _plain_report(error: Exception) -> Report:
     # A KeyError's text is the repr of its argument.
     message = str(error.args[0]) if type(error) is KeyError and error.args else str(error)
     kind = next((k for k in type(error).__mro__ if _is_raised_by_name(k)), PenstockError)

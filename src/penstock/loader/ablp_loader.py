@@ -75,7 +75,8 @@ class ABLPLoader(Loader):
         spec = changed(spec, neighbors=neighbors)
         inputs = anchor_inputs(source, anchors, kinds, labels, input_id)
         check_labels(spec, source.graph, inputs.columns)
-        Loader.__init__(self, source, spec, inputs, options_of(options, type(self).__name__))
+        settled = options_of(options, type(self).__name__, source.hub)
+        Loader.__init__(self, source, spec, inputs, settled)
 
 
 def _spec(

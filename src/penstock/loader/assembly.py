@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from penstock.client.batch import Batch
+from penstock.client.remote.outline import RemoteGraph
 from penstock.graph.dtypes import storage_dtype
 from penstock.graph.schema import EDGE, NODE, ArrayKey
 from penstock.kernels import gather_rows
@@ -127,8 +128,8 @@ class Assembly:
         template = self._template
         data = template.blank()
         for kind, given in template.ends.items():
-            ends = parts.ends.get(kind)
-            store_of(data, kind)["edge_index"] = None if ends is None else given.like(ends)
+            nodes = len(parts.nodes.get(kind[0], ())), len(parts.nodes.get(kind[2], ()))
+            given.put(store_of(data, kind), parts.ends.get(kind), parts.edges.get(kind), nodes)
         for name in template.counted:
             store_of(data, name)["num_nodes"] = len(parts.nodes.get(name, ()))
         for row in template.rows:
@@ -179,6 +180,9 @@ class Assembly:
             return row.cut(ids)
         key = ArrayKey("edge" if row.of_edges else "node", row.owner, row.name)
         column = self._graph.arrays[key]
+        if isinstance(self._graph, RemoteGraph):
+            rows = self._graph.rows(key, ids.to(torch.int64).numpy())
+            return tensor_over(rows, column.dtype)
         out = np.empty((len(ids), *column.shape[1:]), storage_dtype(column.dtype))
         gather_rows(column.array, ids.to(torch.int64).numpy(), out)
         return tensor_over(out, column.dtype)

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final, NoReturn, Self
 
-from msgspec.structs import replace
 from torch.utils.data import DataLoader
 
 from penstock.client.batch import Batch
+from penstock.client.remote.outline import RemoteGraph
 from penstock.core.plan import Position
 from penstock.loader import trouble, watch
 from penstock.loader.agenda import Agenda
@@ -30,12 +30,15 @@ from penstock.loader.meter import LoaderStatistics, Meter, lost_workers
 from penstock.loader.mixins import WorkerMixin
 from penstock.loader.options import Options
 from penstock.loader.pinning import Pinning
+from penstock.loader.places import Hint, Places, never, sampler_over
 from penstock.loader.position import State
+from penstock.loader.remote_maker import RemoteMaker
 from penstock.loader.run import Run
 from penstock.loader.sources import Source
+from penstock.loader.specs import bare
 from penstock.loader.supply import Supply
 from penstock.loader.watch import Watching
-from penstock.sampling.spec import ABLPSpec, BuiltInSpec, LinkSpec
+from penstock.sampling.spec import BuiltInSpec
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +76,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         assembly: Assembly | None = None,
     ) -> None:
         if self.transform_sampler_output is not None:
-            spec = _bare(spec)  # rows are joined here, of what comes out of it
+            spec = bare(spec)  # rows are joined here, of what comes out of it
         self._options = options
         self._source = source
         self._spec = spec
@@ -81,8 +84,9 @@ class Loader(WorkerMixin, DataLoader[Any]):
         self._assembly = Assembly(source, spec, inputs) if assembly is None else assembly
         self._init_torch(options)
         self._agenda = Agenda.of(options, inputs)
+        self._hint = Hint(self.sampler) if self._agenda.order is None else None
         self.seed = self._agenda.seed  # given, or drawn
-        self._maker: Maker | None = None
+        self._maker: Maker | RemoteMaker | None = None
         self._next: Position | None = None  # where the next iterator begins, if not as usual
         self._digest: str | None = None  # of the order that a restored epoch must have
         self._run: Run | None = None
@@ -100,18 +104,20 @@ class Loader(WorkerMixin, DataLoader[Any]):
 
     def _init_torch(self, options: Options) -> None:
         """Torch's attributes, as its own loader would have them; its machinery stays unused."""
+        places = Places(self._inputs.num, options.ours())
         given = {"sampler": options.sampler, "batch_sampler": options.batch_sampler}
+        if options.sampler is None and options.batch_sampler is None:
+            given["sampler"] = sampler_over(places, options.shuffle, options.generator)
         if options.batch_sampler is None:
             given["batch_size"], given["drop_last"] = options.batch_size, options.drop_last
         elif options.batch_size not in (None, 1) or options.drop_last:
             given["batch_size"], given["drop_last"] = 2, options.drop_last  # torch complains of it
-        # Torch's sampler of nothing refuses to be.
-        shuffle = options.shuffle if self._inputs.num or options.sampler is not None else None
+        shuffle = options.shuffle if given["sampler"] is options.sampler else None
         DataLoader.__init__(
             self,
-            range(self._inputs.num),  # type: ignore[arg-type]
+            places,  # type: ignore[arg-type]
             shuffle=shuffle,
-            collate_fn=_nothing,
+            collate_fn=never,
             generator=options.generator,
             timeout=options.timeout,
             **given,
@@ -149,6 +155,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         self._check_usable()
         if self._agenda.ranks.rank == 0 and watch.is_wanted():
             self.watch()
+        self.heed()
         run = self._run
         if run is not None and not run.touched and self._next is None:
             run = run.again()
@@ -171,6 +178,14 @@ class Loader(WorkerMixin, DataLoader[Any]):
         wanted = Position(epoch)
         if wanted.epoch != self._upcoming().epoch:
             self._next, self._digest = wanted, None
+
+    def heed(self) -> bool:
+        """Goes by the epoch that the sampler was told to be next; whether that is another one."""
+        told = None if self._hint is None else self._hint.news()
+        if told is None or told == self._upcoming().epoch:
+            return False
+        self.set_epoch(told)
+        return True
 
     def _upcoming(self) -> Position:
         """Where the next iterator begins."""
@@ -256,9 +271,13 @@ class Loader(WorkerMixin, DataLoader[Any]):
             data = self._assembly.join(out)
         return self._transformed(data)
 
-    def _made(self) -> Maker:
+    def _made(self) -> Maker | RemoteMaker:
         if self._maker is None:
-            self._maker = Maker(self._source.graph, self._spec, self._inputs)
+            graph, hub = self._source.graph, self._source.hub
+            if isinstance(graph, RemoteGraph) and hub is not None:
+                self._maker = RemoteMaker(hub, self._spec, self._inputs)
+            else:
+                self._maker = Maker(graph, self._spec, self._inputs)
         return self._maker
 
     # --- position ----------------------------------------------------------------------------
@@ -312,7 +331,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
             inputs_per_second=meter.inputs / seconds if seconds else 0.0,
             time_to_first_batch=meter.first,
             sampling_cost=meter.cost,
-            waits=meter.waits(hub, self._supply.name, os.getpid()),
+            waits=meter.waits(hub, *self._supply.known_as),
             restarts_of_workers=lost_workers(hub),
             restarts_of_hub=self._supply.recoveries,
             num_workers=len(hub["pool"]["workers"]) if hub else 0,
@@ -376,14 +395,3 @@ class Loader(WorkerMixin, DataLoader[Any]):
         trouble.check_process(self._who, self._owner)
         if self._closed:
             raise trouble.closed(self._who)
-
-
-def _bare(spec: BuiltInSpec) -> BuiltInSpec:
-    """A spec of the same batches without attributes."""
-    if isinstance(spec, LinkSpec | ABLPSpec):
-        return replace(spec, neighbors=_bare(spec.neighbors))
-    return replace(spec, node_attributes=(), edge_attributes=())
-
-
-def _nothing(_: Any) -> NoReturn:
-    raise AssertionError("torch's own iterators are not used")

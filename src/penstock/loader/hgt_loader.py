@@ -49,7 +49,8 @@ class HGTLoader(Loader, torch_geometric.loader.HGTLoader):  # type: ignore[misc]
         source = source_of(data, custom_cls)
         spec = _spec(source.graph, num_samples)
         inputs = node_inputs(source, input_nodes, input_id=input_id)
-        Loader.__init__(self, source, spec, inputs, options_of(options, type(self).__name__))
+        settled = options_of(options, type(self).__name__, source.hub)
+        Loader.__init__(self, source, spec, inputs, settled)
 
     input_data = NeighborLoader.input_data
 

@@ -12,10 +12,13 @@ import threading
 import weakref
 from typing import Final, Literal
 
+from penstock.client.hub import Provider
 from penstock.client.hub_process import HubProcess
-from penstock.client.joined import JoinedHub, connect
+from penstock.client.joined import connect
+from penstock.client.remote.door import SCHEME
 from penstock.errors import HubGone
 from penstock.graph import Graph
+from penstock.loader import remote_dataset
 from penstock.workers.limits import auto_workers
 
 
@@ -91,7 +94,7 @@ def _is_gone(hub: HubProcess) -> bool:
 
 _LOCK: Final = threading.RLock()
 _tenancies: weakref.WeakValueDictionary[tuple[int, int], _Tenancy] = weakref.WeakValueDictionary()
-_joined: weakref.WeakValueDictionary[tuple[int, str], JoinedHub] = weakref.WeakValueDictionary()
+_joined: weakref.WeakValueDictionary[tuple[int, str], Provider] = weakref.WeakValueDictionary()
 
 
 def _tenancy_of(graph: Graph) -> _Tenancy:
@@ -103,11 +106,17 @@ def _tenancy_of(graph: Graph) -> _Tenancy:
         return tenancy
 
 
-def joined(address: str) -> JoinedHub:
-    """The hub at an address, joined once however many loaders read from it."""
+def joined(address: str) -> Provider:
+    """The hub or server at an address, joined once however many loaders read from it."""
     key = os.getpid(), address
     with _LOCK:
         hub = _joined.get(key)
         if hub is None:
-            hub = _joined[key] = connect(address)
+            hub = _joined[key] = _join(address)
         return hub
+
+
+def _join(address: str) -> Provider:
+    if address.startswith(SCHEME):
+        return remote_dataset.connect(address).provider
+    return connect(address)

@@ -16,8 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from penstock.client.remote.outline import RemoteGraph
 from penstock.graph import EdgeType, Graph
 from penstock.graph.schema import EDGE, NODE
+from penstock.graph.words import pick
 from penstock.loader.negatives import check_weights, negatives_of
 from penstock.loader.sources import Source
 from penstock.loader.tensors import array_of, integers_of
@@ -32,7 +34,8 @@ Ids: TypeAlias = npt.NDArray[np.int64]
 class NodeInputs:
     """`num` nodes of a type (None: of the only one); `ids` None: all of them, in order.
 
-    `input_id` has what a batch shows for the input at a place; None: the place itself.
+    `input_id` has what a batch shows for the input at a place; None: the place itself. Of a `split`
+    of a graph that is elsewhere, the name will do: then `graph` knows the ids.
     """
 
     num: int
@@ -41,11 +44,22 @@ class NodeInputs:
     input_id: Tensor | None = None
     time: Ids | None = None
     time_dtype: torch.dtype = torch.int64
+    split: str | None = None
+    graph: Graph | None = None
 
     @property
     def sampler_input(self) -> Any:
         """What `register_input` takes."""
-        return self.ids if self.node_type is None else (self.node_type, self.ids)
+        given = self.ids if self.split is None else self.split
+        return given if self.node_type is None else (self.node_type, given)
+
+    def all_ids(self) -> Ids:
+        """The ids, all of them; those of a split are fetched."""
+        if self.ids is not None:
+            return self.ids
+        if self.split is None or self.graph is None:
+            return np.arange(self.num)
+        return integers_of(self.graph.split(self.split, self.node_type), self.split)
 
     @property
     def columns(self) -> dict[str, Array]:
@@ -63,7 +77,8 @@ class NodeInputs:
         return replace(
             self,
             num=len(places),
-            ids=places if self.ids is None else self.ids[places],
+            ids=self.all_ids()[places],
+            split=None,
             input_id=_input_ids_at(self.input_id, places),
             time=None if self.time is None else self.time[places],
         )
@@ -130,14 +145,19 @@ def node_inputs(
 ) -> NodeInputs:
     """None for all nodes, ids, a mask of bool, the name of a split; or (node type, any of these).
 
-    A node type by itself stands for all of its nodes. With a mask, `input_id` are the nodes' ids.
-    `name` is what users know these by.
+    A node type by itself stands for all of its nodes. With a mask, `input_id` are the nodes' ids;
+    of all nodes they are the places, whatever is given, as in PyG. `name` is what users know these
+    by.
     """
-    check_node_times(source.graph, input_time, time_attr)
-    node_type, nodes = _node_type_apart(source.graph, input_nodes)
-    ids, is_mask = _node_ids(source.graph, node_type, nodes, name)
-    num = source.graph.num_nodes(node_type) if ids is None else len(ids)
-    if input_id is None and is_mask and ids is not None:
+    graph = source.graph
+    check_node_times(graph, input_time, time_attr)
+    node_type, nodes = _node_type_apart(graph, input_nodes)
+    split = nodes if isinstance(nodes, str) and isinstance(graph, RemoteGraph) else None
+    ids, is_mask = _node_ids(graph, node_type, None if split else nodes, name)
+    num = _number_of(graph, node_type, split) if ids is None else len(ids)
+    if nodes is None:
+        input_id = None
+    elif input_id is None and is_mask and ids is not None:
         input_id = torch.from_numpy(ids)
     return NodeInputs(
         num,
@@ -146,6 +166,8 @@ def node_inputs(
         _checked_input_id(input_id, num),
         _times("input_time", input_time, num),
         _dtype_of(input_time),
+        split,
+        graph if split is not None else None,
     )
 
 
@@ -209,6 +231,12 @@ def _node_type_apart(graph: Graph, given: Any) -> tuple[str | None, Any]:
         )
     graph.num_nodes(node_type)  # complains of one that is not there
     return node_type, nodes
+
+
+def _number_of(graph: Graph, node_type: str | None, split: str | None) -> int:
+    if split is None:
+        return graph.num_nodes(node_type)
+    return pick("split", split, node_type, graph.splits(node_type)).shape[0]
 
 
 def _node_ids(
@@ -297,7 +325,9 @@ def _tables(graph: Graph, kind: EdgeType, label: Array | None, negatives: Any) -
             "to differentiate between positive and negative samples."
         )
     if negatives.is_binary() and label is not None:
-        tables["label_shift"] = np.array([label_shift(label)], np.int64)
+        # Where 0 is among them and not the least, PyG lets negatives have the same label.
+        shift = label_shift(label) if label.size and label.min() == 0 else 0
+        tables["label_shift"] = np.array([shift], np.int64)
     return tables
 
 

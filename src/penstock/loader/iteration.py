@@ -12,9 +12,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
+
 from penstock.client.batch import Batch
+from penstock.client.hub import Hub
 from penstock.errors import HubGone
 from penstock.loader import trouble
+from penstock.loader.mixins import workers_of
 from penstock.loader.run import Run
 
 if TYPE_CHECKING:
@@ -46,9 +50,22 @@ class Iteration(Iterator[Any]):
         """Steps of the epoch, those that were taken included; as torch has it."""
         return self._run.plan.batches_per_rank
 
+    @property
+    def iterator(self) -> Iteration:
+        """Itself, where PyG's iterators have one of torch's within."""
+        return self
+
+    @property
+    def _workers(self) -> list[psutil.Process]:
+        """The pool's workers, for code that looks for torch's: their `pid`, whether they run."""
+        hub = self._loader._supply.hub()
+        return [psutil.Process(pid) for pid in workers_of(hub)] if isinstance(hub, Hub) else []
+
     def __next__(self) -> Any:
         loader, run = self._loader, self._run
         loader.check_reads(run)
+        if not run.touched and loader.heed():  # somebody made us first, and then chose the epoch
+            run = self._run = iter(loader)._run
         run.touched = True
         if run.astray:
             self._ahead.clear()

@@ -98,7 +98,8 @@ class LinkNeighborLoader(Loader, torch_geometric.loader.LinkNeighborLoader):  # 
             time_attr=time_attr,
             **wanted,
         )
-        Loader.__init__(self, source, spec, inputs, options_of(options, type(self).__name__))
+        settled = options_of(options, type(self).__name__, source.hub)
+        Loader.__init__(self, source, spec, inputs, settled)
 
     @property
     def input_data(self) -> EdgeSamplerInput:

@@ -31,8 +31,10 @@ class WorkerMixin:
         self, loader_cores: Sequence[Any] | None = None
     ) -> AbstractContextManager[None]:
         """Keeps the workers that there are to these cores, one (or a list) for each."""
-        asked = self._options.num_workers
-        return _on_cores(self._supply.hub(), asked if isinstance(asked, int) else 0, loader_cores)
+        asked, hub = self._options.num_workers, self._supply.hub()
+        number = asked if isinstance(asked, int) else 0
+        # Those of a server are on another host, and not ours to move.
+        return _on_cores(hub if isinstance(hub, Hub) else None, number, loader_cores)
 
     def enable_multithreading(
         self, worker_threads: int | None = None
@@ -49,6 +51,13 @@ class WorkerMixin:
             log.debug("worker %s, pid %d: %.2f MB", worker["worker"], worker["pid"], memory)
 
 
+def workers_of(hub: Hub) -> list[int]:
+    """The process ids of the pool's workers, all of them."""
+    if isinstance(hub, HubProcess):
+        hub.resize(hub.num_workers)  # returns when all are there
+    return [worker["pid"] for worker in hub.statistics()["pool"]["workers"]]
+
+
 @contextmanager
 def _on_cores(hub: Hub | None, num_workers: int, cores: Sequence[Any] | None) -> Iterator[None]:
     """Keeps the pool's workers to these cores, one (or a list) for each, while this lasts."""
@@ -61,9 +70,7 @@ def _on_cores(hub: Hub | None, num_workers: int, cores: Sequence[Any] | None) ->
             f"The number of loader cores (got {len(cores)}) in 'enable_cpu_affinity' should match "
             f"with the number of workers (got {num_workers})"
         )
-    if isinstance(hub, HubProcess):
-        hub.resize(hub.num_workers)  # returns when all are there
-    pids = [worker["pid"] for worker in hub.statistics()["pool"]["workers"]]
+    pids = workers_of(hub)
     chosen = cores or psutil.Process().cpu_affinity()[:num_workers]
     before = {}
     try:

@@ -18,11 +18,14 @@ def negatives_of(neg_sampling: Any, neg_sampling_ratio: float | None = None) -> 
 
 
 def check_weights(graph: Graph, kind: EdgeType, negatives: Any) -> dict[str, Any]:
-    """The weights of nodes to draw by, as tables; ValueError unless each node has one."""
+    """The weights of nodes to draw by, as tables; ValueError unless each node has one.
+
+    Of triplets only destinations are drawn; weights of sources mean nothing then, as in PyG.
+    """
     tables = {}
     for name, end in (("src_weight", kind[0]), ("dst_weight", kind[2])):
         weight = getattr(negatives, name)
-        if weight is None:
+        if weight is None or (name == "src_weight" and negatives.is_triplet()):
             continue
         tables[name] = array_of(weight)
         if tables[name].size != graph.num_nodes(end):

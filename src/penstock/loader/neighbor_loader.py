@@ -55,9 +55,10 @@ def spec_by(sampler: Any, source: Source, num_neighbors: Any, **options: Any) ->
 class NeighborLoader(Loader, torch_geometric.loader.NeighborLoader):  # type: ignore[misc]
     """Samples neighbourhoods of nodes: PyG's loader of that name, by a pool of workers.
 
-    `data`: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub, or the address of
-    one. The arguments up to `directed` mean what they mean to PyG; `options` are torch's and ours,
-    see `penstock.loader.options.Options`. Batches are `Data` or `HeteroData`.
+    `data`: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub or a server (what
+    `penstock.connect` gives), or the address of one. The arguments up to `directed` mean what they
+    mean to PyG; `options` are torch's and ours, see `penstock.loader.options.Options`. Batches are
+    `Data` or `HeteroData`.
     """
 
     def __init__(
@@ -113,17 +114,17 @@ class NeighborLoader(Loader, torch_geometric.loader.NeighborLoader):  # type: ig
         )
         self.node_sampler = SharedSampler.of(spec, num_neighbors)
         inputs = node_inputs(source, input_nodes, input_time, input_id, time_attr=time_attr)
-        Loader.__init__(self, source, spec, inputs, options_of(options, type(self).__name__))
+        settled = options_of(options, type(self).__name__, source.hub)
+        Loader.__init__(self, source, spec, inputs, settled)
 
     @property
     def input_data(self) -> NodeSamplerInput:
         """The inputs as PyG has them."""
         inputs = self._inputs
         assert isinstance(inputs, NodeInputs)
-        ids = torch.arange(inputs.num) if inputs.ids is None else torch.from_numpy(inputs.ids)
         return NodeSamplerInput(
             input_id=inputs.input_id,
-            node=ids,
+            node=torch.from_numpy(inputs.all_ids()),
             time=None if inputs.time is None else torch.from_numpy(inputs.time),
             input_type=inputs.node_type,
         )

@@ -14,8 +14,10 @@ import torch
 from torch.utils.data import RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
+from penstock.client.hub import Provider
 from penstock.client.terms import ChannelTerms
 from penstock.core.plan import Remainder
+from penstock.loader.places import Places
 from penstock.loader.ranks import Ranks, ranks_of
 from penstock.loader.trouble import REFUSED, check_honoured
 
@@ -85,7 +87,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in REFUSED:
-            if name != "batch_size" or self.batch_sampler is None:
+            if not self._means_nothing(name):
                 check_honoured(name, getattr(self, name))
         _check_workers(self.num_workers)
         for name in ("prefetch", "prefetch_factor"):
@@ -97,9 +99,23 @@ class Options:
             )
         if self.persistent_workers and self.num_workers == 0:
             raise ValueError("persistent_workers option needs num_workers > 0")
+        if self.multiprocessing_context is not None and self.num_workers == 0:
+            raise ValueError(
+                "multiprocessing_context can only be used with multi-process loading "
+                "(num_workers > 0), but got num_workers=0"
+            )
         if isinstance(self.timeout, bool) or not 0 <= self.timeout < math.inf:
-            raise ValueError(f"timeout is {self.timeout!r}; expected seconds, or 0 for no limit")
+            raise ValueError(
+                f"timeout option should be non-negative: it is {self.timeout!r}; expected "
+                "seconds, or 0 for no limit"
+            )
         Remainder(self.remainder)
+
+    def _means_nothing(self, name: str) -> bool:
+        """Whether torch itself would not look at what is given."""
+        if name == "worker_init_fn":
+            return self.is_inline
+        return name == "batch_size" and self.batch_sampler is not None
 
     @property
     def is_inline(self) -> bool:
@@ -118,6 +134,10 @@ class Options:
                 return bool(self.shuffle)
             case SequentialSampler() as sampler if len(sampler) == num_inputs:
                 return False
+            case DistributedSampler(dataset=Places() as places, shuffle=shuffle) if (
+                len(places) == num_inputs
+            ):
+                return bool(shuffle)
             case RandomSampler(replacement=False, _num_samples=None, generator=None) as sampler if (
                 len(sampler) == num_inputs
             ):
@@ -130,6 +150,8 @@ class Options:
         asked = self.sampler
         if asked is None:
             asked = getattr(self.batch_sampler, "sampler", None)
+        if self._shares_out(asked):
+            return Ranks(asked.rank, asked.num_replicas, told_by="its sampler")
         if isinstance(asked, DistributedSampler):
             if self.world_size not in (None, 1):
                 raise ValueError(
@@ -139,6 +161,14 @@ class Options:
             return Ranks(told_by="its sampler")
         return ranks_of(self.rank, self.world_size)
 
+    def _shares_out(self, sampler: Any) -> bool:
+        """Whether Lightning put the sampler in, to say which rank this is: as we say it or not."""
+        if sampler is not self.sampler or type(sampler) is not DistributedSampler:
+            return False
+        found = sampler.rank, sampler.num_replicas
+        given = found if self.world_size is None else (self.rank, self.world_size)
+        return isinstance(sampler.dataset, Places) and given == found
+
     def seed_for(self, ranks: Ranks) -> int:
         """What all that is random follows from. Drawn, if nobody says it; see `seed`."""
         if self.seed is not None:
@@ -147,6 +177,11 @@ class Options:
             return 0
         drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         return int(drawn.item())
+
+    def ours(self) -> dict[str, Any]:
+        """Those that torch's loaders do not have."""
+        names = [field.name for field in fields(self)]
+        return {name: getattr(self, name) for name in names[names.index("seed") :]}
 
     def slots(self) -> int | None:
         """Batches that may be in the making, ready or in the reader's hands; None: up to the hub.
@@ -181,13 +216,20 @@ class Options:
         return terms
 
 
-def options_of(given: dict[str, Any], who: str) -> Options:
-    """The options among a loader's keywords; TypeError for one that there is not."""
+def options_of(given: dict[str, Any], who: str, hub: Provider | None) -> Options:
+    """The options among a loader's keywords; TypeError for one that there is not.
+
+    Without a `hub` that has workers already there are none, unless they are asked for.
+    """
     known = {field.name for field in fields(Options)}
     wanted = {name: value for name, value in given.items() if name not in _OWN}
+    if isinstance(places := given.get("dataset"), Places):
+        wanted = places.options | wanted
     for name in wanted:
         if name not in known:
             raise TypeError(f"{who} got an unexpected keyword argument {name!r}")
+    if hub is None and wanted.get("num_workers") is None:
+        wanted["num_workers"] = 0
     return Options(**wanted)
 
 

@@ -74,7 +74,7 @@ class PPRLoader(Loader):
         check(spec, source.graph)
         inputs = node_inputs(source, input_nodes, input_id=input_id)
         assembly = PPRAssembly(source, spec, inputs)
-        wanted = options_of(options, type(self).__name__)
+        wanted = options_of(options, type(self).__name__, source.hub)
         Loader.__init__(self, source, spec, inputs, wanted, assembly)
 
 

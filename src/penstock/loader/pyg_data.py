@@ -22,6 +22,7 @@ from penstock.graph import EdgeType, check
 from penstock.graph.draft import Draft
 from penstock.graph.schema import EDGE, NODE, ArrayKey
 from penstock.graph.tensors import plain
+from penstock.loader.matrix import Matrix, is_sparse
 from penstock.loader.template import Ends, Row, Template
 
 _MASKS: Final = {f"{split}_mask": split for split in ("train", "val", "test")}
@@ -40,7 +41,7 @@ class _Store:
     def rows(self) -> Iterator[Row]:
         """What has a row for each node or edge."""
         for name, value in self.store.items():
-            if value is None or name in ("edge_index", "num_nodes"):
+            if value is None or name in ("edge_index", "num_nodes", "adj_t"):
                 continue
             if self.node_type is not None and self.store.is_node_attr(name):
                 yield self._row(self.node_type, name, value)
@@ -108,15 +109,10 @@ def _add_nodes(draft: Draft, found: _Store) -> None:
 def _add_edges(draft: Draft, found: _Store) -> None:
     if found.edge_type is None:
         return
-    for name in ("adj", "adj_t"):
-        if found.store.get(name) is not None:
-            raise ValueError(
-                f"{found.label} has {name}, a matrix; give the edges as edge_index, whose order "
-                "names them"
-            )
     draft.mention(found.edge_type[0])
     draft.mention(found.edge_type[2])
-    edges = _plain_edges(found)
+    ends = _ends(found)
+    edges = ends.edges if isinstance(ends, Matrix) else _plain_edges(found)
     if edges is None:
         edges = np.empty((2, 0), np.int64)
     draft.add_edges(found.edge_type, f"{found.label}.edge_index", edges)
@@ -128,6 +124,16 @@ def _plain_edges(found: _Store) -> Any:
 
 
 def _ends(found: _Store) -> Ends | None:
+    """How edges are given: PyG looks for a matrix first."""
+    for name in ("adj", "adj_t"):
+        matrix = found.store.get(name)
+        if name == "adj_t" and is_sparse(matrix):
+            return Matrix.of(matrix)
+        if matrix is not None:
+            raise ValueError(
+                f"{found.label} has {name}, a matrix that is not read; give the edges as "
+                "edge_index, or as adj_t, a sparse tensor of torch's own, whose order names them"
+            )
     edges = _plain_edges(found)
     if edges is None:
         return None

@@ -14,6 +14,7 @@ from penstock.client.terms import ChannelTerms
 from penstock.core.plan import EpochPlan, Position
 from penstock.loader.inputs import Inputs
 from penstock.loader.maker import Maker
+from penstock.loader.remote_maker import RemoteMaker
 
 
 @dataclass(eq=False, kw_only=True)
@@ -53,7 +54,7 @@ class Run:
         """What a batch was sampled from: its `input_id` are places among these."""
         return self.inputs if self.uneven is None else self.uneven[batch.index]
 
-    def make(self, maker: Maker, step: int) -> Batch | None:
+    def make(self, maker: Maker | RemoteMaker, step: int) -> Batch | None:
         """The batch of a step, of an epoch whose batches differ in size; None after the last."""
         assert self.uneven is not None
         if step >= self.plan.batches_per_rank:

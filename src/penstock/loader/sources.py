@@ -1,7 +1,7 @@
 """Where batches come from: what a user calls `data`, as a graph and a template for batches.
 
 `Data`, `HeteroData` and pairs of stores become a graph in shared memory, one for each content; a
-`Graph`, a hub and its address are there already.
+`Graph`, a hub, a server, and the address of one are there already.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 
 from torch_geometric.data import Data, HeteroData
 
-from penstock.client.hub import Hub
+from penstock.client.hub import Provider
 from penstock.graph import Graph
 from penstock.loader.content import graph_of
 from penstock.loader.hubs import joined
 from penstock.loader.pyg_data import read_data
+from penstock.loader.remote_dataset import RemoteDistDataset
 from penstock.loader.stores import is_pair, read_stores
 from penstock.loader.template import Template, template_of
 
@@ -29,7 +30,7 @@ class Source:
     """
 
     graph: Graph
-    hub: Hub | None
+    hub: Provider | None
     template: Template
     is_pair: bool = False
 
@@ -56,11 +57,13 @@ def source_of(
         return Source(graph_of(draft), None, template, is_pair=True)
     if isinstance(data, str):
         data = joined(data)
-    if isinstance(data, Hub):
+    if isinstance(data, RemoteDistDataset):
+        data = data.provider
+    if isinstance(data, Provider):
         return Source(data.graph, data, template_of(data.graph, custom_cls))
     if isinstance(data, Graph):
         return Source(data, None, template_of(data, custom_cls))
     raise ValueError(
         f"Expected a 'Data', 'HeteroData', or a tuple of 'FeatureStore' and 'GraphStore' "
-        f"(got '{type(data)}'); a penstock Graph, a hub or its address will do as well"
+        f"(got '{type(data)}'); a penstock Graph, a hub, a server, or an address will do as well"
     )

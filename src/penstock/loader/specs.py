@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from torch_geometric.sampler import NumNeighbors
 from torch_geometric.sampler.base import SubgraphType
 
@@ -14,9 +15,16 @@ from penstock.graph import EdgeType, Graph
 from penstock.loader.negatives import negatives_of
 from penstock.loader.sources import Source
 from penstock.sampling.kinds import check
-from penstock.sampling.spec import LinkSpec, NeighborSpec
+from penstock.sampling.spec import ABLPSpec, BuiltInSpec, LinkSpec, NeighborSpec
 
-__all__ = ["link_spec", "negatives_of", "neighbor_spec"]
+__all__ = ["bare", "link_spec", "negatives_of", "neighbor_spec"]
+
+
+def bare(spec: BuiltInSpec) -> BuiltInSpec:
+    """A spec of the same batches without attributes."""
+    if isinstance(spec, LinkSpec | ABLPSpec):
+        return msgspec.structs.replace(spec, neighbors=bare(spec.neighbors))
+    return msgspec.structs.replace(spec, node_attributes=(), edge_attributes=())
 
 
 def neighbor_spec(
@@ -40,6 +48,8 @@ def neighbor_spec(
             f"'weight_attr' argument not yet supported within '{asked_by}' for "
             "'(FeatureStore, GraphStore)' inputs"
         )
+    if weight_attr is not None and time_attr is None:
+        _check_there(source.graph, weight_attr)
     if temporal_strategy not in ("uniform", "last"):
         raise ValueError(
             f"No valid temporal strategy found: temporal_strategy is {temporal_strategy!r}; "
@@ -54,7 +64,8 @@ def neighbor_spec(
         subgraph_type=SubgraphType(subgraph_type).value,
         weight_attr=weight_attr,
         time_attr=time_attr,
-        temporal_strategy=temporal_strategy,  # type: ignore[arg-type]
+        # Without times there is nothing to choose by; PyG takes any of the two then, and so do we.
+        temporal_strategy="uniform" if time_attr is None else temporal_strategy,  # type: ignore[arg-type]
     )
     check(spec, source.graph)
     return spec
@@ -76,6 +87,16 @@ def link_spec(
     )
     check(spec, source.graph)
     return spec
+
+
+def _check_there(graph: Graph, weight_attr: str) -> None:
+    """KeyError, as PyG has it, for a weight that no edges have."""
+    there = [name for kind in graph.edge_types for name in graph.edge_attributes(kind)]
+    if weight_attr not in there:
+        raise KeyError(
+            f"Tried to collect '{weight_attr}' but did not find any occurrences of it in any edge "
+            f"type: weight_attr is {weight_attr!r}, and edges have {sorted(set(there))}"
+        )
 
 
 def _induced(asked_by: str) -> SubgraphType:

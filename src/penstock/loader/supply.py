@@ -7,26 +7,30 @@ take the inputs in another order, another channel is opened; the bytes do not de
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from typing import Any
 
 from penstock.client.batch import Batch
 from penstock.client.channel import Channel
 from penstock.client.deadline import Deadline
-from penstock.client.hub import Hub
+from penstock.client.hub import Provider
 from penstock.client.hub_process import HubProcess
 from penstock.client.inline import InlineChannel
 from penstock.client.inputs import inputs_of
 from penstock.client.link_tables import tables_of
 from penstock.client.readiness import wait_any
 from penstock.client.registration import Registration, prepared
+from penstock.client.remote.hub import RemoteHub
+from penstock.client.remote.outline import RemoteGraph
 from penstock.client.roster import AnyChannel
 from penstock.client.terms import ChannelTerms
 from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.hub.backends import check_spec
-from penstock.loader import restarts
 from penstock.loader.hubs import Lease
 from penstock.loader.inputs import Inputs
+from penstock.loader.remote_maker import uneven
 from penstock.loader.run import Run
 from penstock.sampling.kinds import InputKind, check
 from penstock.sampling.spec import CustomSpec, Spec
@@ -38,23 +42,30 @@ class Supply:
     """Where a loader's batches come from: a pool it has a lease on, a given hub, or this thread."""
 
     def __init__(
-        self, graph: Graph, spec: Spec, hub: Hub | None, lease: Lease | None, name: str
+        self, graph: Graph, spec: Spec, hub: Provider | None, lease: Lease | None, name: str
     ) -> None:
         if not isinstance(spec, CustomSpec):
             check(spec, graph)
+        if hub is None and isinstance(graph, RemoteGraph):
+            raise ValueError(
+                f"num_workers is 0, but the graph is at {graph.address}: leave it out, and the "
+                "server's workers make the batches"
+            )
         self.name = name
         self._graph = graph
         self._spec = spec
         self._given = hub
         self._lease = lease
         self._channel: AnyChannel | None = None
-        self._fed: tuple[Inputs, ChannelTerms, Hub | None] | None = None
+        self._fed: tuple[Inputs, ChannelTerms, Provider | None] | None = None
         self._recoveries = 0  # of channels that were closed
         self._closed = False
 
     def start(self, run: Run) -> None:
         """Has an epoch made, from where a run stands."""
         if run.is_uneven:
+            if isinstance(self._graph, RemoteGraph):
+                raise uneven()
             if self.uses_pool:
                 log.warning("%s: batches of unequal sizes are made in this process", self.name)
             return
@@ -81,7 +92,7 @@ class Supply:
             return asked + 1
         return asked if self._channel is None else self._channel.statistics().due
 
-    def hub(self) -> Hub | None:
+    def hub(self) -> Provider | None:
         """The hub whose pool it is, started; None if there is none."""
         if self._lease is not None:
             return self._lease.hub()
@@ -93,6 +104,13 @@ class Supply:
     def uses_pool(self) -> bool:
         """Whether workers make the batches."""
         return self._lease is not None or self._given is not None
+
+    @property
+    def known_as(self) -> tuple[str, int]:
+        """The job and the process that the hub knows the channel by: of a server, the server's."""
+        if isinstance(self._given, RemoteHub):
+            return f"{self.name}@{socket.gethostname()}:{os.getpid()}", self._given.pid
+        return self.name, os.getpid()
 
     @property
     def recoveries(self) -> int:
@@ -109,11 +127,9 @@ class Supply:
         if self._closed or fed is None or (hub := fed[2]) is None:
             return {}
         try:
-            numbers = hub.statistics()
+            return hub.statistics()
         except HubGone:
             return {}
-        restarts.learn(numbers)
-        return numbers
 
     def reweigh(self, weight: float) -> None:
         """Asks for another share of the workers."""
@@ -128,14 +144,14 @@ class Supply:
         if self._lease is not None:
             self._lease.close()
 
-    def _feeds(self, run: Run, hub: Hub | None) -> bool:
+    def _feeds(self, run: Run, hub: Provider | None) -> bool:
         """Whether the channel has a run's inputs, from a hub that there is hope for."""
         if self._fed is None:
             return False
         inputs, terms, of = self._fed
         return inputs is run.inputs and terms == run.terms and of is hub
 
-    def _open(self, inputs: Inputs, terms: ChannelTerms, hub: Hub | None) -> AnyChannel:
+    def _open(self, inputs: Inputs, terms: ChannelTerms, hub: Provider | None) -> AnyChannel:
         self._recoveries = self.recoveries
         before, self._channel, self._fed = self._channel, None, None
         try:
@@ -146,14 +162,17 @@ class Supply:
         self._fed = inputs, terms, hub
         return channel
 
-    def _opened(self, inputs: Inputs, terms: ChannelTerms, hub: Hub | None) -> AnyChannel:
-        prepared(self._spec, self._graph)  # before a hub is told what the graph has
-        check_spec(self._spec, self._graph)
+    def _opened(self, inputs: Inputs, terms: ChannelTerms, hub: Provider | None) -> AnyChannel:
+        if not isinstance(self._graph, RemoteGraph):  # whose server sees to that
+            prepared(self._spec, self._graph)  # before a hub is told what the graph has
+            check_spec(self._spec, self._graph)
         kind, columns = InputKind.of(self._spec), inputs.columns
         tables = tables_of(self._spec, columns, inputs.tables)
         shared = inputs_of(self._graph, inputs.sampler_input, kind, columns, tables)
         try:
-            wishes = Registration.make(self._graph, self._spec, shared, terms).named(self.name)
+            wishes = Registration.make(self._graph, self._spec, shared, terms).named(
+                self.known_as[0]
+            )
             if hub is None:
                 return InlineChannel(self._graph, wishes)
             return Channel(hub, wishes)

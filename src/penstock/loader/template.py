@@ -65,6 +65,12 @@ class Ends:
     def like(self, edge_index: Tensor) -> Tensor:
         return edge_index.to(self.device or edge_index.device, self.dtype)
 
+    def put(
+        self, store: Any, ends: Tensor | None, ids: Tensor | None, nodes: tuple[int, int]
+    ) -> None:
+        """Sets the edges of a batch by their ends; None: there are none of this type."""
+        store["edge_index"] = None if ends is None else self.like(ends)
+
 
 def _nothing_more(data: Any, nodes: Nodes) -> None:
     """Most templates have nothing to add."""

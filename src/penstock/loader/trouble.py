@@ -25,7 +25,7 @@ _NO_TORCH: Final = (
 # Keywords of torch's DataLoader that cannot be honoured, unless they are as here.
 REFUSED: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "worker_init_fn": (
-        lambda value: value is None,
+        lambda value: value is None,  # which nobody calls, where there are no workers
         f"{_NO_TORCH}. What is to happen to batches belongs into `transform`, which runs here",
     ),
     "multiprocessing_context": (

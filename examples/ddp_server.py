@@ -1,0 +1,132 @@
+"""One server, and ranks that may die: data-parallel training that goes on from its checkpoint.
+
+    penstock serve products.graph
+    torchrun --standalone --nproc_per_node=2 --max-restarts=1 examples/ddp_server.py \\
+        --server tcp://127.0.0.1:7070 --checkpoint run.pt [--die-at 30] [--tcp]
+
+    python examples/ddp_server.py --checkpoint run.pt [--die-at 30] [--tcp]
+
+The server may be on another host; its graph has x, y and a split 'train'. The last line starts one
+here, of a small graph, and torchrun as well. With --die-at the last rank kills itself after so many
+batches; torchrun starts all of them again, and each gets the batches it was due. Every batch is
+printed with its digest: they are those of a run in which nobody dies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from graphs import citations
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from torch_geometric.nn import GraphSAGE
+
+import penstock as ps
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+
+
+def digest_of(*tensors: Tensor) -> str:
+    """A few characters for all of them."""
+    found = hashlib.blake2b(digest_size=8)
+    for tensor in tensors:
+        found.update(tensor.numpy().tobytes())
+    return found.hexdigest()
+
+
+def save(path: Path, state: dict[str, object]) -> None:
+    """The old checkpoint or the new one, whenever the process dies."""
+    torch.save(state, new := path.with_suffix(".new"))
+    new.replace(path)
+
+
+def train(args: argparse.Namespace, data: ps.RemoteDistDataset) -> None:
+    """All epochs, or what is left of them. What holds on to the group of ranks is gone after it."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    model = GraphSAGE(data.get_tensor_size()[1], 64, 2, int(data.get_node_label().max()) + 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    options = {"batch_size": 16, "shuffle": True, "seed": 0, "rank": rank, "world_size": world_size}
+    with ps.NeighborLoader(data, [10, 10], "train", **options) as loader:
+        parts, step = {"model": model, "optimizer": optimizer, "loader": loader}, 0
+        if args.checkpoint.exists():  # of rank 0, and good for all: a loader's state is the same
+            state = torch.load(args.checkpoint)
+            step = state["step"]
+            for name, part in parts.items():
+                part.load_state_dict(state[name])
+            print(f"rank {rank}: going on after {step} batches", flush=True)
+        ranks = DistributedDataParallel(model)
+        while step < args.epochs * len(loader):
+            for batch in loader:  # the rest of an epoch, if that had begun
+                step += 1
+                optimizer.zero_grad()
+                out, seeds = ranks(batch.x, batch.edge_index), slice(batch.batch_size)
+                loss = F.cross_entropy(out[seeds], batch.y[seeds])
+                loss.backward()
+                optimizer.step()
+                digest = digest_of(batch.n_id, batch.edge_index, batch.x)
+                print(f"rank {rank}: batch {step}, digest {digest}", flush=True)
+                if rank == 0 and step % args.every == 0:
+                    state = {name: part.state_dict() for name, part in parts.items()}
+                    save(args.checkpoint, state | {"step": step})
+                if step == args.die_at and rank == world_size - 1 and which_try() == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+    print(f"rank {rank}: done, loss {loss.item():.3f}", flush=True)
+
+
+def which_try() -> int:
+    """How often torchrun has had to start the ranks again."""
+    return int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+
+def meet() -> None:
+    """The ranks find each other; those of this try, whose addresses are not those of the last."""
+    store, rank, world_size = next(dist.rendezvous("env://"))
+    store = dist.PrefixStore(f"try-{which_try()}", store)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
+
+
+def be_a_rank(args: argparse.Namespace) -> None:
+    """What torchrun starts. Ranks come and go as they like: the server counts nobody."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    meet()
+    with ps.connect(args.server, same_host=not args.tcp) as data:
+        train(args, data)
+    dist.destroy_process_group()
+
+
+def be_everything() -> int:
+    """A server of a small graph, and torchrun with this script; the latter's exit status."""
+    with tempfile.TemporaryDirectory() as folder:
+        ps.Graph.from_pyg(citations()).save(path := Path(folder, "citations.graph"))
+        with ps.serve(path, num_workers=1) as server:
+            line = [*TORCHRUN, "--max-restarts=1", __file__, "--server", server.address]
+            return subprocess.run([*line, *sys.argv[1:]], check=False).returncode
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--server", help="its address; without it, one is started here")
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--every", type=int, default=5, help="batches from save to save")
+    parser.add_argument("--die-at", type=int, help="after so many batches the last rank dies, once")
+    parser.add_argument("--tcp", action="store_true", help="also where shared memory would do")
+    args = parser.parse_args()
+    if args.server is None:
+        sys.exit(be_everything())
+    be_a_rank(args)
+
+
+if __name__ == "__main__":
+    main()
