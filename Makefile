@@ -10,24 +10,31 @@ CMAKE  := $(BIN)/cmake
 CTEST  := $(BIN)/ctest
 STEP   := .ci/step
 
-# Two makes at once take turns at setting up (where the system has flock).
-TURN := $(shell command -v flock >/dev/null 2>&1 && echo flock Makefile)
+# Two makes at once take turns at setting up (where the system has flock): one turn for the
+# environment and one for what is compiled, so that compiling goes on while large packages unpack.
+FLOCK   := $(shell command -v flock >/dev/null 2>&1 && echo flock)
+INSTALL := $(FLOCK:flock=flock Makefile)
+COMPILE := $(FLOCK:flock=flock CMakeLists.txt)
+
+# CI treats warnings as errors in everything it compiles, and its wheel holds what the tests ran on.
+# A newer compiler may warn of more: that alone should keep nobody from running the tests.
+WERROR     ?= OFF
+WHEEL_BUILD = $(if $(filter ON,$(WERROR)),build/native,build/wheel)
 
 # The checkout may lie in a folder with spaces in its name.
 CONFIGURE = $(CMAKE) -S . -G Ninja "-DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja" \
             "-DPython_EXECUTABLE=$(CURDIR)/$(PY)" --log-level=WARNING
 # ninja says nothing but what it does; only what goes wrong is worth reading.
-BUILD = $(TURN) $(CMAKE) --build
+BUILD = $(COMPILE) $(CMAKE) --build
 
-# Tests that run at once: most of them wait for processes of their own.
-AT_ONCE ?= 2
+# Tests that run at once: one more than CI has cores, since most wait for processes of their own.
+AT_ONCE ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.NOTPARALLEL:
 .PHONY: help setup native demo test bench bench-scheduler bench-pool bench-samplers bench-loader soak check format stubs clean distclean \
         check-format check-lint check-types check-layers check-stubs check-wheel check-native \
-        check-kernels
+        check-kernels sanitized
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,22 +46,28 @@ $(VENV)/.created:
 	  echo "Penstock needs Python 3.11 or newer, and '$(PYTHON)' is not;" \
 	       "name one with 'make PYTHON=python3.12 …'" >&2; exit 1; }
 	@echo "setting up $(VENV)"
-	@$(TURN) $(PYTHON) -m venv $(VENV)
+	@$(INSTALL) $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
+# What native code is built with: little, and apart from the rest, which takes much longer to install.
+$(VENV)/.tools: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "installing what it takes to build"
+	@$(INSTALL) $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  $$($(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])') \
+	  cmake ninja
+	@touch $@
+
 # The package itself is installed as a pointer to src/; its native module is built below.
-$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
+$(VENV)/.installed: $(VENV)/.tools pyproject.toml constraints.txt
 	@echo "installing dependencies"
-	@$(TURN) $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-	  $$($(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
-	@$(TURN) $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	@$(INSTALL) $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  --no-build-isolation --config-settings=wheel.cmake=false \
 	  --config-settings=editable.mode=inplace --editable '.[pyg,demo,bench,dev]'
 	@touch $@
 
-build/native/.configured: $(VENV)/.installed CMakeLists.txt Makefile
-	@$(TURN) $(CONFIGURE) -B build/native
+build/native/.configured: $(VENV)/.tools CMakeLists.txt Makefile
+	@$(COMPILE) $(CONFIGURE) -B build/native -DPENSTOCK_WERROR=$(WERROR)
 	@touch $@
 
 # ninja knows better than make what is out of date, and takes no time to say "nothing". The module
@@ -66,7 +79,10 @@ native: build/native/.configured ## Build the native module in place
 	  cmp -s $$built $$placed || { cp $$built $$placed.new && mv -f $$placed.new $$placed; }; \
 	done
 
-setup: native ## Do all the set-up and nothing else
+# Hubs, workers and ranks start by the hundred in the tests. Workers write no bytecode, and where
+# PYTHONDONTWRITEBYTECODE is set nobody does: each start would compile the package anew.
+setup: $(VENV)/.installed native ## Do all the set-up and nothing else
+	@$(PY) -m compileall -q src
 
 # --- what people come for --------------------------------------------------------------------
 
@@ -74,7 +90,7 @@ demo: setup ## Train a GNN with four ranks from one hub; kill a worker, pause a 
 	@$(BIN)/penstock demo --output build/demo $(ARGS)
 
 test: setup ## Run the tests (ARGS='-k name' for some of them)
-	@$(PY) -m pytest -n $(AT_ONCE) --dist loadfile $(ARGS)
+	@$(PY) -m pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: setup ## Measure the kernels against the floor of this machine (ARGS=--small for a quick look)
 	@$(PY) benchmarks/kernels.py $(ARGS)
@@ -124,17 +140,20 @@ check-stubs: setup
 
 # The wheel as it would be distributed, except that warnings are errors.
 check-wheel: setup
-	@$(STEP) "a wheel, native code with -Wall -Wextra -Werror" $(TURN) .ci/wheel $(PY)
+	@$(STEP) "a wheel, native code with -Wall -Wextra -Werror" $(COMPILE) .ci/wheel $(PY) $(WHEEL_BUILD)
 
-build/asan/.configured: $(VENV)/.installed CMakeLists.txt Makefile
-	@$(TURN) $(CONFIGURE) -B build/asan -DPENSTOCK_SANITIZE=ON -DPENSTOCK_TESTS=ON -DPENSTOCK_WERROR=ON
+build/asan/.configured: $(VENV)/.tools CMakeLists.txt Makefile
+	@$(COMPILE) $(CONFIGURE) -B build/asan -DPENSTOCK_SANITIZE=ON -DPENSTOCK_TESTS=ON -DPENSTOCK_WERROR=ON
 	@touch $@
 
-check-native: setup build/asan/.configured
+# After the module in place, which most things wait for.
+sanitized: native build/asan/.configured
 	@$(STEP) "build with ASan and UBSan" $(BUILD) build/asan -- --quiet
+
+check-native: sanitized
 	@$(STEP) "C++ tests under ASan and UBSan" $(CTEST) --test-dir build/asan --output-on-failure --no-tests=error
 
-check-kernels: check-native
+check-kernels: setup sanitized
 	@$(STEP) "Python tests of the kernels under ASan and UBSan" .ci/sanitized $(PY) $(ARGS)
 
 # --- tidying up ------------------------------------------------------------------------------

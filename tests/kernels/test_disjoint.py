@@ -15,7 +15,7 @@ from penstock.kernels.arrays import Array
 from tests.kernels.chi_square import assert_independent, assert_uniform
 from tests.kernels.large import degrees_around, rows_with_degrees
 from tests.kernels.strategies import Edges, Rows, same_array
-from tests.kernels.tree_jobs import Chosen, TreeJob, assert_same_trees, one_type, tree_jobs
+from tests.kernels.tree_jobs import Chosen, TreeJob, assert_same_trees, one_type, rising, tree_jobs
 
 # 0 has the neighbours 1, 2, 3; 1 has 0 and 3; 2 has none; 3 has 4; 4 has none. Ids are positions.
 SMALL = Rows(np.array([0, 3, 5, 5, 6, 6]), np.array([1, 2, 3, 0, 3, 4]))
@@ -127,6 +127,19 @@ def test_frontiers_of_many_blocks(fanouts: tuple[int, ...], paired: bool, dtype:
     rows = rows_with_degrees(degrees, 1500, paired=paired, dtype=dtype)
     seeds = np.random.default_rng(0).integers(0, 1500, 70)
     assert_same_trees(*both(one_type(rows, fanouts, seeds, key=sum(fanouts))))
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("num_seeds", [63, 65, 255, 256, 257, 600])
+def test_times_are_looked_up_for_several_blocks_at_once(num_seeds: int, last: bool) -> None:
+    rng = np.random.default_rng(num_seeds)
+    rows = rows_with_degrees(degrees_around(40, 900, num_seeds), 900)
+    # Times that rise evenly, among many that are equal.
+    even = rng.integers(0, 1000, len(rows.entries))
+    times = rising(rows, np.where(rng.random(len(even)) < 0.5, even, even // 900))
+    seeds, seed_times = rng.integers(0, 900, num_seeds), rng.integers(-10, 1010, num_seeds)
+    job = one_type(rows, (4, 3), seeds, times=times, seed_times=seed_times, last=last)
+    assert_same_trees(*both(job))
 
 
 def both(job: TreeJob) -> tuple[Sample, reference.Sample]:

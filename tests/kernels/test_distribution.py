@@ -22,6 +22,8 @@ from tests.kernels.chi_square import (
     subset_numbers,
 )
 
+pytestmark = pytest.mark.statistics
+
 
 def choose_often(
     degree: int, fanout: int, times: int, *, replace: bool = False, batches: int = 8

@@ -6,10 +6,13 @@ from collections import Counter
 from itertools import permutations
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from tests.kernels.chi_square import LEAST_P_VALUE, assert_subsets_uniform
 from tests.kernels.hgt_jobs import Layering, one_type
+
+pytestmark = pytest.mark.statistics
 
 KEYS = range(8000)
 # Seeds 0 and 1 have two neighbours each, of which they share one: 2 gets twice what 3 and 4 get.

@@ -10,6 +10,8 @@ from penstock.kernels import Adjacency, KHop, Relation
 from penstock.kernels.arrays import Array, Ids
 from tests.kernels.chi_square import assert_independent, choose, hop_key
 
+pytestmark = pytest.mark.statistics
+
 NUM_NODES = 40_000
 # Powers of two show correlations of single bits; the others those of whole words.
 DEGREES = [2, 5, 8, 32]

@@ -12,6 +12,8 @@ from penstock.kernels.negatives import Candidates, SortedRows, draw_negatives
 from tests.kernels.chi_square import LEAST_P_VALUE, assert_independent, assert_uniform
 from tests.kernels.strategies import rows_of
 
+pytestmark = pytest.mark.statistics
+
 
 def drawn_often(
     count: int,

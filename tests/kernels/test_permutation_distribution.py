@@ -15,6 +15,8 @@ from penstock.kernels import permutation
 from penstock.kernels.arrays import Array, Ids
 from tests.kernels.chi_square import LEAST_P_VALUE, assert_independent, assert_uniform
 
+pytestmark = pytest.mark.statistics
+
 SOURCES: dict[str, Callable[[int], tuple[int, int]]] = {
     "seeds": lambda number: (number, 0),
     "epochs": lambda number: (0, number),

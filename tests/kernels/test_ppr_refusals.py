@@ -124,6 +124,7 @@ def native(**changes: Any) -> _native.PPRSampler:
     arguments: dict[str, Any] = {
         "num_nodes": [3],
         "adjacencies": [ROWS.adjacency.native],
+        "sizes": [np.array([1, 1, 1], np.uint8)],
         "expands": [0],
         "finds": [0],
         "name_hashes": [0],
@@ -142,6 +143,8 @@ def native(**changes: Any) -> _native.PPRSampler:
 @pytest.mark.parametrize(
     "changes",
     [
+        {"sizes": []},
+        {"sizes": [np.array([1, 1], np.uint8)]},
         {"expands": []},
         {"finds": [1]},
         {"expands": [-1]},
