@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "arrays.hpp"
+#include "floor.hpp"
 #include "ppr_batch.hpp"
 #include "python.hpp"
 
@@ -26,7 +27,10 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 using IdTable = nb::ndarray<nb::numpy, std::int64_t, nb::shape<2, -1>, nb::c_contig>;
+using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using DoubleOutput = nb::ndarray<nb::numpy, double, nb::ndim<1>, nb::c_contig>;
+using SizeBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using SizeOutput = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
 using FloatTable = nb::ndarray<nb::numpy, float, nb::ndim<2>, nb::c_contig>;
 
 void check(bool holds, const char* otherwise) {
@@ -49,13 +53,14 @@ Numbers firsts(const Numbers& num_nodes) {
 
 // `limits` are max_nodes, max_neighbors, max_openings.
 PushSpec make_spec(Numbers num_nodes, const std::vector<const Adjacency*>& adjacencies,
-                   const Numbers& expands, const Numbers& finds,
+                   const std::vector<SizeBytes>& sizes, const Numbers& expands, const Numbers& finds,
                    const std::vector<std::uint64_t>& name_hashes,
                    const std::vector<Numbers>& channels, const Numbers& shares, double alpha,
                    double eps, const Numbers& limits, bool is_typed, bool has_topup,
                    bool with_edges) {
   const std::size_t types = num_nodes.size(), count = adjacencies.size();
-  check(expands.size() == count && finds.size() == count && name_hashes.size() == count,
+  check(sizes.size() == count && expands.size() == count && finds.size() == count &&
+            name_hashes.size() == count,
         "one entry per relation is needed in each list");
   check(!channels.empty() && channels.size() == shares.size() &&
             (is_typed || channels.size() == 1),
@@ -77,11 +82,13 @@ PushSpec make_spec(Numbers num_nodes, const std::vector<const Adjacency*>& adjac
     const auto from = static_cast<std::size_t>(expands[r]);
     check(adjacencies[r]->num_nodes() == spec.num_nodes[from],
           "a relation has another number of rows than its node type has nodes");
+    check(static_cast<std::int64_t>(sizes[r].shape(0)) == spec.num_nodes[from],
+          "a relation has another number of sizes than rows");
     const AnyAdjacency& view = adjacencies[r]->view();
     const std::int64_t* const indptr =
         std::visit([](const auto& rows) { return rows.indptr; }, view);
-    spec.relations.push_back(
-        {view, indptr, adjacencies[r]->num_edges(), expands[r], finds[r], name_hashes[r]});
+    spec.relations.push_back({view, indptr, sizes[r].data(), adjacencies[r]->num_edges(),
+                              expands[r], finds[r], name_hashes[r]});
     spec.leaving[from].push_back(r);
   }
   for (std::size_t c = 0; c < channels.size(); ++c) {
@@ -101,12 +108,13 @@ PushSpec make_spec(Numbers num_nodes, const std::vector<const Adjacency*>& adjac
 class PPRSampler {
  public:
   PPRSampler(Numbers num_nodes, const std::vector<const Adjacency*>& adjacencies,
-             const Numbers& expands, const Numbers& finds,
+             std::vector<SizeBytes> sizes, const Numbers& expands, const Numbers& finds,
              const std::vector<std::uint64_t>& name_hashes, const std::vector<Numbers>& channels,
              const Numbers& shares, double alpha, double eps, const Numbers& limits, bool is_typed,
              bool has_topup, bool with_edges)
-      : batch_(make_spec(std::move(num_nodes), adjacencies, expands, finds, name_hashes, channels,
-                         shares, alpha, eps, limits, is_typed, has_topup, with_edges)) {
+      : batch_(make_spec(std::move(num_nodes), adjacencies, sizes, expands, finds, name_hashes,
+                         channels, shares, alpha, eps, limits, is_typed, has_topup, with_edges)),
+        sizes_(std::move(sizes)) {
     for (const Adjacency* adjacency : adjacencies) kept_.push_back(*adjacency);
   }
 
@@ -136,6 +144,21 @@ class PPRSampler {
       edges.push_back(static_cast<std::int64_t>(batch_.edges(r).rows.size()));
     }
     return {static_cast<int>(outcome), std::move(nodes), std::move(links), std::move(edges)};
+  }
+
+  // What pushes from these seeds give away, in order: where the rows begin, how many edges of each,
+  // and the share. There is no batch afterwards.
+  std::tuple<int, Numbers, Numbers, std::vector<double>> record(std::uint64_t batch_key,
+                                                                std::int64_t seed_type,
+                                                                const Numbers& seeds) {
+    check(kept_.size() == 1, "pushes along one relation can be written down");
+    check(seed_type == 0, "there is no such node type");
+    Turn turn(busy_);
+    is_made_ = false;
+    PushRecord record;
+    const Outcome outcome = batch_.record(batch_key, seed_type, seeds, record);
+    return {static_cast<int>(outcome), std::move(record.begins), std::move(record.counts),
+            std::move(record.shares)};
   }
 
   std::int64_t pushes() {
@@ -190,6 +213,7 @@ class PPRSampler {
 
   std::vector<Adjacency> kept_;  // the arrays that the batch points into
   PushBatch batch_;
+  std::vector<SizeBytes> sizes_;  // likewise
   bool is_made_ = false;
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
 };
@@ -206,57 +230,65 @@ void py_floor_push(DoubleOutput residuals, const Ids& at, double share) {
   for (std::int64_t i = 0; i < span.size; ++i) to[span.data[i]] += share;
 }
 
-// The same where the places are read as a push reads them: from the rows of these nodes, at most so
-// many of each. Returns how many residuals were added.
-std::int64_t py_floor_spread(DoubleOutput residuals, const Adjacency& adjacency, const Ids& nodes,
-                             std::int64_t most, double share) {
-  const Strided<std::int64_t> span = strided(nodes);
+// The same along rows that were written down: what a push adds, and nothing else that it does.
+void py_floor_replay(DoubleOutput residuals, const Adjacency& adjacency, const Ids& begins,
+                     const Ids& counts, const Doubles& shares) {
+  const Strided<std::int64_t> from = strided(begins), many = strided(counts);
   check_aligned(residuals);
   check(static_cast<std::int64_t>(residuals.shape(0)) == adjacency.num_nodes(),
         "one residual per node is needed");
+  check(many.size == from.size && static_cast<std::int64_t>(shares.shape(0)) == from.size &&
+            (from.size < 2 || (from.stride == 1 && many.stride == 1)),
+        "one entry per row is needed in each list, side by side");
   double* const to = residuals.data();
-  const std::int64_t size = adjacency.num_nodes();
   nb::gil_scoped_release unlocked;
-  if (first_outside(span, size) >= 0) throw std::out_of_range("a node outside the graph");
-  return std::visit(
+  for (std::int64_t i = 0; i < from.size; ++i) {
+    const bool is_sound = from[i] >= 0 && many[i] >= 0 && many[i] <= adjacency.num_edges() &&
+                          from[i] <= adjacency.num_edges() - many[i];
+    if (!is_sound) throw std::out_of_range("a row outside the graph");
+  }
+  const bool is_sound = std::visit(
       [&](const auto& rows) {
-        std::int64_t count = 0;
-        for (std::int64_t i = 0; i < span.size; ++i) {
-          const std::int64_t begin = rows.indptr[span[i]];
-          const std::int64_t end = std::min(rows.indptr[span[i] + 1], begin + most);
-          if (begin < 0 || end > adjacency.num_edges()) throw std::out_of_range("a damaged row");
-          for (std::int64_t k = begin; k < end; ++k) {
-            const std::int64_t at = rows.neighbor(k);
-            if (at < 0 || at >= size) throw std::out_of_range("a place outside the residuals");
-            to[at] += share;
-          }
-          count += std::max<std::int64_t>(end - begin, 0);
-        }
-        return count;
+        return floor_replay(rows, from, many.data, shares.data(), to, adjacency.num_nodes());
       },
       adjacency.view());
+  if (!is_sound) throw std::out_of_range("a place outside the residuals");
+}
+
+void py_degree_sizes(const Adjacency& adjacency, SizeOutput out) {
+  check(static_cast<std::int64_t>(out.shape(0)) == adjacency.num_nodes(),
+        "out must hold a byte for every node");
+  const std::int64_t* const indptr =
+      std::visit([](const auto& rows) { return rows.indptr; }, adjacency.view());
+  std::uint8_t* const sizes = out.data();
+  nb::gil_scoped_release unlocked;
+  measure_degrees(indptr, adjacency.num_nodes(), adjacency.num_edges(), sizes);
 }
 
 }  // namespace
 
 void bind_ppr(nb::module_& m) {
   nb::class_<PPRSampler>(m, "PPRSampler")
-      .def(nb::init<Numbers, const std::vector<const Adjacency*>&, const Numbers&, const Numbers&,
-                    const std::vector<std::uint64_t>&, const std::vector<Numbers>&, const Numbers&,
-                    double, double, const Numbers&, bool, bool, bool>(),
-           "num_nodes"_a, "adjacencies"_a, "expands"_a, "finds"_a, "name_hashes"_a, "channels"_a,
-           "shares"_a, "alpha"_a, "eps"_a, "limits"_a, "is_typed"_a, "has_topup"_a, "with_edges"_a)
+      .def(nb::init<Numbers, const std::vector<const Adjacency*>&, std::vector<SizeBytes>,
+                    const Numbers&, const Numbers&, const std::vector<std::uint64_t>&,
+                    const std::vector<Numbers>&, const Numbers&, double, double, const Numbers&,
+                    bool, bool, bool>(),
+           "num_nodes"_a, "adjacencies"_a, "sizes"_a, "expands"_a, "finds"_a, "name_hashes"_a,
+           "channels"_a, "shares"_a, "alpha"_a, "eps"_a, "limits"_a, "is_typed"_a, "has_topup"_a,
+           "with_edges"_a)
       .def("sample", &PPRSampler::sample, "batch_key"_a, "seed_type"_a, "seeds"_a.noconvert())
       .def("copy_nodes", &PPRSampler::copy_nodes, "type"_a, "out"_a.noconvert())
       .def("copy_links", &PPRSampler::copy_links, "type"_a, "index"_a.noconvert(),
            "attributes"_a.noconvert())
       .def("copy_edges", &PPRSampler::copy_edges, "relation"_a, "index"_a.noconvert(),
            "edge_ids"_a.noconvert())
+      .def("record", &PPRSampler::record, "batch_key"_a, "seed_type"_a, "seeds"_a)
       .def_prop_ro("pushes", &PPRSampler::pushes);
 
   m.def("floor_push", &py_floor_push, "residuals"_a.noconvert(), "at"_a.noconvert(), "share"_a);
-  m.def("floor_spread", &py_floor_spread, "residuals"_a.noconvert(), "adjacency"_a,
-        "nodes"_a.noconvert(), "most"_a, "share"_a);
+  m.def("floor_replay", &py_floor_replay, "residuals"_a.noconvert(), "adjacency"_a,
+        "begins"_a.noconvert(), "counts"_a.noconvert(), "shares"_a.noconvert());
+  m.def("degree_sizes", &py_degree_sizes, "adjacency"_a, "out"_a.noconvert());
 }
 
 }  // namespace penstock

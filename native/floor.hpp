@@ -42,4 +42,28 @@ inline void floor_copy_rows(const char* rows, std::int64_t row_bytes, Strided<st
   }
 }
 
+// Shares added to a bare array along rows that were written down: row i begins at `begins[i]` and has
+// `counts[i]` neighbours, each of which gets `shares[i]`. What rows begin with is sent for a few rows
+// ahead; the hardware sees by itself how a long one goes on. False where a place is outside.
+template <class Rows>
+bool floor_replay(const Rows& rows, Strided<std::int64_t> begins, const std::int64_t* counts,
+                  const double* shares, double* residuals, std::int64_t size) {
+  constexpr std::int64_t kAhead = 16, kMost = 256, kLine = 64;
+  for (std::int64_t i = 0; i < begins.size; ++i) {
+    if (i + kAhead < begins.size) {
+      const std::int64_t next = begins[i + kAhead];
+      const auto* const from = static_cast<const char*>(rows.entry(next));
+      const auto* const to =
+          static_cast<const char*>(rows.entry(next + std::min(counts[i + kAhead], kMost)));
+      for (std::int64_t byte = 0; byte < to - from; byte += kLine) prefetch_once(from + byte);
+    }
+    for (std::int64_t k = begins[i]; k < begins[i] + counts[i]; ++k) {
+      const std::int64_t at = rows.neighbor(k);
+      if (at < 0 || at >= size) return false;
+      residuals[at] += shares[i];
+    }
+  }
+  return true;
+}
+
 }  // namespace penstock

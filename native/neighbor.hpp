@@ -102,10 +102,17 @@ void send_for(const Adjacency& adjacency, const Picks& picks) {
   for (std::int64_t i = 0; i < last; ++i) prefetch_once(adjacency.entry(picks.at[i]));
 }
 
+// A choice that has to search rows looks at several blocks of nodes before it chooses for the first:
+// the more searches run side by side, the less any of them is waited for.
+inline constexpr std::int64_t kMostBlocksAhead = 4;
+
+template <class Choice>
+concept LooksAhead = requires { Choice::kBlocksAhead; };
+
 // What a hop works with, kept from hop to hop: most of what is in it is written before it is read,
 // and the rest counts for nothing.
 struct Scratch {
-  NodeBlock block{};
+  NodeBlock blocks[kMostBlocksAhead]{};
   Picks picks[2];
 
   // A hub that was taken whole leaves more memory than is worth keeping.
@@ -135,7 +142,7 @@ class Hop {
         edges_(edges),
         most_nodes_(most_nodes),
         tree_times_(tree_times),
-        block_(scratch.block),
+        blocks_(scratch.blocks),
         picks_(scratch.picks) {}
 
   Outcome run(const Frontier& frontier) {
@@ -153,24 +160,43 @@ class Hop {
   }
 
  private:
+  static constexpr std::int64_t kBlocksAhead = [] {
+    if constexpr (LooksAhead<Choice>) return Choice::kBlocksAhead;
+    else return std::int64_t{1};
+  }();
+  static_assert(kBlocksAhead <= kMostBlocksAhead);
+
   // Chooses the edges of the next block of nodes, and sends for their entries.
   bool fill(const Frontier& frontier, std::int64_t& next, Picks& picks) {
     picks.size = 0;
-    while (next < frontier.end && picks.size == 0) {
-      if (!read_degrees(frontier, next)) return false;
-      choice_.choose(block_, picks);
+    while (picks.size == 0) {
+      if (chosen_ == read_ && !read_blocks(frontier, next)) return false;
+      if (chosen_ == read_) break;
+      NodeBlock& block = blocks_[chosen_++];
+      if constexpr (LooksAhead<Choice>) choice_.draw(block, picks);
+      else choice_.choose(block, picks);
     }
     send_for(adjacency_, picks);
     return true;
   }
 
-  bool read_degrees(const Frontier& frontier, std::int64_t& next) {
+  // As many blocks as the choice looks at; none where the frontier ends.
+  bool read_blocks(const Frontier& frontier, std::int64_t& next) {
+    chosen_ = read_ = 0;
+    while (next < frontier.end && read_ < kBlocksAhead) {
+      if (!read_degrees(frontier, next, blocks_[read_++])) return false;
+    }
+    if constexpr (LooksAhead<Choice>) choice_.look_ahead(blocks_, read_);
+    return true;
+  }
+
+  bool read_degrees(const Frontier& frontier, std::int64_t& next, NodeBlock& block) {
     const std::int64_t* const nodes = frontier.nodes->ids.data();
     const std::uint8_t* const repeated = frontier.repeated;
     const std::int64_t last = frontier.end;
-    block_.size = 0;
+    block.size = 0;
     bool damaged = false;
-    while (next < last && block_.size < kBlockNodes) {
+    while (next < last && block.size < kBlockNodes) {
       if (next + kNodesAhead < last) {
         prefetch_once(&adjacency_.indptr[nodes[next + kNodesAhead]]);
       }
@@ -178,21 +204,21 @@ class Hop {
       if (repeated != nullptr && repeated[place] != 0) continue;
       const std::int64_t begin = adjacency_.indptr[node], end = adjacency_.indptr[node + 1];
       damaged |= (begin < 0) | (begin > end) | (end > adjacency_.num_edges);
-      const std::int64_t i = block_.size++;
-      block_.node[i] = node;
-      block_.place[i] = place;
-      block_.begin[i] = begin;
+      const std::int64_t i = block.size++;
+      block.node[i] = node;
+      block.place[i] = place;
+      block.begin[i] = begin;
       // Unsigned: damaged offsets may lie further apart than a signed number can say.
-      block_.degree[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(end) -
+      block.degree[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(end) -
                                                    static_cast<std::uint64_t>(begin));
-      if constexpr (Table::kTrees) name_tree(frontier.nodes->trees.data()[place], i);
+      if constexpr (Table::kTrees) name_tree(frontier.nodes->trees.data()[place], block, i);
     }
     return !damaged;
   }
 
-  void name_tree(std::int64_t tree, std::int64_t i) {
-    block_.tree[i] = static_cast<std::uint64_t>(tree) + 1;
-    if (tree_times_ != nullptr) block_.time[i] = tree_times_[tree];
+  void name_tree(std::int64_t tree, NodeBlock& block, std::int64_t i) const {
+    block.tree[i] = static_cast<std::uint64_t>(tree) + 1;
+    if (tree_times_ != nullptr) block.time[i] = tree_times_[tree];
   }
 
   Outcome take(const Picks& picks, const NodeList& expanding) {
@@ -296,7 +322,9 @@ class Hop {
   EdgeList& edges_;
   std::int64_t most_nodes_;
   const std::int64_t* tree_times_;
-  NodeBlock& block_;
+  NodeBlock* blocks_;
+  std::int64_t read_ = 0;    // of the blocks
+  std::int64_t chosen_ = 0;  // of those
   Picks* picks_;
   std::int64_t neighbor_[kChunkPicks];
   std::int64_t tree_[kChunkPicks];  // of each neighbour, where sampling is disjoint

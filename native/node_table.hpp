@@ -77,7 +77,7 @@ class ByTree {
 
  private:
   static constexpr std::uint64_t kNear = 16;  // places tried nearby
-  static constexpr int kOverlapBits = 2;      // neighbouring trees share room: sizes even out
+  static constexpr int kOverlapBits = 4;      // neighbouring trees share room: sizes even out
 
   static int bits_below(std::int64_t count) {
     return count > 1 ? std::bit_width(static_cast<std::uint64_t>(count - 1)) : 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -78,25 +79,37 @@ class PushBatch {
 
   Outcome run(std::uint64_t batch_key, std::int64_t seed_type,
               const std::vector<std::int64_t>& seeds) {
-    // Not before somebody samples: it reads all offsets, and who only asks for sizes needs none.
-    if (!is_measured_) spec_.sizes.measure(spec_);
-    is_measured_ = true;
     clear(batch_key);
     const auto type = static_cast<std::size_t>(seed_type);
     const Strided<std::int64_t> span{seeds.data(), static_cast<std::int64_t>(seeds.size()), 1};
     if (first_outside(span, spec_.num_nodes[type]) >= 0) return Outcome::kDamaged;
     lists_[type].add_seeds(span);
-    for (std::int64_t place = 0; place < span.size; ++place) {
-      send_ahead(type, span, place);
-      const Outcome outcome = std::visit(
-          [&](auto& push) { return run_one(push, seed_type, span[place], place); }, push_);
-      if (outcome != Outcome::kDone) return outcome;
-    }
+    const bool is_sound =
+        std::visit([&](auto& push) { return push_all(push, type, span); }, push_);
+    if (!is_sound) return Outcome::kDamaged;
     return spec_.with_edges ? collect_edges() : Outcome::kDone;
+  }
+
+  // What pushes from these seeds give away in the first channel, in order.
+  Outcome record(std::uint64_t batch_key, std::int64_t seed_type,
+                 const std::vector<std::int64_t>& seeds, PushRecord& record) {
+    clear(batch_key);
+    const PushStart start = start_in(0, static_cast<std::size_t>(seed_type));
+    const auto nobody = [](std::int64_t) {};
+    for (const std::int64_t seed : seeds) {
+      if (seed < 0 || seed >= spec_.num_nodes[start.type]) return Outcome::kDamaged;
+      const bool is_sound = std::visit(
+          [&](auto& push) { return push.run(start, seed, nobody, &record); }, push_);
+      if (!is_sound) return Outcome::kDamaged;
+    }
+    return Outcome::kDone;
   }
 
  private:
   void clear(std::uint64_t batch_key) {
+    // Not before somebody samples: sizes may have to be summed, and who only asks how much room a
+    // batch takes needs none.
+    if (!thresholds_) thresholds_.emplace(spec_);
     samplers_.clear();
     for (const PushRelation& relation : spec_.relations) {
       samplers_.emplace_back(spec_.max_neighbors, batch_key, relation.name_hash);
@@ -108,31 +121,37 @@ class PushBatch {
     opened_.clear(spec_.channels.size());
   }
 
+  PushStart start_in(std::size_t channel, std::size_t type) {
+    return {spec_, *thresholds_, spec_.channels[channel], samplers_, type};
+  }
+
+  template <class AnyPush>
+  bool push_all(AnyPush& push, std::size_t type, Strided<std::int64_t> seeds) {
+    for (std::int64_t place = 0; place < seeds.size; ++place) {
+      send_ahead(type, seeds, place);
+      for (std::size_t c = 0; c < spec_.channels.size(); ++c) {
+        const auto opened = [&](std::int64_t id) {
+          if (spec_.with_edges) opened_.add(id, c);
+        };
+        if (!push.run(start_in(c, type), seeds[place], opened)) return false;
+        ranking_.rank(spec_, push.nodes(), ranked_[c]);
+      }
+      for (std::size_t found = 0; found < lists_.size(); ++found) link(found, place);
+    }
+    return true;
+  }
+
   // Seeds are anywhere: what the next ones begin with is sent for, offsets first, then rows.
   void send_ahead(std::size_t type, Strided<std::int64_t> seeds, std::int64_t place) const {
     if (place + 2 < seeds.size) {
-      send_for_offsets(spec_, type, spec_.first[type] + seeds[place + 2]);
-      prefetch_once(spec_.sizes.data() + spec_.first[type] + seeds[place + 2]);
+      send_for_offsets(spec_, type, seeds[place + 2]);
+      prefetch_once(thresholds_->sizes(type).at(seeds[place + 2]));
     }
     if (place + 1 >= seeds.size) return;
     for (const std::size_t r : spec_.leaving[type]) {
       const RowRange row = row_of(spec_.relations[r], seeds[place + 1]);
       if (row.is_sound) send_for_row(spec_.relations[r], row.begin, row.degree);
     }
-  }
-
-  template <class AnyPush>
-  Outcome run_one(AnyPush& push, std::int64_t seed_type, std::int64_t seed, std::int64_t place) {
-    for (std::size_t c = 0; c < spec_.channels.size(); ++c) {
-      const Outcome outcome =
-          push.run(spec_, spec_.channels[c], samplers_, seed_type, seed, [&](std::int64_t id) {
-            if (spec_.with_edges) opened_.add(id, c);
-          });
-      if (outcome != Outcome::kDone) return outcome;
-      ranking_.rank(spec_, push, ranked_[c]);
-    }
-    for (std::size_t type = 0; type < lists_.size(); ++type) link(type, place);
-    return Outcome::kDone;
   }
 
   void link(std::size_t type, std::int64_t place) {
@@ -209,7 +228,7 @@ class PushBatch {
   }
 
   PushSpec spec_;
-  bool is_measured_ = false;
+  std::optional<Thresholds> thresholds_;
   std::variant<Push<std::int32_t>, Push<std::int64_t>> push_;
   std::vector<RowSampler> samplers_;
   std::vector<PlaceList> lists_;

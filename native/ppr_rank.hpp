@@ -6,7 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "ppr.hpp"
+#include "ppr_nodes.hpp"
+#include "ppr_spec.hpp"
 
 namespace penstock {
 
@@ -35,30 +36,30 @@ inline bool ranks_before(const Run& a, const Run& b) {
 class Ranking {
  public:
   template <class Id>
-  void rank(const PushSpec& spec, const Push<Id>& push, std::vector<std::vector<Ranked>>& lists) {
+  void rank(const PushSpec& spec, const PushNodes<Id>& nodes, std::vector<std::vector<Ranked>>& lists) {
     lists.resize(spec.num_nodes.size());
     for (std::size_t type = 0; type < lists.size(); ++type) {
       const auto most = static_cast<std::size_t>(spec.max_nodes);
-      take_scored(push, type, most);
+      take_scored(nodes, type, most);
       rest_.clear();
       if (spec.has_topup) {
-        for (Run& each : scored_) each.score += push.reached(each.begin).residual;
+        for (Run& each : scored_) each.score += nodes.reached(each.begin).residual;
         std::sort(scored_.begin(), scored_.end(), ranks_before);
-        if (scored_.size() < most) take_rest(push, type, most - scored_.size());
+        if (scored_.size() < most) take_rest(nodes, type, most - scored_.size());
       }
       lists[type].clear();
-      tell(spec.first[type], push, lists[type]);
+      tell(spec.first[type], nodes, lists[type]);
     }
   }
 
  private:
   // The best of those that have a score, best first.
   template <class Id>
-  void take_scored(const Push<Id>& push, std::size_t type, std::size_t most) {
+  void take_scored(const PushNodes<Id>& nodes, std::size_t type, std::size_t most) {
     scored_.clear();
-    for (const std::uint32_t local : push.scored()) {
-      if (push.reached(local).type != type) continue;
-      scored_.push_back({push.score(local), local, local + 1});
+    for (const std::uint32_t local : nodes.scored()) {
+      if (nodes.reached(local).type != type) continue;
+      scored_.push_back({nodes.score(local), local, local + 1});
     }
     if (scored_.size() > most) {
       std::nth_element(scored_.begin(), scored_.begin() + static_cast<std::ptrdiff_t>(most),
@@ -71,22 +72,22 @@ class Ranking {
   // The best of those that have a residual only. Most have still that with which they were found
   // along a row: so rows are ranked, and one by one only those that have not.
   template <class Id>
-  void take_rest(const Push<Id>& push, std::size_t type, std::size_t room) {
+  void take_rest(const PushNodes<Id>& nodes, std::size_t type, std::size_t room) {
     constexpr std::uint16_t kElsewhere = kScored | kChanged;
     runs_.clear();
-    for (const Found& each : push.found()) {
+    for (const Found& each : nodes.found()) {
       if (each.type != type || each.residual == 0.0) continue;
       runs_.push_back({each.residual, each.begin, each.end, kElsewhere});
     }
     std::sort(runs_.begin(), runs_.end(), ranks_before);
-    const double bar = keep_enough(room + push.changed().size() + push.scored().size());
-    for (const std::uint32_t local : push.changed()) {
-      const Reached& node = push.reached(local);
+    const double bar = keep_enough(room + nodes.changed().size() + nodes.scored().size());
+    for (const std::uint32_t local : nodes.changed()) {
+      const Reached& node = nodes.reached(local);
       if (node.residual < bar || node.type != type || (node.marks & kScored) != 0) continue;
       runs_.push_back({node.residual, local, local + 1});
     }
     std::sort(runs_.begin(), runs_.end(), ranks_before);
-    pick(push, room);
+    pick(nodes, room);
   }
 
   // Drops the runs after the first so many nodes. Returns the score of the last run that is left.
@@ -103,10 +104,10 @@ class Ranking {
   }
 
   template <class Id>
-  void pick(const Push<Id>& push, std::size_t room) {
+  void pick(const PushNodes<Id>& nodes, std::size_t room) {
     for (const Run& run : runs_) {
       for (std::uint32_t local = run.begin; local < run.end; ++local) {
-        if ((push.reached(local).marks & run.but) != 0) continue;
+        if ((nodes.reached(local).marks & run.but) != 0) continue;
         if (rest_.size() == room) return;
         rest_.push_back({run.score, local, local + 1});
       }
@@ -115,13 +116,13 @@ class Ranking {
 
   // Both lists are in order.
   template <class Id>
-  void tell(std::int64_t first, const Push<Id>& push, std::vector<Ranked>& list) {
+  void tell(std::int64_t first, const PushNodes<Id>& nodes, std::vector<Ranked>& list) {
     merged_.resize(scored_.size() + rest_.size());
     std::merge(scored_.begin(), scored_.end(), rest_.begin(), rest_.end(), merged_.begin(),
                ranks_before);
     for (const Run& each : merged_) {
       const std::uint32_t local = each.begin;
-      list.push_back({push.id(local) - first, each.score, local, push.reached(local).hop});
+      list.push_back({nodes.id(local) - first, each.score, local, nodes.reached(local).hop});
     }
   }
 

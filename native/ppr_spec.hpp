@@ -2,14 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
-#include <limits>
 #include <variant>
 #include <vector>
 
 #include "choose.hpp"
 #include "khop.hpp"
+#include "ppr_sizes.hpp"
 #include "prefetch.hpp"
 #include "rng.hpp"
 
@@ -21,6 +20,7 @@ inline constexpr std::uint64_t kPushWord = 0x7070720000000001ULL;
 struct PushRelation {
   AnyAdjacency adjacency;
   const std::int64_t* indptr;  // the adjacency's, of whichever kind it is
+  const std::uint8_t* sizes;   // of the degrees of its rows
   std::int64_t num_edges;
   std::int64_t expands;
   std::int64_t finds;
@@ -39,10 +39,22 @@ struct RowRange {
   bool is_sound;
 };
 
-inline RowRange row_of(const PushRelation& relation, std::int64_t node) {
-  const std::int64_t begin = relation.indptr[node], end = relation.indptr[node + 1];
-  if (begin < 0 || begin > end || end > relation.num_edges) return {0, 0, false};
+inline RowRange row_of(const std::int64_t* indptr, std::int64_t num_edges, std::int64_t node) {
+  const std::int64_t begin = indptr[node], end = indptr[node + 1];
+  if (begin < 0 || begin > end || end > num_edges) return {0, 0, false};
   return {begin, end - begin, true};
+}
+
+inline RowRange row_of(const PushRelation& relation, std::int64_t node) {
+  return row_of(relation.indptr, relation.num_edges, node);
+}
+
+inline void measure_degrees(const std::int64_t* indptr, std::int64_t num_nodes,
+                            std::int64_t num_edges, std::uint8_t* sizes) {
+  for (std::int64_t node = 0; node < num_nodes; ++node) {
+    const RowRange row = row_of(indptr, num_edges, node);
+    sizes[node] = DegreeSize::of(row.is_sound ? row.degree : -1);
+  }
 }
 
 // The hardware sees by itself how the row of a hub goes on.
@@ -58,29 +70,14 @@ inline void send_for_row(const PushRelation& relation, std::int64_t begin, std::
       relation.adjacency);
 }
 
-struct PushSpec;
-std::int64_t degree_of(const PushSpec& spec, std::size_t type, std::int64_t id);
-
-// How large the degree of every node is, roughly, in a byte: what a push asks of nearly all nodes
-// it reaches is whether their threshold is out of reach, and their offsets are far apart.
-class DegreeSizes {
- public:
-  static constexpr std::uint8_t kNone = 0;       // nothing leads on
-  static constexpr std::uint8_t kUnsound = 255;  // its row is not within the graph
-  static constexpr int kCount = 256;
-
-  // The least degree of a size.
-  static double least(int size) {
-    if (size == kNone) return std::numeric_limits<double>::infinity();
-    return size > 64 ? 0.0 : static_cast<double>(std::uint64_t{1} << (size - 1));
-  }
-
-  void measure(const PushSpec& spec);
-  const std::uint8_t* data() const { return sizes_.data(); }
-
- private:
-  std::vector<std::uint8_t> sizes_;
-};
+inline void send_for_entries(const PushRelation& relation, const std::int64_t* at,
+                             std::int64_t count) {
+  std::visit(
+      [&](const auto& view) {
+        for (std::int64_t k = 0; k < count; ++k) prefetch_once(view.entry(at[k]));
+      },
+      relation.adjacency);
+}
 
 struct PushSpec {
   std::vector<std::int64_t> num_nodes;
@@ -96,38 +93,67 @@ struct PushSpec {
   bool is_typed;
   bool has_topup;
   bool with_edges;
-  DegreeSizes sizes = {};
 };
 
 // Along all relations; negative where a row is not within the graph.
-inline std::int64_t degree_of(const PushSpec& spec, std::size_t type, std::int64_t id) {
+inline std::int64_t degree_of(const PushSpec& spec, std::size_t type, std::int64_t node) {
   std::int64_t degree = 0;
   for (const std::size_t r : spec.leaving[type]) {
-    const RowRange row = row_of(spec.relations[r], id - spec.first[type]);
+    const RowRange row = row_of(spec.relations[r], node);
     if (!row.is_sound) return -1;
     degree += row.degree;
   }
   return degree;
 }
 
-inline void send_for_offsets(const PushSpec& spec, std::size_t type, std::int64_t id) {
-  for (const std::size_t r : spec.leaving[type]) {
-    prefetch_once(spec.relations[r].indptr + (id - spec.first[type]));
-  }
+inline void send_for_offsets(const PushSpec& spec, std::size_t type, std::int64_t node) {
+  for (const std::size_t r : spec.leaving[type]) prefetch_once(spec.relations[r].indptr + node);
 }
 
-inline void DegreeSizes::measure(const PushSpec& spec) {
-  sizes_.resize(static_cast<std::size_t>(spec.first.back() + spec.num_nodes.back()));
-  for (std::size_t type = 0; type < spec.num_nodes.size(); ++type) {
-    const std::int64_t first = spec.first[type], end = first + spec.num_nodes[type];
-    for (std::int64_t id = first; id < end; ++id) {
-      const std::int64_t degree = degree_of(spec, type, id);
-      const int size = std::bit_width(static_cast<std::uint64_t>(degree));
-      sizes_[static_cast<std::size_t>(id)] =
-          degree < 0 ? kUnsound : static_cast<std::uint8_t>(size);
+// What a push compares with, worked out once.
+class Thresholds {
+ public:
+  explicit Thresholds(const PushSpec& spec) : factor_(spec.alpha * spec.eps) {
+    for (int size = 0; size < DegreeSize::kCount; ++size) {
+      least_[size] = factor_ * DegreeSize::least(size);
     }
+    for (std::size_t type = 0; type < spec.num_nodes.size(); ++type) measure(spec, type);
   }
-}
+
+  // It points into itself.
+  Thresholds(const Thresholds&) = delete;
+  Thresholds& operator=(const Thresholds&) = delete;
+
+  // The threshold of a node with one edge: no node has a lower one.
+  double lowest() const { return factor_; }
+  double least(std::uint8_t size) const { return least_[size]; }
+  double exact(std::int64_t degree) const { return factor_ * static_cast<double>(degree); }
+  const DegreeSizes& sizes(std::size_t type) const { return sizes_[type]; }
+
+ private:
+  // The sizes of a relation are those of the type, where no other leaves it; of several, sums are
+  // kept here, a byte for each node of the type.
+  void measure(const PushSpec& spec, std::size_t type) {
+    constexpr std::uint64_t kAll = ~std::uint64_t{0};
+    const std::vector<std::size_t>& leaving = spec.leaving[type];
+    sums_.emplace_back();
+    if (leaving.empty()) return sizes_.push_back(DegreeSizes::none());
+    const std::uint8_t* const first = spec.relations[leaving[0]].sizes;
+    if (leaving.size() == 1) return sizes_.push_back({first, kAll});
+    std::vector<std::uint8_t>& sums = sums_.back();
+    sums.assign(first, first + spec.num_nodes[type]);
+    for (std::size_t i = 1; i < leaving.size(); ++i) {
+      const std::uint8_t* const more = spec.relations[leaving[i]].sizes;
+      for (std::size_t n = 0; n < sums.size(); ++n) sums[n] = DegreeSize::sum(sums[n], more[n]);
+    }
+    sizes_.push_back({sums.data(), kAll});
+  }
+
+  double factor_;
+  double least_[DegreeSize::kCount];
+  std::vector<DegreeSizes> sizes_;               // by node type
+  std::vector<std::vector<std::uint8_t>> sums_;  // by node type
+};
 
 // Which neighbours of a node with too many of them are looked at: the same for all seeds of a batch.
 class RowSampler {

@@ -2,8 +2,9 @@
 //
 // As node_table.hpp, but for many short lives: most pushes reach hundreds of nodes and one in a
 // thousand a hundred times as many. So each begins in a few kilobytes at the front, which the first
-// cache holds, and takes more of the memory as it needs it. A slot is live when its stamp is at
-// least `base_`: neither beginning nor growing clears anything.
+// cache holds, and takes more of the memory as it needs it. A slot is a stamp, live when it is at
+// least `base_`: neither beginning nor growing clears anything. Which node it stands for is looked
+// up in the list of ids, seldom: most nodes are new, and slots half as large stay in the caches.
 #pragma once
 
 #include <algorithm>
@@ -35,12 +36,9 @@ class PushTable {
 
   // The table as it is until it grows, by value: a loop keeps it in registers, where nothing that
   // is written could, for all the compiler knows, change it.
-  struct Slot {
-    Id id;
-    std::uint32_t stamp;
-  };
   struct View {
-    Slot* slots;
+    std::uint32_t* slots;
+    const Id* ids;  // by position
     std::uint64_t mask;
     int shift;
     std::uint32_t base;
@@ -54,15 +52,16 @@ class PushTable {
     // and find their place vacant.
     std::uint32_t find_or_insert(Id id, std::uint32_t position) const {
       std::uint64_t at = home(id);
-      while (slots[at].stamp >= base) [[unlikely]] {
-        if (slots[at].id == id) return slots[at].stamp - base;
+      while (slots[at] >= base) [[unlikely]] {
+        const std::uint32_t there = slots[at] - base;
+        if (ids[there] == id) return there;
         at = (at + 1) & mask;
       }
-      slots[at] = {id, base + position};
+      slots[at] = base + position;
       return position;
     }
   };
-  View view() { return {slots_.data(), capacity_ - 1, shift_, base_}; }
+  View view(const Id* ids) { return {slots_.data(), ids, capacity_ - 1, shift_, base_}; }
   bool is_large() const { return capacity_ > kSmall; }
 
  private:
@@ -77,10 +76,10 @@ class PushTable {
     base_ += static_cast<std::uint32_t>(num_nodes);
     // Positions are below the capacity: so stamps do not wrap around before it is looked at again.
     if (slots_.size() < capacity_ || base_ + 2 * capacity_ > kMaxStamp) {
-      slots_.assign(std::max<std::uint64_t>(capacity_, slots_.size()), Slot{0, 0});
+      slots_.assign(std::max<std::uint64_t>(capacity_, slots_.size()), 0);
       base_ = 1;
     }
-    const View entering = view();
+    const View entering = view(ids);
     for (std::int64_t i = 0; i < num_nodes; ++i) {
       entering.find_or_insert(ids[i], static_cast<std::uint32_t>(i));
     }
@@ -88,7 +87,7 @@ class PushTable {
 
   static constexpr std::uint64_t kMaxStamp = std::numeric_limits<std::uint32_t>::max();
 
-  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> slots_;
   std::uint64_t capacity_ = 0;
   int shift_ = 63;
   std::uint32_t base_ = 1;

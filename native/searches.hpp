@@ -8,17 +8,24 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <utility>
 
 #include "choose.hpp"
 #include "prefetch.hpp"
+#include "simd.hpp"
+
+#if PENSTOCK_HAS_WIDE
+#include <immintrin.h>
+#endif
 
 namespace penstock {
 
 class Searches {
  public:
+  static constexpr std::int64_t kWindow = 8;  // values in a cache line
   static constexpr std::int64_t kMost = kBlockNodes * kBlockTake;  // at a time
 
   explicit Searches(const std::int64_t* values)
@@ -43,23 +50,22 @@ class Searches {
 
   // Writes to `found` the first place of [begin, end) whose value is greater than `bound`, or
   // `end` where there is none: at once, if it is in the window, or in finish(). `slope` is how many
-  // places, about, lie between two values that differ by one, or 0 where nobody knows.
-  void look(std::int64_t begin, std::int64_t end, std::int64_t window, std::int64_t bound,
-            double slope, std::int64_t* found) {
+  // places, about, lie between two values that differ by one, or 0 where nobody knows. Where that
+  // does not lead there, the row is another than expected, and what was read last counts.
+  //
+  // `kWide` is for loops that are compiled for machines with AVX-512.
+  template <bool kWide = false>
+  PENSTOCK_INLINE void look(std::int64_t begin, std::int64_t end, std::int64_t window,
+                            std::int64_t bound, double slope, std::int64_t* found) {
     if (open_ == nullptr) open_ = std::make_unique_for_overwrite<Search[]>(kMost);
-    step<true>({begin, end, window, bound, slope, found});
+    step<true, kWide>({begin, end, window, bound, slope, found});
   }
 
   void finish() {
-    for (int guesses = 1; size_ > 0; ++guesses) {
-      for (std::int64_t i = 0; i < size_; ++i) send_for(open_[i].window);
-      const std::int64_t size = std::exchange(size_, 0);
-      if (guesses < kGuesses) {
-        for (std::int64_t i = 0; i < size; ++i) step<true>(open_[i]);
-      } else {
-        for (std::int64_t i = 0; i < size; ++i) step<false>(open_[i]);
-      }
-    }
+#if PENSTOCK_HAS_WIDE
+    if (machine_is_wide()) return finish_wide();
+#endif
+    finish_body<false>();
   }
 
  private:
@@ -72,17 +78,34 @@ class Searches {
     std::int64_t* found;
   };
 
-  static constexpr std::int64_t kWindow = 8;  // values in a cache line
-  static constexpr int kGuesses = 4;          // then rows are halved
+  static constexpr int kGuesses = 4;  // then rows are halved
+
+#if PENSTOCK_HAS_WIDE
+  PENSTOCK_WIDE void finish_wide() { finish_body<true>(); }
+#endif
+
+  template <bool kWide>
+  PENSTOCK_INLINE void finish_body() {
+    for (int guesses = 1; size_ > 0; ++guesses) {
+      for (std::int64_t i = 0; i < size_; ++i) send_for(open_[i].window);
+      const std::int64_t size = std::exchange(size_, 0);
+      if (guesses < kGuesses) {
+        for (std::int64_t i = 0; i < size; ++i) step<true, kWide>(open_[i]);
+      } else {
+        for (std::int64_t i = 0; i < size; ++i) step<false, kWide>(open_[i]);
+      }
+    }
+  }
 
   // Reads a window, and keeps what is not over then. Whether it is cannot be predicted, so nothing
   // branches on it.
-  template <bool kGuess>
-  void step(Search search) {
-    const Read read = narrow(search);
+  template <bool kGuess, bool kWide>
+  PENSTOCK_INLINE void step(Search search) {
+    const Read read = narrow<kWide>(search);
     *search.found = search.begin;
     const std::int64_t next = kGuess ? guess(search, read) : middle(search);
     search.window = window(search.begin, search.end, next);
+    search.slope = 0;
     open_[size_] = search;
     size_ += search.begin < search.end;
   }
@@ -94,31 +117,44 @@ class Searches {
     std::int64_t at;
   };
 
-  Read narrow(Search& search) const {
+  template <bool kWide>
+  PENSTOCK_INLINE Read narrow(Search& search) const {
     const std::int64_t* const values = values_ + search.window;
     const std::int64_t size = search.end - search.begin, at = search.window;
     if (size < kWindow) [[unlikely]] {
       search.begin = search.end = at + count_few(values, size, search.bound);
       return {0, 0, at};
     }
-    const std::int64_t count = count_window(values, search.bound);
+    const std::int64_t count = count_window<kWide>(values, search.bound);
     search.begin = either(count > 0, at + count, search.begin);
     search.end = either(count < kWindow, at + count, search.end);
     return {values[0], values[kWindow - 1], at};
   }
 
   // Compilers make branches of `?:` where they see fit, and here they do.
-  static std::int64_t either(bool first, std::int64_t one, std::int64_t other) {
+  PENSTOCK_INLINE static std::int64_t either(bool first, std::int64_t one, std::int64_t other) {
     return other ^ ((one ^ other) & -std::int64_t{first});
   }
 
   // How many are not greater.
-  static std::int64_t count_window(const std::int64_t* values, std::int64_t bound) {
+  template <bool kWide>
+  PENSTOCK_INLINE static std::int64_t count_window(const std::int64_t* values, std::int64_t bound) {
+#if PENSTOCK_HAS_WIDE
+    if constexpr (kWide) return count_line(values, bound);
+#endif
     std::int64_t count = std::int64_t{values[3] <= bound} << 2;
     count += std::int64_t{values[count + 1] <= bound} << 1;
     count += std::int64_t{values[count] <= bound};
     return count + std::int64_t{values[count] <= bound};
   }
+
+#if PENSTOCK_HAS_WIDE
+  PENSTOCK_WIDE static std::int64_t count_line(const std::int64_t* values, std::int64_t bound) {
+    const __m512i line = _mm512_loadu_si512(values);
+    const __mmask8 few = _mm512_cmple_epi64_mask(line, _mm512_set1_epi64(bound));
+    return std::popcount(static_cast<unsigned>(few));
+  }
+#endif
 
   static std::int64_t count_few(const std::int64_t* values, std::int64_t size, std::int64_t bound) {
     std::int64_t count = 0;
@@ -126,11 +162,11 @@ class Searches {
     return count;
   }
 
-  static std::int64_t middle(const Search& search) {
+  PENSTOCK_INLINE static std::int64_t middle(const Search& search) {
     return search.begin + (search.end - search.begin) / 2;
   }
 
-  static std::int64_t guess(const Search& search, const Read& read) {
+  PENSTOCK_INLINE static std::int64_t guess(const Search& search, const Read& read) {
     const auto first = static_cast<double>(read.first);
     double slope = search.slope;
     if (slope == 0) {

@@ -9,26 +9,37 @@
 
 #include "choose.hpp"
 #include "searches.hpp"
+#include "simd.hpp"
 
 namespace penstock {
 
-// How many of the edges that a tree came by were not too late: what to expect of its next node.
+// What a tree came by, and what to expect of its next node: how many of the edges were not too late,
+// and how far apart the times of two edges were about there, times the edges of their row.
 struct Punctual {
   std::int64_t edges = 0;
   std::int64_t of = 0;
+  double spread = 0;
+  double windows = 0;
 
   double share() const {
     return (static_cast<double>(edges) + 1) / (static_cast<double>(of) + 2);
+  }
+  // Places per unit of time in a row of so many edges; 0 where nobody knows.
+  double slope(std::int64_t degree) const {
+    return spread > 0 ? static_cast<double>(degree) * windows / spread : 0;
   }
 };
 
 class TemporalChooser {
  public:
+  static constexpr std::int64_t kBlocksAhead = 4;
+
   // `last` leaves of the beginning its most recent `fanout` edges. `trees`, if there are any, are
   // kept from hop to hop; they make searches shorter and nothing else.
   TemporalChooser(const std::int64_t* times, std::int64_t fanout, bool replace, bool last,
                   std::uint64_t hop_key, Punctual* trees = nullptr)
-      : searches_(times),
+      : times_(times),
+        searches_(times),
         fanout_(fanout),
         last_(last),
         trees_(trees),
@@ -37,32 +48,87 @@ class TemporalChooser {
   // Appends the chosen positions of every node of the block, in order. The rows of the block are
   // cut to what may be taken.
   void choose(NodeBlock& block, Picks& picks) {
-    if (block.size == 0) return;
-    search(block);
-    for (std::int64_t i = 0; i < block.size; ++i) {
-      const std::int64_t admissible = end_[i] - block.begin[i];
-      if (trees_ != nullptr) count(trees_[block.tree[i] - 1], admissible, block.degree[i]);
-      block.degree[i] = last_ && fanout_ >= 0 ? std::min(admissible, fanout_) : admissible;
-      block.begin[i] = end_[i] - block.degree[i];
+    look_ahead(&block, 1);
+    draw(block, picks);
+  }
+
+  // The first half of it, of several blocks: cuts their rows.
+  void look_ahead(NodeBlock* blocks, std::int64_t count) {
+    for (std::int64_t b = 0; b < count; ++b) guess(blocks[b], window_ + b * kBlockNodes);
+    for (std::int64_t b = 0; b < count; ++b) {
+      for (std::int64_t i = 0; i < blocks[b].size; ++i) {
+        searches_.send_for(window_[b * kBlockNodes + i]);
+      }
     }
-    chooser_.choose(block, picks);
+    look_all(blocks, count);
+    searches_.finish();
+    for (std::int64_t b = 0; b < count; ++b) cut(blocks[b], end_ + b * kBlockNodes);
+  }
+
+  // The second half, of one of them.
+  void draw(NodeBlock& block, Picks& picks) {
+    if (block.size > 0) chooser_.choose(block, picks);
   }
 
  private:
-  void search(const NodeBlock& block) {
-    std::int64_t window[kBlockNodes];
+  void guess(const NodeBlock& block, std::int64_t* window) const {
     for (std::int64_t i = 0; i < block.size; ++i) {
       const std::int64_t begin = block.begin[i], degree = block.degree[i];
       const double share = trees_ == nullptr ? 0.5 : trees_[block.tree[i] - 1].share();
       const auto guess = begin + static_cast<std::int64_t>(static_cast<double>(degree) * share);
       window[i] = searches_.window(begin, begin + degree, guess);
     }
-    for (std::int64_t i = 0; i < block.size; ++i) searches_.send_for(window[i]);
-    for (std::int64_t i = 0; i < block.size; ++i) {
-      searches_.look(block.begin[i], block.begin[i] + block.degree[i], window[i], block.time[i], 0,
-                     end_ + i);
+  }
+
+  void look_all(const NodeBlock* blocks, std::int64_t count) {
+#if PENSTOCK_HAS_WIDE
+    if (machine_is_wide()) return look_all_wide(blocks, count);
+#endif
+    look_all_body<false>(blocks, count);
+  }
+
+#if PENSTOCK_HAS_WIDE
+  PENSTOCK_WIDE void look_all_wide(const NodeBlock* blocks, std::int64_t count) {
+    look_all_body<true>(blocks, count);
+  }
+#endif
+
+  template <bool kWide>
+  PENSTOCK_INLINE void look_all_body(const NodeBlock* blocks, std::int64_t count) {
+    for (std::int64_t b = 0; b < count; ++b) {
+      look<kWide>(blocks[b], window_ + b * kBlockNodes, end_ + b * kBlockNodes);
     }
-    searches_.finish();
+  }
+
+  template <bool kWide>
+  PENSTOCK_INLINE void look(const NodeBlock& block, const std::int64_t* window,
+                            std::int64_t* end) {
+    for (std::int64_t i = 0; i < block.size; ++i) {
+      const std::int64_t begin = block.begin[i], degree = block.degree[i];
+      const double slope =
+          trees_ == nullptr || degree < Searches::kWindow
+              ? 0
+              : spread(trees_[block.tree[i] - 1], degree, times_ + window[i]);
+      searches_.look<kWide>(begin, begin + degree, window[i], block.time[i], slope, end + i);
+    }
+  }
+
+  // Learns from the times of a window, and says what slope they make likely.
+  PENSTOCK_INLINE static double spread(Punctual& tree, std::int64_t degree, const std::int64_t* times) {
+    const double rise = static_cast<double>(times[Searches::kWindow - 1]) -
+                        static_cast<double>(times[0]);
+    tree.spread += rise * static_cast<double>(degree);
+    tree.windows += Searches::kWindow - 1;
+    return tree.slope(degree);
+  }
+
+  void cut(NodeBlock& block, const std::int64_t* end) {
+    for (std::int64_t i = 0; i < block.size; ++i) {
+      const std::int64_t admissible = end[i] - block.begin[i];
+      if (trees_ != nullptr) count(trees_[block.tree[i] - 1], admissible, block.degree[i]);
+      block.degree[i] = last_ && fanout_ >= 0 ? std::min(admissible, fanout_) : admissible;
+      block.begin[i] = end[i] - block.degree[i];
+    }
   }
 
   static void count(Punctual& tree, std::int64_t edges, std::int64_t of) {
@@ -70,11 +136,13 @@ class TemporalChooser {
     tree.of += of;
   }
 
+  const std::int64_t* times_;
   Searches searches_;
   std::int64_t fanout_;
   bool last_;
   Punctual* trees_;
-  std::int64_t end_[kBlockNodes];  // of what may be taken of each row
+  std::int64_t window_[kBlocksAhead * kBlockNodes];
+  std::int64_t end_[kBlocksAhead * kBlockNodes];  // of what may be taken of each row
   Chooser chooser_;
 };
 

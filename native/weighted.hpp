@@ -266,7 +266,7 @@ class WeightedChooser {
 
   // Finds what was drawn. Nodes that lack some draw again.
   void draw_wave() {
-    for (const std::size_t number : drawing_) look(number);
+    look_all();
     searches_.finish();
     std::size_t kept = 0;
     for (const std::size_t number : drawing_) {
@@ -281,7 +281,21 @@ class WeightedChooser {
     send_for_draws();
   }
 
-  void look(std::size_t number) {
+  void look_all() {
+#if PENSTOCK_HAS_WIDE
+    if (machine_is_wide()) return look_all_wide();
+#endif
+    for (const std::size_t number : drawing_) look<false>(number);
+  }
+
+#if PENSTOCK_HAS_WIDE
+  PENSTOCK_WIDE void look_all_wide() {
+    for (const std::size_t number : drawing_) look<true>(number);
+  }
+#endif
+
+  template <bool kWide>
+  PENSTOCK_INLINE void look(std::size_t number) {
     const Row row = rows_[number];
     const std::int64_t last = row.begin + row.degree - 1;
     std::int64_t* const at = drawn(number) + row.taken;
@@ -289,7 +303,8 @@ class WeightedChooser {
       const std::size_t drew = place(number, j);
       auto bound = static_cast<std::int64_t>(bounded(draws_->word[drew], row.total));
       if (row.taken_before > 0) bound = cuts_[number].in_whole_row(bound);
-      searches_.look(row.begin, last, draws_->window[drew], bound, row.slope, at + j);
+      searches_.template look<kWide>(row.begin, last, draws_->window[drew], bound, row.slope,
+                                     at + j);
     }
     rows_[number].next_draw += static_cast<std::uint64_t>(row.wave);
     rows_[number].words_left -= static_cast<std::uint64_t>(row.wave);

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.graph import EdgeType, Graph
-from penstock.graph.aids import Aid, ByTime, Coo, OutEdges, SortedRows, WeightSums
+from penstock.graph.aids import Aid, ByTime, Coo, DegreeSizes, OutEdges, SortedRows, WeightSums
 from penstock.graph.handles import FileHandle
 from penstock.graph.schema import EDGE, ArrayKey
 
@@ -49,6 +49,7 @@ def aids_of(edge_type: EdgeType = EDGE, weight: str = "edge_weight") -> list[Aid
         OutEdges(edge_type),
         Coo(edge_type),
         *(SortedRows(edge_type, side) for side in ("in", "out")),
+        *(DegreeSizes(edge_type, side) for side in ("in", "out")),
         *(WeightSums(edge_type, weight, side) for side in ("in", "out")),
         *(ByTime(edge_type, "time", True, side) for side in ("in", "out")),
     ]

@@ -15,6 +15,7 @@ import pytest
 
 from penstock.graph import Graph, SharedArray
 from penstock.graph.aids import (
+    DegreeSizes,
     OutEdges,
     Side,
     SortedRows,
@@ -47,6 +48,15 @@ def row_ranges(rows: Topology) -> Sequence[slice]:
 
 
 # --- what they are -------------------------------------------------------------------------------
+
+
+@sides
+def test_sizes_of_degrees_are_their_numbers_of_bits(side: Side) -> None:
+    """CONTRACT 60: degrees for PPR."""
+    with web() as graph:
+        (sizes,) = graph.aid(DegreeSizes(EDGE, side))
+        degrees = np.diff(rows_of(graph, side).indptr).tolist()
+        assert sizes.array.tolist() == [degree.bit_length() for degree in degrees]
 
 
 @sides

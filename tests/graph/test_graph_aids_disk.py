@@ -14,7 +14,7 @@ import pytest
 from penstock.errors import GraphFormatError
 from penstock.graph import Graph, SharedArray
 from penstock.graph import format as on_disk
-from penstock.graph.aids import ByTime, Coo, OutEdges, SortedRows, WeightSums, keys_of
+from penstock.graph.aids import ByTime, Coo, DegreeSizes, OutEdges, SortedRows, WeightSums, keys_of
 from penstock.graph.describe import ArrayDescription
 from penstock.graph.inventory import key_text
 from penstock.graph.manifest import Manifest, decode, encode
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 SUMS = WeightSums(EDGE, "edge_weight").keys[0]
 BY_TIME, TIMES = ByTime(EDGE, "edge_time", False).keys
 SORTED = SortedRows(EDGE).keys[0]
+SIZES = DegreeSizes(EDGE).keys[0]
 COO = Coo(EDGE).keys[0]
 
 Change = Callable[[Any], None]
@@ -272,6 +273,11 @@ def test_sorted_rows_of_other_neighbors() -> None:
 
 def test_sorted_rows_of_neighbors_that_are_none() -> None:
     assert found(SORTED, put(4, value=4)) == "aid/in.sorted[4] is 4; expected 0 <= id < 4"
+
+
+def test_sizes_that_are_not_those_of_the_degrees() -> None:
+    said = found(SIZES, put(1, value=9))
+    assert re.fullmatch(r"aid/in\.degree_sizes\[1\] is 9; expected \d, the row has \d edges", said)
 
 
 @pytest.mark.parametrize(("side", "expected"), [(0, 2), (1, 1)])

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.graph.aids import ByTime, Coo, NamedAid, SortedRows, WeightSums
+from penstock.graph.aids import ByTime, Coo, DegreeSizes, NamedAid, SortedRows, WeightSums
 from penstock.graph.schema import ArrayKey, Arrays
 from penstock.graph.shared import SharedArray
 from penstock.graph.tensors import floats
@@ -23,6 +23,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 _ODD: Final = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 _SHIFT: Final = np.uint64(31)
+_PIECE: Final = 2**20
 
 
 def check_csr(key: ArrayKey, array: SharedArray, csr: Topology, csc: Topology) -> None:
@@ -42,6 +43,8 @@ def check_aid(aid: NamedAid, arrays: Arrays, rows: Topology, num_neighbors: int)
             _check_by_time(aid, arrays, rows, num_neighbors)
         case SortedRows():
             _check_sorted(aid, arrays, rows, num_neighbors)
+        case DegreeSizes():
+            _check_sizes(aid, arrays, rows)
         case Coo():
             _check_coo(aid, arrays, rows)
 
@@ -86,6 +89,18 @@ def _check_sorted(aid: SortedRows, arrays: Arrays, rows: Topology, num_neighbors
     ours = sum(_hash(row, neighbors) for _, row, neighbors, _ in edges(ordered))
     theirs = sum(_hash(row, neighbors) for _, row, neighbors, _ in edges(rows))
     _check_same(key, arrays[key], ours, theirs)
+
+
+def _check_sizes(aid: DegreeSizes, arrays: Arrays, rows: Topology) -> None:
+    """Each is the number of bits of a degree, which is the exponent that a float of it has."""
+    (key,) = aid.keys
+    sizes = arrays[key].array
+    for begin in range(0, rows.num_rows, _PIECE):
+        here = sizes[begin : begin + _PIECE]
+        degrees = np.diff(rows.indptr[begin : begin + _PIECE + 1])
+        for at in np.flatnonzero(here != np.frexp(degrees.astype(np.float64))[1])[:1]:
+            expected = f"expected {int(degrees[at]).bit_length()}, the row has {degrees[at]} edges"
+            raise unsound(key, arrays[key], f"[{begin + at}] is {here[at]}; {expected}")
 
 
 def _check_coo(aid: Coo, arrays: Arrays, csc: Topology) -> None:

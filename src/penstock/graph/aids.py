@@ -1,6 +1,7 @@
 """What a way of sampling needs of a graph beyond its arrays: made once, natively, then shared.
 
-Out-edges, running sums of weights, rows in the order of time, rows in the order of ids. Each
+Out-edges, running sums of weights, rows in the order of time, rows in the order of ids, the sizes
+of degrees. Each
 follows from the graph's own arrays, so it is no part of its content, and a graph that is saved or
 shared keeps those that were made by then. An aid is a name for what is wanted; the names of its
 arrays are part of the format (docs/format.md). This module knows nothing of sampling.
@@ -22,6 +23,7 @@ from penstock.graph.segment import Segment, check_room
 from penstock.graph.shared import SharedArray
 from penstock.graph.topology import Spec, Topology, coo, id_dtype, specs
 from penstock.kernels.negatives import sort_rows
+from penstock.kernels.ppr import degree_sizes
 from penstock.kernels.prepare import order_by_time, weight_sums
 
 Side: TypeAlias = Literal["in", "out"]
@@ -30,6 +32,7 @@ Form: TypeAlias = tuple[tuple[str, ...], tuple[int, ...]]
 
 IDS: Final = ("int32", "int64")
 INTEGERS: Final = ("int64",)
+BYTES: Final = ("uint8",)
 
 
 class Source(Protocol):
@@ -58,7 +61,7 @@ class NamedAid(Aid, Protocol):
     """One that is known by the name of its arrays: any but the csr, which is a topology.
 
     It is of the rows of one side. `sources` are what it is made from besides the csc, `forms` what
-    its arrays look like.
+    its arrays look like where there are so many edges, or rows, whichever it has an entry for.
     """
 
     @property
@@ -67,7 +70,7 @@ class NamedAid(Aid, Protocol):
     def side(self) -> Side: ...
     @property
     def sources(self) -> tuple[ArrayKey, ...]: ...
-    def forms(self, num_edges: int) -> tuple[Form, ...]: ...
+    def forms(self, count: int, /) -> tuple[Form, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,35 @@ class SortedRows:
 
 
 @dataclass(frozen=True, slots=True)
+class DegreeSizes:
+    """How many bits the degree of each row has, in a byte: see `kernels.ppr`."""
+
+    edge_type: EdgeType
+    side: Side = "in"
+
+    @property
+    def keys(self) -> tuple[ArrayKey, ...]:
+        return (ArrayKey("aid", self.edge_type, f"{self.side}.degree_sizes"),)
+
+    @property
+    def owner(self) -> str:
+        """The type of the nodes that have these rows."""
+        return self.edge_type[2 if self.side == "in" else 0]
+
+    @property
+    def sources(self) -> tuple[ArrayKey, ...]:
+        return _rows_of(self)
+
+    def forms(self, num_rows: int) -> tuple[Form, ...]:
+        return ((BYTES, (num_rows,)),)
+
+    def make(self, graph: Source, kind: str | None) -> Sequence[SharedArray]:
+        rows = rows_of(graph, self.edge_type, self.side)
+        wanted = [("uint8", (rows.num_rows,))]
+        return _made(wanted, kind, lambda out: degree_sizes(_adjacency(rows), out))
+
+
+@dataclass(frozen=True, slots=True)
 class Coo:
     """The edges in the order of their ids, [2, edges], sources above destinations."""
 
@@ -239,6 +271,8 @@ def aid_of(key: ArrayKey) -> NamedAid | None:
             return Coo(key.type)
         case [("in" | "out") as side, "sorted"]:
             return SortedRows(key.type, side)
+        case [("in" | "out") as side, "degree_sizes"]:
+            return DegreeSizes(key.type, side)
         case [("in" | "out") as side, "weights", *words] if words:
             return WeightSums(key.type, ".".join(words), side)
         case [("in" | "out") as side, "by_time" | "times", ("node" | "edge") as of, *words] if (
@@ -261,7 +295,7 @@ def rows_of(graph: Source, edge_type: EdgeType, side: Side) -> Topology:
     return graph.csc(edge_type) if side == "in" else graph.csr(edge_type)
 
 
-def _rows_of(aid: WeightSums | ByTime | SortedRows) -> tuple[ArrayKey, ...]:
+def _rows_of(aid: WeightSums | ByTime | SortedRows | DegreeSizes) -> tuple[ArrayKey, ...]:
     return OutEdges(aid.edge_type).keys if aid.side == "out" else ()
 
 

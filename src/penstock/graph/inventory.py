@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final, Protocol, TypeVar
 
-from penstock.graph.aids import aid_of, aids_among
+from penstock.graph.aids import DegreeSizes, aid_of, aids_among
 from penstock.graph.schema import EDGE, NODE, ArrayKey, Schema
 
 _Name = TypeVar("_Name", bound=Hashable)
@@ -112,7 +112,7 @@ class _Sizes:
                 owners = self.nodes[dst if key.group == "csc" else src]
                 return _topology(key.name, array, owners, self.edges[src, key.type[1], dst])
             case "aid", tuple(name) if name in self.edges:
-                return _aid(key, array, self.edges[name])
+                return self._aid(key, array, self.edges[name])
             case "edge", tuple(name) if name in self.edges:
                 return _rows(array, self.edges[name], "edge")
             case "node", str(name) if name in self.nodes:
@@ -123,6 +123,14 @@ class _Sizes:
                 return None
         return f"there is no type {key.type!r} that could have it"
 
+    def _aid(self, key: ArrayKey, array: Shaped, edges: int) -> str | None:
+        if (aid := aid_of(key)) is None:
+            return "no aid is called so"
+        count = self.nodes[aid.owner] if isinstance(aid, DegreeSizes) else edges
+        dtypes, shape = aid.forms(count)[aid.keys.index(key)]
+        fits = array.dtype in dtypes and array.shape == shape
+        return None if fits else f"{' or '.join(dtypes)}, {list(shape)}, is needed"
+
 
 def _topology(name: str, array: Shaped, owners: int, edges: int) -> str | None:
     if name == "indptr":
@@ -132,14 +140,6 @@ def _topology(name: str, array: Shaped, owners: int, edges: int) -> str | None:
         fits = array.dtype in INDEX_DTYPES and array.shape in ((edges,), (edges, 2))
         return None if fits else f"int32 or int64, [{edges}] or [{edges}, 2], is needed"
     return "a topology has indptr and adjacency only"
-
-
-def _aid(key: ArrayKey, array: Shaped, edges: int) -> str | None:
-    if (aid := aid_of(key)) is None:
-        return "no aid is called so"
-    dtypes, shape = aid.forms(edges)[aid.keys.index(key)]
-    fits = array.dtype in dtypes and array.shape == shape
-    return None if fits else f"{' or '.join(dtypes)}, {list(shape)}, is needed"
 
 
 def _rows(array: Shaped, count: int, owner: str) -> str | None:

@@ -34,12 +34,16 @@ CHANNEL_COLUMNS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class PushRelation:
-    """One edge type: from nodes of type `expands`, residuals go to those of type `finds`."""
+    """One edge type: from nodes of type `expands`, residuals go to those of type `finds`.
+
+    `sizes` are those of its rows (`degree_sizes`); measured where they are not given.
+    """
 
     adjacency: Adjacency
     expands: int = 0
     finds: int = 0
     name: tuple[str, str, str] = ("", "", "")
+    sizes: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,16 @@ class PushSample:
     edges: list[PushedEdges] | None
 
 
+@dataclass(frozen=True, slots=True)
+class PushRecord:
+    """Rows along which something was given away: where each begins among the edges, how many edges,
+    and the share that each neighbour got. Chosen edges of a row are rows of one edge."""
+
+    begins: Ids
+    counts: Ids
+    shares: npt.NDArray[np.float64]
+
+
 class Push:
     """Forward push from seeds of one type at a time; belongs to one thread at a time."""
 
@@ -139,6 +153,7 @@ class Push:
         self._native = _native.PPRSampler(
             self.num_nodes,
             [relation.adjacency.native for relation in self.relations],
+            [_sizes_of(relation) for relation in self.relations],
             [relation.expands for relation in self.relations],
             [relation.finds for relation in self.relations],
             [name_hash(relation.name) for relation in self.relations],
@@ -156,6 +171,17 @@ class Push:
     def pushes(self) -> int:
         """How many residuals have been passed along an edge so far: a measure of the work."""
         return self._native.pushes
+
+    def record(self, key: int, seeds: Array) -> PushRecord:
+        """What the same pushes give away, in order, where there is one relation."""
+        code, begins, counts, shares = self._native.record(
+            check_word(key, "key"), 0, as_ids(seeds, "seeds").tolist()
+        )
+        if code == _DAMAGED:
+            raise GraphFormatError(_DAMAGE)
+        return PushRecord(
+            np.array(begins, np.int64), np.array(counts, np.int64), np.array(shares, np.float64)
+        )
 
     def sample(self, key: int, seeds: Array, seed_type: int = 0) -> PushSample:
         """The batch of this key with these seeds; `key` decides only which neighbours are looked at
@@ -199,6 +225,19 @@ class Push:
         for relation, each in enumerate(edges):
             self._native.copy_edges(relation, each.edge_index, each.edge_ids)
         return edges
+
+
+def degree_sizes(adjacency: Adjacency, out: npt.NDArray[np.uint8]) -> None:
+    """How many bits the degree of every node has; 255 where its row is not within the graph."""
+    _native.degree_sizes(adjacency.native, out)
+
+
+def _sizes_of(relation: PushRelation) -> Array:
+    if relation.sizes is not None:
+        return relation.sizes
+    sizes = np.empty(relation.adjacency.num_nodes, np.uint8)
+    degree_sizes(relation.adjacency, sizes)
+    return sizes
 
 
 def check_number(value: Any, name: str, low: float, high: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from penstock.graph import Graph
@@ -16,18 +17,30 @@ from penstock.sampling.spec import Taking
 OWN_NAMES: Final = frozenset({"n_id", "e_id", "edge_index", "input_id"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Column:
-    """An attribute and its owner's number; gathered by the ids of that owner."""
+    """An attribute and its owner's number; gathered by the ids of that owner.
+
+    Whoever only checks a spec does not look at the rows, which may be elsewhere.
+    """
 
     name: str
     owner: int
-    dtype: str
-    rows: Array
+    kept: SharedArray
+
+    @property
+    def dtype(self) -> str:
+        """What the elements are."""
+        return self.kept.dtype
+
+    @cached_property
+    def rows(self) -> Array:
+        """The attribute itself."""
+        return self.kept.array
 
     def shape(self, count: int) -> tuple[int, ...]:
         """The shape of `count` rows."""
-        return (count, *self.rows.shape[1:])
+        return (count, *self.kept.shape[1:])
 
 
 def columns_of(
@@ -63,7 +76,7 @@ def _chosen(
 ) -> list[Column]:
     _check_known(argument, names or (), own, {name for _, there in found for name in there})
     return [
-        Column(qualified(owner, name), number, array.dtype, array.array)
+        Column(qualified(owner, name), number, array)
         for number, (owner, there) in enumerate(found)
         for name, array in there.items()
         if (name not in own if names is None else name in names)

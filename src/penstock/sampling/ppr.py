@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from penstock.graph import EdgeType, Graph
-from penstock.graph.aids import Aid, OutEdges
+from penstock.graph.aids import Aid, DegreeSizes, OutEdges
 from penstock.graph.inventory import repeated
 from penstock.graph.layout import layout
 from penstock.kernels import Adjacency
@@ -176,8 +176,13 @@ def check_ppr(spec: PPRSpec, graph: Graph) -> None:
 
 
 def needs_ppr(spec: PPRSpec, graph: Graph) -> list[Aid]:
-    """What must be made of a graph, once: degrees can be read from the offsets of its rows."""
-    return [OutEdges(kind) for kind in graph.edge_types] if spec.direction == "out" else []
+    """What must be made of a graph, once: out-edges, if they are followed, and sizes of degrees."""
+    needed: list[Aid] = []
+    for kind in graph.edge_types:
+        if spec.direction == "out":
+            needed.append(OutEdges(kind))
+        needed.append(DegreeSizes(kind, spec.direction))
+    return needed
 
 
 def cost_ppr(spec: PPRSpec, graph: Graph, inputs: int) -> float:
@@ -261,4 +266,5 @@ def _relation(graph: Graph, kind: EdgeType, spec: PPRSpec) -> PushRelation:
     source, destination = graph.node_types.index(kind[0]), graph.node_types.index(kind[2])
     rows = graph.csc(kind) if spec.direction == "in" else graph.csr(kind)
     ends = (destination, source) if spec.direction == "in" else (source, destination)
-    return PushRelation(Adjacency(rows.indptr, rows.adjacency), *ends, kind)
+    (sizes,) = graph.aid(DegreeSizes(kind, spec.direction))
+    return PushRelation(Adjacency(rows.indptr, rows.adjacency), *ends, kind, sizes.array)
