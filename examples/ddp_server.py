@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -33,7 +36,42 @@ from torch_geometric.nn import GraphSAGE
 
 import penstock as ps
 
+# `torchrun` and `penstock`, wherever their scripts are installed.
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+PENSTOCK = [sys.executable, "-m", "penstock"]
+
+
+def train(args: argparse.Namespace, data: ps.RemoteDistDataset) -> None:
+    """All epochs, or what is left of them. What holds on to the group of ranks is gone after it."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    model = GraphSAGE(data.get_tensor_size()[1], 64, 2, int(data.get_node_label().max()) + 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    options = {"batch_size": 16, "shuffle": True, "seed": 0, "rank": rank, "world_size": world_size}
+    with ps.NeighborLoader(data, [10, 10], "train", **options) as loader:
+        parts, step = {"model": model, "optimizer": optimizer, "loader": loader}, 0
+        if args.checkpoint.exists():  # rank 0 wrote it; a loader's state is the same on every rank
+            state = torch.load(args.checkpoint)
+            step = state["step"]
+            for name, part in parts.items():
+                part.load_state_dict(state[name])
+            say(f"rank {rank}: going on after {step} batches")
+        ranks = DistributedDataParallel(model)
+        while step < args.epochs * len(loader):
+            for batch in loader:  # the rest of an epoch, if that had begun
+                step += 1
+                optimizer.zero_grad()
+                out, seeds = ranks(batch.x, batch.edge_index), slice(batch.batch_size)
+                loss = F.cross_entropy(out[seeds], batch.y[seeds])
+                loss.backward()
+                optimizer.step()
+                digest = digest_of(batch.n_id, batch.edge_index, batch.x)
+                say(f"rank {rank}: batch {step}, loss {loss.item():.3f}, digest {digest}")
+                if rank == 0 and step % args.every == 0:
+                    state = {name: part.state_dict() for name, part in parts.items()}
+                    save(args.checkpoint, state | {"step": step})
+                if step == args.die_at and rank == world_size - 1 and which_try() == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+    say(f"rank {rank}: done")
 
 
 def digest_of(*tensors: Tensor) -> str:
@@ -50,37 +88,9 @@ def save(path: Path, state: dict[str, object]) -> None:
     new.replace(path)
 
 
-def train(args: argparse.Namespace, data: ps.RemoteDistDataset) -> None:
-    """All epochs, or what is left of them. What holds on to the group of ranks is gone after it."""
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    model = GraphSAGE(data.get_tensor_size()[1], 64, 2, int(data.get_node_label().max()) + 1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    options = {"batch_size": 16, "shuffle": True, "seed": 0, "rank": rank, "world_size": world_size}
-    with ps.NeighborLoader(data, [10, 10], "train", **options) as loader:
-        parts, step = {"model": model, "optimizer": optimizer, "loader": loader}, 0
-        if args.checkpoint.exists():  # of rank 0, and good for all: a loader's state is the same
-            state = torch.load(args.checkpoint)
-            step = state["step"]
-            for name, part in parts.items():
-                part.load_state_dict(state[name])
-            print(f"rank {rank}: going on after {step} batches", flush=True)
-        ranks = DistributedDataParallel(model)
-        while step < args.epochs * len(loader):
-            for batch in loader:  # the rest of an epoch, if that had begun
-                step += 1
-                optimizer.zero_grad()
-                out, seeds = ranks(batch.x, batch.edge_index), slice(batch.batch_size)
-                loss = F.cross_entropy(out[seeds], batch.y[seeds])
-                loss.backward()
-                optimizer.step()
-                digest = digest_of(batch.n_id, batch.edge_index, batch.x)
-                print(f"rank {rank}: batch {step}, digest {digest}", flush=True)
-                if rank == 0 and step % args.every == 0:
-                    state = {name: part.state_dict() for name, part in parts.items()}
-                    save(args.checkpoint, state | {"step": step})
-                if step == args.die_at and rank == world_size - 1 and which_try() == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-    print(f"rank {rank}: done, loss {loss.item():.3f}", flush=True)
+def say(words: str) -> None:
+    """A line in one piece: the ranks share one output."""
+    print(f"{words}\n", end="", flush=True)
 
 
 def which_try() -> int:
@@ -88,18 +98,14 @@ def which_try() -> int:
     return int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 
 
-def meet() -> None:
-    """The ranks find each other; those of this try, whose addresses are not those of the last."""
+def be_a_rank(args: argparse.Namespace) -> None:
+    """What torchrun starts. The server counts nobody: ranks come and go as they like."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    # Ranks find each other by what they write here; that of an earlier try must not be read.
     store, rank, world_size = next(dist.rendezvous("env://"))
     store = dist.PrefixStore(f"try-{which_try()}", store)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
-
-
-def be_a_rank(args: argparse.Namespace) -> None:
-    """What torchrun starts. Ranks come and go as they like: the server counts nobody."""
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    meet()
     with ps.connect(args.server, same_host=not args.tcp) as data:
         train(args, data)
     dist.destroy_process_group()
@@ -108,10 +114,24 @@ def be_a_rank(args: argparse.Namespace) -> None:
 def be_everything() -> int:
     """A server of a small graph, and torchrun with this script; the latter's exit status."""
     with tempfile.TemporaryDirectory() as folder:
-        ps.Graph.from_pyg(citations()).save(path := Path(folder, "citations.graph"))
-        with ps.serve(path, num_workers=1) as server:
-            line = [*TORCHRUN, "--max-restarts=1", __file__, "--server", server.address]
-            return subprocess.run([*line, *sys.argv[1:]], check=False).returncode
+        with ps.Graph.from_pyg(citations()) as graph:
+            graph.save(path := Path(folder, "citations.graph"))
+        with serving(path) as address:
+            line = [*TORCHRUN, "--max-restarts=1", __file__, "--server", address, *sys.argv[1:]]
+            return subprocess.run(line, check=False).returncode
+
+
+@contextmanager
+def serving(graph: Path) -> Iterator[str]:
+    """`penstock serve`, at any port that is free; its address."""
+    line = [*PENSTOCK, "serve", graph, "--bind", "tcp://127.0.0.1:0", "--workers", "1", "--json"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        try:
+            yield json.loads(server.stdout.readline())["address"]
+        finally:
+            server.terminate()
+    assert server.returncode == 0, f"the server ended with {server.returncode}"
 
 
 def main() -> None:
@@ -123,9 +143,10 @@ def main() -> None:
     parser.add_argument("--die-at", type=int, help="after so many batches the last rank dies, once")
     parser.add_argument("--tcp", action="store_true", help="also where shared memory would do")
     args = parser.parse_args()
-    if args.server is None:
-        sys.exit(be_everything())
-    be_a_rank(args)
+    if args.server is not None:
+        be_a_rank(args)
+    elif status := be_everything():
+        sys.exit(status)
 
 
 if __name__ == "__main__":

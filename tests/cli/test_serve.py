@@ -149,14 +149,24 @@ def test_keys_are_made_once_and_open_the_door(graph: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--bind", "tcp://0.0.0.0:0"], "allow_plaintext"),
-        (["--bind", "nonsense"], "expected tcp://host:port"),
+        (["--bind", "tcp://0.0.0.0:0"], "--allow-plaintext"),
+        (["--bind", "nonsense"], "--bind is 'nonsense'; expected tcp://host:port"),
         (["--workers", "0"], "at least 1"),
-        (["--http", "0.0.0.0:0"], "http_public"),
+        (["--lease", "0"], "--lease is 0.0"),
+        (["--http", "0.0.0.0:0"], "--http-public"),
         (["--clients", "."], "--key"),
+        (["--files", "nowhere"], "--files"),
+        (["--sampler", "odd"], "expected MODULE:CLASS"),
+        (["--sampler", "nowhere.at_all:Walks"], "no module 'nowhere.at_all'"),
+        (["--limit", "max_ranks=3"], "max_channels"),
+        (["--limit", "max_channels=few"], "expected a whole number"),
+        (["--limit", "max_input_bytes=much"], "max_input_bytes is 'much'"),
     ],
-    ids=["beyond", "address", "workers", "pages", "clients"],
-)
+    ids=[
+        "beyond", "address", "workers", "lease", "pages", "clients", "files", "sampler", "module",
+        "limit", "number", "bytes",
+    ],
+)  # fmt: skip
 def test_what_makes_no_sense_is_refused_before_anything_runs(
     graph: Path, options: list[str], words: str
 ) -> None:

@@ -67,7 +67,7 @@ def test_a_limit_cuts_every_epoch_short(expected: list[list[str]]) -> None:
 def test_what_was_saved_goes_on_with_the_next_batch(
     when: Any, until: Any, tmp_path: Path, expected: list[list[str]]
 ) -> None:
-    """CONTRACT 20: also where every epoch is cut short."""
+    """Also where every epoch is cut short."""
     begun, resumed, limit = Net(), Net(), {"limit_train_batches": 5}
     with everyday(small_data()) as loader:
         trainer(callbacks=[keeping(tmp_path, **when)], **limit, **until).fit(begun, loader)
@@ -117,7 +117,7 @@ def test_ranks_that_lightning_names_share_out_the_list(expected: list[list[str]]
 
 
 def test_a_state_of_one_rank_is_every_rank_s(expected: list[list[str]]) -> None:
-    """CONTRACT 20: Lightning keeps only the first one's."""
+    """Lightning keeps only the first one's."""
 
     def of(rank: int) -> Any:
         loader = everyday(small_data())
@@ -145,7 +145,7 @@ def test_ranks_that_both_name_must_be_the_same() -> None:
 def test_two_ranks_of_a_trainer_see_each_batch_once(
     tmp_path: Path, expected: list[list[str]]
 ) -> None:
-    """CONTRACT 6, 20: also after they went on from what the first one saved."""
+    """CONTRACT 6: also after they went on from what the first one saved."""
 
     def run(*args: object) -> list[list[str]]:
         line = [*TORCHRUN, str(ROOT / "tests" / "loader" / "lightning_net.py")]

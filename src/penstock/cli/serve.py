@@ -16,6 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from penstock.cli.words import (
+    chosen,
+    counted,
+    limits_of,
+    samplers_of,
+    told_in_options,
+    workers_of,
+)
+
 if TYPE_CHECKING:
     from penstock.server.serving import Server
 
@@ -30,12 +39,13 @@ _FAILED: Final = 1
 @click.argument("graph", type=click.Path(path_type=Path))
 @click.option(
     "--bind",
+    metavar="ADDRESS",
     default=f"tcp://127.0.0.1:{PORT}",
     show_default=True,
     help="Where to listen; port 0: any that is free.",
 )
 @click.option("--workers", default="auto", show_default=True, help="How many sample, or 'auto'.")
-@click.option("--http", metavar="HOST:PORT", help="Pages for people and probes: see below.")
+@click.option("--http", metavar="HOST:PORT", help="Pages for people and probes: see above.")
 @click.option("--http-public", is_flag=True, help="Let other hosts read those pages.")
 @click.option("--key", type=click.Path(path_type=Path), help="The server's secret key.")
 @click.option(
@@ -43,20 +53,39 @@ _FAILED: Final = 1
 )
 @click.option("--tokens", type=click.Path(path_type=Path), help="Let in only those with a token.")
 @click.option("--allow-plaintext", is_flag=True, help="Go beyond this host without keys.")
-@click.option("--sampler", "samplers", multiple=True, help="A sampler of yours: MODULE:CLASS.")
+@click.option(
+    "--sampler",
+    "samplers",
+    metavar="MODULE:CLASS",
+    multiple=True,
+    help="A sampler of yours that ranks may ask for (again for more).",
+)
 @click.option(
     "--files",
     multiple=True,
-    type=click.Path(path_type=Path),
-    help="A folder of files that ranks may name as inputs.",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder of files that ranks may name as inputs (again for more).",
 )
-@click.option("--peer", "peers", multiple=True, help="The servers of all parts, in order.")
-@click.option("--unix", help="Where ranks on this host join: unix://….")
+@click.option(
+    "--peer",
+    "peers",
+    metavar="ADDRESS",
+    multiple=True,
+    help="Of a part: the servers of all parts, this one included, in order.",
+)
+@click.option("--unix", metavar="ADDRESS", help="Where ranks on this host join: unix://….")
 @click.option("--lease", default=5.0, show_default=True, help="Seconds a silent rank is kept for.")
 @click.option("--grace", default=30.0, show_default=True, help="Seconds ranks have at the end.")
 @click.option("--worker-concurrency", default=2, show_default=True, help="Batches per worker.")
-@click.option("--soft-memory", help="Replace a worker past this, as in 2GB.")
-@click.option("--hard-memory", help="Kill a worker past this.")
+@click.option("--soft-memory", metavar="SIZE", help="Replace a worker past this, as in 2GB.")
+@click.option("--hard-memory", metavar="SIZE", help="Kill a worker past this.")
+@click.option(
+    "--limit",
+    "limits",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="What the server takes on: max_channels=64, max_input_bytes=2GB, … (again for more).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Say where it is in JSON, for programs.")
 @click.option("--verbose", "-v", is_flag=True, help="Log what happens, not only what goes wrong.")
 def serve(graph: Path, **given: Any) -> None:
@@ -83,8 +112,9 @@ def serve(graph: Path, **given: Any) -> None:
     )
     with ExitStack() as ends:
         asked = ends.enter_context(_signals())
-        server = ends.enter_context(_served(graph, given))
-        pages = _pages(server, graph, given, ends)
+        with told_in_options(given):
+            server = ends.enter_context(_served(graph, given))
+            pages = _pages(server, graph, given, ends)
         _announce(server, graph, pages, as_json=given["as_json"])
         status = _wait(server, asked, float(given["grace"]))
     sys.exit(status)
@@ -94,25 +124,23 @@ def _served(graph: Path, given: dict[str, Any]) -> Server:
     from penstock.server.auth import CurveKeys
     from penstock.server.serving import serve as start
 
-    options = {
-        name: given[name] for name in ("soft_memory", "hard_memory") if given[name] is not None
-    }
     if given["clients"] is not None and given["key"] is None:
         raise click.UsageError("--clients is given, but --key, the server's own, is not")
     return start(
         graph,
         given["bind"],
-        num_workers=_workers(given["workers"]),
+        num_workers=workers_of(given["workers"]),
         lease=given["lease"],
         peers=given["peers"],
         curve=None if given["key"] is None else CurveKeys.read(given["key"], given["clients"]),
         tokens=given["tokens"],
         allow_plaintext=given["allow_plaintext"],
-        samplers=given["samplers"],
+        samplers=samplers_of(given["samplers"]),
+        limits=limits_of(given["limits"]),
         files=given["files"],
         unix=given["unix"],
         worker_concurrency=given["worker_concurrency"],
-        **options,
+        **chosen(given, "soft_memory", "hard_memory"),
     )
 
 
@@ -132,7 +160,7 @@ def _announce(server: Server, graph: Path, pages: str | None, *, as_json: bool) 
     if as_json:
         click.echo(msgspec.json.encode({**where, "pid": os.getpid(), "graph": str(graph)}))
     else:
-        told = f"{graph} at {server.address}, {server.hub.num_workers} workers"
+        told = f"{graph} at {server.address}, {counted(server.hub.num_workers, 'worker')}"
         click.echo(f"serving {told}" + (f"; pages at {pages}/" if pages else ""))
         click.echo("Ctrl-C ends it")
 
@@ -189,11 +217,3 @@ def _signals() -> Iterator[_Asked]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _workers(given: str) -> Any:
-    if given == "auto":
-        return given
-    if not given.isdigit() or int(given) < 1:
-        raise click.BadParameter("expected 'auto', or at least 1", param_hint="--workers")
-    return int(given)

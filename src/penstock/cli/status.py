@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import click
 import msgspec
@@ -16,8 +16,12 @@ from rich.table import Table
 
 from penstock.cli.inspect import WIDTH_OF_A_PIPE, new_table
 from penstock.cli.remote import access_options, asked
+from penstock.cli.words import counted
 
 Look: TypeAlias = Callable[[], dict[str, Any]]
+
+# What people have named, and what is told in sentences.
+_FOLDED: Final = ("rank", "job", "why")
 
 
 @click.command()
@@ -109,16 +113,17 @@ def _summary(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
         moved = f"{decimal(server['bytes_out'])} out, {decimal(server['bytes_in'])} in"
         speed = _rate(now, before, lambda look: look["server"]["bytes_out"])
         table.add_row("moved", moved + (f", {decimal(int(speed))}/s" if speed is not None else ""))
-        told = f"{server['batches']} batches, {server['calls']} questions"
-        table.add_row("given", f"{told}, {server['refused']} refusals")
+        given = {"batches": "batch", "calls": "question", "refused": "refusal"}
+        told = (counted(server[name], word) for name, word in given.items())
+        table.add_row("given", ", ".join(told))
     table.add_row("hub", f"{hub['hub']['address']}, {hub['hub']['age']:.0f} s old")
     table.add_row("channels", hub["describe"])
     return table
 
 
 def _sessions(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
-    numbers = ("channel", "credits", "batches", "batches/s", "out")
-    table = new_table("rank", "from", "state", "job", *numbers, numbers=numbers)
+    numbers = ("pid", "channel", "credits", "batches", "per s", "out")
+    table = _table("rank", "from", *numbers, numbers=numbers)
     old = {each["number"]: each for each in before["server"]["sessions"]} if before else {}
     for each in now["server"]["sessions"]:
         rate = None
@@ -126,10 +131,9 @@ def _sessions(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
             gained = each["batches"] - old[each["number"]]["batches"]
             rate = gained / (now["at"] - before["at"])
         table.add_row(
-            f"{each['name'] or 'somebody'} (pid {each['pid']})",
+            each["name"] or "somebody",
             each["peer"],
-            each["state"],
-            each["job"],
+            str(each["pid"]),
             str(each["channel"] or ""),
             f"{each['credits']}/{each['slots']}" if each["channel"] else "",
             str(each["batches"]),
@@ -140,8 +144,8 @@ def _sessions(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
 
 
 def _channels(hub: dict[str, Any]) -> Table:
-    numbers = ("pid", "epoch", "handed out", "ended", "of", "slots", "worked")
-    table = new_table("channel", "job", "phase", *numbers, numbers=numbers)
+    numbers = ("pid", "epoch", "batches", "slots", "worked")
+    table = _table("channel", "job", "phase", *numbers, numbers=numbers)
     told = hub["channels"]
     for each in hub["scheduler"]["channels"]:
         more = told.get(str(each["id"]), {})
@@ -151,9 +155,7 @@ def _channels(hub: dict[str, Any]) -> Table:
             str(each["phase"]),
             str(more.get("pid", "")),
             str(each["epoch"]),
-            str(each["handed_out"]),
-            str(each["delivered"] + each["failed"] + each["cancelled"]),
-            str(each["total"]),
+            f"{each['delivered'] + each['failed'] + each['cancelled']}/{each['total']}",
             str(more.get("slots", "")),
             f"{each['service']:.1f} s",
         )
@@ -162,7 +164,7 @@ def _channels(hub: dict[str, Any]) -> Table:
 
 def _workers(hub: dict[str, Any]) -> Table:
     numbers = ("pid", "batches", "age", "private", "cpu")
-    table = new_table("worker", "state", *numbers, numbers=numbers)
+    table = _table("worker", "state", *numbers, numbers=numbers)
     for each in hub["pool"]["workers"]:
         table.add_row(
             str(each["worker"]),
@@ -177,9 +179,17 @@ def _workers(hub: dict[str, Any]) -> Table:
 
 
 def _losses(losses: list[dict[str, Any]]) -> Table:
-    table = new_table("lost", "why")
+    table = _table("lost", "why")
     for loss in losses:
         table.add_row(f"worker {loss.get('worker', '?')}", str(loss.get("verdict", loss)))
+    return table
+
+
+def _table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
+    """In a narrow window names and reasons are folded, and nothing else."""
+    table = new_table(*columns, numbers=numbers)
+    for column in table.columns:
+        column.no_wrap = column.header not in _FOLDED
     return table
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.client.remote.outline import RemoteGraph
+from penstock.client.remote.outline import RemoteGraph, end_of_ids
 from penstock.graph import Graph
 from penstock.graph.aids import Coo
 from penstock.graph.coo import times
@@ -144,14 +144,14 @@ def _away(graph: Graph, given: Any) -> dict[str, Any]:
 
 def _nodes(graph: Graph, given: Any) -> _Found:
     node_type, wanted = _apart(given)
-    size = graph.num_nodes(_named(graph, node_type))
+    name = _named(graph, node_type)
     if wanted is None:
-        return size, node_type, None, None
+        return graph.num_nodes(name), node_type, None, None
     if isinstance(wanted, str):
         split = pick("split", wanted, node_type, graph.splits(node_type))
         is_away = isinstance(graph, RemoteGraph)
         return split.shape[0], node_type, None, None if is_away else split
-    ids = _checked(wanted, size)
+    ids = _checked(wanted, end_of_ids(graph, name))
     return len(ids), node_type, None, ids
 
 
@@ -171,7 +171,7 @@ def _edges(graph: Graph, given: Any) -> _Found:
         raise ValueError(f"sampler_input has shape {list(ends.shape)}; expected edges, [2, n]")
     if ends.dtype == np.bool_:
         raise ValueError("sampler_input has dtype bool; expected the ends of edges, integers")
-    sizes = graph.num_nodes(edge_type[0]), graph.num_nodes(edge_type[2])
+    sizes = end_of_ids(graph, edge_type[0]), end_of_ids(graph, edge_type[2])
     rows = [_checked(ends[row], size, f"sampler_input[{row}]") for row, size in enumerate(sizes)]
     return ends.shape[1], None, edge_type, np.stack(rows)
 

@@ -71,7 +71,7 @@ class Registration:
             check_kind(spec, feed, graph, inputs.given())  # the rest the server knows
         else:
             check_inputs(spec, feed, graph, inputs.descriptors)
-        if isinstance(spec, ABLPSpec):
+        if isinstance(spec, ABLPSpec) and not isinstance(graph, RemoteGraph):
             from penstock.sampling.ablp import check_padded
 
             check_padded(spec, graph, inputs.given().columns)

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from torch import Tensor
 
+from penstock.client.remote.outline import end_of_ids
 from penstock.graph import EdgeType, Graph
 from penstock.graph.schema import EDGE
 from penstock.loader.inputs import Array, Ids, NodeInputs, node_inputs, places_of
@@ -66,7 +67,7 @@ class Labels:
         for number, (given, kind) in enumerate(zip(self.given, supervision, strict=True)):
             if _is_rows(given):
                 name = self.sign if len(supervision) == 1 else f"{self.sign}[{number}]"
-                rows = _padded(name, given, num, graph.num_nodes(kind[2]))
+                rows = _padded(name, given, num, end_of_ids(graph, kind[2]))
                 found[f"{self.sign}/{number}"] = rows
         return found
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from penstock.client.remote.outline import RemoteGraph
+from penstock.client.remote.outline import RemoteGraph, end_of_ids
 from penstock.graph import EdgeType, Graph
 from penstock.graph.schema import EDGE, NODE
 from penstock.graph.words import pick
@@ -34,8 +34,8 @@ Ids: TypeAlias = npt.NDArray[np.int64]
 class NodeInputs:
     """`num` nodes of a type (None: of the only one); `ids` None: all of them, in order.
 
-    `input_id` has what a batch shows for the input at a place; None: the place itself. Of a `split`
-    of a graph that is elsewhere, the name will do: then `graph` knows the ids.
+    `input_id` has what a batch shows for the input at a place; None: the place itself. Of a `graph`
+    that is elsewhere, the name of a `split` will do: it knows the ids.
     """
 
     num: int
@@ -45,7 +45,7 @@ class NodeInputs:
     time: Ids | None = None
     time_dtype: torch.dtype = torch.int64
     split: str | None = None
-    graph: Graph | None = None
+    graph: RemoteGraph | None = None
 
     @property
     def sampler_input(self) -> Any:
@@ -57,8 +57,10 @@ class NodeInputs:
         """The ids, all of them; those of a split are fetched."""
         if self.ids is not None:
             return self.ids
-        if self.split is None or self.graph is None:
+        if self.graph is None:
             return np.arange(self.num)
+        if self.split is None:
+            return self.graph.node_ids(self.node_type)
         return integers_of(self.graph.split(self.split, self.node_type), self.split)
 
     @property
@@ -167,7 +169,7 @@ def node_inputs(
         _times("input_time", input_time, num),
         _dtype_of(input_time),
         split,
-        graph if split is not None else None,
+        graph if isinstance(graph, RemoteGraph) else None,
     )
 
 
@@ -247,7 +249,7 @@ def _node_ids(
         return None, False
     if isinstance(nodes, str):
         return integers_of(graph.split(nodes, node_type), name), False
-    size, array = graph.num_nodes(node_type or NODE), array_of(nodes)
+    size, array = end_of_ids(graph, node_type or NODE), array_of(nodes)
     if array.dtype != np.bool_:
         return _checked_ids(name, array.reshape(-1), size), False
     if array.size != size:
@@ -298,7 +300,7 @@ def _checked_ends(graph: Graph, kind: EdgeType, given: Any) -> Ids:
     if ends.ndim != 2 or len(ends) != 2:
         raise ValueError(f"edge_label_index has shape {list(ends.shape)}; expected [2, edges]")
     for row, end in ((0, kind[0]), (1, kind[2])):
-        _checked_ids(f"edge_label_index[{row}]", ends[row], graph.num_nodes(end))
+        _checked_ids(f"edge_label_index[{row}]", ends[row], end_of_ids(graph, end))
     return ends
 
 

@@ -9,7 +9,7 @@ own host they come by shared memory, without anybody asking for it.
 
 from __future__ import annotations
 
-import os
+import socket
 import weakref
 from typing import Any, Self
 
@@ -228,7 +228,7 @@ def connect(
     patience    seconds to wait for a server that was lost; then `ServerGone`
     name        who we are, for people
     """
-    door = Door.at(address, key, identity, token, name or f"process {os.getpid()}")
+    door = Door.at(address, key, identity, token, name or socket.gethostname())
     store, deadline = Store(door, positive_seconds(patience, "patience")), Deadline(timeout)
     try:
         store.connect(deadline)

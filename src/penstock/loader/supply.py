@@ -25,7 +25,7 @@ from penstock.client.remote.hub import RemoteHub
 from penstock.client.remote.outline import RemoteGraph
 from penstock.client.roster import AnyChannel
 from penstock.client.terms import ChannelTerms
-from penstock.errors import HubGone
+from penstock.errors import ChannelClosed, HubGone
 from penstock.graph import Graph
 from penstock.hub.backends import check_spec
 from penstock.loader.hubs import Lease
@@ -128,7 +128,7 @@ class Supply:
             return {}
         try:
             return hub.statistics()
-        except HubGone:
+        except (HubGone, ChannelClosed):
             return {}
 
     def reweigh(self, weight: float) -> None:

@@ -443,6 +443,18 @@ class ChannelBroken(Message, frozen=True, kw_only=True):
     report: Report
 
 
+class WorkerGone(Message, frozen=True, kw_only=True):
+    """A worker died unasked, or could not even be started (then it has no `pid`), and why.
+
+    Said at once, to the rank that started the hub and to no other. `batch` is what it was making.
+    """
+
+    worker: int
+    verdict: str
+    pid: int | None = None
+    batch: str | None = None
+
+
 FromHubToRank: TypeAlias = (
     Welcome
     | BackendCreated
@@ -455,4 +467,5 @@ FromHubToRank: TypeAlias = (
     | BatchLost
     | EpochDone
     | ChannelBroken
+    | WorkerGone
 )

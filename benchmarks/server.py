@@ -1,0 +1,560 @@
+"""What a server costs beside an embedded hub, beside bare ZeroMQ, and its ranks each other.
+
+The graph and the batches are those of kernels.py: 1024 seeds, fan-outs [15, 10, 5], edge ids, and
+the rows of all nodes. Everything is on loopback; servers, bare peers and ranks are processes of
+their own. The consumer only lets batches go. Ratios are of two things measured in turn, in one run;
+printed are the median of the pairs and their quartiles.
+
+  same host     a rank that came by TCP and was moved to the unix door, over one with a hub of its
+                own, two workers each
+  moving        batches that were sampled beforehand, from a server to a rank over TCP, over bare
+                ZeroMQ with frames of the same sizes and as many of them on the way
+  together      sampling with two workers and moving, over what the cores allow: their number over
+                the processor time that sampling a batch takes (embedded) and that moving one does
+                (sampled beforehand), both measured in this run
+  many ranks    64 ranks together over one alone, small batches; Jain's index of what they got
+  light rank    what a rank got that wants half of its share, beside 63 that want all they can get,
+                over what it wanted
+  request       an empty question over a bare ZeroMQ round trip
+  channels      what a thousand channels cost the server, its hub and its workers, in MB
+
+Absolute times mean little on a shared machine; the ratios are the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import zmq
+
+sys.path.insert(0, str(Path(__file__).parent))
+from canned_hub import run_canned_server
+from kernels import FANOUTS, SEEDS, SIZES, WIDTH
+from pool import Readers, pairs, told
+from rmat import benchmark_graph
+
+from penstock import Graph, SharedDistSamplingBackend
+from penstock.client.channel import Channel
+from penstock.client.deadline import Deadline
+from penstock.client.hub import Provider
+from penstock.client.inputs import inputs_of
+from penstock.client.readiness import wait_any
+from penstock.client.registration import Registration
+from penstock.client.remote.door import Door
+from penstock.client.remote.hub import RemoteHub
+from penstock.client.remote.moved import moved
+from penstock.client.remote.store import Store
+from penstock.sampling.kinds import InputKind
+from penstock.sampling.spec import NeighborSpec
+from penstock.wire.pieces import PIECE
+
+SPEC = NeighborSpec(num_neighbors=tuple(FANOUTS))
+SMALL = NeighborSpec(num_neighbors=(10, 5))
+SMALL_SEEDS, RANKS, PROCESSES, CHANNELS = 128, 64, 4, 1000
+CREDITS = 6  # batches on the way, as many as two workers' channels have slots
+WAIT_S = 120
+
+
+# --- servers and ranks -----------------------------------------------------------------------
+
+
+class Child:
+    """This script as another process; it says a line when it is up, and ends with its input."""
+
+    def __init__(self, *arguments: object) -> None:
+        command = [sys.executable, __file__, *map(str, arguments)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.told = json.loads(self.process.stdout.readline())
+
+    def say(self, word: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{json.dumps(word)}\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(WAIT_S)
+
+
+@contextmanager
+def serving(folder: Path, workers: int = 2) -> Iterator[Child]:
+    """A server as `penstock serve` has it."""
+    child = Child("--serve", folder, "--workers", workers)
+    try:
+        yield child
+    finally:
+        child.close()
+
+
+class Rank:
+    """One remote channel, read to the end of each epoch."""
+
+    def __init__(self, address: str, batches: int, *, same_host: bool = False) -> None:
+        self._store = Store(Door(address))
+        self._store.connect(Deadline(WAIT_S))
+        hub: Provider | None = moved(self._store, Deadline(WAIT_S)) if same_host else None
+        self.hub = hub or RemoteHub(self._store)
+        self.channel = channel_of(self.hub, SPEC, batches * SEEDS, SEEDS)
+        self._epoch = -1
+
+    def rate(self, batches: int) -> float:
+        self._epoch += 1
+        start = time.perf_counter()
+        self.channel.start(self._epoch)
+        got = sum(1 for _ in self.channel)
+        assert got == batches, f"{got} batches came; expected {batches}"
+        return batches / (time.perf_counter() - start)
+
+    def close(self) -> None:
+        self.channel.close()
+        self.hub.close()
+        self._store.close()
+
+
+def channel_of(
+    hub: Provider, spec: NeighborSpec, num_inputs: int, batch_size: int, name: str = "rank"
+) -> Channel:
+    """A channel with inputs at random."""
+    ids = np.random.default_rng(len(name)).integers(0, hub.graph.num_nodes(), num_inputs)
+    inputs = inputs_of(hub.graph, ids, InputKind.NODE)
+    terms: Any = {"batch_size": batch_size, "shuffle": True, "seed": 1}
+    return Channel(hub, Registration.make(hub.graph, spec, inputs, terms).named(name))
+
+
+def processor_time(*processes: psutil.Process) -> float:
+    """Seconds that processes and their children have used."""
+    total = 0.0
+    for process in processes:
+        for each in [process, *process.children(recursive=True)]:
+            times = each.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+# --- figures ---------------------------------------------------------------------------------
+
+
+def same_host(folder: Path, graph: Graph, batches: int, repeats: int) -> dict[str, Any]:
+    with serving(folder) as server, pool_of(graph) as pool:
+        embedded = Readers(pool, ["here"], batches)
+        rank = Rank(server.told["address"], batches, same_host=True)
+        try:
+            return pairs(rank.rate, embedded.rate, batches, repeats)
+        finally:
+            rank.close()
+
+
+def pool_of(graph: Graph) -> SharedDistSamplingBackend:
+    return SharedDistSamplingBackend(graph, SPEC, num_workers=2)
+
+
+def moving(folder: Path, batches: int, repeats: int) -> dict[str, Any]:
+    canned = Child("--canned", folder, "--batches", batches)
+    bare = Child("--bare-sender", canned.told["nbytes"])
+    rank = Rank(canned.told["address"], batches)
+    receiver = BareReceiver(bare.told["address"], canned.told["nbytes"])
+    try:
+        spent = 0.0
+
+        def ours(batches: int) -> float:
+            nonlocal spent
+            before = processor_time(psutil.Process(), psutil.Process(canned.process.pid))
+            rate = rank.rate(batches)
+            after = processor_time(psutil.Process(), psutil.Process(canned.process.pid))
+            spent = (after - before) / batches
+            return rate
+
+        return {**pairs(ours, receiver.rate, batches, repeats), "processor_seconds": spent}
+    finally:
+        rank.close()
+        receiver.close()
+        canned.close()
+        bare.close()
+
+
+def together(folder: Path, graph: Graph, batches: int, repeats: int) -> dict[str, Any]:
+    moved_in = moving(folder, batches, 3)["processor_seconds"]
+    sampled_in = sampling_cost(graph, batches)
+    cores = len(os.sched_getaffinity(0))
+    allowed = cores / (sampled_in + moved_in)
+    with serving(folder) as server:
+        rank = Rank(server.told["address"], batches)
+        try:
+            rates = [rank.rate(batches) for _ in range(repeats + 2)][2:]
+        finally:
+            rank.close()
+    low, middle, high = statistics.quantiles([rate / allowed for rate in rates], n=4)
+    return {
+        "ratio": middle,
+        "quartiles": [low, high],
+        "batches_per_second": statistics.median(rates),
+        "against": allowed,
+    }
+
+
+def sampling_cost(graph: Graph, batches: int) -> float:
+    """Processor seconds that a batch takes, embedded, everything included."""
+    with pool_of(graph) as pool:
+        reader = Readers(pool, ["cost"], batches)
+        for _ in range(3):
+            reader.rate(batches)
+        before = processor_time(psutil.Process())
+        for _ in range(3):
+            reader.rate(batches)
+        return (processor_time(psutil.Process()) - before) / (3 * batches)
+
+
+def many_ranks(folder: Path, seconds: float, repeats: int) -> dict[str, Any]:
+    """All together over one alone, and how evenly."""
+    with serving(folder) as server, ExitStack() as stack:
+        crowd = [
+            Child("--ranks", server.told["address"], "--channels", RANKS // PROCESSES)
+            for _ in range(PROCESSES)
+        ]
+        alone = Child("--ranks", server.told["address"], "--channels", 1)
+        for child in (*crowd, alone):
+            stack.callback(child.close)
+        rates, indices = [], []
+        for number in range(repeats + 1):
+            one = counted([alone], seconds)
+            many = counted(crowd, seconds)
+            if number:  # the first is for warming up
+                rates.append((sum(many) / seconds, sum(one) / seconds))
+                indices.append(jain(many))
+    low, middle, high = statistics.quantiles([all_ / one for all_, one in rates], n=4)
+    return {
+        "ratio": middle,
+        "quartiles": [low, high],
+        "batches_per_second": statistics.median(many for many, _ in rates),
+        "against": statistics.median(one for _, one in rates),
+        "jain": min(indices),
+    }
+
+
+def light_rank(folder: Path, seconds: float, repeats: int) -> dict[str, Any]:
+    with serving(folder) as server, ExitStack() as stack:
+        shares = [RANKS // PROCESSES - (number == 0) for number in range(PROCESSES)]
+        crowd = [Child("--ranks", server.told["address"], "--channels", share) for share in shares]
+        light = Child("--ranks", server.told["address"], "--channels", 1)
+        for child in (*crowd, light):
+            stack.callback(child.close)
+        total = sum(counted(crowd, seconds)) / seconds
+        period = 2 * RANKS / total  # half of what it may have
+        got = []
+        for _ in range(repeats):
+            for child in crowd:
+                child.say({"seconds": seconds + 1})
+            light.say({"seconds": seconds, "period": period})
+            (batches,) = light.hear()
+            got.append(batches / (seconds / period))
+            for child in crowd:
+                child.hear()
+    low, middle, high = statistics.quantiles(got, n=4)
+    wanted = {"batches_per_second": middle / period, "against": 1 / period}
+    return {"ratio": middle, "quartiles": [low, high], **wanted}
+
+
+def counted(children: Sequence[Child], seconds: float) -> list[int]:
+    """Batches of each channel, of all children reading at once for so long."""
+    for child in children:
+        child.say({"seconds": seconds})
+    return [count for child in children for count in child.hear()]
+
+
+def jain(counts: Sequence[int]) -> float:
+    return sum(counts) ** 2 / (len(counts) * sum(count * count for count in counts))
+
+
+def request(folder: Path, repeats: int) -> dict[str, Any]:
+    with serving(folder, 1) as server:
+        echo = Child("--bare-echo")
+        store, context = Store(Door(server.told["address"])), zmq.Context()
+        store.connect(Deadline(WAIT_S))
+        dealer = context.socket(zmq.DEALER)
+        dealer.connect(echo.told["address"])
+
+        def bare() -> None:
+            dealer.send(b"x")
+            dealer.recv()
+
+        try:
+            measured = []
+            for number in range(repeats + 1):
+                pair = timed(lambda: store.call("ping")), timed(bare)
+                if number:
+                    measured.append(pair)
+        finally:
+            store.close()
+            context.destroy(linger=0)
+            echo.close()
+    low, middle, high = statistics.quantiles([ours / theirs for ours, theirs in measured], n=4)
+    ours, theirs = (statistics.median(column) for column in zip(*measured, strict=True))
+    return {"ratio": middle, "quartiles": [low, high], "seconds": ours, "against": theirs}
+
+
+def timed(work: Callable[[], object], times: int = 300) -> float:
+    start = time.perf_counter()
+    for _ in range(times):
+        work()
+    return (time.perf_counter() - start) / times
+
+
+def channels(folder: Path) -> dict[str, Any]:
+    with serving(folder) as server:
+        process = psutil.Process(server.process.pid)
+        rank = Child("--register", server.told["address"])
+        before = own_bytes(process)
+        rank.say({"channels": CHANNELS})
+        rank.hear()
+        after = own_bytes(process)
+        rank.close()
+    return {"megabytes": (after - before) / 1e6, "channels": CHANNELS}
+
+
+def own_bytes(process: psutil.Process) -> int:
+    """What a process and its children have; what several share is counted once."""
+    family = [process, *process.children(recursive=True)]
+    return sum(each.memory_full_info().pss for each in family)
+
+
+# --- the other processes ---------------------------------------------------------------------
+
+
+class BareReceiver:
+    """A DEALER that takes frames as they come and gives credit for each batch."""
+
+    def __init__(self, address: str, nbytes: int) -> None:
+        self._context = zmq.Context()
+        self._dealer = self._context.socket(zmq.DEALER)
+        self._dealer.setsockopt(zmq.RCVHWM, 0)
+        self._dealer.connect(address)
+        self._pieces = -(-nbytes // PIECE)
+
+    def rate(self, batches: int) -> float:
+        start = time.perf_counter()
+        self._dealer.send(str(batches).encode())
+        for _ in range(batches):
+            for _ in range(self._pieces):
+                self._dealer.recv(copy=False)  # what would be said of it
+                self._dealer.recv(copy=False)
+            self._dealer.send(b"credit")
+        return batches / (time.perf_counter() - start)
+
+    def close(self) -> None:
+        self._context.destroy(linger=0)
+
+
+def bare_sender(nbytes: int) -> None:
+    """A ROUTER that sends batches out of one piece of memory, as many as there is credit for."""
+    context = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    router.setsockopt(zmq.SNDHWM, 0)
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+    memory = memoryview(np.ones((CREDITS, nbytes), np.uint8).reshape(-1))
+    stop_with_input()
+    tell({"address": f"tcp://127.0.0.1:{port}"})
+    head = b"x" * 200
+    while True:
+        peer, word = router.recv_multipart()
+        left, out = int(word), 0
+        while left or out:
+            if left and out < CREDITS:
+                begin = left % CREDITS * nbytes
+                for at in range(begin, begin + nbytes, PIECE):
+                    piece = memory[at : min(at + PIECE, begin + nbytes)]
+                    router.send_multipart([peer, head, piece], copy=False)
+                left, out = left - 1, out + 1
+            else:
+                router.recv_multipart()
+                out -= 1
+
+
+def bare_echo() -> None:
+    context = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+    stop_with_input()
+    tell({"address": f"tcp://127.0.0.1:{port}"})
+    while True:
+        router.send_multipart(router.recv_multipart())
+
+
+def serve(folder: Path, workers: int) -> None:
+    from penstock.server.serving import serve as start
+
+    with start(folder, num_workers=workers) as server:
+        tell({"address": server.address})
+        sys.stdin.read()
+
+
+def ranks(address: str, count: int) -> None:
+    """Channels with small batches, read together for as long as is said."""
+    store = Store(Door(address))
+    store.connect(Deadline(WAIT_S))
+    hub = RemoteHub(store)
+    names = [f"rank {number} of {os.getpid()}" for number in range(count)]
+    readers = {
+        name: channel_of(hub, SMALL, 10_000 * SMALL_SEEDS, SMALL_SEEDS, name) for name in names
+    }
+    tell({})
+    for epoch, line in enumerate(sys.stdin):
+        wish = json.loads(line)
+        for channel in readers.values():
+            channel.start(epoch)
+        if "period" in wish:
+            tell([paced(readers[names[0]], wish["seconds"], wish["period"])])
+        else:
+            tell(list(read_for(readers, wish["seconds"]).values()))
+
+
+def read_for(readers: dict[str, Channel], seconds: float) -> dict[str, int]:
+    counts, end = dict.fromkeys(readers, 0), time.monotonic() + seconds
+    while time.monotonic() < end:
+        for name in wait_any(readers, Deadline(max(0.0, end - time.monotonic()))):
+            if readers[name].next() is not None:
+                counts[name] += 1
+    return counts
+
+
+def paced(channel: Channel, seconds: float, period: float) -> int:
+    """A batch each period, if it comes in time."""
+    begin, got = time.monotonic(), 0
+    while time.monotonic() < begin + seconds:
+        channel.next()
+        got += 1
+        time.sleep(max(0.0, begin + got * period - time.monotonic()))
+    return got
+
+
+def register(address: str) -> None:
+    store = Store(Door(address))
+    store.connect(Deadline(WAIT_S))
+    hub = RemoteHub(store)
+    tell({})
+    wish = json.loads(sys.stdin.readline())
+    kept = [channel_of(hub, SMALL, 1024, 128, str(number)) for number in range(wish["channels"])]
+    tell(len(kept))
+    sys.stdin.read()
+
+
+def stop_with_input() -> None:
+    """Ends this process when the benchmark has gone, or wants no more."""
+
+    def wait() -> None:
+        sys.stdin.read()
+        os._exit(0)  # another thread is in the middle of a socket
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def tell(word: object) -> None:
+    print(json.dumps(word), flush=True)
+
+
+# --- the whole -------------------------------------------------------------------------------
+
+
+def measure(
+    folder: Path, graph: Graph, arguments: argparse.Namespace, say: Callable[[str], None]
+) -> Any:
+    batches, repeats, seconds = arguments.batches, arguments.repeats, arguments.seconds
+    figures: dict[str, Callable[[], dict[str, Any]]] = {
+        "same host": lambda: same_host(folder, graph, batches, repeats),
+        "moving": lambda: moving(folder, batches, repeats),
+        "together": lambda: together(folder, graph, batches, repeats),
+        "many ranks": lambda: many_ranks(folder, seconds, repeats),
+        "light rank": lambda: light_rank(folder, seconds, repeats),
+        "request": lambda: request(folder, repeats),
+        "channels": lambda: channels(folder),
+    }
+    only = [name for name in arguments.only.split(",") if name]
+    result = {}
+    for name in only or figures:
+        result[name] = figures[name]()
+        extra = f"; Jain {result[name]['jain']:.4f}" if "jain" in result[name] else ""
+        say(f"{name:>12}: {told(result[name])}{extra}")
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--small", action="store_true", help="a small graph, for a quick look")
+    parser.add_argument("--json", action="store_true", help="print JSON only")
+    parser.add_argument("--batches", type=int, default=192, help="batches per measurement")
+    parser.add_argument("--repeats", type=int, default=7, help="pairs measured")
+    parser.add_argument("--seconds", type=float, default=4.0, help="that many ranks read for")
+    parser.add_argument("--only", default="", help="some figures, with commas between them")
+    parser.add_argument("--folder", type=Path, default=Path("build/bench"), help="keeps the graph")
+    for name in ("--serve", "--canned", "--bare-sender", "--ranks", "--register"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--bare-echo", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--workers", type=int, default=2, help=argparse.SUPPRESS)
+    parser.add_argument("--channels", type=int, default=1, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if is_other(arguments):
+        return
+
+    def say(text: str) -> None:
+        if not arguments.json:
+            print(text, flush=True)
+
+    num_nodes, num_edges = SIZES[arguments.small]
+    say(f"RMAT graph: {num_nodes:,} nodes, {num_edges:,} edges, {WIDTH} x float32 (made once)")
+    folder = saved(arguments.folder, num_nodes, num_edges)
+    with Graph.open(folder) as graph:
+        result = measure(folder, graph, arguments, say)
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+
+
+def saved(folder: Path, num_nodes: int, num_edges: int) -> Path:
+    """Where the servers, and whoever is compared with them, open the graph."""
+    path = folder / f"rmat-{num_nodes}-{num_edges}-{WIDTH}.graph"
+    if not path.exists():
+        with benchmark_graph(folder, num_nodes, num_edges, WIDTH) as graph:
+            graph.save(path)
+    return path
+
+
+def is_other(arguments: argparse.Namespace) -> bool:
+    """Whether this is one of the other processes; then it has done its work."""
+    if arguments.serve:
+        serve(Path(arguments.serve), arguments.workers)
+    elif arguments.canned:
+        run_canned_server(Path(arguments.canned), SPEC, SEEDS, CREDITS)
+    elif arguments.bare_sender:
+        bare_sender(int(arguments.bare_sender))
+    elif arguments.bare_echo:
+        bare_echo()
+    elif arguments.ranks:
+        ranks(arguments.ranks, arguments.channels)
+    elif arguments.register:
+        register(arguments.register)
+    else:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""A server on another host, as channels see it: they register there as with a hub on this one."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import msgspec
+
+from penstock.client.deadline import Deadline
+from penstock.client.hub import Provider
+from penstock.client.registration import Registration
+from penstock.client.remote.connection import RemoteConnection
+from penstock.client.remote.line import RemoteLine
+from penstock.client.remote.outline import RemoteGraph
+from penstock.client.remote.store import ATTEMPT_S, Store
+from penstock.client.remote.tries import Tries
+from penstock.errors import HubGone
+from penstock.wire.bulk import Packed, pack
+from penstock.wire.remote import Enroll
+
+# Between two attempts to enroll with a server whose hub has just died.
+_PAUSE_S: Final = 0.05
+# Pieces of memory that are kept for batches: one that comes, one that waits, two with the reader.
+_KEPT: Final = 4
+
+
+class RemoteHub(Provider):
+    """A server, reached by TCP. Its graph stays there."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.address = store.door.address
+        self.patience = store.patience
+        greeting = store.greeting
+        self.graph = RemoteGraph(greeting.outline, self.address, store, greeting.partition.sizes)
+        self._tries = Tries()
+
+    @property
+    def pid(self) -> int:
+        """The server's, by which its hub knows our channels."""
+        return self.store.greeting.pid
+
+    def reach(self, deadline: Deadline, patience: Deadline | None = None) -> RemoteConnection:
+        """A connection, once the server answers, with the graph it had."""
+        connection = self.persist(self._open, deadline, patience)
+        try:
+            self.store.note(connection.greeting)
+        except BaseException:
+            connection.close()
+            raise
+        self._tries.succeeded()
+        return connection
+
+    def _open(self, deadline: Deadline) -> RemoteConnection:
+        try:
+            return RemoteConnection.open(self.store.door, Deadline(ATTEMPT_S).or_sooner(deadline))
+        except (ConnectionError, TimeoutError) as error:
+            self._tries.failed(error)
+            raise
+
+    def enroll(
+        self, registration: Registration, deadline: Deadline, patience: Deadline
+    ) -> RemoteLine:
+        """A line for a channel, with whichever boot of the server answers."""
+        inputs = _packed(registration)
+        while True:
+            connection = self.reach(deadline, patience)
+            try:
+                enrolled = connection.enroll(_enroll(registration), inputs, _KEPT, deadline)
+                return RemoteLine(connection, enrolled)
+            except (ConnectionError, HubGone) as error:
+                # It died on the way, or its hub did.
+                connection.close()
+                self._tries.failed(error)
+                self.check(deadline, patience, error)
+                self.pause(_PAUSE_S, deadline)
+            except BaseException:
+                connection.close()
+                raise
+
+    def gone(self, error: Exception) -> HubGone:
+        """What to say when patience has ended."""
+        return self._tries.gone(self.address, error)
+
+    def check_hope(self) -> None:
+        """Nobody here knows whether it will come back: patience decides."""
+
+    def pause(self, seconds: float, deadline: Deadline) -> None:
+        """A moment, while somebody starts it again."""
+        time.sleep(Deadline(seconds).or_sooner(deadline).remaining or 0.0)
+
+    def statistics(self, timeout: float | None = 30.0) -> dict[str, Any]:
+        """The numbers of the server's hub."""
+        numbers: dict[str, Any] = self.store.call("hub_statistics", timeout=timeout)[0]
+        return numbers
+
+    def close(self) -> None:
+        """Takes leave of the server; channels stay until they are closed."""
+        self.store.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address!r})"
+
+
+def _packed(registration: Registration) -> Packed:
+    """The inputs that travel, where they lie."""
+    given = registration.inputs.given()
+    arrays = {} if given.ids is None else {"ids": given.ids}
+    for group, more in (("columns", given.columns), ("tables", given.tables)):
+        arrays |= {f"{group}/{name}": array for name, array in more.items()}
+    return pack(arrays)
+
+
+def _enroll(registration: Registration) -> Enroll:
+    feed = msgspec.structs.replace(registration.feed, ids=None, columns={}, tables={})
+    return Enroll(
+        request=0,
+        spec=registration.spec,
+        register=msgspec.structs.replace(registration.register, feed=feed),
+        split=registration.inputs.split,
+        workers=registration.workers,
+    )

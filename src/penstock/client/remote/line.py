@@ -1,0 +1,86 @@
+"""A line to a server: one channel's registration with one boot of it.
+
+What comes over it lies in memory of our own. So a slot is only a credit, and goes back when its
+batch is taken; however many batches a reader holds on to, nothing stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.client.batch import Batch
+from penstock.client.remote.connection import RemoteConnection
+from penstock.errors import ProtocolError
+from penstock.wire.frames import Bytes, read
+from penstock.wire.messages import BatchReady, ReturnSlot, Reweigh, StartEpoch
+from penstock.wire.remote import Enrolled
+
+
+class RemoteLine:
+    """A registered channel."""
+
+    def __init__(self, connection: RemoteConnection, enrolled: Enrolled) -> None:
+        self.connection = connection
+        self.channel = enrolled.channel
+        self._slots = enrolled.slots
+
+    @property
+    def held(self) -> int:
+        """How many slots the reader holds: none."""
+        return 0
+
+    def start(self, epoch: int, first: int, first_step: int) -> None:
+        """Asks for an epoch."""
+        self.connection.post(
+            StartEpoch(channel=self.channel, epoch=epoch, first=first, first_step=first_step)
+        )
+
+    def reweigh(self, weight: float) -> None:
+        """Asks for another share of the workers."""
+        self.connection.post(Reweigh(channel=self.channel, weight=weight))
+
+    def give_back(self, slot: int) -> None:
+        """One credit more for the server. Safe anywhere, any time."""
+        self.connection.post(ReturnSlot(channel=self.channel, slot=slot))
+
+    def take(self, ready: BatchReady, fds: Sequence[int]) -> RemoteParcel:
+        """A batch that has come."""
+        if ready.batch.channel != self.channel or not 0 <= ready.slot < self._slots:
+            raise ProtocolError(f"a batch came that cannot be for channel {self.channel}: {ready}")
+        return RemoteParcel(self, ready, self.connection.take(ready))
+
+    def close(self) -> None:
+        """Ends the registration. Idempotent."""
+        self.connection.close()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemoteParcel:
+    """A batch that has come and has not been fetched. Opened or dropped, once."""
+
+    line: RemoteLine
+    ready: BatchReady
+    memory: Bytes
+
+    def open(self) -> Batch:
+        """The batch, for its reader."""
+        ready = self.ready
+        try:
+            arrays = read(self.memory, ready.layouts)
+        finally:
+            self.line.give_back(ready.slot)
+        return Batch(
+            arrays=arrays,
+            facts=ready.facts,
+            epoch=ready.batch.epoch,
+            step=ready.batch.step,
+            index=ready.index,
+            substitute=ready.substitute,
+            cost=ready.cost,
+            dtypes={layout.name: layout.dtype for layout in ready.layouts},
+        )
+
+    def drop(self) -> None:
+        """Nobody wants it."""
+        self.line.give_back(self.ready.slot)

@@ -1,0 +1,77 @@
+"""A server on this very host: its hub's unix socket is nearer than its TCP port.
+
+Batches then lie in shared memory, and the graph is mapped. The socket is another one after every
+start of the server; which one it is now, the TCP port tells.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.client.connection import Connection
+from penstock.client.deadline import Deadline
+from penstock.client.joined import JoinedHub, mapped_graph
+from penstock.client.remote.connection import RemoteConnection
+from penstock.client.remote.store import ATTEMPT_S, Store
+from penstock.client.remote.tries import Tries
+from penstock.errors import HubGone, PenstockError, ServerGone
+from penstock.graph import Graph
+from penstock.wire.host import this_host
+
+log = logging.getLogger(__name__)
+
+
+class MovedHub(JoinedHub):
+    """The hub of a server on this host."""
+
+    def __init__(self, store: Store, address: str, graph: Graph) -> None:
+        super().__init__(address, graph, store.patience)
+        self.store = store
+        self._tries = Tries()
+
+    def _open(self, deadline: Deadline) -> Connection:
+        try:
+            connection = Connection.open(self.address, deadline)
+        except ConnectionError as error:
+            self._tries.failed(error)
+            self._look_for_it(deadline)
+            connection = Connection.open(self.address, deadline)
+        self._tries.succeeded()
+        return connection
+
+    def _look_for_it(self, deadline: Deadline) -> None:
+        """Asks the server where its hub is now. `ConnectionError` if nobody answers."""
+        door = self.store.door
+        connection = RemoteConnection.open(door, Deadline(ATTEMPT_S).or_sooner(deadline))
+        try:
+            greeting = connection.greeting
+        finally:
+            connection.close()
+        self.store.note(greeting)
+        if greeting.host != this_host() or greeting.unix is None:
+            raise ServerGone(f"the server at {door.address} has moved to another host")
+        self.address = greeting.unix
+
+    def gone(self, error: Exception) -> HubGone:
+        """What to say when patience has ended."""
+        return self._tries.gone(self.store.door.address, error)
+
+    def close(self) -> None:
+        """Takes leave of the server, and lets go of the graph."""
+        self.store.close()
+        super().close()
+
+    def __repr__(self) -> str:
+        return f"MovedHub({self.store.door.address!r}, {self.address!r})"
+
+
+def moved(store: Store, deadline: Deadline) -> MovedHub | None:
+    """The hub of a server that is on this host, and lets us in by its unix socket; else None."""
+    greeting = store.greeting
+    if greeting.unix is None or greeting.host != this_host():
+        return None
+    try:
+        return MovedHub(store, greeting.unix, mapped_graph(greeting.unix, deadline))
+    except (PenstockError, OSError) as error:
+        log.info("%s stays with %s: %s", greeting.unix, store.door.address, error)
+        return None

@@ -1,0 +1,175 @@
+"""Questions to a server about its data: one connection for all of them, made when first needed.
+
+Any thread may ask; they take turns. Questions change nothing, so they are asked again of a server
+that was lost and has come back. What does change something is asked once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.client.deadline import Deadline
+from penstock.client.hub import PATIENCE_S
+from penstock.client.remote.connection import RemoteConnection
+from penstock.client.remote.door import Door
+from penstock.client.remote.outline import check_same
+from penstock.client.remote.tries import Tries
+from penstock.errors import ChannelClosed, ServerGone
+from penstock.graph.schema import ArrayKey, EdgeType
+from penstock.wire import bulk, values
+from penstock.wire.remote import Greeting, Outline
+
+Array = npt.NDArray[Any]
+
+# One attempt to connect may take so long.
+ATTEMPT_S: Final = 6.0
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 0.5
+# What may be asked twice. The others are verbs of backends and channels.
+_READS: Final = ("get_", "ping", "hub_statistics", "statistics")
+
+
+class Store:
+    """A server, to ask. `greeting` is what it said of itself last."""
+
+    greeting: Greeting
+
+    def __init__(self, door: Door, patience: float = PATIENCE_S) -> None:
+        self.door = door
+        self.patience = patience
+        self._outline: Outline | None = None
+        self._lock = threading.RLock()  # a signal's handler may ask in the middle of a question
+        self._owner = os.getpid()
+        self._closed = False
+        self._held = _Held()
+        self._let_go = weakref.finalize(self, self._held.close)
+
+    def connect(self, deadline: Deadline, setting: str = "timeout") -> Greeting:
+        """Waits until the server answers; `ServerGone` if it does not in time."""
+        tries, pause = Tries(), _FIRST_PAUSE_S
+        with self._lock:
+            while True:
+                try:
+                    return self._reached(deadline).greeting
+                except (ConnectionError, TimeoutError) as error:
+                    tries.failed(error)
+                    if deadline.passed:
+                        raise tries.gone(self.door.address, error, setting) from error
+                time.sleep(Deadline(pause).or_sooner(deadline).remaining or 0.0)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def call(
+        self,
+        verb: str,
+        arguments: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, Array] | None = None,
+        timeout: float | None = None,
+    ) -> tuple[Any, dict[str, Array]]:
+        """What a verb comes to: plain data, and arrays. Raises what went wrong over there."""
+        self._check()
+        packed, deadline = bulk.pack(arrays or {}), Deadline(timeout)
+        patience = Deadline(self.patience)
+        with self._lock:
+            while True:
+                self.connect(patience.or_sooner(deadline), "patience")
+                connection = self._held.connection
+                assert connection is not None
+                try:
+                    return connection.call(verb, dict(arguments or {}), packed, deadline)
+                except ConnectionError as error:
+                    self._held.close()
+                    if not verb.startswith(_READS):
+                        raise ServerGone(
+                            f"the server at {self.door.address} was lost while it was asked to "
+                            f"{verb}: {error}. Whether it did so is not known"
+                        ) from error
+                except (TimeoutError, KeyboardInterrupt):
+                    self._held.close()  # or its answer would be taken for another's
+                    raise
+
+    def ask(self, verb: str, **arguments: Any) -> Any:
+        """As `call`, with arrays among the arguments and in the answer."""
+        plain, arrays = values.pack(arguments)
+        value, found = self.call(verb, plain, arrays)
+        return values.unpack(value, found, Any)
+
+    def close(self) -> None:
+        """Takes leave. Idempotent."""
+        if os.getpid() == self._owner:
+            self._closed = True
+            self._let_go()
+
+    # --- numbers of the graph, for `RemoteGraph` ------------------------------------------------
+
+    def whole(self, key: ArrayKey) -> Array:
+        """An array that belongs to the graph as a whole, or a split."""
+        owner = key.type if any(key.type) else None
+        if key.group == "split":
+            found = self.ask("get_node_ids", split=key.name, node_type=owner)
+        else:
+            found = self.ask("get_graph_attribute", name=key.name, owner=owner)
+        return np.asarray(found)
+
+    def ends(self, edge_type: EdgeType) -> Array:
+        """The edges of a type, [2, edges], in the order of their ids."""
+        kind = edge_type if any(edge_type) else None
+        return np.asarray(self.ask("get_edge_index", edge_type=kind, layout="coo"))
+
+    def rows(self, key: ArrayKey, ids: Array) -> Array:
+        """Rows of an attribute."""
+        owner = key.type if any(key.type) else None
+        kind = {f"{key.group}_type": owner}
+        verb = f"get_{key.group}_attribute"
+        return np.asarray(self.ask(verb, name=key.name, index=ids, **kind))
+
+    def nodes(self, node_type: str | None) -> Array:
+        """The ids of all nodes of a type that are there."""
+        return np.asarray(self.ask("get_node_ids", node_type=node_type))
+
+    # --- within ------------------------------------------------------------------------------
+
+    def _reached(self, deadline: Deadline) -> RemoteConnection:
+        self._check()
+        connection = self._held.connection
+        if connection is None:
+            connection = RemoteConnection.open(self.door, Deadline(ATTEMPT_S).or_sooner(deadline))
+            self._held.connection = connection
+            self.note(connection.greeting)
+        return connection
+
+    def note(self, greeting: Greeting) -> None:
+        """What a server says of itself: it must have the graph that it had."""
+        if self._outline is not None:
+            check_same(self._outline, greeting.outline, self.door.address)
+        self._outline = self._outline or greeting.outline
+        self.greeting = greeting
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ChannelClosed(f"the connection to {self.door.address} was closed")
+        if os.getpid() != self._owner:
+            raise RuntimeError(
+                f"the connection to {self.door.address} belongs to process {self._owner}, and does "
+                "not survive a fork: call penstock.connect(address) here; or start processes by "
+                "'spawn'"
+            )
+
+
+class _Held:
+    """What must be let go of: held apart, for the finalizer."""
+
+    def __init__(self) -> None:
+        self.connection: RemoteConnection | None = None
+
+    def close(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,85 @@
+"""Which part of which server's inputs a rank takes, when ranks share out what servers hold.
+
+All servers' inputs, one server after the other, are cut into as many equal parts as there are
+ranks. A part may end in the middle of a server, so it is a list of fractions. Both neighbours of a
+cut compute it by the same formula: all slices of a server together are the server's inputs, each
+once. Slices answer queries; they do not decide batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeVar
+
+
+class _Sliced(Protocol):
+    """What can be cut: lists, arrays, tensors."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> Any: ...
+
+
+_T = TypeVar("_T", bound=_Sliced)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSlice:
+    """From `first`/`of` to `end`/`of` of what server number `server` holds."""
+
+    server: int
+    first: int = 0
+    end: int = 1
+    of: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("server", "first", "end", "of"):
+            _check_integer(name, getattr(self, name))
+        if self.server < 0:
+            raise ValueError(f"server is {self.server}; expected at least 0")
+        if not 0 <= self.first <= self.end <= self.of or self.of < 1:
+            raise ValueError(
+                f"the slice is {self.first}/{self.of} to {self.end}/{self.of}; "
+                "expected 0 <= first <= end <= of, and of at least 1"
+            )
+
+    @classmethod
+    def whole(cls, server: int) -> Self:
+        """All that a server holds."""
+        return cls(server)
+
+    def rows(self, length: int) -> slice:
+        """Which of `length` rows these are."""
+        return slice(length * self.first // self.of, length * self.end // self.of)
+
+    def cut(self, values: _T) -> _T:
+        """Those of the values that belong to the slice: a view, where slicing gives one."""
+        cut: _T = values[self.rows(len(values))]
+        return cut
+
+
+def compute_server_assignments(servers: int, ranks: int, rank: int) -> dict[int, ServerSlice]:
+    """The slices of one rank, by the number of the server, rising.
+
+    With 3 servers and 2 ranks, rank 0 has server 0 and the first half of server 1.
+    """
+    for name, value, least in (("servers", servers, 1), ("ranks", ranks, 1), ("rank", rank, 0)):
+        _check_integer(name, value)
+        if value < least:
+            raise ValueError(f"{name} is {value}; expected at least {least}")
+    if rank >= ranks:
+        raise ValueError(f"rank is {rank}; expected 0 <= rank < {ranks}")
+    # Counted in units of which every server has `ranks`, and every rank `servers`.
+    first, end = rank * servers, (rank + 1) * servers
+    there = range(first // ranks, (end - 1) // ranks + 1)
+    return {server: _overlap(server, first, end, ranks) for server in there}
+
+
+def _overlap(server: int, first: int, end: int, ranks: int) -> ServerSlice:
+    begin = server * ranks
+    return ServerSlice(server, max(first - begin, 0), min(end - begin, ranks), ranks)
+
+
+def _check_integer(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name} is {value!r}; expected an integer")

@@ -1,0 +1,1 @@
+"""The server: one store for ranks on other hosts. Knows no torch."""

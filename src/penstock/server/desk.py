@@ -1,0 +1,114 @@
+"""The desk: work that may take a while is done by threads, and what came of it is told to the door.
+
+The door's thread never waits. What it hands over here comes back as a call in that same thread, so
+that everything about sessions is done by one thread and needs no lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from time import monotonic
+from typing import Any, Final, TypeAlias
+
+log = logging.getLogger(__name__)
+
+Work: TypeAlias = Callable[[], Any]
+# Hears what came of it: a value, or the exception.
+Then: TypeAlias = Callable[[Any], None]
+_Job: TypeAlias = tuple[Work, Then] | None
+
+JOIN_S: Final = 10.0
+
+
+class Bell:
+    """Calls to be made in the door's thread, and a descriptor that wakes it."""
+
+    def __init__(self) -> None:
+        self._calls: deque[Callable[[], None]] = deque()
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closing = threading.Lock()
+
+    def fileno(self) -> int:
+        """Readable when there is something to be called."""
+        return self._fd
+
+    def ring(self, call: Callable[[], None]) -> None:
+        """Has this called in the door's thread; from any thread."""
+        self._calls.append(call)
+        with self._closing:
+            if self._fd >= 0:
+                os.eventfd_write(self._fd, 1)
+
+    def answer(self) -> None:
+        """Makes the calls; in the door's thread."""
+        if self._fd >= 0:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._fd)
+        while self._calls:
+            try:
+                self._calls.popleft()()
+            except Exception:  # a mistake of ours: the others are still to be told
+                log.exception("what came of some work could not be dealt with")
+
+    def close(self) -> None:
+        """Calls that come now are kept, and made by whoever calls `answer` last."""
+        with self._closing:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
+
+
+class Desk:
+    """Up to `most` threads, started when there is work for them."""
+
+    def __init__(self, name: str, most: int, bell: Bell) -> None:
+        self._name = name
+        self._most = most
+        self._bell = bell
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._idle = threading.Semaphore(0)
+        self._closed = False
+
+    def ask(self, work: Work, then: Then) -> None:
+        """Has work done by a thread, and `then` called in the door's; called by the door's."""
+        if self._closed:
+            return
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
+            name = f"{self._name}-{len(self._threads)}"
+            thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put((work, then))
+
+    def close(self, timeout: float = JOIN_S) -> None:
+        """Ends the threads when they have done what they have. Idempotent, and bounded."""
+        self._closed = True
+        deadline = monotonic() + timeout
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - monotonic()))
+            if thread.is_alive():
+                log.warning("%s is still at work, and is left to itself", thread.name)
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            work, then = job
+            outcome = _outcome(work)
+            self._bell.ring(lambda then=then, outcome=outcome: then(outcome))  # type: ignore[misc]
+            del job, work, then, outcome  # nothing of it may be kept alive by waiting
+            self._idle.release()
+
+
+def _outcome(work: Work) -> Any:
+    try:
+        return work()
+    except Exception as error:
+        return error

@@ -1,0 +1,161 @@
+"""An enrolment: from what a remote rank asks for to a channel of the hub.
+
+Takes as long as it takes (inputs are copied, what a sampler needs of the graph may have to be
+made), so it is done by a thread of its own. Everything is checked as if a local rank had asked, and
+beyond that: which samplers may run here, which files may be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from msgspec import structs
+
+from penstock.client.deadline import Deadline
+from penstock.client.hub_process import HubProcess
+from penstock.client.inputs import Inputs, inputs_of
+from penstock.client.registration import Registration
+from penstock.errors import Overloaded
+from penstock.graph.schema import EDGE, NODE
+from penstock.sampling.kinds import InputKind, check
+from penstock.sampling.spec import CustomSpec, Feed, Spec
+from penstock.sampling.written import settled
+from penstock.server.limits import Budget, Limits, check_at_most
+from penstock.server.numbering import Numbering
+from penstock.server.relay import Relay
+from penstock.server.seeds import StrPath, read_seeds
+from penstock.wire.bulk import Arrays
+from penstock.wire.messages import Register
+from penstock.wire.remote import Enroll
+
+# Making what a sampler needs of a large graph takes its time; the hub itself answers at once.
+PATIENCE_S: Final = 600.0
+_ID_BYTES: Final = 8
+_GROUPS: Final = ("columns", "tables")
+
+
+@dataclass(frozen=True, eq=False)
+class Enrolments:
+    """What a server enrols ranks with."""
+
+    hub: HubProcess
+    numbering: Numbering
+    limits: Limits
+    budget: Budget  # of bytes of inputs
+    samplers: frozenset[str] = frozenset()
+    folders: tuple[StrPath, ...] = ()
+
+    def make(self, enroll: Enroll, arrays: Arrays) -> tuple[Relay, int]:
+        """The channel, and how many bytes of a file it has taken of the budget."""
+        spec = self._checked(enroll)
+        register = self._wishes(enroll.register)
+        seeds, taken = self._seeds(enroll, arrays)
+        try:
+            return self._relay(enroll, spec, register, seeds, arrays), taken
+        except BaseException:
+            self.budget.give(taken)
+            raise
+
+    def _relay(
+        self, enroll: Enroll, spec: Spec, register: Register, seeds: Any, arrays: Arrays
+    ) -> Relay:
+        inputs = self._inputs(spec, register.feed, seeds, arrays)
+        try:
+            register = structs.replace(register, feed=_feed(register.feed, inputs))
+            graph = self.hub.graph
+            wishes = Registration.checked(graph, spec, inputs, register, enroll.workers)
+            line = wishes.enroll(self.hub, Deadline(PATIENCE_S), Deadline(self.hub.patience))
+        finally:
+            inputs.close()  # the hub has its own hold on them
+        return Relay(line, self.numbering, register.job)
+
+    def _inputs(self, spec: Spec, feed: Feed, seeds: Any, arrays: Arrays) -> Inputs:
+        """The inputs in the numbers of the graph that is here."""
+        columns, tables = _more(arrays)
+        columns = self.numbering.columns(spec, columns)
+        if feed.edge_type is not None or InputKind.of(spec) is InputKind.LINK:
+            edge_type = feed.edge_type or EDGE
+            ends = self.numbering.links(edge_type, seeds) if _are_ids(seeds) else seeds
+            given = (edge_type, ends) if any(edge_type) else ends
+            return inputs_of(self.hub.graph, given, InputKind.LINK, columns, tables)
+        node_type = feed.node_type or NODE
+        nodes = self.numbering.nodes(node_type, seeds) if _are_ids(seeds) else seeds
+        given = (node_type, nodes) if node_type else nodes
+        return inputs_of(self.hub.graph, given, InputKind.NODE, columns, tables)
+
+    def _checked(self, enroll: Enroll) -> Spec:
+        spec, workers = enroll.spec, enroll.workers
+        if workers is not None and not 1 <= workers <= self.hub.num_workers:
+            raise Overloaded(
+                f"workers is {workers}: a sampler may have 1 to {self.hub.num_workers} of its own "
+                "(setting: num_workers)"
+            )
+        if isinstance(spec, CustomSpec):
+            _check_sampler(spec, self.samplers)
+            return spec
+        spec = settled(spec)
+        check(spec, self.hub.graph)
+        return spec
+
+    def _wishes(self, register: Register) -> Register:
+        most = self.limits.max_batch_bytes
+        for wanted in (register.slot_bytes, register.most_bytes):
+            check_at_most(wanted or 0, most, "bytes of a batch are asked for", "max_batch_bytes")
+        feed = register.feed
+        if feed.ids is not None or feed.columns or feed.tables:
+            raise ValueError("the feed of an Enroll has handles; expected inputs in its bulk")
+        return structs.replace(
+            register, request=0, backend=0, most_bytes=register.most_bytes or most
+        )
+
+    def _seeds(self, enroll: Enroll, arrays: Arrays) -> tuple[Any, int]:
+        """The inputs (None: all there are), and how many bytes of the budget they have taken."""
+        given = [enroll.split, enroll.file, arrays.get("ids")]
+        if sum(one is not None for one in given) > 1:
+            raise ValueError("inputs are given twice; expected a split, a file or ids")
+        if enroll.file is None:
+            return (enroll.split if enroll.split is not None else arrays.get("ids")), 0
+        seeds = read_seeds(enroll.file, self.folders, self.limits.max_input_bytes)
+        nbytes = seeds.size * _ID_BYTES  # a copy of it
+        self.budget.take(nbytes)
+        return seeds, nbytes
+
+
+def _check_sampler(spec: CustomSpec, samplers: frozenset[str]) -> None:
+    if spec.sampler not in samplers:
+        there = ", ".join(sorted(samplers)) or "none"
+        raise ValueError(
+            f"sampler is {spec.sampler!r}, which this server was not started with; it has {there} "
+            "(setting: samplers)"
+        )
+
+
+def _are_ids(seeds: Any) -> bool:
+    """Rather than the name of a split, or nothing for all there are."""
+    return isinstance(seeds, np.ndarray)
+
+
+def _more(arrays: Arrays) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The columns and tables among the arrays that came."""
+    found: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS}
+    for name, array in arrays.items():
+        group, slash, member = name.partition("/")
+        if name == "ids":
+            continue
+        if group not in found or not slash:
+            raise ValueError(f"inputs have an array {name!r}; expected ids, columns/… or tables/…")
+        found[group][member] = array
+    return found["columns"], found["tables"]
+
+
+def _feed(wanted: Feed, inputs: Inputs) -> Feed:
+    return Feed(
+        **inputs.handles(),
+        batch_size=wanted.batch_size,
+        shuffle=wanted.shuffle,
+        drop_last=wanted.drop_last,
+        seed=wanted.seed,
+    )

@@ -1,0 +1,76 @@
+"""How much a server takes on: checked before memory is reserved, refused in words."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, fields
+
+from penstock.errors import Overloaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bytes, or numbers of things. A refusal names the one it was for.
+
+    max_connections    connections, of whoever it may be
+    max_sessions       those of them that were greeted
+    max_channels       channels of remote ranks
+    max_input_bytes    inputs of one channel
+    max_inputs_bytes   inputs of all channels together
+    max_batch_bytes    one batch
+    max_calls          questions of one session that are not answered yet
+    max_call_bytes     arrays that come with questions, of one session
+    max_calls_bytes    the same, of all together
+    max_answer_bytes   arrays of one answer
+    """
+
+    max_connections: int = 8192
+    max_sessions: int = 4096
+    max_channels: int = 2048
+    max_input_bytes: int = 8 << 30
+    max_inputs_bytes: int = 32 << 30
+    max_batch_bytes: int = 4 << 30
+    max_calls: int = 16
+    max_call_bytes: int = 1 << 30
+    max_calls_bytes: int = 4 << 30
+    max_answer_bytes: int = 4 << 30
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{field.name} is {value!r}; expected a number above 0")
+
+
+class Budget:
+    """Something that there is so much of. Taken and given back by any thread."""
+
+    def __init__(self, what: str, limit: int, setting: str) -> None:
+        self._what = what
+        self._limit = limit
+        self._setting = setting
+        self._lock = threading.Lock()
+        self.taken = 0
+
+    def take(self, amount: int) -> None:
+        """Overloaded, if there is not so much left."""
+        with self._lock:
+            if self.taken + amount > self._limit:
+                raise Overloaded(
+                    f"{amount} {self._what} do not fit: {self.taken} of {self._limit} are taken "
+                    f"(setting: {self._setting})"
+                )
+            self.taken += amount
+
+    def give(self, amount: int) -> None:
+        """They are free again."""
+        with self._lock:
+            self.taken -= amount
+
+
+def check_at_most(amount: int, limit: int, what: str, setting: str) -> None:
+    """Overloaded, if one asks for more than anybody may have."""
+    if amount > limit:
+        raise Overloaded(
+            f"{amount} {what}, and at most {limit} are taken at once (setting: {setting})"
+        )

@@ -1,0 +1,113 @@
+"""A relay: one remote rank's channel, kept with the hub as a local rank would keep it.
+
+The server is a client of its hub. What the hub says goes to the rank as it is, and the bytes of a
+batch behind it, in pieces, out of the slot they lie in; what the rank says goes to the hub, once it
+is known to be about this channel and about slots that are out. So credits, fairness, epochs and
+retries are the hub's, for those who are far as for those who are near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TypeAlias
+
+from msgspec import structs
+
+from penstock.client.line import Line, close_all
+from penstock.errors import ProtocolError
+from penstock.server.numbering import Numbering
+from penstock.wire.frames import read
+from penstock.wire.messages import (
+    BatchLost,
+    BatchReady,
+    ChannelBroken,
+    EpochDone,
+    FromHubToRank,
+    Refused,
+    ReturnSlot,
+    Reweigh,
+    StartEpoch,
+)
+from penstock.wire.pieces import packed, pieces_of
+from penstock.wire.remote import FromServerToRank, Piece
+
+ForTheRank: TypeAlias = tuple[FromServerToRank, memoryview | None]
+
+
+class Relay:
+    """A registered channel and its rank's credits."""
+
+    def __init__(self, line: Line, numbering: Numbering, job: str = "") -> None:
+        self._line = line
+        self._numbering = numbering
+        self._out: set[int] = set()  # slots with batches that the rank has not given back
+        self.channel = line.channel
+        self.job = job
+        self.slots = line.plan.slots
+        self.most_bytes = line.plan.most_bytes
+
+    @property
+    def credits(self) -> int:
+        """How many batches may come before the rank has to give a slot back."""
+        return self.slots - len(self._out)
+
+    def fileno(self) -> int:
+        """Readable when the hub has said something, or has gone."""
+        return self._line.connection.fileno()
+
+    @property
+    def pending(self) -> bool:
+        """Whether something waits for room on the way to the hub."""
+        return self._line.connection.pending
+
+    def flush(self) -> None:
+        """Sends it, as far as there is room."""
+        self._line.connection.flush()
+
+    def forward(self, message: StartEpoch | ReturnSlot | Reweigh) -> None:
+        """A word of the rank's, checked. The hub looks at the rest."""
+        if message.channel != self.channel:
+            raise ProtocolError(f"channel {message.channel} is not this session's")
+        if isinstance(message, ReturnSlot):
+            if message.slot not in self._out:
+                raise ProtocolError(f"slot {message.slot} was not with the rank")
+            self._out.discard(message.slot)
+        self._line.connection.post(message)
+
+    def hear(self) -> Iterator[ForTheRank]:
+        """What the hub has said, for the rank. `ConnectionError` when the hub has gone."""
+        received = self._line.connection.receive()
+        try:
+            while received:
+                message, fds = received.pop(0)
+                yield from self._for_the_rank(message, fds)
+        finally:
+            for _, left in received:
+                close_all(left)
+
+    def _for_the_rank(self, message: FromHubToRank, fds: list[int]) -> Iterator[ForTheRank]:
+        match message:
+            case BatchReady():
+                yield from self._batch(message, fds)
+            case BatchLost() | EpochDone() | ChannelBroken() | Refused():
+                close_all(fds)
+                yield message, None
+            case _:
+                close_all(fds)
+                raise ProtocolError(f"a relay has no use for {type(message).__name__}")
+
+    def _batch(self, ready: BatchReady, fds: list[int]) -> Iterator[ForTheRank]:
+        memory = self._line.take(ready, fds).memory()
+        self._out.add(ready.slot)
+        if not self._numbering.is_identity:
+            self._numbering.to_whole(read(memory, ready.layouts), ready.facts)
+        layouts, nbytes = packed(ready.layouts)
+        yield structs.replace(ready, one_off=None, layouts=layouts, nbytes=nbytes), None
+        for offset, data in pieces_of(memory, ready.layouts, layouts):
+            yield Piece(batch=ready.batch, offset=offset), data
+
+    def close(self) -> None:
+        """Gives the channel up: the connection to the hub is the lease. Idempotent."""
+        with suppress(OSError):
+            self._line.close()

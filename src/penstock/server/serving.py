@@ -1,0 +1,247 @@
+"""`serve`: a graph, or a part of one, for ranks anywhere.
+
+A server is one process with a private hub as its child, a `DistServer` that answers questions, and
+a door through which remote ranks come to both. It is a client of its hub like any other, so that
+nothing a stranger says reaches the hub but what was checked here.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, Literal, Self, Unpack
+
+import msgspec
+
+from penstock.client.deadline import positive_seconds
+from penstock.client.foundation import PoolOptions
+from penstock.client.hub_process import HubProcess
+from penstock.client.naming import name_of
+from penstock.errors import HubGone
+from penstock.graph import Graph
+from penstock.graph.partition import Partition, is_partition
+from penstock.server.admission import Admission, LoopbackOnly, check_reach
+from penstock.server.desk import Bell, Desk
+from penstock.server.dist_server import DistServer
+from penstock.server.door import Door
+from penstock.server.enrolment import Enrolments
+from penstock.server.holding import Holding
+from penstock.server.limits import Budget, Limits
+from penstock.server.numbering import Numbering
+from penstock.server.outline import outline_of
+from penstock.server.premises import Premises
+from penstock.server.questions import StoreVisit
+from penstock.server.router import Router
+from penstock.server.seeds import StrPath
+from penstock.server.statistics import ServerStatistics
+from penstock.server.vitals import vitals
+from penstock.server.watch import Watch
+from penstock.wire.host import this_host
+from penstock.wire.remote import REMOTE_PROTOCOL, Greeting
+
+LEASE_S: Final = 5.0
+# Enrolments mostly wait for the hub. Calls wait for batches, as many at once as there are ranks
+# that fetch; threads are started when they are needed.
+ENROLLING_THREADS: Final = 4
+ANSWERING_THREADS: Final = 512
+CLOSE_S: Final = 15.0  # that the door may take to end
+
+
+class Server:
+    """A running server. Made by `serve`; ends with `close()`, or with its `with` block."""
+
+    def __init__(self, store: DistServer, hub: HubProcess, door: Door, ends: ExitStack) -> None:
+        self.store = store
+        self.hub = hub
+        self._door = door
+        self._ends = ends
+        self._closing = threading.Lock()
+        self.closed = threading.Event()
+        self._owner = os.getpid()
+
+    @property
+    def address(self) -> str:
+        """Where ranks find it, with its real port."""
+        return self._door.address
+
+    @property
+    def boot(self) -> str:
+        """Differs after every start."""
+        return self._door.boot
+
+    def statistics(self) -> ServerStatistics:
+        """A snapshot of the door, its sessions and this process; the hub has its own."""
+        return replace(self._door.statistics(), process=vitals())
+
+    def overview(self) -> dict[str, Any]:
+        """All there is to see, the hub's numbers included, as plain data."""
+        return {
+            "server": msgspec.to_builtins(self.statistics()),
+            "hub": self.hub.statistics(),
+        }
+
+    def trouble(self) -> str | None:
+        """Why nobody can be served any more; None while all is well."""
+        if self.closed.is_set():
+            return "the server was closed"
+        if not self._door.is_alive():
+            return f"the door has failed: {self._door.failure}"
+        try:
+            self.hub.check_hope()
+        except HubGone as error:
+            return str(error)
+        return None
+
+    def check_ready(self) -> str | None:
+        """Why no rank can be served now; None if one can."""
+        if (trouble := self.trouble()) is not None:
+            return trouble
+        if self.hub.pid is None:
+            return "the hub is being started"
+        return "the server is leaving" if self._door.leaving else None
+
+    def drain(self, grace: float = 30.0, reason: str = "it was told to end") -> bool:
+        """Takes nobody in, and gives those who are there so many seconds; whether all have left."""
+        self._door.drain(reason, grace)
+        return self._door.empty.wait(grace)
+
+    def close(self) -> None:
+        """Ends the server, its hub and its workers. Idempotent, within a bound."""
+        if os.getpid() != self._owner:
+            return  # it is the parent's
+        with self._closing:
+            self._ends.close()
+            self.closed.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Server at {self.address}, {self.hub!r}>"
+
+
+def serve(
+    data: Graph | Partition | StrPath,
+    address: str = "tcp://127.0.0.1:0",
+    *,
+    num_workers: int | Literal["auto"] = "auto",
+    lease: float = LEASE_S,
+    limits: Limits | None = None,
+    peers: Sequence[str] = (),
+    curve: Any = None,
+    tokens: Mapping[str, str] | StrPath | None = None,
+    allow_plaintext: bool = False,
+    samplers: Sequence[str | type[Any]] = (),
+    files: Sequence[StrPath] = (),
+    unix: str | None = None,
+    store_options: Mapping[str, Any] | None = None,
+    **options: Unpack[PoolOptions],
+) -> Server:
+    """Serves a graph, or a part of one, at `address`; returns when ranks can come.
+
+    data              a graph, a `Partition`, or the folder of either
+    address           where to listen; port 0: any that is free. Beyond loopback only with `curve`
+                      (the file of a secret key), or with `allow_plaintext`
+    tokens            words of which a rank must know one: by name, or a file of them
+    lease             seconds without a sign of life after which a rank's channel is let go of
+    limits            how much the server takes on
+    peers             the servers of all parts, in order
+    samplers          the users' samplers that may be asked for: "module:Class", or the class
+    files             folders below which files of inputs may be read
+    unix              where ranks on this host find the hub; else a name that nobody else has
+    store_options     what `DistServer` takes beside: request_timeout, max_labels, …
+    num_workers and all others: how the pool is run
+    """
+    admission = _admission(curve, tokens, allow_plaintext)
+    check_reach(address, admission)
+    positive_seconds(lease, "lease")
+    limits = limits or Limits()
+    names = tuple(name if isinstance(name, str) else name_of(name) for name in samplers)
+    with ExitStack() as ends:  # let go of in the opposite order: the door first
+        held = data if isinstance(data, Graph | Partition) else _opened(data)
+        if held is not data:
+            ends.callback(held.close)
+        holding = Holding(held)
+        bell = Bell()
+        ends.callback(bell.close)
+        ends.callback(bell.answer)  # what came of work that nobody waits for any more
+        enrolling = Desk("penstock-enrol", ENROLLING_THREADS, bell)
+        answering = Desk("penstock-answer", ANSWERING_THREADS, bell)
+        ends.callback(answering.close)
+        ends.callback(enrolling.close)
+        hub = HubProcess(holding.graph, num_workers, address=unix, **options)
+        ends.callback(hub.close)  # before those who may be waiting for it
+        hub.start()
+        given = {**_store_limits(limits), **(store_options or {})}
+        store = DistServer(held, hub, samplers=names, input_folders=files, **given)
+        ends.callback(store.close)
+        router = Router(address, admission, lease)
+        ends.callback(router.close)
+        premises = Premises(
+            router=router,
+            admission=admission,
+            limits=limits,
+            enrolments=Enrolments(
+                hub,
+                Numbering(holding),
+                limits,
+                Budget("bytes", limits.max_inputs_bytes, "max_inputs_bytes"),
+                frozenset(names),
+                tuple(files),
+            ),
+            visits=partial(StoreVisit, store),
+            greeting=_greeting(holding, hub, router, lease, tuple(peers)),
+            enrolling=enrolling,
+            answering=answering,
+            watch=Watch(),
+        )
+        door = Door(premises, bell)
+        ends.callback(door.join, CLOSE_S)
+        ends.callback(door.stop, "it was closed")
+        door.start()
+        return Server(store, hub, door, ends.pop_all())
+
+
+def _store_limits(limits: Limits) -> dict[str, Any]:
+    """Those that a store has, too."""
+    names = ("max_answer_bytes", "max_input_bytes", "max_inputs_bytes")
+    return {name: getattr(limits, name) for name in names}
+
+
+def _opened(path: StrPath) -> Graph | Partition:
+    return Partition.open(path) if is_partition(path) else Graph.open(path)
+
+
+def _admission(
+    curve: Any, tokens: Mapping[str, str] | StrPath | None, allow_plaintext: bool
+) -> Admission:
+    if curve is None and tokens is None and not allow_plaintext:
+        return LoopbackOnly()
+    from penstock.server.auth import admission_for
+
+    return admission_for(curve=curve, tokens=tokens, allow_plaintext=allow_plaintext)
+
+
+def _greeting(
+    holding: Holding, hub: HubProcess, router: Router, lease: float, peers: tuple[str, ...]
+) -> Greeting:
+    return Greeting(
+        protocol=REMOTE_PROTOCOL,
+        boot=uuid.uuid4().hex,
+        pid=os.getpid(),
+        host=this_host(),
+        address=router.address,
+        outline=outline_of(holding.graph),
+        partition=holding.note(peers),
+        # The hub knows a part by its own numbers; only the door speaks those of the whole.
+        unix=hub.address if holding.part is None else None,
+        lease=lease,
+    )

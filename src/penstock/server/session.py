@@ -1,0 +1,182 @@
+"""A session: one rank's connection, how far the conversation has come, and what hangs on it.
+
+The session is the lease: when it ends, however it ends, its channel goes, and what it has brought.
+What a rank leaves unread is bounded: batches are by its credits, answers by the number of its
+calls, and of other words it may leave so many.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from penstock.errors import ProtocolError
+from penstock.server.admission import Peer
+from penstock.server.questions import Visit
+from penstock.server.relay import Relay
+from penstock.server.router import Router, Sent
+from penstock.server.statistics import SessionStatistics
+from penstock.wire.bulk import Assembly
+from penstock.wire.conversation import Conversation
+from penstock.wire.messages import BatchReady
+from penstock.wire.remote import Call, Enroll, FromServerToRank, Knock, Part, Piece
+
+# Words, other than batches and arrays, that may wait to be read.
+TOO_MANY: Final = 1024
+_SKIPPED: Final = 64
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Upload:
+    """A request whose arrays are on their way here."""
+
+    request: Enroll | Call
+    assembly: Assembly
+
+
+class Session:
+    """One rank's; `number` is never used again."""
+
+    def __init__(
+        self,
+        number: int,
+        identity: bytes,
+        knock: Knock,
+        peer: Peer,
+        router: Router,
+        touched: set[Session],
+    ) -> None:
+        self.number = number
+        self.identity = identity
+        self.knock = knock
+        self.peer = peer
+        self.conversation = Conversation()
+        self.relay: Relay | None = None
+        self.visit: Visit | None = None  # who answers its questions, since it asked one
+        self.uploads: dict[int, Upload] = {}
+        # Requests that were refused: what follows of them is on its way already, and is dropped.
+        self.skipped: deque[int] = deque(maxlen=_SKIPPED)
+        self.calls: dict[int, int] = {}  # not answered yet, with the bytes of their arguments
+        self.asked: set[int] = set()  # of those, the ones somebody works on
+        self.input_bytes = 0  # of its channel
+        self.enrolling = False
+        # Why it is over; None while it is well.
+        self.ending: str | None = None
+        self.lost = False  # it is over because the rank has gone
+        self._router = router
+        self._touched = touched  # those that the door is to look at: ended, or waiting for room
+        self._since = time.monotonic()
+        self._outbox: deque[tuple[bytes, memoryview | None]] = deque()
+        self._moved = self._since  # when the outbox last got shorter
+        self._words_waiting = 0
+        self.batches = self.calls_heard = self._bytes_in = self._bytes_out = 0
+
+    # --- hearing -----------------------------------------------------------------------------
+
+    def note_heard(self, nbytes: int) -> None:
+        """Something came."""
+        self._bytes_in += nbytes
+
+    def begin_call(self, request: int, nbytes: int) -> None:
+        """A question that is to be answered, with so many bytes of arguments."""
+        self.calls[request] = nbytes
+        self.calls_heard += 1
+
+    def check_new(self, request: int) -> None:
+        """ProtocolError for a number that cannot be told from others."""
+        if request < 1 or request in self.calls or request in self.uploads:
+            raise ProtocolError(f"request {request} cannot be used: it is 0, or not answered yet")
+
+    # --- saying ------------------------------------------------------------------------------
+
+    def say(self, message: FromServerToRank, data: memoryview | None = None) -> None:
+        """Says something, without waiting. To one that is gone it is said in vain."""
+        if self.ending is not None:
+            return
+        self.conversation.server_says(message)
+        self.batches += isinstance(message, BatchReady)
+        self._send(_ENCODER.encode(message), data, counts=not isinstance(message, Piece | Part))
+
+    def say_encoded(self, message: FromServerToRank, encoded: bytes) -> None:
+        """The same of a message that is in bytes already."""
+        self.conversation.server_says(message)
+        self._send(encoded, None, counts=True)
+
+    def _send(self, header: bytes, data: memoryview | None, *, counts: bool) -> None:
+        if not self._outbox and self._sent(header, data):
+            return
+        if self.ending is None:
+            if not self._outbox:
+                self._moved = time.monotonic()
+            self._outbox.append((header, data))
+            self._touched.add(self)
+            self._words_waiting += counts
+            if self._words_waiting > TOO_MANY:
+                self.end(f"it has left {self._words_waiting} words unread")
+
+    def flush(self) -> None:
+        """Sends what waits, as far as there is room."""
+        while self._outbox and self.ending is None and self._sent(*self._outbox[0]):
+            self._outbox.popleft()
+            self._moved = time.monotonic()
+        if not self._outbox:
+            self._words_waiting = 0
+
+    def _sent(self, header: bytes, data: memoryview | None) -> bool:
+        match self._router.send(self.identity, header, data):
+            case Sent.YES:
+                self._bytes_out += len(header) + (0 if data is None else data.nbytes)
+                return True
+            case Sent.GONE:
+                self.lost = True
+                self.end("it has gone")
+        return False
+
+    @property
+    def blocked(self) -> bool:
+        """Whether something waits for the rank to read."""
+        return bool(self._outbox)
+
+    def stuck_for(self, now: float) -> float:
+        """For how many seconds the rank has read nothing of what waits for it."""
+        return now - self._moved if self._outbox else 0.0
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def end(self, reason: str) -> None:
+        """Marks it as one to be closed; the first reason stands."""
+        if self.ending is None:
+            self.ending = reason
+            self._touched.add(self)
+
+    def statistics(self, now: float) -> SessionStatistics:
+        """A snapshot."""
+        relay = self.relay
+        return SessionStatistics(
+            number=self.number,
+            name=self.knock.name,
+            pid=self.knock.pid,
+            host=self.knock.host,
+            peer=self.peer.address,
+            state=self.conversation.state.value,
+            seconds=now - self._since,
+            channel=0 if relay is None else relay.channel,
+            job="" if relay is None else relay.job,
+            slots=0 if relay is None else relay.slots,
+            credits=0 if relay is None else relay.credits,
+            batches=self.batches,
+            calls=self.calls_heard,
+            calls_in_flight=len(self.calls),
+            bytes_in=self._bytes_in,
+            bytes_out=self._bytes_out,
+            unsent=len(self._outbox),
+        )
+
+    def __repr__(self) -> str:
+        name = f" {self.knock.name!r}" if self.knock.name else ""
+        return f"session {self.number}{name} (pid {self.knock.pid} at {self.peer.address})"

@@ -1,0 +1,106 @@
+"""Values with arrays in them, as they travel: plain data, and the arrays apart, by name.
+
+    pack({"ids": array, "split": None})  ->  {"ids": <array 0>, "split": None}, {"0": array}
+    unpack(plain, arrays, Arguments)     ->  Arguments(ids=array, split=None)
+
+Where an array was, the plain data has an extension of msgpack that names it: nothing a user writes
+can be taken for one. What comes from elsewhere is not trusted: a value is read as the type that is
+expected, and an array that was not sent is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec.msgpack import Ext
+
+from penstock.errors import ProtocolError
+from penstock.graph.dtypes import storage_dtype
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
+
+_ARRAY: Final = 1
+# Kept as uint16, a type which has no name on the wire: it travels as int16.
+_BFLOAT16: Final = 2
+_KEPT: Final = storage_dtype("bfloat16")
+# Values nest as deep as arguments do, not as deep as somebody can send.
+_DEEPEST: Final = 32
+
+_T = TypeVar("_T")
+
+
+def pack(value: Any) -> tuple[Any, Arrays]:
+    """Plain data and arrays."""
+    arrays: Arrays = {}
+    return _apart(value, arrays), arrays
+
+
+def unpack(plain: Any, arrays: Mapping[str, Array], kind: type[_T]) -> _T:
+    """The value, read as `kind`; ValueError if it is none, `ProtocolError` for lost arrays."""
+    return msgspec.convert(_together(plain, arrays, _DEEPEST), kind)
+
+
+def _apart(value: Any, arrays: Arrays) -> Any:
+    match value:
+        case np.ndarray():
+            return _named(value, arrays)
+        case np.generic():
+            return value.item()
+        case _ if hasattr(value, "__array__"):  # a tensor, say
+            return _named(np.asarray(value), arrays)
+        case msgspec.Struct():
+            named = {name: _apart(getattr(value, name), arrays) for name in value.__struct_fields__}
+            return {**_tag_of(value), **named}
+        case Mapping():
+            return {name: _apart(each, arrays) for name, each in value.items()}
+        case list() | tuple():
+            return [_apart(each, arrays) for each in value]
+        case _ if is_dataclass(value):
+            return {each.name: _apart(getattr(value, each.name), arrays) for each in fields(value)}
+    return value
+
+
+def _tag_of(value: msgspec.Struct) -> dict[str, Any]:
+    """What tells the structs of a union apart."""
+    config = value.__struct_config__
+    return {config.tag_field: config.tag} if config.tag_field is not None else {}
+
+
+def _named(array: Array, arrays: Arrays) -> Ext:
+    name = str(len(arrays))
+    is_bfloat16 = array.dtype == _KEPT
+    if array.dtype.kind == "u" and array.dtype.itemsize > 2:  # ids, in a type that we do not keep
+        array = array.astype(np.int64)
+    array = np.ascontiguousarray(array)
+    arrays[name] = array.view(np.int16) if is_bfloat16 else array
+    return Ext(_BFLOAT16 if is_bfloat16 else _ARRAY, name.encode())
+
+
+def _together(plain: Any, arrays: Mapping[str, Array], depth: int) -> Any:
+    if depth == 0:
+        raise ProtocolError(f"a value nests deeper than {_DEEPEST} levels")
+    match plain:
+        case Ext(code=code, data=data):
+            return _found(code, bytes(data), arrays)
+        case dict():
+            return {name: _together(each, arrays, depth - 1) for name, each in plain.items()}
+        case list() | tuple():
+            return type(plain)(_together(each, arrays, depth - 1) for each in plain)
+    return plain
+
+
+def _found(code: int, name: bytes, arrays: Mapping[str, Array]) -> Array:
+    array = arrays.get(name.decode(errors="replace"))
+    if array is None or code not in (_ARRAY, _BFLOAT16):
+        raise ProtocolError(f"a value speaks of array {name!r} (code {code}), which did not come")
+    if code == _ARRAY:
+        return array
+    if array.dtype != np.int16:
+        raise ProtocolError(f"array {name!r} is {array.dtype}; expected int16, for bfloat16")
+    return array.view(_KEPT)

@@ -1,0 +1,34 @@
+"""Servers and clients in processes of their own: `python -m tests.server.processes serve …`."""
+
+from __future__ import annotations
+
+import sys
+
+from penstock.client.remote.dist_server import RemoteDistServer
+from penstock.client.remote.door import Door
+from penstock.client.remote.store import Store
+from penstock.server.lifecycle import init_server, wait_and_shutdown_server
+from tests.client.graphs import small_graph
+from tests.server.stores import backend, channel
+
+
+def serve(grace: str) -> int:
+    """Until somebody says exit; the lease is longer than any test."""
+    server = init_server(small_graph(), "tcp://127.0.0.1:0", num_workers=1, lease=600.0)
+    print(server.address, flush=True)
+    return wait_and_shutdown_server(grace=float(grace))
+
+
+def visit(address: str) -> int:
+    """Has a channel, until it is killed."""
+    server = RemoteDistServer(Store(Door(address)))
+    number = channel(server, backend(server), worker_key="doomed")
+    server.start_new_epoch_sampling(number, 0)
+    server.fetch_one_sampled_message(number)
+    print(number, flush=True)
+    sys.stdin.read()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit({"serve": serve, "visit": visit}[sys.argv[1]](sys.argv[2]))

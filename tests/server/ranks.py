@@ -1,0 +1,243 @@
+"""A remote rank as it comes over the wire: a bare DEALER that says words, in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+
+import msgspec
+import numpy as np
+import zmq
+
+from penstock.client.failures import error_of
+from penstock.core.plan import EpochPlan
+from penstock.sampling.digest import batch_digest
+from penstock.sampling.spec import Feed, Spec
+from penstock.wire.bulk import Assembly, pack
+from penstock.wire.frames import read
+from penstock.wire.host import this_host
+from penstock.wire.messages import (
+    BatchReady,
+    EpochDone,
+    Message,
+    Refused,
+    Register,
+    ReturnSlot,
+    Share,
+    StartEpoch,
+)
+from penstock.wire.remote import (
+    REMOTE_PROTOCOL,
+    Answer,
+    Call,
+    Enroll,
+    Enrolled,
+    FromServerToRank,
+    Goodbye,
+    Greeting,
+    Knock,
+    Part,
+    Piece,
+    Pulse,
+)
+from tests.client.graphs import BATCH, PATIENCE_S, SPEC
+
+Said = TypeVar("Said", bound=Message)
+_DECODER = msgspec.msgpack.Decoder(FromServerToRank)
+
+
+class Parcel:
+    """A batch and its bytes."""
+
+    def __init__(self, ready: BatchReady, memory: Any) -> None:
+        self.ready = ready
+        self.arrays = read(memory, ready.layouts)
+
+    @property
+    def digest(self) -> tuple[int, int, str]:
+        return self.ready.batch.step, self.ready.index, batch_digest(self.arrays)
+
+
+class BareRank:
+    """Says and hears single words; nothing of it is automatic."""
+
+    def __init__(self, address: str, context: zmq.Context[Any], unread: int = 0) -> None:
+        """`unread`: messages that ZeroMQ keeps before it stops reading; 0: any number."""
+        self.socket = context.socket(zmq.DEALER)
+        for option, value in (
+            (zmq.RCVHWM, unread),
+            (zmq.LINGER, 0),
+            (zmq.HEARTBEAT_IVL, 500),
+        ):
+            self.socket.setsockopt(option, value)
+        self.socket.connect(address)
+        self.channel = 0
+
+    # --- words ---
+
+    def say(self, message: Message, *data: Any) -> None:
+        self.socket.send_multipart([msgspec.msgpack.encode(message), *data])
+
+    def say_bytes(self, *frames: bytes) -> None:
+        self.socket.send_multipart(frames)
+
+    def hear_any(self, patience: float = PATIENCE_S) -> tuple[Any, Any]:
+        """The next word that is no sign of life, and its bytes."""
+        while True:
+            assert self.socket.poll(int(patience * 1000)), "the server says nothing"
+            header, *data = self.socket.recv_multipart()
+            message = _DECODER.decode(header)
+            if not isinstance(message, Pulse):
+                return message, data[0] if data else None
+
+    def hear(self, kind: type[Said]) -> Said:
+        message, _ = self.hear_any()
+        assert isinstance(message, kind), f"expected {kind.__name__}, got {message}"
+        return message
+
+    def is_quiet(self, seconds: float) -> bool:
+        """Whether nothing but signs of life comes for a while."""
+        while self.socket.poll(int(seconds * 1000)):
+            if not isinstance(_DECODER.decode(self.socket.recv_multipart()[0]), Pulse):
+                return False
+        return True
+
+    def refusal(self) -> Exception:
+        """The error that the server says next."""
+        return error_of(self.hear(Refused).report)
+
+    # --- a rank's life ---
+
+    def knock(self, **given: Any) -> None:
+        self.say(knock(**given))
+
+    def greet(self, **given: Any) -> Greeting:
+        self.knock(**given)
+        return self.hear(Greeting)
+
+    def enroll(self, **wishes: Any) -> Enrolled:
+        self.ask_to_enroll(**wishes)
+        enrolled = self.hear(Enrolled)
+        self.channel = enrolled.channel
+        return enrolled
+
+    def ask_to_enroll(
+        self,
+        spec: Spec = SPEC,
+        arrays: Any = None,
+        split: str | None = None,
+        file: str | None = None,
+        slots: int | None = 4,
+        request: int = 1,
+        piece: int = 1 << 20,
+        workers: int | None = None,
+        node_type: str | None = None,
+        share: Share = Share(),  # noqa: B008 - frozen
+        **feed: Any,
+    ) -> None:
+        terms = {"batch_size": BATCH, "shuffle": True, "seed": 7, **feed}
+        packed = pack(arrays or {})
+        register = Register(
+            request=0,
+            backend=0,
+            feed=Feed(num_inputs=0, node_type=node_type, **terms),
+            slots=slots,
+            share=share,
+        )
+        self.say(
+            Enroll(
+                request=request,
+                spec=spec,
+                register=register,
+                split=split,
+                file=file,
+                bulk=packed.bulk,
+                workers=workers,
+            )
+        )
+        for offset, data in packed.parts(piece):
+            self.say(Part(request=request, offset=offset), bytes(data))
+
+    def start(self, epoch: int = 0, **where: int) -> None:
+        self.say(StartEpoch(channel=self.channel, epoch=epoch, **where))
+
+    def take(self) -> Parcel | EpochDone:
+        """The next batch, put together; or the end of the epoch."""
+        message, _ = self.hear_any()
+        if isinstance(message, EpochDone):
+            return message
+        assert isinstance(message, BatchReady), message
+        assert message.one_off is None
+        memory = np.empty(message.nbytes, np.uint8)
+        have = 0
+        while have < message.nbytes:
+            piece, data = self.hear_any()
+            assert isinstance(piece, Piece)
+            assert (piece.batch, piece.offset) == (message.batch, have)
+            memory[have : have + len(data)] = np.frombuffer(data, np.uint8)
+            have += len(data)
+        return Parcel(message, memory)
+
+    def give_back(self, parcel: Parcel) -> None:
+        self.say(ReturnSlot(channel=self.channel, slot=parcel.ready.slot))
+
+    def read(self) -> list[tuple[int, int, str]]:
+        """The rest of an epoch, in order of steps."""
+        digests = []
+        while isinstance(parcel := self.take(), Parcel):
+            digests.append(parcel.digest)
+            self.give_back(parcel)
+        return sorted(digests)
+
+    def call(self, verb: str, request: int = 100, **arguments: Any) -> tuple[Any, Any]:
+        """What a verb comes to."""
+        self.say(Call(request=request, verb=verb, arguments=arguments))
+        message, _ = self.hear_any()
+        if isinstance(message, Refused):
+            raise error_of(message.report)
+        assert isinstance(message, Answer)
+        assembly = Assembly(message.bulk)
+        while not assembly.complete:
+            part, data = self.hear_any()
+            assembly.add(part.offset, data)
+        return message.value, assembly.arrays()
+
+    def goodbye(self) -> None:
+        self.say(Goodbye())
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def knock(**given: Any) -> Knock:
+    """A first word."""
+    words: dict[str, Any] = {
+        "protocol": REMOTE_PROTOCOL,
+        "pid": os.getpid(),
+        "host": this_host(),
+        "name": "bare",
+        **given,
+    }
+    return Knock(**words)
+
+
+@contextmanager
+def visitors() -> Iterator[zmq.Context[Any]]:
+    """A context for ranks, which leaves nothing."""
+    context: zmq.Context[Any] = zmq.Context()
+    try:
+        yield context
+    finally:
+        context.destroy(linger=0)
+
+
+def plan_of(num_inputs: int) -> EpochPlan:
+    return EpochPlan(num_inputs, BATCH, False)

@@ -1,0 +1,186 @@
+"""What a server has no room for is refused in words that name the setting."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.errors import Overloaded
+from penstock.graph import Graph
+from penstock.sampling.spec import CustomSpec
+from penstock.server.limits import Limits
+from penstock.server.serving import Server, serve
+from penstock.wire.bulk import pack
+from penstock.wire.messages import Register, Unregister
+from penstock.wire.remote import Bulk, Call, Enroll
+from tests.client.graphs import SPEC, backend_of, digests, expected, rest
+from tests.processes import until
+from tests.server.ranks import BareRank
+
+Ranks = Callable[..., BareRank]
+SMALL = Limits(
+    max_sessions=4,
+    max_channels=2,
+    max_input_bytes=1000,
+    max_inputs_bytes=1500,
+    max_batch_bytes=1 << 20,
+    max_calls=2,
+    max_call_bytes=1000,
+    max_answer_bytes=1000,
+)
+SAMPLER = "tests.client.samplers:Stars"
+
+
+@pytest.fixture(scope="module")
+def server(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A small one."""
+    folder = tmp_path_factory.mktemp("seeds")
+    np.save(folder / "few.npy", np.arange(20))
+    np.save(folder / "many.npy", np.arange(200))
+    np.save(folder / "floats.npy", np.zeros(4))
+    (folder / "text.npy").write_text("no array")
+    (folder / "way_out.npy").symlink_to(Path(__file__))
+    (folder / "way_round.npy").symlink_to(folder / "few.npy")
+    with serve(graph, num_workers=1, limits=SMALL, files=[folder], samplers=[SAMPLER]) as served:
+        yield served
+
+
+def refused(rank: BareRank, setting: str) -> None:
+    with pytest.raises(Overloaded, match=f"setting: {setting}"):
+        raise rank.refusal()
+
+
+def test_one_session_too_many_is_refused_and_the_others_stay(rank: Ranks) -> None:
+    there = [rank() for _ in range(4)]
+    last = rank(greeted=False)
+    last.knock()
+    refused(last, "max_sessions")
+    assert [one.call("ping") for one in there] == [(None, {})] * 4
+    there[0].goodbye()
+    until(lambda: _gets_in(last), "there is room again")
+
+
+def _gets_in(visitor: BareRank) -> bool:
+    visitor.knock()
+    return "Greeting" in type(visitor.hear_any()[0]).__name__
+
+
+def test_one_channel_too_many_is_refused_until_another_goes(rank: Ranks, server: Server) -> None:
+    first, second, third = rank(), rank(), rank()
+    first.enroll(split="train")
+    second.enroll(split="train")
+    third.ask_to_enroll(split="train")
+    refused(third, "max_channels")
+    first.say(Unregister(channel=first.channel))
+    until(lambda: server.statistics().channels == 1, "one has gone")
+    third.enroll(split="train", request=2)
+
+
+def test_inputs_are_refused_before_memory_is_reserved(rank: Ranks, server: Server) -> None:
+    reader = rank()
+    register = Register(request=0, backend=0, feed=_feed())
+    huge = Bulk(nbytes=1 << 60)
+    reader.say(Enroll(request=1, spec=SPEC, register=register, bulk=huge))
+    refused(reader, "max_input_bytes")
+    assert server.statistics().input_bytes == 0
+    reader.enroll(split="train", request=2)
+
+
+def test_inputs_of_all_channels_together_are_bounded(rank: Ranks, server: Server) -> None:
+    first, second = rank(), rank()
+    first.enroll(arrays={"ids": np.arange(120)})
+    assert server.statistics().input_bytes == 960
+    second.ask_to_enroll(arrays={"ids": np.arange(120)})
+    refused(second, "max_inputs_bytes")
+    first.goodbye()
+    until(lambda: server.statistics().input_bytes == 0, "they are let go of")
+    second.enroll(arrays={"ids": np.arange(120)}, request=2)
+
+
+def test_a_batch_larger_than_allowed_is_not_promised(rank: Ranks) -> None:
+    reader = rank()
+    register = Register(request=0, backend=0, feed=_feed(), most_bytes=1 << 30)
+    reader.say(Enroll(request=1, spec=SPEC, register=register, split="train"))
+    refused(reader, "max_batch_bytes")
+
+
+def test_calls_are_bounded_in_number_and_size(rank: Ranks) -> None:
+    reader = rank()
+    bulk = pack({"ids": np.arange(2, dtype=np.int64)}).bulk
+    for request in (1, 2):  # their arguments never come
+        reader.say(Call(request=request, verb="get_node_types", bulk=bulk))
+    reader.say(Call(request=3, verb="get_node_types"))
+    refused(reader, "max_calls")
+    other = rank()
+    other.say(Call(request=1, verb="get_node_types", bulk=pack({"ids": np.arange(200)}).bulk))
+    refused(other, "max_call_bytes")
+
+
+def test_an_answer_larger_than_allowed_is_refused(rank: Ranks) -> None:
+    with pytest.raises(ValueError, match="max_answer_bytes"):
+        rank().call("get_node_ids", split="train")
+
+
+# --- files and samplers -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", ["few.npy", "way_round.npy"])
+def test_a_file_the_server_may_read_gives_the_inputs(
+    rank: Ranks, server: Server, graph: Graph, file: str
+) -> None:
+    """CONTRACT 58"""
+    reader = rank()
+    reader.enroll(file=file)
+    assert server.statistics().input_bytes == 160
+    reader.start()
+    assert reader.read() == expected(graph, inputs=np.arange(20))
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("many.npy", "max_input_bytes"),
+        ("floats.npy", "integers"),
+        ("text.npy", "text.npy"),
+        ("way_out.npy", "in none of"),
+        ("../few.npy", "in none of"),
+        ("/etc/passwd", "in none of"),
+        ("there is none.npy", "in none of"),
+        ("nul\0.npy", "in none of"),
+    ],
+)
+def test_other_files_are_not(rank: Ranks, file: str, words: str) -> None:
+    """CONTRACT 58"""
+    reader = rank()
+    reader.ask_to_enroll(file=file)
+    with pytest.raises((ValueError, Overloaded), match=words):
+        raise reader.refusal()
+
+
+def test_a_users_sampler_runs_if_the_server_was_started_with_it(rank: Ranks, graph: Graph) -> None:
+    """CONTRACT 64"""
+    spec = CustomSpec(sampler=SAMPLER)
+    reader = rank()
+    reader.enroll(spec=spec, split="train", workers=1)
+    reader.start()
+    with backend_of(graph, spec, num_workers=0) as backend:
+        backend.register_input("own", "train", batch_size=16, shuffle=True, seed=7)
+        backend.start_new_epoch_sampling("own", 0)
+        assert reader.read() == digests(rest(backend, "own"))
+
+
+def test_a_limit_that_is_none_is_refused() -> None:
+    for field in dataclasses.fields(Limits):
+        with pytest.raises(ValueError, match=f"{field.name} is 0"):
+            Limits(**{field.name: 0})
+
+
+def _feed() -> Any:
+    from penstock.sampling.spec import Feed
+
+    return Feed(num_inputs=0, batch_size=16)

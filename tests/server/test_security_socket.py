@@ -1,0 +1,298 @@
+"""Strangers at a live server's socket: it answers others, does not grow, and no rank notices."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import zmq
+
+from penstock.graph import Graph
+from penstock.sampling.spec import Feed
+from penstock.wire import bulk, values
+from penstock.wire.messages import Register
+from penstock.wire.remote import Call, Enroll, Part
+from tests.cli.servers import Running
+from tests.client.graphs import SPEC, small_graph
+from tests.processes import until
+from tests.server.bystanders import answers_at_once, listened_to, memory_of, reset_peak, unharmed
+from tests.server.ranks import BareRank, knock, visitors
+from tests.server.strangers import (
+    COMMAND,
+    GREETING,
+    LONG,
+    MORE,
+    Stranger,
+    frame,
+    ready,
+)
+
+LEASE = 1.5
+KNOCK = frame(msgspec.msgpack.encode(knock(name="stranger")))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("served") / "graph"
+    with small_graph() as graph:
+        graph.save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def graph(folder: Path) -> Iterator[Graph]:
+    with Graph.open(folder) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Running]:
+    with listened_to(folder, "--workers", 1, "--lease", LEASE) as running:
+        yield running
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+# --- what is no conversation --------------------------------------------------------------------
+
+_BYTES = random.Random(7).randbytes
+WORDS: dict[str, tuple[bytes, ...]] = {
+    "nothing at all": (),
+    "garbage": (_BYTES(1 << 16),),
+    "a page is asked for": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + _BYTES(500),),
+    "a greeting's first byte": (b"\xff",),
+    "half a greeting": (GREETING[:33],),
+    "an older protocol": (b"\xff" + bytes(8) + b"\x7f\x01\x05",),
+    "a protocol of the future": (b"\xff" + bytes(8) + b"\x7f\x7f" + bytes(53),),
+    "another mechanism": (GREETING[:12] + b"CURVE".ljust(20, b"\0") + GREETING[32:],),
+    "a mechanism there is none of": (GREETING[:12] + b"X" * 20 + GREETING[32:],),
+    "a greeting without end": (b"\xff" * (1 << 20),),
+    "a greeting and no more": (GREETING,),
+    "a message before the handshake": (GREETING, frame(b"x" * 100)),
+    "garbage for a handshake": (GREETING, _BYTES(4096)),
+    "a handshake as long as it says": (GREETING, frame(b"\x05READY", COMMAND, size=1 << 62)),
+    "properties that lie": (GREETING, frame(b"\x05READY\x0bSocket-Type\x7f\xff\xff\xff", COMMAND)),
+    "an endless handshake": (GREETING, frame(b"\x05READY" + b"\0" * (4 << 20), COMMAND)),
+    "a publisher": (GREETING, ready(kind=b"PUB")),
+    "an error": (GREETING, frame(b"\x05ERROR\xff" + b"x" * 20, COMMAND)),
+    "a name of its own": (GREETING, ready(b"\0abcd"), KNOCK),
+    "too long a name": (GREETING, ready(b"x" * 4096), KNOCK),
+    "a frame of an exabyte": (GREETING, ready(), frame(b"x", size=1 << 60)),
+    "a frame below zero": (GREETING, ready(), bytes((LONG,)) + struct.pack(">q", -1)),
+    "a frame of sixteen megabytes": (GREETING, ready(), frame(b"x", size=16 << 20)),
+    "half a message": (GREETING, ready(), KNOCK[: len(KNOCK) // 2]),
+    "reserved bits": (GREETING, ready(), b"\xf8\x03abc"),
+    "a ping that is never answered": (GREETING, ready(), frame(b"\x04PING\0\x01x", COMMAND)),
+    "commands without end": (GREETING, ready(), frame(b"\x04WHAT" + b"x" * 200, COMMAND) * 2000),
+    "subscriptions": (GREETING, ready(), frame(b"\x01topic") * 2000),
+    "empty messages": (GREETING, ready(), frame(b"") * 2000),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_bytes_that_are_no_conversation_harm_nobody(
+    server: Running, stack: ExitStack, name: str
+) -> None:
+    """CONTRACT 53: ten such connections at once; somebody new is answered meanwhile."""
+    for _ in range(10):
+        stack.enter_context(Stranger(server.address, *WORDS[name]))
+    answers_at_once(server.address)
+
+
+def test_all_of_them_together_leave_nothing_and_a_reader_notices_nothing(
+    server: Running, graph: Graph
+) -> None:
+    """CONTRACT 40, CONTRACT 53: memory and descriptors are as before, the bytes are the same."""
+    with unharmed(server, graph), ExitStack() as stack:
+        for said in WORDS.values():
+            for _ in range(3):
+                stack.enter_context(Stranger(server.address, *said))
+        answers_at_once(server.address)
+
+
+def test_connections_that_end_in_the_middle_leave_nothing(server: Running, graph: Graph) -> None:
+    """CONTRACT 40: reset, not closed; at any byte of a conversation."""
+    more = ready() + KNOCK + frame(msgspec.msgpack.encode(Call(request=1, verb="ping")))
+    words = [(GREETING[:end],) for end in range(0, len(GREETING), 9)]
+    words += [(GREETING, more[:end]) for end in range(0, len(more), 5)]
+    with unharmed(server, graph):
+        for said in words:
+            with Stranger(server.address, *said) as stranger:
+                stranger.socket.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
+
+
+# --- those who stay and say nothing -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "said",
+    [(), (GREETING,), (GREETING, ready()), (GREETING, ready(), KNOCK[:20])],
+    ids=["nothing", "a greeting", "a handshake", "half a message"],
+)
+def test_who_does_not_say_who_they_are_is_hung_up_on(
+    server: Running, stack: ExitStack, said: tuple[bytes, ...]
+) -> None:
+    """CONTRACT 53: silent connections would take every descriptor there is."""
+    silent = [stack.enter_context(Stranger(server.address, *said)) for _ in range(50)]
+    until(lambda: all(one.is_closed for one in silent), "the server has hung up")
+
+
+def test_real_sockets_that_never_knock_are_hung_up_on(server: Running) -> None:
+    """CONTRACT 53: those that answer every heartbeat, too."""
+    context: zmq.Context[Any]
+    with visitors() as context:
+        silent = [context.socket(zmq.DEALER) for _ in range(50)]
+        monitors = [one.get_monitor_socket(zmq.EVENT_DISCONNECTED) for one in silent]
+        for one in silent:
+            one.setsockopt(zmq.RECONNECT_IVL, -1)
+            one.connect(server.address)
+        assert all(monitor.poll(60_000) for monitor in monitors)
+
+
+def test_one_connection_too_many_is_refused_and_the_others_stay(
+    folder: Path, stack: ExitStack
+) -> None:
+    """CONTRACT 53"""
+    running = stack.enter_context(
+        listened_to(folder, "--workers", 1, "--limit", "max_connections=8")
+    )
+    context = stack.enter_context(visitors())
+    there = [stack.enter_context(BareRank(running.address, context)) for _ in range(8)]
+    for rank in there:
+        rank.greet()
+    more = [stack.enter_context(Stranger(running.address, GREETING)) for _ in range(20)]
+    until(lambda: all(one.is_closed for one in more), "they are refused")
+    assert [rank.call("ping") for rank in there] == [(None, {})] * 8
+
+
+# --- messages without end -----------------------------------------------------------------------
+
+
+def _endless(stranger: Stranger) -> int:
+    """Frames of a message that has no last one; how many were taken."""
+    part, count = frame(bytes(1 << 20), MORE), 0
+    while count < 4096 and stranger.send(part):
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("knocks", [False, True], ids=["a stranger", "a rank"])
+def test_a_message_without_end_is_cut_off(server: Running, stack: ExitStack, knocks: bool) -> None:
+    """CONTRACT 53: ZeroMQ keeps all frames until the last one has come."""
+    stranger = stack.enter_context(Stranger.greeted(server.address))
+    if knocks:
+        stranger.send(KNOCK)
+        assert stranger.socket.recv(100)
+    reset_peak(server.process.pid)
+    before, _ = memory_of(server.process.pid)
+    assert _endless(stranger) < 4096, "four gigabytes were taken"
+    answers_at_once(server.address)
+    until(lambda: memory_of(server.process.pid)[0] - before < 64 << 20, "it is forgotten")
+
+
+def test_a_message_of_very_many_frames_holds_nobody_up(
+    server: Running, graph: Graph, stack: ExitStack
+) -> None:
+    """CONTRACT 9, CONTRACT 53: they cost the sender two bytes each."""
+    with unharmed(server, graph):
+        stranger = stack.enter_context(Stranger.greeted(server.address))
+        stranger.send(frame(b"", MORE) * 200_000 + frame(b""))
+        answers_at_once(server.address)
+        stranger.close()
+
+
+# --- ranks that misbehave -----------------------------------------------------------------------
+
+
+def test_thousands_of_messages_without_waiting_hold_nobody_up(
+    server: Running, graph: Graph, stack: ExitStack
+) -> None:
+    """CONTRACT 9: nobody reads the answers."""
+    context: zmq.Context[Any]
+    with unharmed(server, graph), visitors() as context:
+        deaf = BareRank(server.address, context, unread=1)
+        deaf.knock(name="deaf")
+        for number in range(5000):
+            verb = ("ping", "get_node_ids", "nonsense", "get_edge_index")[number % 4]
+            deaf.say(Call(request=number + 1, verb=verb))
+        answers_at_once(server.address)
+        deaf.close()
+
+
+def test_answers_that_nobody_reads_are_bounded(server: Running, graph: Graph) -> None:
+    """CONTRACT 53: each is a copy of rows, of many times what was asked with."""
+    plain, arrays = values.pack({"index": np.zeros(100_000, np.int64)})
+    packed = bulk.pack(arrays)
+    context: zmq.Context[Any]
+    with unharmed(server, graph), visitors() as context:
+        deaf = BareRank(server.address, context, unread=1)
+        deaf.knock(name="deaf")
+        for number in range(1, 300):
+            deaf.say(Call(request=number, verb="get_node_feature", arguments=plain, bulk=packed.bulk))
+            for offset, data in packed.parts():
+                deaf.say(Part(request=number, offset=offset), data)
+        answers_at_once(server.address)
+        deaf.close()
+
+
+def test_a_rank_that_never_reads_its_batches_holds_up_itself_alone(
+    server: Running, graph: Graph
+) -> None:
+    """CONTRACT 9"""
+    context: zmq.Context[Any]
+    with unharmed(server, graph), visitors() as context, ExitStack() as stack:
+        for _ in range(4):
+            deaf = stack.enter_context(BareRank(server.address, context, unread=1))
+            deaf.greet()
+            deaf.enroll(split="train", slots=60)
+            deaf.start()
+        answers_at_once(server.address)
+
+
+def test_a_reader_of_single_bytes_holds_up_itself_alone(server: Running, graph: Graph) -> None:
+    """CONTRACT 9: as over a very slow network."""
+    with unharmed(server, graph):
+        with Stranger.greeted(server.address) as slow:
+            slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            slow.send(KNOCK)
+            for _ in range(200):
+                assert slow.socket.recv(1)
+            answers_at_once(server.address)
+
+
+# --- sizes --------------------------------------------------------------------------------------
+
+
+def _waits(rank: BareRank) -> Callable[[], bool]:
+    return lambda: rank.call("server_statistics")[0]["input_bytes"] == 0
+
+
+def test_inputs_that_are_announced_and_never_come_are_not_waited_for_for_ever(
+    server: Running, stack: ExitStack
+) -> None:
+    """CONTRACT 53: a few such would take all that there is for inputs."""
+    context = stack.enter_context(visitors())
+    other = stack.enter_context(BareRank(server.address, context))
+    other.greet()
+    liar = stack.enter_context(BareRank(server.address, context))
+    liar.greet()
+    announced = bulk.pack({"ids": np.arange(100_000)}).bulk
+    register = Register(request=0, backend=0, feed=Feed(num_inputs=0, batch_size=16))
+    liar.say(Enroll(request=1, spec=SPEC, register=register, bulk=announced))
+    until(lambda: not _waits(other)(), "room is kept for them")
+    until(_waits(other), "and then no more")
