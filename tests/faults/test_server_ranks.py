@@ -19,6 +19,7 @@ from tests.client.graphs import expected, small_graph
 from tests.faults.far_rank import FarRank, due
 from tests.faults.processes import descriptors, private_bytes
 from tests.processes import PATIENCE_S, stopped, strike, until
+from tests.server.bystanders import listened_to
 from tests.server.ranks import BareRank, Parcel, visitors
 
 LEASE = 2.0
@@ -43,7 +44,7 @@ def graph(folder: Path) -> Iterator[Graph]:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Running]:
     """For tests that leave it as it was."""
-    with serving(folder, "--workers", 2, "--lease", LEASE) as running:
+    with listened_to(folder, "--workers", 2, "--lease", LEASE) as running:
         yield running
 
 

@@ -60,9 +60,7 @@ def test_a_server_killed_and_started_again_goes_on_with_every_rank(
             )
             for number in range(3)
         ]
-        ranks.append(
-            stack.enter_context(FarRank(first.address, same_host=True, hold_at=(1, 2)))
-        )
+        ranks.append(stack.enter_context(FarRank(first.address, same_host=True, hold_at=(1, 2))))
         for rank in ranks:
             rank.wait_at_hold()
         killed(first)
@@ -165,7 +163,11 @@ def test_ranks_may_be_there_before_the_server(folder: Path, graph: Graph) -> Non
 
 def test_a_server_killed_leaves_no_process_behind(folder: Path) -> None:
     """CONTRACT 29"""
-    with serving(folder, "--workers", 2) as running:
+    with (
+        serving(folder, "--workers", 2) as running,
+        FarRank(running.address, hold_at=(0, 0)) as rank,
+    ):
+        rank.wait_at_hold()  # there are no workers before somebody comes
         server, pids = psutil.Process(running.process.pid), set[int]()
 
         def all_are_here() -> bool:

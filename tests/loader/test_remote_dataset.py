@@ -279,7 +279,8 @@ def test_an_interrupt_loses_nothing(plain: Any, graphs: dict[str, Graph]) -> Non
         with ps.NeighborLoader(plain, [4, 3], "train", **options) as loader:
             reading = iter(loader)
             while len(seen) < len(expected):
-                signal.setitimer(signal.ITIMER_REAL, 0.0005 * (1 + len(struck) % 7))
+                # Longer each time, so that sooner or later there is enough for a new line.
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 * 1.3 ** struck.count(len(seen)))
                 with suppress(KeyboardInterrupt):
                     seen.append(digest_of(next(reading)))
     finally:

@@ -391,19 +391,31 @@ def test_ctrl_c_in_a_terminal_leaves_nothing_but_one_traceback() -> None:
         env={**os.environ, "PENSTOCK_WATCH": "1", "TERM": "xterm", "COLUMNS": "120"},
     ) as process:
         os.close(follower)
-        text, interrupted = "", False
-        while chunk := _read(leader):
-            text += chunk
-            if not interrupted and "processor" in text:
-                interrupted = True
-                os.killpg(process.pid, signal.SIGINT)
+        try:
+            text = _interrupted(leader, process.pid)
+        finally:
+            process.kill()  # it has ended, unless something went wrong
         os.close(leader)
-    assert interrupted, text
-    assert process.returncode in (130, -signal.SIGINT)
-    assert text.count("Traceback") == 1
+    assert process.returncode in (130, -signal.SIGINT), text
+    # One that strikes a finalizer is lost, and Python says so: nobody can do anything about that.
+    assert text.count("Traceback") - text.count("Exception ignored") == 1
     assert "KeyboardInterrupt" in text
     assert "begun" in text
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+def _interrupted(terminal: int, pid: int) -> str:
+    """All that a process draws until it ends; it is interrupted when it has drawn something."""
+    text, due = "", None
+    while chunk := _read(terminal):
+        text += chunk
+        if due is None and "processor" in text:
+            due = time.monotonic()
+        if due is not None and time.monotonic() >= due:
+            due = time.monotonic() + 5
+            os.killpg(pid, signal.SIGINT)
+    assert due is not None, text
+    return text
 
 
 def _read(terminal: int) -> str:

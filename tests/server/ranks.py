@@ -28,6 +28,7 @@ from penstock.wire.messages import (
     Share,
     StartEpoch,
 )
+from penstock.wire.pieces import follows
 from penstock.wire.remote import (
     REMOTE_PROTOCOL,
     Answer,
@@ -175,9 +176,10 @@ class BareRank:
         while have < message.nbytes:
             piece, data = self.hear_any()
             assert isinstance(piece, Piece)
-            assert (piece.batch, piece.offset) == (message.batch, have)
-            memory[have : have + len(data)] = np.frombuffer(data, np.uint8)
-            have += len(data)
+            assert piece.batch == message.batch
+            assert follows(piece.offset, have)
+            have = piece.offset + len(data)
+            memory[piece.offset : have] = np.frombuffer(data, np.uint8)
         return Parcel(message, memory)
 
     def give_back(self, parcel: Parcel) -> None:

@@ -50,7 +50,8 @@ class Stranger:
         for words in said:
             self.send(words)
             if words == GREETING:  # what comes too early is not taken for a handshake
-                self._read(len(GREETING))
+                with suppress(ConnectionError):  # nor by those who do not want us
+                    self._read(len(GREETING))
 
     @classmethod
     def greeted(cls, address: str, identity: bytes = b"", kind: bytes = b"DEALER") -> Self:
@@ -83,7 +84,8 @@ class Stranger:
         found = b""
         while len(found) < count:
             more = self.socket.recv(count - len(found))
-            assert more, "the server hung up"
+            if not more:
+                raise ConnectionResetError("the server hung up")
             found += more
         return found
 

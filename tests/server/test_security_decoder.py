@@ -363,9 +363,7 @@ def test_an_enrolment_with_one_thing_wrong_is_refused_or_works(
         said, _ = rank.hear_any()
         if isinstance(said, Enrolled):
             rank.say(
-                StartEpoch(
-                    channel=said.channel, epoch=epoch, first=first, first_step=first_step
-                )
+                StartEpoch(channel=said.channel, epoch=epoch, first=first, first_step=first_step)
             )
             rank.say(Call(request=2, verb="hub_statistics"))
             rank.hear_any()

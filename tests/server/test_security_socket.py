@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -21,9 +22,9 @@ from penstock.wire import bulk, values
 from penstock.wire.messages import Register
 from penstock.wire.remote import Call, Enroll, Part
 from tests.cli.servers import Running
-from tests.client.graphs import SPEC, small_graph
+from tests.client.graphs import SPEC, expected, small_graph
 from tests.processes import until
-from tests.server.bystanders import answers_at_once, listened_to, memory_of, reset_peak, unharmed
+from tests.server.bystanders import answers_at_once, listened_to, memory_of, unharmed
 from tests.server.ranks import BareRank, knock, visitors
 from tests.server.strangers import (
     COMMAND,
@@ -180,6 +181,33 @@ def test_one_connection_too_many_is_refused_and_the_others_stay(
     assert [rank.call("ping") for rank in there] == [(None, {})] * 8
 
 
+def test_a_server_without_descriptors_left_comes_to_itself(
+    folder: Path, graph: Graph, stack: ExitStack
+) -> None:
+    """CONTRACT 53: a reader does not notice, and others get in when strangers are hung up on."""
+    running = stack.enter_context(listened_to(folder, "--workers", 1, "--lease", LEASE))
+    context = stack.enter_context(visitors())
+    reader = stack.enter_context(BareRank(running.address, context))
+    reader.greet()
+    reader.enroll(split="train")
+    resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (60, 60))
+    for _ in range(100):
+        stack.enter_context(Stranger(running.address, b"\xff"))
+    reader.start()
+    assert reader.read() == expected(graph)
+    late = stack.enter_context(BareRank(running.address, context))
+    late.greet()
+    late.enroll(split="train")
+    late.start()
+    assert late.read() == expected(graph)
+
+
+def test_a_server_takes_all_descriptors_that_it_may_have(server: Running) -> None:
+    """CONTRACT 53: what a shell gives at first is too little for a thousand ranks."""
+    soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+    assert soft == hard
+
+
 # --- messages without end -----------------------------------------------------------------------
 
 
@@ -194,15 +222,16 @@ def _endless(stranger: Stranger) -> int:
 @pytest.mark.parametrize("knocks", [False, True], ids=["a stranger", "a rank"])
 def test_a_message_without_end_is_cut_off(server: Running, stack: ExitStack, knocks: bool) -> None:
     """CONTRACT 53: ZeroMQ keeps all frames until the last one has come."""
-    stranger = stack.enter_context(Stranger.greeted(server.address))
-    if knocks:
-        stranger.send(KNOCK)
-        assert stranger.socket.recv(100)
-    reset_peak(server.process.pid)
     before, _ = memory_of(server.process.pid)
-    assert _endless(stranger) < 4096, "four gigabytes were taken"
-    answers_at_once(server.address)
-    until(lambda: memory_of(server.process.pid)[0] - before < 64 << 20, "it is forgotten")
+    for _ in range(4):
+        stranger = stack.enter_context(Stranger.greeted(server.address))
+        if knocks:
+            stranger.send(KNOCK)
+            assert stranger.socket.recv(100)
+        assert _endless(stranger) < 4096, "four gigabytes were taken"
+        answers_at_once(server.address)
+    # What was taken once may be kept for the next time, and is not taken again each time.
+    assert memory_of(server.process.pid)[1] - before < 1 << 30
 
 
 def test_a_message_of_very_many_frames_holds_nobody_up(
@@ -234,19 +263,25 @@ def test_thousands_of_messages_without_waiting_hold_nobody_up(
         deaf.close()
 
 
-def test_answers_that_nobody_reads_are_bounded(server: Running, graph: Graph) -> None:
+def test_answers_that_nobody_reads_are_bounded(folder: Path, graph: Graph) -> None:
     """CONTRACT 53: each is a copy of rows, of many times what was asked with."""
     plain, arrays = values.pack({"index": np.zeros(100_000, np.int64)})
     packed = bulk.pack(arrays)
     context: zmq.Context[Any]
-    with unharmed(server, graph), visitors() as context:
-        deaf = BareRank(server.address, context, unread=1)
+    with (
+        listened_to(folder, "--workers", 1, "--limit", "max_answer_bytes=8MB") as running,
+        unharmed(running, graph),
+        visitors() as context,
+    ):
+        deaf = BareRank(running.address, context, unread=1)
         deaf.knock(name="deaf")
-        for number in range(1, 300):
-            deaf.say(Call(request=number, verb="get_node_feature", arguments=plain, bulk=packed.bulk))
+        for number in range(1, 400):
+            deaf.say(
+                Call(request=number, verb="get_node_feature", arguments=plain, bulk=packed.bulk)
+            )
             for offset, data in packed.parts():
                 deaf.say(Part(request=number, offset=offset), data)
-        answers_at_once(server.address)
+        answers_at_once(running.address)
         deaf.close()
 
 

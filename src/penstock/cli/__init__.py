@@ -15,6 +15,7 @@ COMMANDS = {
     "demo": LazyCommand("penstock.cli.demo:demo", "Train a small GNN on a made-up graph."),
     "inspect": LazyCommand("penstock.cli.inspect:inspect", "Describe and check a saved graph."),
     "keys": LazyCommand("penstock.cli.keys:keys", "Make keys and tokens for a server."),
+    "partition": LazyCommand("penstock.cli.partition:partition", "Cut a saved graph into parts."),
     "replay": LazyCommand("penstock.cli.replay:replay", "Sample one batch again, in sight."),
     "sample": LazyCommand(
         "penstock.cli.sample:sample", "Have one batch from a server, and print it."

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -86,6 +87,7 @@ _FAILED: Final = 1
     multiple=True,
     help="What the server takes on: max_channels=64, max_input_bytes=2GB, … (again for more).",
 )
+@click.option("--exit-by-ranks", is_flag=True, help="Let a rank end the server (`exit`).")
 @click.option("--json", "as_json", is_flag=True, help="Say where it is in JSON, for programs.")
 @click.option("--verbose", "-v", is_flag=True, help="Log what happens, not only what goes wrong.")
 def serve(graph: Path, **given: Any) -> None:
@@ -110,6 +112,7 @@ def serve(graph: Path, **given: Any) -> None:
         level=logging.INFO if given["verbose"] else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    _take_descriptors()
     with ExitStack() as ends:
         asked = ends.enter_context(_signals())
         with told_in_options(given):
@@ -118,6 +121,13 @@ def serve(graph: Path, **given: Any) -> None:
         _announce(server, graph, pages, as_json=given["as_json"])
         status = _wait(server, asked, float(given["grace"]))
     sys.exit(status)
+
+
+def _take_descriptors() -> None:
+    """As many as the process may have: every rank costs one, and every channel two more."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _served(graph: Path, given: dict[str, Any]) -> Server:
@@ -139,6 +149,7 @@ def _served(graph: Path, given: dict[str, Any]) -> Server:
         limits=limits_of(given["limits"]),
         files=given["files"],
         unix=given["unix"],
+        store_options={"exit_by_ranks": given["exit_by_ranks"]},
         worker_concurrency=given["worker_concurrency"],
         **chosen(given, "soft_memory", "hard_memory"),
     )

@@ -39,7 +39,7 @@ def _plain_report(error: Exception) -> Report:
     # A KeyError's text is the repr of its argument.
     message = str(error.args[0]) if type(error) is KeyError and error.args else str(error)
     kind = next((k for k in type(error).__mro__ if _is_raised_by_name(k)), PenstockError)
-    return Report(kind=kind.__name__, message=message or kind.__name__)
+    return Report(kind=kind.__name__, message=shortened(message, LONGEST) or kind.__name__)
 
 
 def _is_raised_by_name(kind: type) -> bool:

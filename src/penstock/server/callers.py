@@ -9,14 +9,13 @@ Nothing is looked at more often than leases are, but for those who have not said
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import zmq
 
@@ -33,20 +32,23 @@ EVENTS: Final = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
 _RECEIVED_AT: Final = 128
 _RECEIVED: Final = struct.Struct("=Q")
 _EVENT: Final = struct.Struct("=Hi")
-
-# How many bytes were heard from whoever has this descriptor.
-Heard = Callable[[int], int]
+# Of SO_LINGER: nothing is waited for, and what comes yet is refused.
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 
 @dataclass(slots=True, eq=False)
-class _Caller:
+class Caller:
     """One connection. `received`: its bytes when something was heard last, which was `since`."""
 
+    descriptor: int
     peer: Any
     since: float = field(default_factory=time.monotonic)
     received: int = 0
     heard: int = 0
     was_known: bool = False
+
+
+Tiresome: TypeAlias = Iterator[tuple[Caller, str]]
 
 
 class Callers:
@@ -56,35 +58,42 @@ class Callers:
         self._monitor = router.get_monitor_socket(EVENTS)
         self._most = most
         self._patience = patience
-        self._there: dict[int, _Caller] = {}
-        self._strangers: set[int] = set()  # of them, those without a session
-
-    def __len__(self) -> int:
-        return len(self._there)
+        self._there: dict[int, Caller] = {}
+        self._strangers: set[Caller] = set()  # of them, those without a session
+        self._somebody_left = False
 
     def fileno(self) -> int:
         """Readable when somebody has come or gone. It tells once: `note` makes it tell again."""
         return int(self._monitor.getsockopt(zmq.FD))
 
     def note(self) -> bool:
-        """Takes note of who has come and gone; whether anybody has gone."""
-        gone = False
+        """Takes note of who has come and gone; whether anybody has gone since the last time."""
+        self._catch_up()
+        left, self._somebody_left = self._somebody_left, False
+        return left
+
+    def _catch_up(self) -> None:
         while int(self._monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             event, descriptor = _EVENT.unpack(self._monitor.recv_multipart(zmq.NOBLOCK)[0])
             if event == zmq.EVENT_ACCEPTED:
                 self._came(descriptor)
-            else:
-                gone |= self._there.pop(descriptor, None) is not None
-                self._strangers.discard(descriptor)
-        return gone
+            elif (caller := self._there.pop(descriptor, None)) is not None:
+                self._strangers.discard(caller)
+                self._somebody_left = True
 
     def _came(self, descriptor: int) -> None:
-        with suppress(OSError), _borrowed(descriptor) as connection:
-            self._there[descriptor] = _Caller(connection.getpeername())
-            self._strangers.add(descriptor)
+        try:
+            with _borrowed(descriptor) as connection:
+                caller = Caller(descriptor, connection.getpeername())
+        except OSError:  # and gone
+            return
+        self._there[descriptor] = caller
+        self._strangers.add(caller)
         if len(self._there) > self._most:
-            log.warning("a connection is refused: there are %d (max_connections)", self._most)
-            self.hang_up(descriptor)
+            log.warning(
+                "a connection is refused: there are %d (setting: max_connections)", self._most
+            )
+            self.hang_up(caller)
 
     # --- who has a session -------------------------------------------------------------------
 
@@ -93,48 +102,50 @@ class Callers:
         """Whether there is anybody without a session."""
         return bool(self._strangers)
 
-    def know(self, descriptor: int) -> None:
-        """It has a session now."""
-        self._strangers.discard(descriptor)
+    def know(self, descriptor: int) -> Caller | None:
+        """It has a session now; None if it has gone already."""
+        self._catch_up()  # its coming, or that somebody else had the number before
         if (caller := self._there.get(descriptor)) is not None:
+            self._strangers.discard(caller)
             caller.was_known = True
+        return caller
 
-    def forget(self, descriptor: int) -> None:
+    def forget(self, caller: Caller | None) -> None:
         """It has none any more."""
-        if (caller := self._there.get(descriptor)) is not None:
-            self._strangers.add(descriptor)
-            caller.since, caller.received = time.monotonic(), _received(descriptor)
+        if caller is not None and self._there.get(caller.descriptor) is caller:
+            self._strangers.add(caller)
+            caller.since, caller.received = time.monotonic(), _received(caller)
 
     # --- hanging up --------------------------------------------------------------------------
 
-    def tiresome_strangers(self) -> Iterator[tuple[int, str]]:
+    def tiresome_strangers(self) -> Tiresome:
         """Those without a session who are to go, and why."""
         now = time.monotonic()
-        for descriptor in list(self._strangers):
-            caller = self._there[descriptor]
-            came = _received(descriptor) - caller.received
+        for caller in list(self._strangers):
+            came = _received(caller) - caller.received
             if came > (UNHEARD_BYTES if caller.was_known else STRANGERS_BYTES):
-                yield descriptor, f"it has sent {came} bytes and has no session"
+                yield caller, f"it has sent {came} bytes and has no session"
             elif now - caller.since > self._patience:
-                yield descriptor, f"it has not knocked for {now - caller.since:.1f} s"
+                yield caller, f"it has not knocked for {now - caller.since:.1f} s"
 
-    def tiresome_guests(self, heard: Heard) -> Iterator[tuple[int, str]]:
-        """Those with a session who are to go. All that is complete has been heard."""
-        for descriptor in self._there.keys() - self._strangers:
-            caller, received = self._there[descriptor], _received(descriptor)
-            if (now_heard := heard(descriptor)) != caller.heard:
-                caller.heard, caller.received = now_heard, received
+    def tiresome_guests(self, heard: Mapping[Caller, int]) -> Tiresome:
+        """Of those with a session, by how much was heard of each, who are to go, and why.
+
+        All that is complete has been heard.
+        """
+        for caller, nbytes in heard.items():
+            received = _received(caller)
+            if nbytes != caller.heard:
+                caller.heard, caller.received = nbytes, received
             elif (came := received - caller.received) > UNHEARD_BYTES:
-                yield descriptor, f"it has sent {came} bytes of a message that does not end"
+                yield caller, f"it has sent {came} bytes of a message that does not end"
 
-    def hang_up(self, descriptor: int) -> None:
+    def hang_up(self, caller: Caller) -> None:
         """Ends a connection: ZeroMQ finds it closed, and says so."""
-        caller = self._there.get(descriptor)
-        if caller is None:
-            return
         # Somebody else may have the number by now.
-        with suppress(OSError), _borrowed(descriptor) as connection:
+        with suppress(OSError), _borrowed(caller.descriptor) as connection:
             if connection.getpeername() == caller.peer:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -144,10 +155,10 @@ class Callers:
         self._monitor.close(0)
 
 
-def _received(descriptor: int) -> int:
+def _received(caller: Caller) -> int:
     """Bytes that have come over a connection; 0 where nobody counts them."""
     try:
-        with _borrowed(descriptor) as connection:
+        with _borrowed(caller.descriptor) as connection:
             told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     except OSError:  # it has just gone
         return 0
@@ -156,9 +167,14 @@ def _received(descriptor: int) -> int:
     return int(_RECEIVED.unpack_from(told, _RECEIVED_AT)[0])
 
 
-def _borrowed(descriptor: int) -> socket.socket:
-    """A connection of ZeroMQ's, by a descriptor of our own."""
-    return socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, os.dup(descriptor))
+@contextmanager
+def _borrowed(descriptor: int) -> Iterator[socket.socket]:
+    """A connection of ZeroMQ's, which stays its own: there may be no descriptor left for us."""
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
+    try:
+        yield connection
+    finally:
+        connection.detach()
 
 
 def descriptor_of(frame: zmq.Frame) -> int:

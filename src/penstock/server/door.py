@@ -15,6 +15,7 @@ from typing import Final
 
 from penstock.errors import HubGone
 from penstock.hub.reports import report_of
+from penstock.server.callers import LOOK_S, Callers
 from penstock.server.desk import Bell
 from penstock.server.premises import Premises
 from penstock.server.reception import Reception
@@ -33,6 +34,8 @@ LOOK_AGAIN_S: Final = 0.05
 # After somebody has gone, until everybody is spoken to: others who left with it are found, too.
 SWEEP_S: Final = 0.05
 _LOOK_S: Final = 0.1
+# Leases that may go by between two parts of a request's arrays.
+UPLOAD_LEASES: Final = 4
 
 
 class Door(threading.Thread):
@@ -54,8 +57,10 @@ class Door(threading.Thread):
         )  # set when the last session has left a server that is leaving
         self.failure: BaseException | None = None
         self._selector.register(premises.router, selectors.EVENT_READ, premises.router)
-        self._selector.register(premises.router.departures, selectors.EVENT_READ, Pulse)
-        premises.router.note_departures()  # it tells only those who have looked before
+        self._callers = premises.router.callers
+        self._look_at = self._began
+        self._selector.register(self._callers, selectors.EVENT_READ, self._callers)
+        self._callers.note()  # it tells only those who have looked before
         self._selector.register(bell, selectors.EVENT_READ, bell)
 
     @property
@@ -125,20 +130,26 @@ class Door(threading.Thread):
                     self._attend(key.data, mask)
                 case Bell():
                     self._bell.answer()
-                case _ if key.data is Pulse:
-                    self._premises.router.note_departures()
-                    self._pulse_at = min(self._pulse_at, time.monotonic() + SWEEP_S)
+                case Callers():
+                    if self._callers.note():
+                        self._pulse_at = min(self._pulse_at, time.monotonic() + SWEEP_S)
             self._tidy()
         self._hear_ranks()
         self._make_room()
-        if time.monotonic() >= self._pulse_at:
+        now = time.monotonic()
+        if self._callers.has_strangers and now >= self._look_at:
+            self._look_at_strangers(now)
+        if now >= self._pulse_at:
             self._pulse()
         self._tidy()
 
     def _timeout(self) -> float:
         if self._premises.router.has_more:
             return 0.0
-        wait = max(0.0, self._pulse_at - time.monotonic())
+        now = time.monotonic()
+        wait = max(0.0, self._pulse_at - now)
+        if self._callers.has_strangers:
+            wait = min(wait, max(0.0, self._look_at - now))
         return min(wait, LOOK_AGAIN_S) if self._blocked else wait
 
     def _hear_ranks(self) -> None:
@@ -192,6 +203,26 @@ class Door(threading.Thread):
             elif session.stuck_for(now) > self._lease:
                 session.lost = True
                 session.end(f"it has read nothing for {session.stuck_for(now):.1f} s")
+            if session.keeps_waiting_for(now) > UPLOAD_LEASES * self._lease:
+                self._dismiss(session, TimeoutError("the arrays of a request have not come"))
+        if not self._premises.router.has_more:  # so that all there was has been heard
+            self._look_at_guests()
+
+    def _look_at_guests(self) -> None:
+        """Hangs up on those who send what never becomes a message."""
+        sessions = self._premises.sessions.values()
+        there = {session.caller: session for session in sessions if session.caller is not None}
+        heard = {caller: session.bytes_in for caller, session in there.items()}
+        for caller, reason in self._callers.tiresome_guests(heard):
+            there[caller].lost = True
+            there[caller].end(reason)
+            self._callers.hang_up(caller)
+
+    def _look_at_strangers(self, now: float) -> None:
+        self._look_at = now + LOOK_S
+        for caller, reason in self._callers.tiresome_strangers():
+            log.info("a connection is ended: %s", reason)
+            self._callers.hang_up(caller)
 
     def _make_room(self) -> None:
         """Sends what has waited for somebody to read."""
@@ -215,6 +246,7 @@ class Door(threading.Thread):
     def _close_session(self, session: Session) -> None:
         self._blocked.discard(session)
         if self._premises.sessions.pop(session.identity, None) is not None:
+            self._callers.forget(session.caller)
             self._reception.farewell(session)
         if self._premises.leaving is not None and not self._premises.sessions:
             self.empty.set()

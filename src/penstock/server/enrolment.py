@@ -23,7 +23,7 @@ from penstock.graph.schema import EDGE, NODE
 from penstock.sampling.kinds import InputKind, check
 from penstock.sampling.spec import CustomSpec, Feed, Spec
 from penstock.sampling.written import settled
-from penstock.server.limits import Budget, Limits, check_at_most
+from penstock.server.limits import LONGEST_NAME, Budget, Limits, check_at_most
 from penstock.server.numbering import Numbering
 from penstock.server.relay import Relay
 from penstock.server.seeds import StrPath, read_seeds
@@ -104,6 +104,8 @@ class Enrolments:
         most = self.limits.max_batch_bytes
         for wanted in (register.slot_bytes, register.most_bytes):
             check_at_most(wanted or 0, most, "bytes of a batch are asked for", "max_batch_bytes")
+        if len(register.job) > LONGEST_NAME:
+            raise ValueError(f"the job's name is longer than {LONGEST_NAME} letters")
         feed = register.feed
         if feed.ids is not None or feed.columns or feed.tables:
             raise ValueError("the feed of an Enroll has handles; expected inputs in its bulk")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, fields
+from typing import Final
 
 from penstock.errors import Overloaded
+
+# Of whatever a rank calls itself and its work, which is shown in every statistic.
+LONGEST_NAME: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,11 @@ from penstock.wire.remote import AbsentArray, Outline
 
 
 def outline_of(graph: Graph) -> Outline:
-    """Types, sizes and attributes; nothing that was made of them since."""
+    """Types, sizes and attributes; nothing that was made of them since.
+
+    With the version, by which ranks know a graph again. Of a saved one it is known; of one in
+    memory it is computed now, which takes as long as reading it.
+    """
     return Outline(
         schema=graph.schema,
         arrays=tuple(
@@ -15,5 +19,5 @@ def outline_of(graph: Graph) -> Outline:
             for key, array in graph.arrays.items()
             if key.group not in ("aid", "csr")
         ),
-        version=graph.handle().version,
+        version=graph.version,
     )

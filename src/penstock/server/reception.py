@@ -15,8 +15,9 @@ import msgspec
 import zmq
 
 from penstock.errors import HubGone, Overloaded, ProtocolError
-from penstock.hub.reports import report_of
-from penstock.server.limits import check_at_most
+from penstock.hub.reports import SHORT, report_of, shortened
+from penstock.server.callers import descriptor_of
+from penstock.server.limits import LONGEST_NAME, check_at_most
 from penstock.server.premises import Premises
 from penstock.server.questions import GOODBYE, PING, STATISTICS
 from penstock.server.router import Frames, peer_of
@@ -75,9 +76,9 @@ class Reception:
             self._premises.router.send(identity, msgspec.msgpack.encode(refused))
             return
         self._premises.refused += 1
-        log.warning("%r is over: %s", session, error)
+        log.warning("%r is over: %s", session, shortened(str(error), SHORT))
         session.say(refused)
-        session.end(str(error))
+        session.end(shortened(str(error), SHORT))
 
     # --- coming in ---------------------------------------------------------------------------
 
@@ -103,6 +104,7 @@ class Reception:
             peer,
             self._premises.router,
             self._premises.touched,
+            self._premises.router.callers.know(descriptor_of(frame)),
         )
         session.conversation.rank_says(message)
         self._premises.sessions[identity] = session
@@ -116,6 +118,9 @@ class Reception:
                 "install the same version of penstock on both sides"
             )
         self._check_staying()
+        for name in ("name", "host", "token"):
+            if len(getattr(knock, name) or "") > LONGEST_NAME:
+                raise ProtocolError(f"the {name} of a Knock is longer than {LONGEST_NAME} letters")
         most = self._premises.limits.max_sessions
         if len(self._premises.sessions) >= most:
             raise Overloaded(f"there are {most} sessions, and no more (setting: max_sessions)")
@@ -158,7 +163,7 @@ class Reception:
     def _refuse(self, session: Session, request: int, error: Exception) -> None:
         self._premises.refused += 1
         session.skipped.append(request)  # what follows of it is on its way already
-        log.info("%r is refused request %d: %s", session, request, error)
+        log.info("%r is refused request %d: %s", session, request, shortened(str(error), SHORT))
         session.say(Refused(request=request, report=report_of(error)))
 
     def _part(self, session: Session, part: Part, data: zmq.Frame | None) -> None:
@@ -169,6 +174,7 @@ class Reception:
                 return
             raise ProtocolError(f"a part came for request {part.request}, which expects none")
         upload.assembly.add(part.offset, data.buffer)
+        session.note_part()
         if upload.assembly.complete:
             del session.uploads[part.request]
             self._begin(session, upload.request, upload.assembly.arrays())
@@ -179,7 +185,7 @@ class Reception:
         if assembly.complete:
             self._begin(session, request, assembly.arrays())
         else:
-            session.uploads[request.request] = Upload(request, assembly)
+            session.expect(Upload(request, assembly))
 
     def _begin(self, session: Session, request: Enroll | Call, arrays: Arrays) -> None:
         if isinstance(request, Enroll):
@@ -193,12 +199,17 @@ class Reception:
         self._check_staying()
         limits, nbytes = self._premises.limits, wish.bulk.nbytes
         sessions = self._premises.sessions.values()
-        channels = sum(one.relay is not None or one.enrolling for one in sessions)
+        channels = sum(one.relay is not None or one.enrolling > 0 for one in sessions)
         check_at_most(channels + 1, limits.max_channels, "channels are asked for", "max_channels")
         check_at_most(nbytes, limits.max_input_bytes, "bytes of inputs", "max_input_bytes")
         self._premises.enrolments.budget.take(max(0, nbytes))
-        session.input_bytes, session.enrolling = max(0, nbytes), True
-        self._collect(session, wish)
+        session.input_bytes, session.enrolling = max(0, nbytes), wish.request
+        try:
+            self._collect(session, wish)
+        except Exception:  # no memory for it: it may ask for less
+            session.enrolling = 0
+            self.give_up_channel(session)
+            raise
 
     def _ask_hub(self, session: Session, wish: Enroll, arrays: Arrays) -> None:
         self._premises.enrolling.ask(
@@ -208,7 +219,7 @@ class Reception:
 
     def _enrolled(self, session: Session, request: int, outcome: Any) -> None:
         """In the door's thread: the hub has a channel for it, or has not."""
-        session.enrolling = False
+        session.enrolling = 0
         if isinstance(outcome, Exception):
             self.give_up_channel(session)
             self._refuse(session, request, outcome)
@@ -251,12 +262,18 @@ class Reception:
             session.say(Answer(request=call.request))
             return
         limits, nbytes = self._premises.limits, max(0, call.bulk.nbytes)
+        unread = "bytes of answers are unread"
+        check_at_most(session.unread, limits.max_answer_bytes, unread, "max_answer_bytes")
         check_at_most(len(session.calls) + 1, limits.max_calls, "calls at once", "max_calls")
         ours = sum(session.calls.values()) + nbytes
         check_at_most(ours, limits.max_call_bytes, "bytes of arguments", "max_call_bytes")
         self._premises.call_budget.take(nbytes)
         session.begin_call(call.request, nbytes)
-        self._collect(session, call)
+        try:
+            self._collect(session, call)
+        except Exception:
+            self._premises.call_budget.give(session.calls.pop(call.request))
+            raise
 
     def _ask(self, session: Session, call: Call, arrays: Arrays) -> None:
         if session.visit is None:

@@ -183,7 +183,7 @@ def serve(
         given = {**_store_limits(limits), **(store_options or {})}
         store = DistServer(held, hub, samplers=names, input_folders=files, **given)
         ends.callback(store.close)
-        router = Router(address, admission, lease)
+        router = Router(address, admission, lease, limits.max_connections)
         ends.callback(router.close)
         premises = Premises(
             router=router,

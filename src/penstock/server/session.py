@@ -16,6 +16,7 @@ import msgspec
 
 from penstock.errors import ProtocolError
 from penstock.server.admission import Peer
+from penstock.server.callers import Caller
 from penstock.server.questions import Visit
 from penstock.server.relay import Relay
 from penstock.server.router import Router, Sent
@@ -50,9 +51,11 @@ class Session:
         peer: Peer,
         router: Router,
         touched: set[Session],
+        caller: Caller | None = None,
     ) -> None:
         self.number = number
         self.identity = identity
+        self.caller = caller  # its connection
         self.knock = knock
         self.peer = peer
         self.conversation = Conversation()
@@ -64,7 +67,7 @@ class Session:
         self.calls: dict[int, int] = {}  # not answered yet, with the bytes of their arguments
         self.asked: set[int] = set()  # of those, the ones somebody works on
         self.input_bytes = 0  # of its channel
-        self.enrolling = False
+        self.enrolling = 0  # the number of its enrolment, while that lasts
         # Why it is over; None while it is well.
         self.ending: str | None = None
         self.lost = False  # it is over because the rank has gone
@@ -74,13 +77,15 @@ class Session:
         self._outbox: deque[tuple[bytes, memoryview | None]] = deque()
         self._moved = self._since  # when the outbox last got shorter
         self._words_waiting = 0
-        self.batches = self.calls_heard = self._bytes_in = self._bytes_out = 0
+        self._unread = 0  # bytes of arrays that wait to be read
+        self._part_at = self._since  # when something of an upload came last
+        self.batches = self.calls_heard = self.bytes_in = self._bytes_out = 0
 
     # --- hearing -----------------------------------------------------------------------------
 
     def note_heard(self, nbytes: int) -> None:
         """Something came."""
-        self._bytes_in += nbytes
+        self.bytes_in += nbytes
 
     def begin_call(self, request: int, nbytes: int) -> None:
         """A question that is to be answered, with so many bytes of arguments."""
@@ -89,8 +94,22 @@ class Session:
 
     def check_new(self, request: int) -> None:
         """ProtocolError for a number that cannot be told from others."""
-        if request < 1 or request in self.calls or request in self.uploads:
+        in_use = request in self.calls or request in self.uploads or request == self.enrolling
+        if request < 1 or in_use:
             raise ProtocolError(f"request {request} cannot be used: it is 0, or not answered yet")
+
+    def expect(self, upload: Upload) -> None:
+        """The arrays of a request are to come."""
+        self.uploads[upload.request.request] = upload
+        self._part_at = time.monotonic()
+
+    def note_part(self) -> None:
+        """Some of them have."""
+        self._part_at = time.monotonic()
+
+    def keeps_waiting_for(self, now: float) -> float:
+        """For how many seconds arrays have been on their way, and nothing of them has come."""
+        return now - self._part_at if self.uploads else 0.0
 
     # --- saying ------------------------------------------------------------------------------
 
@@ -114,6 +133,7 @@ class Session:
             if not self._outbox:
                 self._moved = time.monotonic()
             self._outbox.append((header, data))
+            self._unread += 0 if data is None else data.nbytes
             self._touched.add(self)
             self._words_waiting += counts
             if self._words_waiting > TOO_MANY:
@@ -125,7 +145,7 @@ class Session:
             self._outbox.popleft()
             self._moved = time.monotonic()
         if not self._outbox:
-            self._words_waiting = 0
+            self._words_waiting = self._unread = 0
 
     def _sent(self, header: bytes, data: memoryview | None) -> bool:
         match self._router.send(self.identity, header, data):
@@ -136,6 +156,11 @@ class Session:
                 self.lost = True
                 self.end("it has gone")
         return False
+
+    @property
+    def unread(self) -> int:
+        """Bytes of arrays that wait for the rank to read."""
+        return self._unread
 
     @property
     def blocked(self) -> bool:
@@ -172,7 +197,7 @@ class Session:
             batches=self.batches,
             calls=self.calls_heard,
             calls_in_flight=len(self.calls),
-            bytes_in=self._bytes_in,
+            bytes_in=self.bytes_in,
             bytes_out=self._bytes_out,
             unsent=len(self._outbox),
         )

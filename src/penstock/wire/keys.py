@@ -68,11 +68,11 @@ def write_private(path: Path, text: str) -> None:
 
 def read_pair(path: str | os.PathLike[str]) -> KeyPair:
     """The pair in a secret file; ValueError if others can read it, or it is none."""
-    if os.name == "posix" and os.stat(path).st_mode & 0o077:
-        raise ValueError(f"{path} can be read by others than its owner: chmod 600 it")
     halves = _halves(Path(path))
     if halves.keys() != {"public", "secret"}:
         raise ValueError(f"{path} is no secret key, as 'penstock keys' writes them")
+    if os.name == "posix" and os.stat(path).st_mode & 0o077:
+        raise ValueError(f"{path} can be read by others than its owner: chmod 600 it")
     pair = KeyPair(halves["public"].encode(), halves["secret"].encode())
     if zmq.curve_public(pair.secret) != pair.public:
         raise ValueError(f"{path} has two halves that do not belong together")
