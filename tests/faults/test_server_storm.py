@@ -19,7 +19,7 @@ from tests.faults.far_rank import FarRank, Line, due
 from tests.processes import strike
 from tests.server.strangers import place_of
 
-EPOCHS = 60
+EPOCHS = 300
 
 
 class _Finishing(threading.Thread):

@@ -310,6 +310,18 @@ def test_a_reader_of_single_bytes_holds_up_itself_alone(server: Running, graph: 
             answers_at_once(server.address)
 
 
+def test_those_who_wait_for_the_end_hold_nobody_up(server: Running, graph: Graph) -> None:
+    """CONTRACT 9: more of them than there are threads to answer anybody."""
+    context: zmq.Context[Any]
+    with unharmed(server, graph), visitors() as context, ExitStack() as stack:
+        waiting = [stack.enter_context(BareRank(server.address, context)) for _ in range(40)]
+        for rank in waiting:
+            rank.greet(name="waiting")
+            for number in range(1, 17):
+                rank.say(Call(request=number, verb="wait_for_exit", arguments={"timeout": 30.0}))
+        answers_at_once(server.address)
+
+
 # --- sizes --------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -441,10 +442,8 @@ def test_options_of_a_sampler_are_read_as_strictly_as_its_config(
             "sampling_config": config,
             "sampler_options": {field: value},
         }
-        try:
+        with contextlib.suppress(ValueError, PenstockError):
             ask(visitor, "init_sampling_backend", request=request)
-        except (ValueError, PenstockError):
-            pass
     bystander.start()
     assert len(bystander.read()) == 15
     assert server.hub.pid == hub
@@ -489,6 +488,18 @@ def test_what_a_session_made_by_verbs_goes_with_it(rank: Ranks, server: Server) 
     until(lambda: server.store.statistics()["channels"] == {}, "its channel is gone")
     with pytest.raises(PenstockError):
         other.call("fetch_one_sampled_message", channel_id=number)
+
+
+def test_who_waits_is_not_waited_for(rank: Ranks, server: Server) -> None:
+    """CONTRACT 40: what a rank has is freed with its lease, whatever it was waiting for."""
+    maker = rank()
+    request = {"backend_id": _backend(maker), "sampler_input": {"split": "train"}}
+    ask(maker, "register_sampling_input", request={**request, "terms": {"batch_size": 16}})
+    for number in range(1, 10):
+        maker.say(Call(request=number, verb="wait_for_exit", arguments={"timeout": 50.0}))
+    assert maker.call("ping") == (None, {})
+    maker.close()
+    until(lambda: server.store.statistics()["channels"] == {}, "its channel is gone", 20.0)
 
 
 def test_nothing_is_left_of_all_this(server: Server) -> None:

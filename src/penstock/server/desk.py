@@ -24,6 +24,12 @@ Then: TypeAlias = Callable[[Any], None]
 _Job: TypeAlias = tuple[Work, Then] | None
 
 JOIN_S: Final = 10.0
+# Threads that look things up, each of which may need memory for an answer; and that wait for the
+# server's end, where the others wait for their turn to wait.
+LOOKING_UP: Final = 16
+WAITING: Final = 4
+# Verbs that wait for nothing, beside those whose names say so.
+_QUICK: Final = frozenset({"statistics", "server_statistics", "exit"})
 
 
 class Bell:
@@ -105,6 +111,27 @@ class Desk:
             self._bell.ring(lambda then=then, outcome=outcome: then(outcome))  # type: ignore[misc]
             del job, work, then, outcome  # nothing of it may be kept alive by waiting
             self._idle.release()
+
+
+class Answering:
+    """Desks for questions, by what they wait for: who looks something up does not stand behind
+    those who wait for batches, nor those behind others who wait for the server's end."""
+
+    def __init__(self, most: int, bell: Bell) -> None:
+        self._looking_up = Desk("penstock-look", LOOKING_UP, bell)
+        self._by_verb = {"wait_for_exit": Desk("penstock-wait", WAITING, bell)}
+        self._others = Desk("penstock-answer", most, bell)
+
+    def ask(self, verb: str, work: Work, then: Then) -> None:
+        """As a desk does, at the one for a verb."""
+        quick = verb.startswith("get_") or verb in _QUICK
+        desk = self._looking_up if quick else self._by_verb.get(verb, self._others)
+        desk.ask(work, then)
+
+    def close(self) -> None:
+        """Ends them all. Idempotent, and bounded."""
+        for desk in (*self._by_verb.values(), self._looking_up, self._others):
+            desk.close()
 
 
 def _outcome(work: Work) -> Any:

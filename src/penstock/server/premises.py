@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from penstock.server.admission import Admission
-from penstock.server.desk import Desk
+from penstock.server.desk import Answering, Desk
 from penstock.server.enrolment import Enrolments
 from penstock.server.limits import Budget, Limits
 from penstock.server.questions import Visits
@@ -28,7 +28,7 @@ class Premises:
     visits: Visits
     greeting: Greeting
     enrolling: Desk
-    answering: Desk
+    answering: Answering
     watch: Watch
     sessions: dict[bytes, Session] = field(default_factory=dict)
     touched: set[Session] = field(default_factory=set)

@@ -23,6 +23,7 @@ from penstock.server.questions import GOODBYE, PING, STATISTICS
 from penstock.server.router import Frames, peer_of
 from penstock.server.session import Session, Upload
 from penstock.server.statistics import ServerStatistics
+from penstock.server.verbs import MAKING
 from penstock.server.vitals import vitals
 from penstock.wire.bulk import Arrays, Assembly, pack
 from penstock.wire.messages import Message, Refused, ReturnSlot, Reweigh, StartEpoch, Unregister
@@ -39,6 +40,8 @@ from penstock.wire.remote import (
 )
 
 log = logging.getLogger(__name__)
+
+END: Final = "end"  # of a session: no verb, but something that has to be done in its turn
 
 _DECODER: Final = msgspec.msgpack.Decoder(FromRankToServer)
 # What the decoder raises for bytes that are no message. Depth is limited by recursion.
@@ -282,6 +285,8 @@ class Reception:
         numbers = self._statistics() if call.verb == STATISTICS else None
 
         def work() -> Any:
+            if session.ending is not None:
+                return ConnectionError("nobody is there to be answered")
             if numbers is not None:
                 return Answer(request=call.request, value=replace(numbers, process=vitals())), None
             value, found = visit.answer(call, arrays)
@@ -289,13 +294,17 @@ class Reception:
             check_at_most(packed.bulk.nbytes, most, "bytes of an answer", "max_answer_bytes")
             return Answer(request=call.request, value=value, bulk=packed.bulk), packed
 
-        session.asked.add(call.request)
-        self._premises.answering.ask(work, lambda outcome: self._answer(session, call, outcome))
+        # When the session ends, all it has goes at once: only what is being made is waited for.
+        if call.verb in MAKING:
+            session.asked.add(call.request)
+        self._premises.answering.ask(
+            call.verb, work, lambda outcome: self._answer(session, call, outcome)
+        )
 
     def _answer(self, session: Session, call: Call, outcome: Any) -> None:
         """In the door's thread: somebody has worked it out, or failed to."""
         session.asked.discard(call.request)
-        self._premises.call_budget.give(session.calls.pop(call.request))
+        self._premises.call_budget.give(session.calls.pop(call.request, 0))
         if session.ending is not None:
             self._end_asking(session)
             return
@@ -327,7 +336,7 @@ class Reception:
         visit, reason = session.visit, session.ending or ""
         if visit is not None and not session.asked:
             session.visit = None
-            self._premises.answering.ask(lambda: visit.end(reason), _note_failure)
+            self._premises.answering.ask(END, lambda: visit.end(reason), _note_failure)
 
 
 def _note_failure(outcome: Any) -> None:

@@ -26,7 +26,7 @@ from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.graph.partition import Partition, is_partition
 from penstock.server.admission import Admission, LoopbackOnly, check_reach
-from penstock.server.desk import Bell, Desk
+from penstock.server.desk import Answering, Bell, Desk
 from penstock.server.dist_server import DistServer
 from penstock.server.door import Door
 from penstock.server.enrolment import Enrolments
@@ -174,7 +174,7 @@ def serve(
         ends.callback(bell.close)
         ends.callback(bell.answer)  # what came of work that nobody waits for any more
         enrolling = Desk("penstock-enrol", ENROLLING_THREADS, bell)
-        answering = Desk("penstock-answer", ANSWERING_THREADS, bell)
+        answering = Answering(ANSWERING_THREADS, bell)
         ends.callback(answering.close)
         ends.callback(enrolling.close)
         hub = HubProcess(holding.graph, num_workers, address=unix, **options)

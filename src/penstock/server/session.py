@@ -65,7 +65,7 @@ class Session:
         # Requests that were refused: what follows of them is on its way already, and is dropped.
         self.skipped: deque[int] = deque(maxlen=_SKIPPED)
         self.calls: dict[int, int] = {}  # not answered yet, with the bytes of their arguments
-        self.asked: set[int] = set()  # of those, the ones somebody works on
+        self.asked: set[int] = set()  # of those, the ones that make something
         self.input_bytes = 0  # of its channel
         self.enrolling = 0  # the number of its enrolment, while that lasts
         # Why it is over; None while it is well.

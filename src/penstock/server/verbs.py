@@ -18,7 +18,7 @@ from penstock.wire.values import Arrays, pack, unpack
 from penstock.wire.verbs import VERBS
 
 # What is made by these belongs to the session, and goes with it.
-_MAKING: Final = frozenset({"init_sampling_backend", "register_sampling_input"})
+MAKING: Final = frozenset({"init_sampling_backend", "register_sampling_input"})
 
 
 def answer(server: DistServer, call: Call, arrays: Arrays, caller: int) -> tuple[Any, Arrays]:
@@ -29,7 +29,7 @@ def answer(server: DistServer, call: Call, arrays: Arrays, caller: int) -> tuple
     _check_allowed(server, call.verb)
     taken = unpack(call.arguments, arrays, verb.takes)
     arguments = {name: getattr(taken, name) for name in taken.__struct_fields__}
-    if call.verb in _MAKING:
+    if call.verb in MAKING:
         arguments["holder"] = caller
     if call.verb == "wait_for_exit":  # nobody is kept for longer than by any other call
         asked = arguments["timeout"]

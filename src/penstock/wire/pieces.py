@@ -17,7 +17,7 @@ from penstock.graph.layout import align, array_nbytes
 from penstock.wire.frames import Bytes, read
 from penstock.wire.messages import ArrayLayout
 
-PIECE: Final = 4 << 20
+PIECE: Final = 2 << 20
 # Arrays up to this many bytes are put together, up to as many in one piece.
 SMALL: Final = 256 << 10
 

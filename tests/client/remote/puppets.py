@@ -111,7 +111,7 @@ def enrolled(server: Puppet) -> Iterator[RemoteConnection]:
     """A connection with a channel."""
     with greeted(server) as connection:
         server.say(Enrolled(request=1, channel=CHANNEL, slots=SLOTS, most_bytes=MOST_BYTES))
-        connection.enroll(ENROLL, pack({}), 4, Deadline(PATIENCE_S))
+        connection.enroll(ENROLL, pack({}), Deadline(PATIENCE_S))
         server.hear(Enroll)
         yield connection
 

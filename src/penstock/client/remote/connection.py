@@ -53,6 +53,8 @@ _DECODER: Final[msgspec.msgpack.Decoder[FromServerToRank]] = msgspec.msgpack.Dec
 )
 # Seconds for finding out why nobody answers.
 _LOOK_S: Final = 1.0
+# Batches that a reader has at a time, mostly.
+_WITH_READER: Final = 2
 
 
 class RemoteConnection:
@@ -108,13 +110,14 @@ class RemoteConnection:
 
     # --- asking ------------------------------------------------------------------------------
 
-    def enroll(self, enroll: Enroll, inputs: Packed, kept: int, deadline: Deadline) -> Enrolled:
-        """Opens the channel of this connection; `kept` pieces of memory are used again."""
+    def enroll(self, enroll: Enroll, inputs: Packed, deadline: Deadline) -> Enrolled:
+        """Opens the channel of this connection."""
         number = next(self._numbers)
         request = msgspec.structs.replace(enroll, request=number, bulk=inputs.bulk)
         self.say(request, deadline, _parts_of(number, inputs))
         enrolled = self._answer_to(number, Enrolled, deadline)
-        self._batches = Batches(enrolled.most_bytes, kept)
+        # As many as can be here at once, and some that the reader has.
+        self._batches = Batches(enrolled.most_bytes, kept=enrolled.slots + _WITH_READER)
         return enrolled
 
     def call(

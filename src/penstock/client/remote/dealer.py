@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias
 import zmq
 
 from penstock.client.remote.door import Door
+from penstock.client.remote.memory import expect_large_messages
 
 Frames: TypeAlias = Sequence[Any]
 _Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
@@ -237,4 +238,5 @@ def _context() -> _Context:
             context = _contexts[os.getpid()] = zmq.Context()
             # Each connection has three: its own, and two for watching it. The limit is memory's.
             context.set(zmq.MAX_SOCKETS, context.get(zmq.SOCKET_LIMIT))
+            expect_large_messages()
         return context

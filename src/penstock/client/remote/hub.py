@@ -21,8 +21,6 @@ from penstock.wire.remote import Enroll
 
 # Between two attempts to enroll with a server whose hub has just died.
 _PAUSE_S: Final = 0.05
-# Pieces of memory that are kept for batches: one that comes, one that waits, two with the reader.
-_KEPT: Final = 4
 
 
 class RemoteHub(Provider):
@@ -67,7 +65,7 @@ class RemoteHub(Provider):
         while True:
             connection = self.reach(deadline, patience)
             try:
-                enrolled = connection.enroll(_enroll(registration), inputs, _KEPT, deadline)
+                enrolled = connection.enroll(_enroll(registration), inputs, deadline)
                 return RemoteLine(connection, enrolled)
             except (ConnectionError, HubGone) as error:
                 # It died on the way, or its hub did.
