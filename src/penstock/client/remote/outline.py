@@ -194,12 +194,13 @@ def end_of_ids(graph: Graph, node_type: str | None) -> int:
 
 def check_same(before: Outline, now: Outline, address: str) -> None:
     """`ServerGone` if a server has come back with another graph: batches would be others."""
-    if before.version is not None and now.version is not None and before.version != now.version:
-        what = f"version {now.version}, where it was {before.version}"
-    elif before.schema != now.schema:
+    known = before.version is not None and now.version is not None
+    if before.schema != now.schema:
         what = "with other types, sizes or attributes"
     elif _content(before) != _content(now):
         what = "with other arrays"
+    elif known and before.version != now.version:
+        what = f"version {now.version}, where it was {before.version}"
     else:
         return
     raise ServerGone(
