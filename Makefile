@@ -32,7 +32,7 @@ AT_ONCE ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup native demo test bench bench-scheduler bench-pool bench-samplers bench-loader soak check format stubs clean distclean \
+.PHONY: help setup native demo test bench bench-scheduler bench-pool bench-samplers bench-loader bench-server soak check format stubs clean distclean \
         check-format check-lint check-types check-layers check-stubs check-wheel check-native \
         check-kernels sanitized
 
@@ -106,6 +106,9 @@ bench-samplers: setup ## Measure each kind of sampling beside uniform k-hop (ARG
 
 bench-loader: setup ## Measure loaders beside sampling inline and beside one by hand (ARGS=--small for a quick look)
 	@$(PY) benchmarks/loader.py $(ARGS)
+
+bench-server: setup ## Measure a server beside an embedded hub and bare ZeroMQ (ARGS=--small for a quick look)
+	@$(PY) benchmarks/server.py $(ARGS)
 
 soak: setup ## Run what takes longer than CI should: slow tests, property tests with many examples
 	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m 'soak or hypothesis' --timeout=7200 $(ARGS)

@@ -225,21 +225,21 @@ def sampling_cost(graph: Graph, batches: int) -> float:
         return (processor_time(psutil.Process()) - before) / (3 * batches)
 
 
-def many_ranks(folder: Path, seconds: float, repeats: int) -> dict[str, Any]:
+def many_ranks(folder: Path, number: int, seconds: float, repeats: int) -> dict[str, Any]:
     """All together over one alone, and how evenly."""
     with serving(folder) as server, ExitStack() as stack:
         crowd = [
-            Child("--ranks", server.told["address"], "--channels", RANKS // PROCESSES)
-            for _ in range(PROCESSES)
+            Child("--ranks", server.told["address"], "--channels", share)
+            for share in shares_of(number)
         ]
         alone = Child("--ranks", server.told["address"], "--channels", 1)
         for child in (*crowd, alone):
             stack.callback(child.close)
         rates, indices = [], []
-        for number in range(repeats + 1):
+        for turn in range(repeats + 1):
             one = counted([alone], seconds)
             many = counted(crowd, seconds)
-            if number:  # the first is for warming up
+            if turn:  # the first is for warming up
                 rates.append((sum(many) / seconds, sum(one) / seconds))
                 indices.append(jain(many))
     low, middle, high = statistics.quantiles([all_ / one for all_, one in rates], n=4)
@@ -252,7 +252,7 @@ def many_ranks(folder: Path, seconds: float, repeats: int) -> dict[str, Any]:
     }
 
 
-def light_rank(folder: Path, seconds: float, repeats: int) -> dict[str, Any]:
+def light_rank(folder: Path, number: int, seconds: float, repeats: int) -> dict[str, Any]:
     with serving(folder) as server, ExitStack() as stack:
         shares = [RANKS // PROCESSES - (number == 0) for number in range(PROCESSES)]
         crowd = [Child("--ranks", server.told["address"], "--channels", share) for share in shares]
@@ -260,7 +260,7 @@ def light_rank(folder: Path, seconds: float, repeats: int) -> dict[str, Any]:
         for child in (*crowd, light):
             stack.callback(child.close)
         total = sum(counted(crowd, seconds)) / seconds
-        period = 2 * RANKS / total  # half of what it may have
+        period = 2 * number / total  # half of what it may have
         got = []
         for _ in range(repeats):
             for child in crowd:
@@ -273,6 +273,11 @@ def light_rank(folder: Path, seconds: float, repeats: int) -> dict[str, Any]:
     low, middle, high = statistics.quantiles(got, n=4)
     wanted = {"batches_per_second": middle / period, "against": 1 / period}
     return {"ratio": middle, "quartiles": [low, high], **wanted}
+
+
+def shares_of(number: int) -> list[int]:
+    """How many ranks each process has."""
+    return [number // PROCESSES + (place < number % PROCESSES) for place in range(PROCESSES)]
 
 
 def counted(children: Sequence[Child], seconds: float) -> list[int]:
@@ -320,16 +325,16 @@ def timed(work: Callable[[], object], times: int = 300) -> float:
     return (time.perf_counter() - start) / times
 
 
-def channels(folder: Path) -> dict[str, Any]:
+def channels(folder: Path, count: int) -> dict[str, Any]:
     with serving(folder) as server:
         process = psutil.Process(server.process.pid)
         rank = Child("--register", server.told["address"])
         before = own_bytes(process)
-        rank.say({"channels": CHANNELS})
+        rank.say({"channels": count})
         rank.hear()
         after = own_bytes(process)
         rank.close()
-    return {"megabytes": (after - before) / 1e6, "channels": CHANNELS}
+    return {"megabytes": (after - before) / 1e6, "channels": count}
 
 
 def own_bytes(process: psutil.Process) -> int:
@@ -483,10 +488,10 @@ def measure(
         "same host": lambda: same_host(folder, graph, batches, repeats),
         "moving": lambda: moving(folder, batches, repeats),
         "together": lambda: together(folder, graph, batches, repeats),
-        "many ranks": lambda: many_ranks(folder, seconds, repeats),
-        "light rank": lambda: light_rank(folder, seconds, repeats),
+        "many ranks": lambda: many_ranks(folder, arguments.ranks_at_once, seconds, repeats),
+        "light rank": lambda: light_rank(folder, arguments.ranks_at_once, seconds, repeats),
         "request": lambda: request(folder, repeats),
-        "channels": lambda: channels(folder),
+        "channels": lambda: channels(folder, arguments.open),
     }
     only = [name for name in arguments.only.split(",") if name]
     result = {}
@@ -504,6 +509,8 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=192, help="batches per measurement")
     parser.add_argument("--repeats", type=int, default=7, help="pairs measured")
     parser.add_argument("--seconds", type=float, default=4.0, help="that many ranks read for")
+    parser.add_argument("--ranks-at-once", type=int, default=RANKS, help="that read together")
+    parser.add_argument("--open", type=int, default=CHANNELS, help="channels that are opened")
     parser.add_argument("--only", default="", help="some figures, with commas between them")
     parser.add_argument("--folder", type=Path, default=Path("build/bench"), help="keeps the graph")
     for name in ("--serve", "--canned", "--bare-sender", "--ranks", "--register"):
