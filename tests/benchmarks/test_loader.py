@@ -20,6 +20,7 @@ FIGURES = [*RATIOS, "memory", "growth"]
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
+@pytest.mark.soak
 def test_every_figure_is_measured(tmp_path: Path) -> None:
     done = subprocess.run(
         [

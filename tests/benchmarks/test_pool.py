@@ -18,6 +18,7 @@ RATIOS = [
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
+@pytest.mark.soak
 def test_every_figure_is_measured(tmp_path: Path) -> None:
     done = subprocess.run(
         [

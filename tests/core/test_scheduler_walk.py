@@ -117,12 +117,14 @@ BREAKER = Plan(
 )
 PLANS = {
     "losses and retries": LOSSES,
-    "cancelled epochs and leavers": ENDINGS,
-    "quarantine and substitutes": SUBSTITUTES,
+    "cancelled epochs and leavers": replace(ENDINGS, steps=(2, 1)),
+    "quarantine and substitutes": replace(SUBSTITUTES, steps=(2, 1)),
     "two batches at a worker": PAIRS,
     "starts that fail": BREAKER,
 }
 LARGER = {
+    "cancelled epochs and leavers, alone": ENDINGS,
+    "quarantine and substitutes, alone": SUBSTITUTES,
     "losses and retries": replace(LOSSES, steps=(2, 3), losses=2),
     "cancelled epochs and leavers": replace(ENDINGS, workers=2),
     "quarantine and substitutes": replace(SUBSTITUTES, workers=2),

@@ -34,7 +34,7 @@ from tests.processes import until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
-CI_S = 15.0
+CI_S = 9.0
 SOAK_S = float(os.environ.get("PENSTOCK_STORM_SECONDS", "3600"))
 MB = 1 << 20
 
@@ -218,7 +218,7 @@ def check_hub(pair: Twins) -> None:
 @pytest.mark.timeout(600)
 def test_a_storm_of_deaths_costs_no_batch_and_leaves_nothing() -> None:
     """CONTRACT 17, 18, 22, 29: every batch once, in order, the same, whoever dies."""
-    weather(CI_S, hub_after=(4, 8))
+    weather(CI_S, hub_after=(3, 6))
 
 
 @pytest.mark.soak

@@ -46,7 +46,11 @@ class Stranger:
     """A TCP connection; what goes over it is the test's affair."""
 
     def __init__(self, address: str, *said: bytes) -> None:
-        self.socket = socket.create_connection(place_of(address), PATIENCE_S)
+        try:
+            self.socket = socket.create_connection(place_of(address), PATIENCE_S)
+        except BrokenPipeError:  # hung up on before we have noticed that we are through
+            self.socket, other = socket.socketpair()
+            other.close()
         for words in said:
             self.send(words)
             if words == GREETING:  # what comes too early is not taken for a handshake

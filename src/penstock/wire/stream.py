@@ -216,6 +216,7 @@ class Stream(Generic[Received]):
             with self._turn:
                 if self._closed or self._broken:
                     self._drop_outbox()
+                    full = False  # what somebody has left meanwhile must go, too
                 else:
                     full = not self._drain()
 
