@@ -12,7 +12,8 @@ printed are the median of the pairs and their quartiles.
   together      sampling with two workers and moving, over what the cores allow: their number over
                 the processor time that sampling a batch takes (embedded) and that moving one does
                 (sampled beforehand), both measured in this run
-  many ranks    64 ranks together over one alone, small batches; Jain's index of what they got
+  many ranks    64 ranks together over one alone, small batches; Jain's index of what they got. What
+                is shared is measured cost: in a short time, chance tells in the number of batches
   light rank    what a rank got that wants half of its share, beside 63 that want all they can get,
                 over what it wanted
   request       an empty question over a bare ZeroMQ round trip
@@ -508,7 +509,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON only")
     parser.add_argument("--batches", type=int, default=192, help="batches per measurement")
     parser.add_argument("--repeats", type=int, default=7, help="pairs measured")
-    parser.add_argument("--seconds", type=float, default=4.0, help="that many ranks read for")
+    parser.add_argument("--seconds", type=float, default=10.0, help="that many ranks read for")
     parser.add_argument("--ranks-at-once", type=int, default=RANKS, help="that read together")
     parser.add_argument("--open", type=int, default=CHANNELS, help="channels that are opened")
     parser.add_argument("--only", default="", help="some figures, with commas between them")
