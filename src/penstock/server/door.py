@@ -17,6 +17,7 @@ from penstock.errors import HubGone
 from penstock.hub.reports import report_of
 from penstock.server.callers import LOOK_S, Callers
 from penstock.server.desk import Bell
+from penstock.server.heap import give_back
 from penstock.server.premises import Premises
 from penstock.server.reception import Reception
 from penstock.server.session import Session
@@ -51,6 +52,7 @@ class Door(threading.Thread):
         self._began = time.monotonic()
         self._pulse_at = self._began + self._lease / 4
         self._blocked: set[Session] = set()
+        self._left = False  # whether somebody has, since the last pulse
         self._stopping = False
         self.empty = (
             threading.Event()
@@ -207,6 +209,9 @@ class Door(threading.Thread):
                 self._dismiss(session, TimeoutError("the arrays of a request have not come"))
         if not self._premises.router.has_more:  # so that all there was has been heard
             self._look_at_guests()
+        if self._left:
+            self._left = False
+            give_back()
 
     def _look_at_guests(self) -> None:
         """Hangs up on those who send what never becomes a message."""
@@ -246,6 +251,7 @@ class Door(threading.Thread):
     def _close_session(self, session: Session) -> None:
         self._blocked.discard(session)
         if self._premises.sessions.pop(session.identity, None) is not None:
+            self._left = True
             self._callers.forget(session.caller)
             self._reception.farewell(session)
         if self._premises.leaving is not None and not self._premises.sessions:
