@@ -143,13 +143,12 @@ def channel_of(
     return Channel(hub, Registration.make(hub.graph, spec, inputs, terms).named(name))
 
 
-def processor_time(*processes: psutil.Process) -> float:
-    """Seconds that processes and their children have used."""
-    total = 0.0
-    for process in processes:
-        for each in [process, *process.children(recursive=True)]:
-            times = each.cpu_times()
-            total += times.user + times.system
+def processor_time() -> float:
+    """Seconds that this process and all it has started have used."""
+    process, total = psutil.Process(), 0.0
+    for each in [process, *process.children(recursive=True)]:
+        times = each.cpu_times()
+        total += times.user + times.system
     return total
 
 
@@ -176,17 +175,16 @@ def moving(folder: Path, batches: int, repeats: int) -> dict[str, Any]:
     rank = Rank(canned.told["address"], batches)
     receiver = BareReceiver(bare.told["address"], canned.told["nbytes"])
     try:
-        spent = 0.0
+        spent = []
 
         def ours(batches: int) -> float:
-            nonlocal spent
-            before = processor_time(psutil.Process(), psutil.Process(canned.process.pid))
+            before = processor_time()
             rate = rank.rate(batches)
-            after = processor_time(psutil.Process(), psutil.Process(canned.process.pid))
-            spent = (after - before) / batches
+            spent.append((processor_time() - before) / batches)
             return rate
 
-        return {**pairs(ours, receiver.rate, batches, repeats), "processor_seconds": spent}
+        measured = pairs(ours, receiver.rate, batches, repeats)
+        return {**measured, "processor_seconds": statistics.median(spent)}
     finally:
         rank.close()
         receiver.close()
@@ -220,10 +218,10 @@ def sampling_cost(graph: Graph, batches: int) -> float:
         reader = Readers(pool, ["cost"], batches)
         for _ in range(3):
             reader.rate(batches)
-        before = processor_time(psutil.Process())
+        before = processor_time()
         for _ in range(3):
             reader.rate(batches)
-        return (processor_time(psutil.Process()) - before) / (3 * batches)
+        return (processor_time() - before) / (3 * batches)
 
 
 def many_ranks(folder: Path, number: int, seconds: float, repeats: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@
 
 #include "arrays.hpp"
 #include "build.hpp"
+#include "copy.hpp"
 #include "digest.hpp"
 #include "floor.hpp"
 #include "gather.hpp"
@@ -127,6 +128,16 @@ std::int64_t py_gather_rows(const Bytes& rows, std::int64_t num_rows, std::int64
   return gather_rows(from, num_rows, row_bytes, span, to);
 }
 
+void py_copy_bytes(const Bytes& from, ByteOutput to) {
+  if (from.shape(0) != to.shape(0)) throw nb::value_error("both must be of one length");
+  check_apart({extent(to)}, {extent(from)});
+  const auto* const source = reinterpret_cast<const char*>(from.data());
+  auto* const target = reinterpret_cast<char*>(to.data());
+  const std::size_t size = from.shape(0);
+  nb::gil_scoped_release unlocked;
+  copy_bytes(target, source, size);
+}
+
 void py_permute(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size, std::uint64_t start,
                 IdOutput out) {
   if (start > size || out.shape(0) > size - start) {
@@ -228,6 +239,8 @@ NB_MODULE(_native, m) {
   m.def("digest", &py_digest, "data"_a.noconvert());
   m.def("gather_rows", &py_gather_rows, "rows"_a.noconvert(), "num_rows"_a, "row_bytes"_a,
         "ids"_a.noconvert(), "out"_a.noconvert());
+
+  m.def("copy_bytes", &py_copy_bytes, "source"_a.noconvert(), "out"_a.noconvert());
 
   nb::class_<Adjacency>(m, "Adjacency")
       .def(nb::init<nb::ndarray<nb::numpy, const std::int64_t, nb::ndim<1>, nb::c_contig>,

@@ -1,4 +1,4 @@
-"""Gathering rows: NumPy's `rows[ids]`, byte for byte."""
+"""Gathering rows and copying bytes: as NumPy does it, byte for byte."""
 
 from __future__ import annotations
 
@@ -94,3 +94,31 @@ def test_rows_beyond_four_gigabytes_are_found(tmp_path: Path) -> None:
     ids = np.array([2**23 - 1, 2**32 // 600 + 1, 0, 5])
     rows[ids] = table(4, 600)
     same_array(kernels.gather_rows(rows, ids), table(4, 600))
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+LARGE = 512 << 10  # copied past the caches, from here on
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 63, 64, 65, 4096, LARGE - 1, LARGE, LARGE + 1, 3 * LARGE])
+@pytest.mark.parametrize("to", [0, 1, 16, 63])
+@pytest.mark.parametrize("at", [0, 7])
+def test_bytes_are_copied_from_anywhere_to_anywhere(nbytes: int, to: int, at: int) -> None:
+    source = np.random.default_rng(nbytes).integers(0, 256, at + nbytes, np.uint8)[at:]
+    source.flags.writeable = False
+    ours, theirs = np.full((2, nbytes + 128), 77, np.uint8)
+    kernels.copy_bytes(source, ours[to : to + nbytes])
+    reference.copy_bytes(source, theirs[to : to + nbytes])
+    same_array(ours, theirs)
+
+
+@pytest.mark.parametrize("nbytes", [100, 2 * LARGE])
+def test_bytes_are_not_copied_onto_themselves_nor_to_where_they_do_not_fit(nbytes: int) -> None:
+    memory = np.arange(2 * nbytes).astype(np.uint8)
+    before = memory.copy()
+    with pytest.raises(ValueError, match="memory"):
+        kernels.copy_bytes(memory[:nbytes], memory[10 : nbytes + 10])
+    with pytest.raises(ValueError, match="length"):
+        kernels.copy_bytes(memory[:nbytes], memory[nbytes:-1])
+    same_array(memory, before)

@@ -4,7 +4,7 @@ NumPy in, NumPy out, the interpreter's lock released in between. `reference` is 
 NumPy: the oracle, byte for byte.
 """
 
-from penstock.kernels.gather import gather_rows
+from penstock.kernels.gather import copy_bytes, gather_rows
 from penstock.kernels.khop import Buffers, KHop, Relabeler, Relation, Sample, sample_hop
 from penstock.kernels.random import batch_key, hop_key, name_hash, permutation
 from penstock.kernels.topology import (
@@ -24,6 +24,7 @@ __all__ = [
     "Relation",
     "Sample",
     "batch_key",
+    "copy_bytes",
     "digest",
     "fill_adjacency",
     "first_outside",

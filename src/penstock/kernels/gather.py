@@ -1,4 +1,4 @@
-"""Rows by id: the face of the gathering kernel."""
+"""Rows by id, and bytes as they are: the face of the kernels that copy."""
 
 from __future__ import annotations
 
@@ -25,3 +25,8 @@ def gather_rows(rows: Array, ids: Ids, out: Array | None = None) -> Array:
     if bad >= 0:
         raise ValueError(f"ids[{bad}] is {ids[bad]}; expected 0 <= id < {len(rows)}")
     return out
+
+
+def copy_bytes(source: Array, out: Array) -> None:
+    """`out[:] = source`, for bytes; many of them go past the caches, which others need."""
+    _native.copy_bytes(raw_bytes(source, "source"), raw_bytes(out, "out"))

@@ -158,6 +158,10 @@ def gather_rows(rows: Array, ids: Ids) -> Array:
     return rows[ids]
 
 
+def copy_bytes(source: Array, out: Array) -> None:
+    out[...] = source
+
+
 # --- sampling -------------------------------------------------------------------------------------
 
 

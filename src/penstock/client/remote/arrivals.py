@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.client.remote.memory import Pool
 from penstock.errors import ProtocolError
+from penstock.kernels import copy_bytes
 from penstock.wire.bulk import Arrays, Assembly
 from penstock.wire.frames import Bytes
 from penstock.wire.messages import BatchId, BatchReady
@@ -48,7 +49,7 @@ class _Coming:
             self.memory = piece
         else:
             self.memory = pool.lend(nbytes) if self.memory is None else self.memory
-            self.memory[offset:end] = piece
+            copy_bytes(piece, self.memory[offset:end])
         self.end = end
         return end == nbytes
 
