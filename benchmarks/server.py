@@ -17,7 +17,7 @@ printed are the median of the pairs and their quartiles.
   light rank    what a rank got that wants half of its share, beside 63 that want all they can get,
                 over what it wanted
   request       an empty question over a bare ZeroMQ round trip
-  channels      what a thousand channels cost the server, its hub and its workers, in MB
+  channels      what a thousand more channels cost the server, its hub and its workers, in MB
 
 Absolute times mean little on a shared machine; the ratios are the result.
 """
@@ -455,6 +455,9 @@ def register(address: str) -> None:
     store = Store(Door(address))
     store.connect(Deadline(WAIT_S))
     hub = RemoteHub(store)
+    first = channel_of(hub, SMALL, 1024, 128, "first")
+    first.start(0)
+    first.next()  # so that there are workers, which are started for the first channel
     tell({})
     wish = json.loads(sys.stdin.readline())
     kept = [channel_of(hub, SMALL, 1024, 128, str(number)) for number in range(wish["channels"])]

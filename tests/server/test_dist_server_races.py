@@ -319,6 +319,25 @@ def test_what_a_session_made_goes_with_it(itself: DistServer) -> None:
     assert itself.statistics()["backends"] == {}
 
 
+def test_a_channel_is_nobody_elses(itself: DistServer) -> None:
+    """Its number is no secret."""
+    mine, other = (RemoteDistServer(AsBytes(itself, caller)) for caller in (1, 2))
+    number = channel(mine, backend(mine))
+    for meddle in (
+        lambda: other.start_new_epoch_sampling(number, 5),
+        lambda: other.fetch_one_sampled_message(number),
+        lambda: other.is_channel_epoch_done(number, 0),
+        lambda: other.destroy_sampling_input(number),
+    ):
+        with pytest.raises(PenstockError, match=f"channel {number} was not opened by this conn"):
+            meddle()
+    mine.start_new_epoch_sampling(number, 0)
+    assert len(messages(mine, number)) == STEPS
+    mine.destroy_sampling_input(number)
+    other.destroy_sampling_input(number)  # it has gone, for everybody
+    farewell(itself, 1)
+
+
 def test_a_backend_without_channels_goes_with_the_last_who_asked_for_it(
     itself: DistServer,
 ) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import zmq
 
-from penstock.errors import HubGone
+from penstock import connect
+from penstock.errors import HubGone, ServerGone
 from penstock.graph import Graph
 from penstock.server.serving import Server, serve
 from penstock.wire.remote import Leaving
@@ -172,6 +173,8 @@ def test_a_server_that_leaves_says_so_and_waits_for_ranks(
             late.knock()
             with pytest.raises(HubGone, match="the server is leaving"):
                 raise late.refusal()
+        with pytest.raises(ServerGone, match="the last: the server is leaving: it was told to end"):
+            connect(server.address, timeout=1.0)
         assert server.check_ready() == "the server is leaving"
         reader.goodbye()
         assert server.drain(PATIENCE_S)

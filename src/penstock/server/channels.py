@@ -174,6 +174,12 @@ class Channels:
                     self._remember(number)
             return channel
 
+    def holder_of(self, number: int) -> int | None:
+        """The session that a channel is of; None if it is not there."""
+        with self._lock:
+            channel = self._there.get(number)
+            return None if channel is None else channel.holder
+
     def of(self, holder: int) -> list[int]:
         """The numbers of a session's channels."""
         with self._lock:

@@ -20,7 +20,7 @@ from penstock.client.foundation import PoolOptions
 from penstock.client.hub import Hub
 from penstock.client.hub_process import START_TIMEOUT_S, HubProcess
 from penstock.client.sizes import parse_bytes
-from penstock.errors import ChannelClosed
+from penstock.errors import ChannelClosed, PenstockError
 from penstock.graph import Graph
 from penstock.graph.partition import Partition
 from penstock.kernels.arrays import check_integer
@@ -279,6 +279,11 @@ class DistServer(Queries):
     def destroy_sampling_input(self, channel_id: int) -> None:
         """Ends a channel, and the backend with its last one. One that is not there: nothing."""
         self._destroy(channel_id)
+
+    def check_holder(self, channel_id: int, holder: int) -> None:
+        """`PenstockError` if a channel is there and is another session's: numbers can be guessed."""
+        if self._channels.holder_of(channel_id) not in (None, holder):
+            raise PenstockError(f"channel {channel_id} was not opened by this connection")
 
     def release(self, holder: int) -> None:
         """A session has ended: what it had goes. A rank that comes back for it is told."""

@@ -31,6 +31,8 @@ def answer(server: DistServer, call: Call, arrays: Arrays, caller: int) -> tuple
     arguments = {name: getattr(taken, name) for name in taken.__struct_fields__}
     if call.verb in MAKING:
         arguments["holder"] = caller
+    if "channel_id" in arguments:
+        server.check_holder(arguments["channel_id"], caller)
     if call.verb == "wait_for_exit":  # nobody is kept for longer than by any other call
         asked = arguments["timeout"]
         most = server.request_timeout

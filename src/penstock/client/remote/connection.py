@@ -70,6 +70,7 @@ class RemoteConnection:
         self._batches: Batches | None = None
         self._answers = Answers()
         self._leaving: Deadline | None = None  # the server has said that it ends
+        self._has_said_why = False  # that there is nobody to talk to
 
     @classmethod
     def open(cls, door: Door, deadline: Deadline) -> Self:
@@ -99,8 +100,8 @@ class RemoteConnection:
             dealer = self._dealer
             if dealer.is_refused:
                 raise ProtocolError(f"{door.address} refuses us: {dealer.end}") from None
-            if not dealer.is_lost:
-                raise  # it has said why
+            if self._has_said_why or not dealer.is_lost:
+                raise
             raise ConnectionRefusedError(door.why_not(_LOOK_S)) from None
         if self.greeting.protocol != REMOTE_PROTOCOL:
             theirs = self.greeting.protocol
@@ -242,7 +243,7 @@ class RemoteConnection:
                 self._leaving = Deadline(max(0.0, grace))
                 return None
             case Refused(request=0, report=report) if report.kind == HubGone.__name__:
-                self._dealer.end = report.message
+                self._dealer.end, self._has_said_why = report.message, True
                 return None
         return message
 
