@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import time
+import subprocess
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
 
-from penstock import Graph, NeighborSpec, SharedDistSamplingBackend
-from tests.cli.servers import WAIT_S, Running, run, save_small, serving
+from penstock import Graph, NeighborLoader, NeighborSpec, SharedDistSamplingBackend, connect
+from penstock.errors import PenstockError
+from penstock.server.lifecycle import LEFT_BEHIND
+from tests.cli.servers import COMMAND, WAIT_S, Running, run, save_small, serving
+from tests.processes import wait_until_gone
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +29,20 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(graph: Path) -> Iterator[Running]:
     with serving(graph, "--workers", 1, "--http", "127.0.0.1:0") as running:
+        assert sampled(running).returncode == 0  # so that there is a worker
         yield running
+
+
+def sampled(running: Running) -> CompletedProcess[str]:
+    """A batch, for which workers are started."""
+    return run("sample", running.address, "--num-neighbors", "2", "--timeout", WAIT_S)
 
 
 def test_a_sample_is_the_batch_that_is_made_here(server: Running, graph: Path) -> None:
     """CONTRACT 5, CONTRACT 58."""
     done = run(
         "sample", server.address, "--input", "train", "--index", 3, "--seed", 7, "--shuffle",
-        "--num-neighbors", "5,5", "--epoch", 2, "--json",
+        "--num-neighbors", "5,5", "--epoch", 2, "--timeout", WAIT_S, "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -90,6 +100,31 @@ def test_the_status_is_there_as_json(server: Running) -> None:
     assert len(told["hub"]["pool"]["workers"]) == 1
 
 
+def test_the_status_is_told_again_and_again_and_outlives_the_server(graph: Path) -> None:
+    """CONTRACT 27: one that was started again is looked at again."""
+    with serving(graph, "--workers", 1) as running, watching(running.address) as boots:
+        port = int(running.address.rpartition(":")[2])
+        first = next(boots)
+        assert next(boots) == first
+        running.process.kill()
+        running.process.wait(WAIT_S)
+        with serving(graph, "--workers", 1, port=port):
+            assert next(boot for boot in boots if boot != first)
+
+
+@contextmanager
+def watching(address: str) -> Iterator[Iterator[str]]:
+    """Which start of the server each look has seen."""
+    command = [COMMAND, "status", address, "--watch", "--json", "--every", "0.1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield (json.loads(line)["server"]["boot"] for line in process.stdout)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=WAIT_S)
+
+
 def test_the_status_of_the_hub_is_there_by_its_own_address(server: Running) -> None:
     told = json.loads(run("status", server.where["unix"], "--json").stdout)
     assert len(told["hub"]["pool"]["workers"]) == 1
@@ -122,12 +157,41 @@ def test_the_pages_are_up(server: Running) -> None:
 def test_a_signal_ends_it_with_all_its_processes(graph: Path, number: int) -> None:
     """CONTRACT 39."""
     with serving(graph, "--workers", 1) as running:
+        assert sampled(running).returncode == 0
         told = json.loads(run("status", running.address, "--json").stdout)
         workers = [each["pid"] for each in told["hub"]["pool"]["workers"]]
+        assert workers
         status, words = running.end(number)
     assert status == 0, words
     assert "Traceback" not in words
-    assert_gone(workers)
+    wait_until_gone(workers)
+
+
+def test_a_second_signal_waits_for_nobody_and_what_ranks_left_is_told(graph: Path) -> None:
+    """CONTRACT 39: a rank that holds on to its channel has no say in it."""
+    with (
+        serving(graph, "--workers", 1, "--grace", 600) as running,
+        connect(running.address, same_host=False) as far,
+    ):
+        loader = NeighborLoader(far, [2], "train", batch_size=8)
+        with closing(loader):
+            next(iter(loader))
+            running.process.send_signal(signal.SIGTERM)
+            assert running.process.stderr is not None
+            assert "ranks have 600 s" in running.process.stderr.readline()
+            status, words = running.end(signal.SIGTERM)
+    assert status == LEFT_BEHIND, words
+    assert "had left behind" in words
+
+
+def test_a_rank_may_end_it_where_that_was_said(graph: Path, server: Running) -> None:
+    """CONTRACT 39."""
+    with connect(server.address) as other, pytest.raises(PenstockError, match="exit_by_ranks"):
+        other.server.exit()
+    with serving(graph, "--workers", 1, "--exit-by-ranks") as running:
+        with connect(running.address) as rank:
+            assert rank.server.exit()
+        assert running.process.wait(WAIT_S) == 0
 
 
 def test_keys_are_made_once_and_open_the_door(graph: Path, tmp_path: Path) -> None:
@@ -139,11 +203,12 @@ def test_keys_are_made_once_and_open_the_door(graph: Path, tmp_path: Path) -> No
     assert "already" in again.stdout
     secret, tokens = tmp_path / "keys" / "server.secret", tmp_path / "keys" / "tokens"
     with serving(graph, "--workers", 1, "--key", secret, "--tokens", tokens) as running:
-        sample = ("sample", running.address, "--num-neighbors", "2", "--timeout", 5)
-        assert run(*sample, "--key", key, "--token", token).returncode == 0
-        without = run(*sample, "--key", key)
+        sample = ("sample", running.address, "--num-neighbors", "2")
+        opened = run(*sample, "--key", key, "--token", token, "--timeout", WAIT_S)
+        assert opened.returncode == 0, opened.stderr
+        without = run(*sample, "--key", key, "--timeout", WAIT_S)
         assert "wants a token" in without.stderr
-        assert run(*sample).returncode == 1
+        assert run(*sample, "--timeout", 2).returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -192,26 +257,11 @@ def test_a_part_of_a_graph_can_be_served(graph: Path, tmp_path: Path) -> None:
     with Graph.open(graph) as whole:
         parts = whole.partition(2, tmp_path / "parts")
     with serving(parts[1], "--workers", 1) as running:
-        done = run("sample", running.address, "--input", "150,151", "--num-neighbors", 3, "--json")
+        sample = ("sample", running.address, "--num-neighbors", 3, "--timeout", WAIT_S)
+        done = run(*sample, "--input", "150,151", "--json")
         assert done.returncode == 0, done.stderr
         nodes = json.loads(done.stdout)["n_id"]
         assert nodes[:2] == [150, 151]
         assert min(nodes) >= 100
-        foreign = run("sample", running.address, "--input", "3", "--num-neighbors", 3)
+        foreign = run(*sample, "--input", "3")
         assert "part 0" in foreign.stderr
-
-
-def assert_gone(pids: list[int]) -> None:
-    """They have ended, or are about to."""
-    deadline = time.monotonic() + WAIT_S
-    while any(_is_there(pid) for pid in pids):
-        assert time.monotonic() < deadline, f"some of {pids} are still there"
-        time.sleep(0.02)
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

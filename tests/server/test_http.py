@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from penstock import connect
 from penstock.server.http import MOST_READERS, Pages, Source
 from penstock.server.metrics import metrics_of
+from penstock.server.serving import serve
+from tests.client.graphs import STEPS, small_graph
+from tests.server.stores import backend, channel, messages
 
 NUMBERS: dict[str, Any] = {
     "door": {"sessions": 2, "sent bytes": 10_000_000_000},
@@ -36,7 +42,7 @@ def health() -> Health:
 @pytest.fixture
 def pages(health: Health) -> Iterator[Pages]:
     source = Source(lambda: NUMBERS, lambda: health.wrong, lambda: health.late)
-    made = Pages("127.0.0.1:0", source, patience=1.0)
+    made = Pages("127.0.0.1:0", source)
     yield made
     made.close()
 
@@ -92,6 +98,37 @@ def test_metrics_of_one_name_stand_together() -> None:
     ]
 
 
+def test_things_with_numbers_have_them_in_labels_and_not_in_names() -> None:
+    """Two ranks of one host may share everything but their numbers."""
+    ranks = [{"number": 3, "name": "vm", "pid": 9}, {"number": 4, "name": "vm", "pid": 9}]
+    told = metrics_of({"sessions": ranks, "channels": {"1": {"slots": 6}, "12": {"slots": 8}}})
+    assert [line for line in told.splitlines() if not line.startswith("#")] == [
+        'penstock_sessions_number{session="3",name="vm"} 3',
+        'penstock_sessions_number{session="4",name="vm"} 4',
+        'penstock_sessions_pid{session="3",name="vm"} 9',
+        'penstock_sessions_pid{session="4",name="vm"} 9',
+        'penstock_channels_slots{channel="1"} 6',
+        'penstock_channels_slots{channel="12"} 8',
+    ]
+
+
+def test_metrics_of_a_real_server_have_all_its_ranks_and_channels() -> None:
+    """CONTRACT 56, CONTRACT 57: near and far, and the times of fetches."""
+    with ExitStack() as stack:
+        server = stack.enter_context(serve(stack.enter_context(small_graph()), num_workers=1))
+        ranks = [stack.enter_context(connect(server.address, same_host=False)) for _ in range(3)]
+        number = channel(ranks[0].server, backend(ranks[0].server))
+        assert len(messages(ranks[0].server, number)) == STEPS
+        lines = metrics_of(server.overview()).splitlines()
+        ranks[0].server.destroy_sampling_input(number)
+    samples = [re.split("[{ ]", line)[0] for line in lines if not line.startswith("#")]
+    assert samples.count("penstock_server_sessions_calls") == len(ranks)
+    assert samples.count("penstock_hub_channels_slots") == 1
+    fetched = f'penstock_store_channels_fetching_count{{channel="{number}"}} {STEPS}'
+    assert fetched in lines
+    assert not [name for name in samples if any(letter.isdigit() for letter in name)]
+
+
 def test_metrics_escape_what_users_named() -> None:
     assert r'name="a\"b\n"' in metrics_of({"a": [{"name": 'a"b\n', "n": 1}]})
 
@@ -118,7 +155,9 @@ def test_nothing_can_be_written(pages: Pages) -> None:
     assert caught.value.code == 501
 
 
-def test_readers_that_say_nothing_do_not_keep_others_out_for_long(pages: Pages) -> None:
+def test_readers_that_say_nothing_do_not_keep_others_out_for_long(health: Health) -> None:
+    source = Source(lambda: NUMBERS, lambda: health.wrong, lambda: health.late)
+    pages = Pages("127.0.0.1:0", source, patience=1.0)
     host, port = pages.address.removeprefix("http://").split(":")
     silent = [socket.create_connection((host, int(port))) for _ in range(MOST_READERS)]
     try:
@@ -131,6 +170,16 @@ def test_readers_that_say_nothing_do_not_keep_others_out_for_long(pages: Pages) 
     finally:
         for each in silent:
             each.close()
+        pages.close()
+
+
+def test_pages_are_there_by_the_newer_kind_of_address() -> None:
+    pages = Pages("[::1]:0", Source(lambda: NUMBERS, lambda: None, lambda: None))
+    try:
+        assert pages.address.startswith("http://[::1]:")
+        assert get(pages, "/healthz") == (200, "ok\n")
+    finally:
+        pages.close()
 
 
 def test_pages_for_other_hosts_must_be_asked_for() -> None:

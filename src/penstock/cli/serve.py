@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import select
 import signal
 import sys
 import threading
@@ -95,7 +96,7 @@ def serve(graph: Path, **given: Any) -> None:
 
     Ranks on this host get batches by shared memory, others over the network. Ctrl-C or SIGTERM ends
     it: nobody new is let in, and those who are there have some seconds to leave; a second one ends
-    it at once. The exit status is 3 if ranks had left something behind.
+    it at once. The exit status is 3 if ranks had left channels behind.
 
     Beyond this host it wants keys (see 'penstock keys'), or --allow-plaintext.
 
@@ -178,19 +179,18 @@ def _announce(server: Server, graph: Path, pages: str | None, *, as_json: bool) 
 
 def _wait(server: Server, asked: _Asked, grace: float) -> int:
     """Until somebody wants it to end; the exit status."""
-    from penstock.server.lifecycle import exit_status
+    from penstock.server.lifecycle import ended
 
     threading.Thread(target=_hear_exit, args=(server, asked), daemon=True).start()
-    while not asked.event.wait(_LOOK_S):
+    while not asked.wait(_LOOK_S):
         if (trouble := server.trouble()) is not None:
             click.echo(f"the server has failed: {trouble}", err=True)
             return _FAILED
     click.echo(f"leaving ({asked.why}); ranks have {grace:g} s", err=True)
-    asked.event.clear()  # the next signal ends it at once
-    drained = threading.Thread(target=_drain, args=(server, grace, asked), daemon=True)
-    drained.start()
-    asked.event.wait()
-    return exit_status(server.store.close())
+    # The next signal ends it at once.
+    threading.Thread(target=_drain, args=(server, grace, asked), daemon=True).start()
+    asked.wait(None)
+    return ended(server.store, server)
 
 
 def _hear_exit(server: Server, asked: _Asked) -> None:
@@ -200,19 +200,30 @@ def _hear_exit(server: Server, asked: _Asked) -> None:
 
 def _drain(server: Server, grace: float, asked: _Asked) -> None:
     server.drain(grace)
-    asked.event.set()
+    asked.ask("all have left, or had their time")
 
 
 class _Asked:
-    """Whether the server is to end, and why."""
+    """Whether the server is to end, and why.
+
+    Not a `threading.Event`: a signal may come while its lock is held, by the thread that is then to
+    set it.
+    """
 
     def __init__(self) -> None:
-        self.event = threading.Event()
+        self._event = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
         self.why = ""
 
     def ask(self, why: str) -> None:
         self.why = why
-        self.event.set()
+        os.eventfd_write(self._event, 1)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Until somebody asks, each time anew; False if nobody has in so many seconds."""
+        heard, _, _ = select.select([self._event], [], [], seconds)
+        if heard:
+            os.eventfd_read(self._event)
+        return bool(heard)
 
     def signalled(self, number: int, frame: FrameType | None) -> None:
         self.ask(signal.Signals(number).name)

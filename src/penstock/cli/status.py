@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import click
@@ -98,7 +99,7 @@ def picture(now: dict[str, Any], before: dict[str, Any] | None = None) -> Render
     parts: list[RenderableType] = [_summary(now, before)]
     if "server" in now:
         parts.append(_sessions(now, before))
-    parts += [_channels(now["hub"]), _workers(now["hub"])]
+    parts += [_channels(now, before), _workers(now["hub"])]
     if losses := now["hub"]["losses"]:
         parts.append(_losses(losses))
     return Group(*parts)
@@ -113,9 +114,10 @@ def _summary(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
         moved = f"{decimal(server['bytes_out'])} out, {decimal(server['bytes_in'])} in"
         speed = _rate(now, before, lambda look: look["server"]["bytes_out"])
         table.add_row("moved", moved + (f", {decimal(int(speed))}/s" if speed is not None else ""))
-        given = {"batches": "batch", "calls": "question", "refused": "refusal"}
+        given = {"calls": "question", "refused": "refusal"}
         told = (counted(server[name], word) for name, word in given.items())
-        table.add_row("given", ", ".join(told))
+        batches = hub["scheduler"]["totals"]["delivered"]  # near and far
+        table.add_row("given", ", ".join((counted(batches, "batch"), *told)))
     table.add_row("hub", f"{hub['hub']['address']}, {hub['hub']['age']:.0f} s old")
     table.add_row("channels", hub["describe"])
     return table
@@ -124,12 +126,8 @@ def _summary(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
 def _sessions(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
     numbers = ("pid", "channel", "credits", "batches", "per s", "out")
     table = _table("rank", "from", *numbers, numbers=numbers)
-    old = {each["number"]: each for each in before["server"]["sessions"]} if before else {}
     for each in now["server"]["sessions"]:
-        rate = None
-        if each["number"] in old and before is not None:
-            gained = each["batches"] - old[each["number"]]["batches"]
-            rate = gained / (now["at"] - before["at"])
+        rate = _rate(now, before, partial(_session_of, each["number"]))
         table.add_row(
             each["name"] or "somebody",
             each["peer"],
@@ -143,12 +141,20 @@ def _sessions(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
     return table
 
 
-def _channels(hub: dict[str, Any]) -> Table:
-    numbers = ("pid", "epoch", "batches", "slots", "worked")
+def _session_of(number: int, look: dict[str, Any]) -> float | None:
+    """How many batches a session has had; None if it was not there."""
+    there = (each for each in look["server"]["sessions"] if each["number"] == number)
+    return next((each["batches"] for each in there), None)
+
+
+def _channels(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
+    numbers = ("pid", "epoch", "batches", "per s", "slots", "worked")
     table = _table("channel", "job", "phase", *numbers, numbers=numbers)
+    hub = now["hub"]
     told = hub["channels"]
     for each in hub["scheduler"]["channels"]:
         more = told.get(str(each["id"]), {})
+        rate = _rate(now, before, partial(_delivered_to, each["id"]))
         table.add_row(
             str(each["id"]),
             str(more.get("job", "")),
@@ -156,10 +162,17 @@ def _channels(hub: dict[str, Any]) -> Table:
             str(more.get("pid", "")),
             str(each["epoch"]),
             f"{each['delivered'] + each['failed'] + each['cancelled']}/{each['total']}",
+            "" if rate is None else f"{rate:.1f}",
             str(more.get("slots", "")),
             f"{each['service']:.1f} s",
         )
     return table
+
+
+def _delivered_to(number: int, look: dict[str, Any]) -> float | None:
+    """How many batches a channel has had, in all epochs; None if it was not there."""
+    there = (each for each in look["hub"]["scheduler"]["channels"] if each["id"] == number)
+    return next((each["delivered_before"] + each["delivered"] for each in there), None)
 
 
 def _workers(hub: dict[str, Any]) -> Table:
@@ -194,8 +207,13 @@ def _table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
 
 
 def _rate(
-    now: dict[str, Any], before: dict[str, Any] | None, number: Callable[[dict[str, Any]], float]
+    now: dict[str, Any],
+    before: dict[str, Any] | None,
+    number: Callable[[dict[str, Any]], float | None],
 ) -> float | None:
-    if before is None:
+    """By how much a number has grown in a second; None if it was not there before."""
+    old = None if before is None else number(before)
+    new = number(now)
+    if before is None or old is None or new is None:
         return None
-    return float((number(now) - number(before)) / (now["at"] - before["at"]))
+    return float((new - old) / (now["at"] - before["at"]))

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import SHUT_RDWR, socket
+from socket import AF_INET6, SHUT_RDWR, socket
 from typing import Any, Final
 
 import msgspec
@@ -108,6 +108,8 @@ class _Server(ThreadingHTTPServer):
         self.source = source
         self.patience = patience
         self._room = threading.BoundedSemaphore(MOST_READERS)
+        if ":" in address[0]:
+            self.address_family = AF_INET6
         super().__init__(address, _Reader)
 
     def process_request(self, request: Any, client_address: Any) -> None:

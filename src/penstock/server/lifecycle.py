@@ -113,19 +113,23 @@ def wait_and_shutdown_server(timeout: float | None = None, grace: float = GRACE_
         grace = min(grace, _MOMENT_S)
     if asked:
         server.drain(grace)
-    still_there = () if door is None else _channels_of(door)
-    left = server.close()
-    left = replace(left, channels=(*left.channels, *still_there))
+    status = ended(server, door, asked=asked)
     if door is not None:
         door.close()
     with _lock:
         if _server is server:
             _server = _door = None
-    return exit_status(left, asked=asked)
+    return status
 
 
-def exit_status(left: LeftBehind, *, asked: bool = True) -> int:
-    """How the process is to end, by what its server found when it did."""
+def ended(server: DistServer, door: Door | None, *, asked: bool = True) -> int:
+    """Ends a server; how its process is to end, by what clients had left behind at its door."""
+    still_there = () if door is None else _channels_of(door)
+    left = server.close()
+    return _status_of(replace(left, channels=(*left.channels, *still_there)), asked=asked)
+
+
+def _status_of(left: LeftBehind, *, asked: bool) -> int:
     if left:
         log.warning("the server ended, and clients had left behind: %s", left)
         return LEFT_BEHIND

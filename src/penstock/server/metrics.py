@@ -2,9 +2,13 @@
 
     {"door": {"sessions": 3}}                     penstock_door_sessions 3
     {"workers": [{"worker": 1, "cpu": 0.5}]}      penstock_workers_cpu{worker="1"} 0.5
+    {"sessions": [{"number": 7, "calls": 2}]}     penstock_sessions_calls{session="7"} 2
+    {"channels": {"4": {"slots": 6}}}             penstock_channels_slots{channel="4"} 6
 
-A list of things becomes one line for each, told apart by what they are called (`LABELS`). Words are
-left out, but for those in labels. Nothing is counted here: what is shown is what was asked for.
+Of things of one kind, in a list or by their numbers, each becomes a line, told apart by its number,
+or by what it is called (`LABELS`). Names of metrics never have a number in them that comes and
+goes. Words are left out, but for those in labels. Nothing is counted here: what is shown is what
+was asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 PREFIX: Final = "penstock"
-# What tells things of one kind apart; the first few of them that a thing has are its labels.
+# What things have that are numbered, if the number is not the key that they are found by.
+_NUMBERS: Final = ("number", "id")
+# What tells others apart; the first few of them that a thing has are its labels.
 LABELS: Final = ("worker", "channel", "session", "backend", "crew", "name", "job", "pid", "kind")
 _NO_NAME: Final = re.compile(r"[^a-zA-Z0-9_]+")
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -47,6 +53,9 @@ def _samples(path: tuple[str, ...], labels: dict[str, str], value: Any) -> Itera
     match value:
         case bool() | int() | float():
             yield "_".join(path), labels, float(value)
+        case Mapping() if value and all(str(key).isdigit() for key in value):
+            for key, found in value.items():
+                yield from _samples(path, {**labels, _one_of(path): str(key)}, found)
         case Mapping():
             for key, found in value.items():
                 yield from _samples((*path, _word(key)), labels, found)
@@ -54,13 +63,22 @@ def _samples(path: tuple[str, ...], labels: dict[str, str], value: Any) -> Itera
             return
         case Sequence():
             for place, found in enumerate(value):
-                told = _labels_of(found) if isinstance(found, Mapping) else {}
+                told = _labels_of(_one_of(path), found) if isinstance(found, Mapping) else {}
                 yield from _samples(path, {**labels, **(told or {"place": str(place)})}, found)
 
 
-def _labels_of(thing: Mapping[Any, Any]) -> dict[str, str]:
+def _labels_of(kind: str, thing: Mapping[Any, Any]) -> dict[str, str]:
+    for key in _NUMBERS:
+        if isinstance(thing.get(key), int):
+            name = {"name": str(thing["name"])} if thing.get("name") else {}
+            return {kind: str(thing[key]), **name}
     there = [key for key in LABELS if isinstance(thing.get(key), str | int)]
     return {key: str(thing[key]) for key in there[:3]}
+
+
+def _one_of(path: tuple[str, ...]) -> str:
+    """What one of those is called that stand there: a channel, among channels."""
+    return path[-1].removesuffix("s")
 
 
 def _word(key: Any) -> str:

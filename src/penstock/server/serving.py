@@ -82,6 +82,7 @@ class Server:
         """All there is to see, the hub's numbers included, as plain data."""
         return {
             "server": msgspec.to_builtins(self.statistics()),
+            "store": self.store.statistics(),
             "hub": self.hub.statistics(),
         }
 
