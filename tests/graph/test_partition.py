@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +13,35 @@ import pytest
 
 from penstock import Graph
 from penstock.errors import GraphFormatError
+from penstock.graph.cut import NOTE
+from penstock.graph.format import verify
 from penstock.graph.partition import Partition, is_partition
+from penstock.graph.shared import SharedArray
 
+ROOT = Path(__file__).parents[2]
 WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
 CUTS = [
     pytest.param(method, side, id=f"{method}-{side}")
     for method in ("range", "hash")
     for side in ("destination", "source")
 ]
+
+
+# Cuts a graph in place of the parts that are there, and is killed when the first one is written.
+KILLED = """
+import os, signal, sys
+from tests.graph.test_partition import heterogeneous
+
+def die(done, total):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+heterogeneous().partition(2, sys.argv[1], progress=die)
+"""
+
+
+def halves(numbers: Any) -> SharedArray:
+    """As bfloat16, which NumPy does not know."""
+    return SharedArray.from_array(numbers.astype(np.uint16), "bfloat16")
 
 
 def homogeneous() -> Graph:
@@ -30,7 +54,10 @@ def homogeneous() -> Graph:
         y=rng.integers(0, 5, nodes),
         train=rng.permutation(nodes)[:20],
         edge_attr=rng.random((edges, 2)),
-        graph_attrs={"name": "small", "weights": np.arange(3)},
+        edge_weight=rng.random(edges),
+        edge_time=rng.integers(0, 99, edges),
+        edge_attrs={"half": halves(rng.integers(0, 1 << 16, (edges, 3)))},
+        graph_attrs={"name": "small", "weights": np.arange(3), "half": halves(np.arange(2))},
     )
 
 
@@ -44,6 +71,8 @@ def heterogeneous() -> Graph:
         {"author": 30, "paper": 20},
         x={"paper": rng.random((20, 4))},
         edge_weight={CITES: rng.random(50)},
+        # Names that numbers of types could be mistaken for.
+        edge_attrs={WRITES: {"1_x": np.arange(90), "x": np.arange(90) * 2}},
         val={"author": np.array([29, 3, 7])},
     )
 
@@ -116,6 +145,39 @@ def test_what_lies_within_a_part_are_the_edges_both_ends_of_which_do(
                 assert np.array_equal(part.graph.edge_attribute(label, kind), column.array[ids])
 
 
+@pytest.mark.parametrize(("method", "side"), CUTS)
+def test_every_edge_has_its_attributes_in_the_part_that_the_book_says(
+    graph: Graph, tmp_path: Path, method: str, side: str
+) -> None:
+    """CONTRACT 38: also an edge whose other end is elsewhere."""
+    for part in opened(graph, tmp_path, method=method, edges=side):
+        for kind in graph.edge_types:
+            ids, rows = part.edge_books[kind].ids_of(part.number), part.rows(kind)
+            assert sorted(rows.edges.tolist()) == ids.tolist()
+            found = part.edge_attributes(kind)
+            assert list(found) == list(graph.edge_attributes(kind))
+            for label, column in graph.edge_attributes(kind).items():
+                assert found[label].dtype == column.dtype
+                kept = found[label].array
+                assert np.array_equal(kept, column.array[rows.edges])
+                assert np.array_equal(kept[rows.places(ids)], column.array[ids])
+
+
+@pytest.mark.parametrize(("method", "side"), CUTS)
+def test_edges_of_a_part_are_told_in_pieces_in_the_order_of_ids(
+    graph: Graph, tmp_path: Path, method: str, side: str
+) -> None:
+    """CONTRACT 38."""
+    for part in opened(graph, tmp_path, method=method, edges=side):
+        for kind in graph.edge_types:
+            ids = part.edge_books[kind].ids_of(part.number)
+            whole = graph.edge_index(kind)[:, ids]
+            assert part.num_edges(kind) == len(ids)
+            assert np.array_equal(part.edge_index(kind), whole)
+            assert np.array_equal(part.edge_index(kind, 3, 8), whole[:, 3:8])
+            assert part.edge_index(kind, len(ids) + 1).shape == (2, 0)
+
+
 @pytest.mark.parametrize("method", ["range", "hash"])
 def test_splits_keep_their_order_in_every_part(graph: Graph, tmp_path: Path, method: str) -> None:
     for part in opened(graph, tmp_path, method=method):
@@ -131,6 +193,7 @@ def test_every_part_has_what_belongs_to_the_whole(tmp_path: Path) -> None:
         for part in opened(graph, tmp_path):
             assert part.graph.graph_attributes()["name"] == "small"
             assert part.graph.graph_attributes()["weights"].tolist() == [0, 1, 2]
+            assert part.graph.graph_attributes()["half"].tolist() == [0, 1]
 
 
 def test_a_graph_in_one_part_is_the_graph(graph: Graph, tmp_path: Path) -> None:
@@ -176,6 +239,43 @@ def test_parts_that_cannot_be_written_leave_nothing_behind(tmp_path: Path) -> No
     with homogeneous() as graph, pytest.raises(KeyboardInterrupt):
         graph.partition(2, tmp_path / "parts", progress=stop)
     assert not any(tmp_path.iterdir())
+
+
+def test_a_cutter_that_is_killed_leaves_the_parts_that_were_there(tmp_path: Path) -> None:
+    with homogeneous() as graph:
+        opened(graph, tmp_path, 3)
+        command = [sys.executable, "-c", KILLED, str(tmp_path / "parts")]
+        assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+        for place in range(3):
+            for half in ("graph", "cut"):
+                verify(tmp_path / "parts" / f"part-{place}" / half)
+        assert [each.num_partitions for each in opened(graph, tmp_path, 2)] == [2, 2]
+
+
+def test_damage_to_the_attributes_of_cut_edges_is_found(tmp_path: Path) -> None:
+    with homogeneous() as graph:
+        (path,) = graph.partition(1, tmp_path / "parts")
+    (file, *_) = (path / "cut").glob("data-*/*row_attribute*")
+    file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:])
+    with pytest.raises(GraphFormatError, match=r"damaged: .*row_attribute_0_"):
+        verify(path / "cut")
+
+
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        ({"format": 1}, "format 1, and this version reads format 2: cut the graph again"),
+        (7, "not a part"),
+    ],
+    ids=["older", "other"],
+)
+def test_a_part_of_another_format_is_refused(tmp_path: Path, note: Any, words: str) -> None:
+    with homogeneous() as graph:
+        (path,) = graph.partition(1, tmp_path / "parts")
+    with Graph.from_coo({}, {}, graph_attrs={NOTE: note}) as cut:
+        cut.save(path / "cut")
+    with pytest.raises(GraphFormatError, match=words):
+        Partition.open(path)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -126,6 +127,84 @@ def test_the_edges_of_all_servers_are_those_of_the_graph(
     assert all(server.get_edge_size(BUYS) == (USERS, ITEMS) for server in servers)
     sizes = [dict(_pairs(server.get_dataset_meta().num_edges))[BUYS] for server in servers]
     assert sum(sizes) == 90
+
+
+def test_attributes_of_every_edge_are_where_the_book_says(
+    servers: list[AnyServer], graph: Graph
+) -> None:
+    """CONTRACT 38: also of an edge that comes from elsewhere; no other server tells them."""
+    assert_attributes_are_where_the_book_says(servers, graph, BUYS)
+
+
+@pytest.mark.parametrize("edges", ["destination", "source"])
+@pytest.mark.parametrize("method", ["range", "hash"])
+def test_attributes_of_every_edge_are_where_the_book_says_without_types(
+    tmp_path: Path, method: str, edges: str
+) -> None:
+    """CONTRACT 38: features, weights, times, whatever edges have."""
+    rng = np.random.default_rng(3)
+    with ExitStack() as stack:
+        graph = stack.enter_context(
+            Graph.from_coo(
+                rng.integers(0, 20, (2, 60)),
+                20,
+                edge_attr=rng.random((60, 3)).astype("float32"),
+                edge_weight=rng.random(60),
+                edge_time=rng.integers(0, 9, 60),
+            )
+        )
+        paths = graph.partition(2, tmp_path / "parts", method=method, edges=edges)
+        parts = [stack.enter_context(Partition.open(path)) for path in paths]
+        servers = [
+            stack.enter_context(reached(way, part, num_workers=0))[0]
+            for way, part in zip(("in process", "as bytes"), parts, strict=True)
+        ]
+        assert_attributes_are_where_the_book_says(servers, graph, None)
+
+
+def assert_attributes_are_where_the_book_says(
+    servers: list[AnyServer], graph: Graph, kind: Any
+) -> None:
+    told = 0
+    for number, server in enumerate(servers):
+        mine = server.get_edge_partition_book(kind).ids_of(number)
+        others = np.setdiff1d(np.arange(graph.num_edges(kind)), mine)
+        np.testing.assert_array_equal(server.get_edge_index(kind), graph.edge_index(kind)[:, mine])
+        for name, column in graph.edge_attributes(kind).items():
+            by_id = server.get_edge_attribute(name, kind, mine[::-1])
+            np.testing.assert_array_equal(by_id, column.array[mine[::-1]])
+            np.testing.assert_array_equal(server.get_edge_attribute(name, kind), column.array[mine])
+            for edge in others:
+                with pytest.raises(ValueError, match=rf"is {edge}, which is in part"):
+                    server.get_edge_attribute(name, kind, [edge])
+        told += len(mine)
+    assert told == graph.num_edges(kind)
+
+
+@pytest.mark.parametrize("held", ["a part", "all"])
+def test_a_few_edges_cost_what_they_are(tmp_path: Path, held: str) -> None:
+    """CONTRACT 38: a piece of the edges, however many there are; the most is 1000 bytes."""
+    rng = np.random.default_rng(4)
+    ends, weights = rng.integers(0, 500, (2, 100_000)), rng.random(100_000)
+    with ExitStack() as stack:
+        data: Any = stack.enter_context(Graph.from_coo(ends, 500, edge_weight=weights))
+        if held == "a part":
+            data = stack.enter_context(Partition.open(data.partition(2, tmp_path / "p")[0]))
+        server = stack.enter_context(DistServer(data, num_workers=0, max_answer_bytes=1000))
+        ids = np.flatnonzero(ends[1] < 250)[:10] if held == "a part" else np.arange(10)
+
+        def ask() -> None:
+            found = server.get_edge_index(first=0, count=10)
+            np.testing.assert_array_equal(found, ends[:, ids])
+            rows = server.get_edge_attribute("edge_weight", index=ids)
+            np.testing.assert_array_equal(rows, weights[ids])
+            server.get_dataset_meta()
+
+        ask()  # what is made once, and kept
+        tracemalloc.start()
+        stack.callback(tracemalloc.stop)
+        ask()
+        assert tracemalloc.get_traced_memory()[1] < 50_000  # half a byte for each edge
 
 
 def test_messages_speak_of_the_whole_graph(servers: list[AnyServer], graph: Graph) -> None:

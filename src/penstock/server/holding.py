@@ -15,6 +15,7 @@ from penstock.graph import Graph
 from penstock.graph.books import PartitionBook, RangeBook
 from penstock.graph.partition import Partition
 from penstock.graph.schema import EDGE, NODE, EdgeType
+from penstock.graph.shared import SharedArray
 from penstock.graph.words import known
 from penstock.wire.remote import PartitionNote
 from penstock.wire.requests import EdgeDir
@@ -99,13 +100,10 @@ class Holding:
 
     def local_nodes(self, node_type: str, ids: Any) -> Ids:
         """The rows of nodes here."""
-        held = None if self.part is None else self.part.node_ids[node_type]
-        return self._local(self.node_book(node_type), ids, held)
-
-    def local_edges(self, edge_type: EdgeType, ids: Any) -> Ids:
-        """The rows of edges here; an edge whose other end is elsewhere has none."""
-        held = None if self.part is None else self.part.edge_ids[edge_type]
-        return self._local(self.edge_book(edge_type), ids, held)
+        given = self._here(self.node_book(node_type), ids)
+        if self.part is None:
+            return given
+        return np.searchsorted(self.part.node_ids[node_type], given).astype(np.int64)
 
     def global_nodes(self, node_type: str, rows: Ids) -> Ids:
         """The ids of nodes that are here."""
@@ -114,19 +112,33 @@ class Holding:
         ids: Ids = self.part.node_ids[node_type][rows]
         return ids
 
-    def _local(self, book: PartitionBook, ids: Any, held: Ids | None) -> Ids:
+    # --- edges ---
+
+    def num_edges(self, edge_type: EdgeType) -> int:
+        """How many edges of a type are here; of a part, those that lead elsewhere too."""
+        held = self.graph if self.part is None else self.part
+        return held.num_edges(edge_type)
+
+    def edge_attributes(self, edge_type: EdgeType) -> dict[str, SharedArray]:
+        """The attributes of the edges that are here, by name; each has its row at `edge_rows`."""
+        held = self.graph if self.part is None else self.part
+        return held.edge_attributes(edge_type)
+
+    def edge_rows(self, edge_type: EdgeType, ids: Any = None) -> Ids | None:
+        """The rows of edges among their attributes; without ids, of all in the order of ids.
+
+        None where that is the order in which they stand.
+        """
+        if ids is None:
+            return None if self.part is None else self.part.rows(edge_type).order
+        given = self._here(self.edge_book(edge_type), ids)
+        return given if self.part is None else self.part.rows(edge_type).places(given)
+
+    def _here(self, book: PartitionBook, ids: Any) -> Ids:
         parts = book.partition_of(ids)  # complains of ids that nobody has
         given = np.asarray(ids).astype(np.int64, copy=False)
         self._check_here(given, parts)
-        if held is None:
-            return given
-        rows = np.searchsorted(held, given).astype(np.int64)
-        lost = rows == len(held)
-        lost[~lost] = held[rows[~lost]] != given[~lost]
-        if lost.any():
-            at = int(np.argmax(lost))
-            raise ValueError(f"ids[{at}] is {given[at]}: one of its ends is not in this part")
-        return rows
+        return given
 
     def _check_here(self, ids: Ids, parts: npt.NDArray[np.int32]) -> None:
         foreign = parts != self.number

@@ -3,7 +3,8 @@
 Labels of a supervision edge type (s, r, d) are edges of the types (s, r + "_positive", d) and
 (s, r + "_negative", d), or of types that are given. There must be positive ones; without negative
 ones there are none. Row k belongs to anchor k, and has its labels in the order of the edges, padded
-with -1; with a cap, the first of them.
+with -1; with a cap, the first of them. Of a part, labels are those with both ends in it: others it
+could not sample with, and would refuse as inputs.
 """
 
 from __future__ import annotations

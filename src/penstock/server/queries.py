@@ -121,8 +121,7 @@ class Queries:
             edge_types=graph.edge_types if graph.is_hetero else None,
             num_nodes=tuple(TypeSize(name, graph.num_nodes(name)) for name in graph.node_types),
             num_edges=tuple(
-                TypeSize(kind, self.holding.edge_book(kind).count(number))
-                for kind in graph.edge_types
+                TypeSize(kind, self.holding.num_edges(kind)) for kind in graph.edge_types
             ),
             edge_dir=self.holding.edge_dir,
         )
@@ -204,11 +203,10 @@ class Queries:
     def get_edge_attribute(
         self, name: str, edge_type: EdgeType | None = None, index: Any = None
     ) -> Array:
-        """Rows of any attribute of edges, by their ids."""
+        """Rows of any attribute of edges, by their ids; without an index, as `get_edge_index`."""
         kind = self.holding.edge_type(edge_type)
-        column = pick("edge attribute", name, kind, self.holding.graph.edge_attributes(kind))
-        rows = None if index is None else self.holding.local_edges(kind, index)
-        return self._rows(column, rows, name)
+        column = pick("edge attribute", name, kind, self.holding.edge_attributes(kind))
+        return self._rows(column, self.holding.edge_rows(kind, index), name)
 
     def get_graph_attribute(self, name: str, owner: str | EdgeType | None = None) -> Any:
         """What belongs to the whole graph, or to a type as a whole: an array, or a JSON value."""
@@ -236,12 +234,12 @@ class Queries:
         """
         check_layout(layout)
         kind = self.holding.edge_type(edge_type)
-        size = self.holding.edge_book(kind).count(self.holding.number)
+        size = self.holding.num_edges(kind)
         if first < 0 or (count is not None and count < 0):
             raise ValueError(f"first is {first} and count {count}; expected neither below 0")
         end = size if count is None else min(size, first + count)
         self._check_size(2 * _ID_BYTES * max(0, end - first), "get_edge_index", "first and count")
-        return self._edges(kind)[:, first:end]
+        return self._edges(kind, first, end)
 
     def get_edge_size(
         self, edge_type: EdgeType | None = None, layout: str = "coo"
@@ -252,16 +250,12 @@ class Queries:
         source, destination = (self.holding.node_book(name).size for name in (kind[0], kind[2]))
         return source, destination
 
-    def _edges(self, kind: EdgeType) -> Ids:
-        part = self.holding.part
-        if part is None:
-            (whole,) = self.holding.graph.aid(Coo(kind))
-            return whole.array
-        rows, at = part.rows(kind), 0 if self.holding.edge_dir == "out" else 2
-        order = np.argsort(rows.edges, kind="stable")
-        owners = np.repeat(part.node_ids[kind[at]], np.diff(rows.indptr))[order]
-        ends = (owners, rows.neighbors[order])
-        return np.stack(ends if at == 0 else ends[::-1])
+    def _edges(self, kind: EdgeType, first: int, end: int) -> Ids:
+        if self.holding.part is not None:
+            return self.holding.part.edge_index(kind, first, end)
+        (whole,) = self.holding.graph.aid(Coo(kind))  # made once, and kept
+        piece: Ids = whole.array[:, first:end]
+        return piece
 
     # --- bounds ------------------------------------------------------------------------------
 
