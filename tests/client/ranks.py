@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ def say(value):
 class Rank:
     """A Python process that prints lines of JSON, and reads lines to be told when to go on."""
 
-    def __init__(self, program: str, *arguments: str) -> None:
+    def __init__(self, program: str, *arguments: str, flags: Sequence[str] = ()) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + program, *arguments],
+            [sys.executable, *flags, "-c", PRELUDE + program, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
@@ -57,9 +57,9 @@ class Rank:
 
 
 @contextmanager
-def rank(program: str, *arguments: str) -> Iterator[Rank]:
+def rank(program: str, *arguments: str, flags: Sequence[str] = ()) -> Iterator[Rank]:
     """A rank, which does not outlive the test."""
-    started = Rank(program, *arguments)
+    started = Rank(program, *arguments, flags=flags)
     try:
         yield started
     finally:

@@ -43,11 +43,15 @@ SLOTS = 4
 class Script:
     """One boot of a hub that has answered everything before it was asked."""
 
-    def __init__(self, *, protocol: int = PROTOCOL, refusal: Report | None = None) -> None:
+    def __init__(
+        self, *, protocol: int = PROTOCOL, refusal: Report | None = None, mute: bool = False
+    ) -> None:
         self.ours, theirs = socket.socketpair()
         self.stream: Stream[FromRankToHub] = Stream(theirs, FromRankToHub)
         self.arena = Arena.create(SLOTS, 4096, 4096)
         self.say(Welcome(protocol=protocol, boot="b", pid=1, address="unix://@scripted"))
+        if mute:
+            return
         self.say(BackendCreated(request=1, backend=1))
         if refusal is not None:
             self.say(Refused(request=2, report=refusal))

@@ -6,6 +6,7 @@ import os
 import pickle
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,20 +129,36 @@ def test_auto_workers_are_at_least_one() -> None:
         assert SharedDistSamplingBackend(graph, SPEC, num_workers="auto").num_workers >= 1
 
 
-@pytest.mark.parametrize("wrong", [-1, 1.5, True, "many"])
+@pytest.mark.parametrize("wrong", [-1, 1.5, True, "many", 10**6])
 def test_a_number_of_workers_that_is_none_is_refused(wrong: Any) -> None:
-    with small_graph() as graph, pytest.raises(ValueError, match="num_workers"):
-        SharedDistSamplingBackend(graph, SPEC, num_workers=wrong)
-
-
-def test_options_that_make_no_sense_are_refused_by_name() -> None:
     with small_graph() as graph:
-        with pytest.raises(TypeError, match="no_such_option"):
-            SharedDistSamplingBackend(graph, SPEC, num_workers=1, no_such_option=1)  # type: ignore[call-arg]
-        with pytest.raises(ValueError, match="worker_concurrency is 0"):
-            SharedDistSamplingBackend(graph, SPEC, num_workers=1, worker_concurrency=0)
-        with pytest.raises(ValueError, match="hard_memory"):
-            SharedDistSamplingBackend(graph, SPEC, num_workers=1, hard_memory="much")
+        for make in (HubProcess, partial(SharedDistSamplingBackend, sampling_config=SPEC)):
+            with pytest.raises(ValueError, match=f"num_workers is {wrong!r}; expected"):
+                make(graph, num_workers=wrong)
+
+
+@both
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"worker_concurrency": 0}, "worker_concurrency is 0; expected an integer above 0"),
+        ({"worker_concurrency": None}, "worker_concurrency is None; expected an integer above 0"),
+        ({"max_channels": 1.5}, "max_channels is 1.5; expected an integer above 0"),
+        ({"silence": "long"}, "silence is 'long'; expected a number above 0"),
+        ({"hard_memory": "much"}, "hard_memory is 'much'"),
+        ({"address": "tcp://host:1"}, "tcp://host:1"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_by_name(
+    option: dict[str, Any], words: str, workers: int
+) -> None:
+    """CONTRACT 59: also where batches are made without a pool, which has no use for them."""
+    with small_graph() as graph:
+        with pytest.raises(ValueError, match=words):
+            SharedDistSamplingBackend(graph, SPEC, num_workers=workers, **option)
+        with pytest.raises(TypeError, match="no option 'no_such_option'"):
+            SharedDistSamplingBackend(graph, SPEC, num_workers=workers, no_such_option=1)  # type: ignore[call-arg]
+        SharedDistSamplingBackend(graph, SPEC, num_workers=workers, max_batches=np.int64(3))
 
 
 # --- 61 --------------------------------------------------------------------------------------
@@ -379,6 +396,20 @@ def test_an_unknown_channel_is_described_as_empty(workers: int) -> None:
             assert backend.describe_channel("nobody") == empty
         assert backend.describe_channel("nobody") == empty
         assert (empty.epoch, empty.total, empty.split) == (-1, 0, ())
+
+
+@both
+def test_what_cannot_be_an_id_is_no_channels(workers: int, pool: HubProcess) -> None:
+    """CONTRACT 10, 25, 26, 27, 28: a list, which nothing can be found by."""
+    never: Any = [1]
+    with inline_or_of(pool, workers) as backend:
+        assert backend.describe_channel(never) == ChannelDescription(never)
+        assert not backend.is_channel_epoch_done(never, 0)
+        backend.unregister_input(never)
+        with pytest.raises(KeyError, match=r"no channel \[1\] was registered"):
+            backend.start_new_epoch_sampling(never, 0)
+        with pytest.raises(ValueError, match=r"channel_id is \[1\]; expected"):
+            backend.register_input(never, "train", **TERMS)
 
 
 def test_a_channel_is_described_with_the_static_split_of_its_inputs() -> None:

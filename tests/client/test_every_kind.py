@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ from penstock.sampling.spec import (
     WalkSpec,
 )
 from tests.client.graphs import digests, pids_of_workers, read
+from tests.leaks import Holdings, leaks_since
 from tests.processes import strike, until
 
 EDGE = ("", "", "")
@@ -164,6 +166,18 @@ def run(
     if kill:
         strike(pids_of_workers(backend)[-1])
     return found + digests(read(backend, "all", 1))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_leaks() -> Iterator[None]:
+    """As `no_leaks`, but over all tests here: they share hubs, whose workers they kill, and graphs,
+    which keep what was made for one of them.
+    """
+    mark = uuid.uuid4().hex
+    before = Holdings.now(mark)
+    yield
+    if leaks := leaks_since(before, mark):
+        pytest.fail("left behind:\n  " + "\n  ".join(leaks), pytrace=False)
 
 
 @pytest.fixture(scope="module")

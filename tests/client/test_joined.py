@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,39 @@ def test_a_joined_rank_that_is_killed_is_let_go_of() -> None:
         assert found + digests(rest(backend, "a")) == expected(graph)
 
 
+@pytest.mark.parametrize("ending", ["backend.shutdown()", "del backend; gc.collect()", "kill"])
+def test_a_joined_rank_is_let_go_of_while_a_fork_of_it_lives_on(
+    ending: str, pool: HubProcess
+) -> None:
+    """CONTRACT 40: the fork has a copy of each socket, so that none of them comes to its end."""
+    program = """
+child = os.fork()
+if child == 0:
+    signal.pause()
+say(child)
+input()
+"""
+    before = held_by_hub(pool)
+    with rank(JOIN + program + f"{ending}; say(1); input()", pool.address) as joined:
+        fork = joined.hear()
+        try:
+            assert held_by_hub(pool) != before
+            if ending == "kill":
+                joined.process.kill()
+            else:
+                joined.go_on()
+                assert joined.hear() == 1
+            until(lambda: held_by_hub(pool) == before, "all that was for it is gone")
+        finally:
+            strike(fork)
+
+
+def held_by_hub(pool: HubProcess) -> tuple[int, int]:
+    """What a hub has for its ranks."""
+    numbers = pool.statistics()["hub"]
+    return numbers["channels"], numbers["connections"]
+
+
 def test_a_joined_rank_can_bring_the_out_edges() -> None:
     """CONTRACT 60: made once, by whoever needs them first, and shared by the workers."""
     spec = NeighborSpec(num_neighbors=(3, 2), direction="out")
@@ -160,6 +194,15 @@ def test_a_pool_can_be_given_another_size_while_it_runs() -> None:
         assert hub_of(backend).resize(1) == 1
         assert found + digests(rest(backend, "a")) == expected(graph)
         assert len(found) < STEPS
+
+
+@pytest.mark.parametrize("wrong", ["auto", -1, 10**6, 1.5, True, None])
+def test_a_size_that_is_none_is_refused_by_name(wrong: Any, pool: HubProcess) -> None:
+    with connect(pool.address) as joined:
+        for hub in (pool, joined):
+            with pytest.raises(ValueError, match=f"num_workers is {wrong!r}; expected"):
+                hub.resize(wrong)
+    assert pool.num_workers == 2
 
 
 def test_the_rank_imports_no_torch() -> None:

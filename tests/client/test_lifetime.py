@@ -107,6 +107,17 @@ def test_a_rank_that_is_interrupted_ends_by_it() -> None:
         wait_until_gone(pids)
 
 
+def test_hub_and_workers_look_for_modules_where_their_rank_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONTRACT 24: fresh interpreters, with those of its options that decide about that."""
+    (tmp_path / "msgspec.py").write_text("raise ImportError('not this one')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with rank(UP + "backend.shutdown()", flags=["-E"]) as started:
+        assert len(started.hear()) == 3
+        assert started.end() == 0
+
+
 # --- garbage ---------------------------------------------------------------------------------
 
 

@@ -170,6 +170,16 @@ def test_starting_an_epoch_while_the_hub_is_dead_works() -> None:
         assert digests(read(backend, "a", 1)) == expected(graph, 1)
 
 
+def test_an_epoch_is_done_for_who_only_looks_whatever_became_of_the_hub() -> None:
+    """CONTRACT 22, 26: it is sampled again without being read, and fetched afterwards."""
+    with small_graph() as graph, registered(graph, slots=STEPS) as backend:
+        with stopped(hub_of(backend).pid):
+            backend.start_new_epoch_sampling("a", 0)
+            assert kill_hub(backend)
+        until(lambda: backend.is_channel_epoch_done("a", 0), "the epoch is done")
+        assert digests(rest(backend, "a")) == expected(graph)
+
+
 def test_a_hub_that_dies_again_and_again_is_given_up_with_the_cause() -> None:
     """CONTRACT 22: a bound, not a storm; the error says what happened."""
     with small_graph() as graph:
@@ -182,6 +192,8 @@ def test_a_hub_that_dies_again_and_again_is_given_up_with_the_cause() -> None:
             with pytest.raises(HubGone, match="SIGKILL"):
                 kill_for_ever(hub)
             backend.start_new_epoch_sampling("a", 0)
+            with pytest.raises(HubGone, match="SIGKILL"):
+                backend.is_channel_epoch_done("a", 0)
             with pytest.raises(HubGone, match="SIGKILL"):
                 list(rest(backend, "a"))
             backend.shutdown()

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from penstock.client.channel import Channel
+from penstock.client.line import Line
 from penstock.errors import HubGone, Overloaded, ProtocolError, SamplingError, WorkerDied
 from penstock.wire.messages import (
     BatchId,
@@ -230,3 +231,41 @@ def test_a_hub_that_hangs_up_is_replaced_until_hope_ends() -> None:
             channel.next(10)
         assert channel.statistics().due == 2
         assert channel.statistics().total == STEPS
+
+
+def test_who_only_looks_waits_a_moment_for_a_hub_that_does_not_answer() -> None:
+    """CONTRACT 22, 26: a longer one each time, until a hub was found."""
+    first, mute, third = Script(), Script(mute=True), Script()
+    with play(first, mute, third) as channel:
+        channel.start(0)
+        first.say(first.ready(0))
+        assert not channel.is_epoch_done(0)
+        first.stream.close()
+        channel._moment = moment = 0.01
+        assert not channel.is_epoch_done(0)
+        assert channel._moment == 2 * moment
+        assert mark(channel.next(0)) == 0  # it had come
+        channel._moment = 10.0
+        assert not channel.is_epoch_done(0)
+        assert third.hear()[0] == start(0, first_step=1)
+        assert channel._moment == 1.0
+
+
+def test_an_interrupt_while_another_hub_is_found_leaves_no_line_on_which_nothing_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second, third = Script(), Script(), Script()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with play(first, second, third) as channel:
+        channel.start(0)
+        first.stream.close()
+        with monkeypatch.context() as patched:
+            patched.setattr(Line, "start", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                channel.next(10)
+        third.say(third.ready(0))
+        assert mark(channel.next(10)) == 0
+        assert third.hear()[0] == start(0)

@@ -17,6 +17,8 @@ from penstock import (
     SharedDistSamplingBackend,
     WorkerDied,
 )
+from penstock.client import child
+from tests.client.ranks import ROOT
 from tests.faults import samplers
 from tests.faults.houses import crew_name, errors_of, house, moody, outcomes
 from tests.faults.processes import crew, hub_pid, private_bytes
@@ -129,8 +131,10 @@ def test_a_sampler_that_kills_its_worker_fails_that_batch_alone() -> None:
 
 
 @pytest.mark.parametrize("act", ["hangs", "hangs_with_the_lock"])
-def test_a_sampler_that_hangs_meets_its_deadline(act: str) -> None:
+def test_a_sampler_that_hangs_meets_its_deadline(act: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """CONTRACT 19, 51: its stack is shown, of one that keeps the interpreter's lock too."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(child, "_MODULE", "tests.hub.patient")
     with house() as pair, moody(pair, (2, act)) as backend:
         failed = errors_of(outcomes(backend, deadline=1.0, max_attempts=2))
         killed = crew(backend, crew_name(pair))["killed"]
@@ -146,10 +150,12 @@ def test_a_sampler_that_hangs_meets_its_deadline(act: str) -> None:
 
 def test_a_sampler_that_hangs_with_the_lock_is_missed_without_a_deadline_too() -> None:
     """CONTRACT 51: it cannot beat."""
-    with house(silence=3.0) as pair, moody(pair, (2, "hangs_with_the_lock")) as backend:
-        failed = errors_of(outcomes(backend))
-        assert crew(backend, crew_name(pair))["killed"] == {"silence": 1}
-        check_others(pair)
+    with house(silence=1.5) as pair, moody(pair, (2, "hangs_with_the_lock")) as backend:
+        failed = errors_of(outcomes(backend, max_attempts=2))
+        killed = crew(backend, crew_name(pair))["killed"]
+        # On a busy machine others may be taken for silent once.
+        assert (set(killed), killed["silence"] >= 2) == ({"silence"}, True)
+        assert pair.read("good", 0) == 16
     assert list(failed) == [2]
     assert "no heartbeat for" in str(failed[2])
 

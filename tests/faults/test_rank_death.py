@@ -80,9 +80,13 @@ def test_a_rank_killed_while_its_workers_are_stopped_takes_them_along() -> None:
         check_all_gone(victim, family)
 
 
-def test_a_rank_killed_while_its_hub_is_stopped_takes_it_along() -> None:
+@pytest.mark.parametrize("at_a_path", [False, True])
+def test_a_rank_killed_while_its_hub_is_stopped_takes_it_along(
+    at_a_path: bool, tmp_path: Path
+) -> None:
     """CONTRACT 29: a stopped hub hears nothing, and nothing wakes it."""
-    with adopting_orphans(), rank(reads=True) as victim:
+    options = {"address": f"unix://{tmp_path}/hub"} if at_a_path else {}
+    with adopting_orphans(), rank(reads=True, options=options) as victim:
         family = victim.hear()
         stop(family["hub"])
         check_all_gone(victim, family)

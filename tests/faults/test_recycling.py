@@ -30,7 +30,7 @@ def test_workers_are_replaced_after_so_many_batches() -> None:
 
 def test_workers_are_replaced_when_they_are_old() -> None:
     """CONTRACT 17: by the clock, in the middle of anything."""
-    with twins(workers=2, max_age=1.0) as pair:
+    with twins(workers=2, max_age=2.0) as pair:
         pair.register("one")
         epoch = 0
         while crew(pair.backend)["retired"].get("age", 0) < 2:

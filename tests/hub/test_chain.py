@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,7 +34,7 @@ from tests.hub.raw import (
     small_graph,
     wait_until_gone,
 )
-from tests.processes import stopped, strike
+from tests.processes import stopped, strike, until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -127,13 +129,37 @@ def test_a_stopped_worker_is_replaced() -> None:
 
 def test_a_hub_that_was_stopped_takes_no_worker_for_silent() -> None:
     """CONTRACT 16: all input that is waiting is handled before the clock is looked at."""
-    with running_hub(workers=2, silence=1.5, beat_every=0.1) as hub:
+    program = """
+import signal, sys, time
+
+real, late = time.monotonic, []
+time.monotonic = lambda: real() + 3600 * len(late)
+signal.signal(signal.SIGUSR1, lambda *_: late.append(1))
+
+from penstock.hub import process
+sys.exit(process.main(sys.argv[1:]))
+"""
+    options = {"silence": 600.0, "beat_every": 0.1, "program": ["-c", program]}
+    with running_hub(workers=2, **options) as hub:
         rank = hub.founder
         rank.workers()
         pids = rank.worker_pids()
-        with stopped(hub.process.pid), pytest.raises(AssertionError, match="says nothing"):
-            rank.next(patience=2.0)  # longer than any worker may be silent
+        with stopped(hub.process.pid):
+            enough = {pid: wakings(pid) + 3 for pid in pids}
+            until(lambda: all(wakings(pid) >= enough[pid] for pid in pids), "all have beaten")
+            assert strike(hub.process.pid, signal.SIGUSR1)  # for an hour, it will think
+        numbers = rank.until(lambda numbers: numbers["hub"]["age"] > 3600)
+        assert numbers["scheduler"]["crews"][0]["killed"] == {}
         assert sorted(rank.worker_pids()) == sorted(pids)
+
+
+def wakings(pid: int) -> int:
+    """How often the heartbeat of an idle worker has gone to sleep: once after each beat."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    [beating] = [thread for thread in threads if thread.name != str(pid)]
+    found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)$", (beating / "status").read_text(), re.M)
+    assert found is not None
+    return int(found[1])
 
 
 def test_ranks_share_an_epoch_without_overlap() -> None:

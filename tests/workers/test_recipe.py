@@ -65,13 +65,17 @@ def test_the_same_batch_has_one_recipe_and_others_have_others(tmp_path: Path) ->
 
 
 def test_a_folder_keeps_the_newest_recipes_and_what_is_not_one(tmp_path: Path) -> None:
-    (tmp_path / "notes.json").write_text("mine")
+    mine = [tmp_path / name for name in ("notes.json", "batch-0001.json", "batch-a-e0-b1-0.json")]
+    for path in mine:
+        path.write_text("mine")
+        os.utime(path, ns=(0, 0))
     paths = []
     for index in range(6):
-        paths.append(recipe(index=index).write(tmp_path, keep=3))
+        named = recipe(index=index, job="é" * 80 if index % 2 else "")
+        paths.append(named.write(tmp_path, keep=3))
         os.utime(paths[-1], ns=(index, index))
     left = {str(path) for path in tmp_path.iterdir()}
-    assert left == {*paths[-3:], str(tmp_path / "notes.json")}
+    assert left == {*paths[-3:], *map(str, mine)}
 
 
 def test_a_damaged_recipe_is_told_by_its_path(tmp_path: Path) -> None:

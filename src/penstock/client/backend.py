@@ -10,14 +10,13 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from numbers import Integral
 from typing import Any, Literal, Self, TypeAlias, Unpack
 
 from penstock.client.batch import Batch
 from penstock.client.channel import Channel
 from penstock.client.deadline import Deadline, positive_seconds
 from penstock.client.description import BackendStatistics, ChannelDescription, ChannelId
-from penstock.client.foundation import PoolOptions
+from penstock.client.foundation import PoolOptions, checked_workers, settled
 from penstock.client.hub import Hub
 from penstock.client.hub_process import START_TIMEOUT_S, HubProcess
 from penstock.client.inline import InlineChannel
@@ -31,6 +30,7 @@ from penstock.client.service import Service
 from penstock.client.terms import ChannelTerms, check_names
 from penstock.errors import ChannelClosed
 from penstock.graph import Graph
+from penstock.hub.address import socket_address
 from penstock.hub.backends import check_spec
 from penstock.sampling.kinds import InputKind, check
 from penstock.sampling.spec import CustomSpec, Spec
@@ -69,7 +69,9 @@ class SharedDistSamplingBackend:
         self._hub: Hub | None = None
         self._crew: int | None = None  # of a user's sampler in a borrowed pool
         if num_workers == 0:
-            pass
+            settled(options)  # of no use here, but what a pool refuses is refused
+            if address is not None:
+                socket_address(address)
         elif isinstance(source, Graph):
             workers: Workers = "auto" if num_workers is None else num_workers
             self._owned = lambda: HubProcess(
@@ -236,7 +238,11 @@ class SharedDistSamplingBackend:
                 channel.start(epoch, first=first, first_step=first_step)
 
     def is_channel_epoch_done(self, channel_id: ChannelId, epoch: int) -> bool:
-        """Whether every batch of an epoch has ended; false for one that was never started."""
+        """Whether every batch of an epoch has ended; false for one that was never started.
+
+        Who does not read gets so far as there are slots, and not at all without a pool: see
+        `Reader.is_epoch_done`.
+        """
         self._check_process()
         channel = self._channels.find(channel_id)
         return channel is not None and channel.is_epoch_done(epoch)
@@ -329,11 +335,7 @@ def _graph_of(source: object) -> Graph:
 def _workers(given: Any) -> Workers | None:
     if given is None or (isinstance(given, str) and given == "auto"):
         return given  # type: ignore[return-value]
-    if isinstance(given, bool) or not isinstance(given, Integral) or given < 0:
-        raise ValueError(
-            f"num_workers is {given!r}; expected 'auto', at least 1, or 0 to sample in this process"
-        )
-    return int(given)
+    return checked_workers(given, 0, "'auto', at least 1, or 0 to sample in this process")
 
 
 def _kind_of(spec: Spec, given: str | InputKind | None) -> InputKind:

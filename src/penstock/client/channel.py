@@ -13,7 +13,7 @@ import os
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from penstock.client.batch import Batch
 from penstock.client.connection import Received
@@ -39,6 +39,9 @@ from penstock.wire.messages import (
 
 log = logging.getLogger(__name__)
 
+# How long whoever only looks waits for a hub that was lost, to begin with.
+_MOMENT_S: Final = 1.0
+
 
 class Channel(Reader):
     """The batches of one registration with a hub."""
@@ -49,11 +52,12 @@ class Channel(Reader):
         self.registration = registration
         self._broken: Report | None = None
         self._patience: Deadline | None = None  # runs since the hub was lost
+        self._moment = _MOMENT_S
         self._lines = 0
         self._ends = _Ends(registration.inputs)
         # At exit too: the hub is told by the socket's end, whoever else may hold batches.
         self._finalizer = weakref.finalize(self, self._ends.close)
-        self._enroll(Deadline(None))
+        self._ends.line = self._enroll(Deadline(None))
 
     @property
     def rank(self) -> int:
@@ -118,6 +122,15 @@ class Channel(Reader):
             line.connection.flush()
             self._take_in(line)
 
+    def _seek(self) -> None:
+        if self._ends.line is not None and not self._unsure:
+            return
+        try:
+            self._start_over(Deadline(self._moment))
+        except TimeoutError:
+            # The next one begins anew, so it must have longer: or looking might never be enough.
+            self._moment = min(2 * self._moment, self._hub.patience)
+
     @property
     def _cut_short(self) -> bool:
         return self._broken is not None
@@ -144,8 +157,7 @@ class Channel(Reader):
         if self._patience is None:
             self._patience = Deadline(self._hub.patience)
         line = self._hub.enroll(self.registration, deadline, self._patience)
-        self._ends.line = line
-        self._patience = None
+        self._patience, self._moment = None, _MOMENT_S
         self._lines += 1
         return line
 
@@ -160,6 +172,8 @@ class Channel(Reader):
                 content.drop()
             if self._broken is None:
                 line.start(reading.epoch, reading.plan.first, step)
+        # Not before: an interrupt would leave a line behind on which nothing was asked for.
+        self._ends.line = line
         self._unsure = False
 
     def _lose_line(self) -> None:

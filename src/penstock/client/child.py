@@ -19,6 +19,7 @@ from penstock.client.connection import Connection
 from penstock.client.deadline import Deadline
 from penstock.errors import HubGone, PenstockError, ProtocolError
 from penstock.wire.messages import Found, Stop, Welcome, WorkerGone
+from penstock.workers.process import inherited_flags
 
 _MODULE: Final = "penstock.hub.process"
 # Seconds it may take to end when asked, when told (SIGTERM) and when killed.
@@ -132,7 +133,7 @@ def _spawn(control: int) -> subprocess.Popen[bytes]:
     # -P: the current folder is not searched, so that a user's queue.py stays the user's. A process
     # group of its own: a Ctrl-C in the terminal is for the rank, which decides what it means.
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", _MODULE, "--control", str(control)],
+        [sys.executable, *inherited_flags(), "-P", "-m", _MODULE, "--control", str(control)],
         stdin=subprocess.DEVNULL,
         pass_fds=(control,),
         process_group=0,

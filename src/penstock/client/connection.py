@@ -131,7 +131,11 @@ class Connection:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Ends the conversation and lets go of the socket. Idempotent."""
+        """Ends the conversation and lets go of the socket. Idempotent.
+
+        A fork may have a copy of the socket: only if we hang up, the hub hears that it is over.
+        """
+        self.hang_up()
         unheard, self._unheard = self._unheard, []
         for _, fds in unheard:
             for fd in fds:
@@ -140,6 +144,7 @@ class Connection:
 
     def __del__(self) -> None:
         # One that an interrupt left without an owner; in a fork this closes its copy only.
+        self.hang_up()
         self._stream.close()
 
     @property

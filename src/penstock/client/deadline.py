@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from typing import Any
 
@@ -13,7 +14,11 @@ class Deadline:
     def __init__(self, timeout: float | None) -> None:
         if timeout is not None and (isinstance(timeout, bool) or not timeout >= 0):
             raise ValueError(f"timeout is {timeout!r}; expected seconds, or None to wait for ever")
-        self.at = math.inf if timeout is None else time.monotonic() + timeout
+        # What is longer than a lock can be waited for is for ever.
+        if timeout is None or timeout > threading.TIMEOUT_MAX:
+            self.at = math.inf
+        else:
+            self.at = time.monotonic() + timeout
 
     def or_sooner(self, other: Deadline) -> Deadline:
         """Whichever comes first."""

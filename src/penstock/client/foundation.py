@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, Final, Literal, TypedDict
+
+import numpy as np
 
 from penstock.client.naming import search_path
 from penstock.client.sizes import parse_bytes
@@ -11,9 +14,12 @@ from penstock.graph import Graph
 from penstock.graph.handles import MemfdHandle
 from penstock.graph.sharing import segments_of
 from penstock.wire.messages import Found
-from penstock.workers.limits import auto_workers
+from penstock.workers.limits import MOST_WORKERS, auto_workers
 
 _SIZES: Final = ("soft_memory", "hard_memory", "max_arena_bytes")
+_COUNTS: Final = ("worker_concurrency", "max_batches", "max_channels", "max_connections")
+# What may be left without a limit.
+_UNLIMITED: Final = ("max_batches", "max_age", *_SIZES)
 
 
 class PoolOptions(TypedDict, total=False):
@@ -26,6 +32,7 @@ class PoolOptions(TypedDict, total=False):
     max_channels, max_connections       what the hub has room for
     max_arena_bytes                     slots of all channels together
     slow_step                           seconds after which a step is named in the log
+    trim_after                          seconds after which an unused slot gives its pages back
     """
 
     worker_concurrency: int
@@ -40,6 +47,7 @@ class PoolOptions(TypedDict, total=False):
     max_connections: int
     max_arena_bytes: int | str | None
     slow_step: float
+    trim_after: float
 
 
 class Foundation:
@@ -55,8 +63,8 @@ class Foundation:
         _check_handed_on(graph)
         self._graph = graph
         self._address = address
-        self.workers = _checked(workers)
-        self._options = _settled(options)
+        self.workers = auto_workers() if workers == "auto" else _at_least_one(workers)
+        self._options = settled(options)
         self._search_path = search_path()
 
     def __call__(self) -> tuple[Found, Sequence[int]]:
@@ -82,29 +90,36 @@ def _check_handed_on(graph: Graph) -> None:
             )
 
 
-def _settled(options: PoolOptions) -> dict[str, Any]:
-    settled: dict[str, Any] = {}
+def settled(options: PoolOptions) -> dict[str, Any]:
+    """The options as a hub is told them: TypeError for one there is none of, ValueError by name."""
+    found: dict[str, Any] = {}
     for name, value in options.items():
         if name not in PoolOptions.__annotations__:
             there = ", ".join(PoolOptions.__annotations__)
             raise TypeError(f"there is no option {name!r}; there are {there}")
-        settled[name] = _option(name, value)
-    return settled
+        found[name] = _option(name, value.item() if isinstance(value, np.generic) else value)
+    return found
 
 
 def _option(name: str, value: Any) -> Any:
-    if value is None:
+    if value is None and name in _UNLIMITED:
         return None
     if name in _SIZES:
         return parse_bytes(value, name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise ValueError(f"{name} is {value!r}; expected a number above 0")
+    kind, words = (int, "an integer") if name in _COUNTS else ((int, float), "a number")
+    if isinstance(value, bool) or not isinstance(value, kind) or not value > 0:
+        raise ValueError(f"{name} is {value!r}; expected {words} above 0")
     return value
 
 
-def _checked(workers: int | Literal["auto"]) -> int:
-    if workers == "auto":
-        return auto_workers()
-    if type(workers) is not int or workers < 1:
-        raise ValueError(f"num_workers is {workers!r}; expected 'auto', or at least 1")
-    return workers
+def checked_workers(given: Any, least: int, expected: str) -> int:
+    """A number of workers; ValueError that says what was expected instead."""
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
+        raise ValueError(f"num_workers is {given!r}; expected {expected}")
+    if int(given) > MOST_WORKERS:
+        raise ValueError(f"num_workers is {given!r}; expected {MOST_WORKERS} at most")
+    return int(given)
+
+
+def _at_least_one(workers: Any) -> int:
+    return checked_workers(workers, 1, "'auto', or at least 1")

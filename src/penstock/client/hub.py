@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.client.connection import Answer, Connection, Request
 from penstock.client.deadline import Deadline
+from penstock.client.foundation import checked_workers
 from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.wire.messages import AskStatistics, Resize, Resized, Statistics
@@ -126,7 +127,8 @@ class Hub(Provider):
 
     def resize(self, num_workers: int, timeout: float | None = 60.0) -> int:
         """Gives the pool another size; returns when so many workers are ready."""
-        request = Resize(request=0, workers=num_workers)
+        workers = checked_workers(num_workers, 0, "a number of workers")
+        request = Resize(request=0, workers=workers)
         return self._ask(request, Resized, Deadline(timeout)).workers
 
     def _ask(self, request: Request, answer: type[Answer], deadline: Deadline) -> Answer:

@@ -26,7 +26,7 @@ class HubProcess(Hub):
     """A hub for `graph`, with a pool of workers. Nothing runs before `start()`.
 
     `address` is where other processes can join it (`penstock.connect`); without one it gets a name
-    that nobody else has, and no file.
+    that nobody else has, and no file. The file of one that was killed is taken over by the next.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class HubProcess(Hub):
     def resize(self, num_workers: int, timeout: float | None = 60.0) -> int:
         """Gives the pool another size, also for hubs to come; returns when it has it."""
         resized = super().resize(num_workers, timeout)
-        self._found.workers = num_workers
+        self._found.workers = int(num_workers)
         return resized
 
     @property

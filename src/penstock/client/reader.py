@@ -120,6 +120,9 @@ class Reader(ABC):
     def _glance(self) -> None:  # noqa: B027 - nothing comes to those who make it themselves
         """Takes in what has come, without waiting."""
 
+    def _seek(self) -> None:  # noqa: B027
+        """Tries for a moment to find another hub, if it was lost."""
+
     def _hang_up(self) -> None:  # noqa: B027
         """Wakes whoever waits."""
 
@@ -170,12 +173,16 @@ class Reader(ABC):
         self._begin(reading)
 
     def is_epoch_done(self, epoch: int) -> bool:
-        """Whether every batch of an epoch has ended: has come, failed, or was cancelled."""
+        """Whether every batch of an epoch has ended: has come, failed, or was cancelled.
+
+        To look is enough, also after a hub was lost (`HubGone` if for good). But batches come ahead
+        of their reader only so far as there are slots, and never if they are made in this process.
+        """
         self._check_process()
         if epoch not in self._started or self._reading is None:
             return False
         if epoch == self._reading.epoch and not self.closed:
-            self._glance_if_free()
+            self._look_if_free(self._reading)
         return epoch < self._reading.epoch or self._reading.complete or self._cut_short
 
     # --- batches ---
@@ -320,13 +327,15 @@ class Reader(ABC):
             with self._busy:
                 self._let_go_of_all()
 
-    def _glance_if_free(self) -> None:
+    def _look_if_free(self, reading: Reading[Content]) -> None:
         # If it is not, somebody is reading, and takes in what comes.
         if self._busy.locked():
             return
         try:
             with self._busy:
                 self._glance()
+                if not (reading.complete or self._cut_short):
+                    self._seek()
         finally:
             self._leave()
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from penstock.client.deadline import Deadline
 from penstock.client.reader import Reader
 from penstock.errors import PenstockError
+from penstock.wire.stream import LONGEST_POLL
 
 Key = TypeVar("Key")
 
@@ -45,4 +46,5 @@ def _poll(channels: Iterable[Reader], deadline: Deadline) -> set[int]:
         if (descriptor := channel.fileno()) >= 0:
             poll.register(descriptor, select.POLLIN | (select.POLLOUT if channel.pending else 0))
     left = deadline.remaining
-    return {-1, *(fd for fd, _ in poll.poll(None if left is None else left * 1000))}
+    bound = None if left is None else min(left * 1000, LONGEST_POLL)
+    return {-1, *(fd for fd, _ in poll.poll(bound))}

@@ -31,6 +31,8 @@ class Roster:
     @contextmanager
     def opening(self, channel_id: ChannelId) -> Iterator[None]:
         """Keeps an id for a channel that is being opened; ValueError if it is taken."""
+        if not _is_name(channel_id):
+            raise ValueError(f"channel_id is {channel_id!r}; expected a number or text")
         with self._lock:
             if channel_id in self._there or channel_id in self._opening:
                 raise ValueError(f"channel_id is {channel_id!r}, which is registered already")
@@ -54,7 +56,9 @@ class Roster:
     def get(self, channel_id: ChannelId) -> AnyChannel | None:
         """The channel, if there is one now; `KeyError` that names it if there never was."""
         with self._lock:
-            if channel_id not in self._there and channel_id not in self._gone:
+            if not (
+                _is_name(channel_id) and (channel_id in self._there or channel_id in self._gone)
+            ):
                 there = ", ".join(map(repr, self._there)) or "none"
                 raise KeyError(f"no channel {channel_id!r} was registered; there are: {there}")
             return self._there.get(channel_id)
@@ -68,7 +72,7 @@ class Roster:
 
     def find(self, channel_id: ChannelId) -> AnyChannel | None:
         """The channel, if there is one."""
-        return self._there.get(channel_id)
+        return self._there.get(channel_id) if _is_name(channel_id) else None
 
     def items(self) -> list[tuple[ChannelId, AnyChannel]]:
         """All that are there now."""
@@ -78,8 +82,9 @@ class Roster:
     def remove(self, channel_id: ChannelId) -> None:
         """Closes a channel and remembers that it was; one that is not there, not."""
         with self._lock:
-            channel = self._there.pop(channel_id, None)
+            channel = self.find(channel_id)
             if channel is not None:
+                del self._there[channel_id]
                 self._gone[channel_id] = None
                 if len(self._gone) > REMEMBERED:
                     del self._gone[next(iter(self._gone))]
@@ -92,3 +97,12 @@ class Roster:
             self._closed = True
         for channel_id, _ in self.items():
             self.remove(channel_id)
+
+
+def _is_name(channel_id: object) -> bool:
+    """Whether a channel could have this id; of a list, none could."""
+    try:
+        hash(channel_id)
+    except TypeError:
+        return False
+    return True

@@ -14,7 +14,9 @@ import logging
 import os
 import selectors
 import socket
+import struct
 import time
+from dataclasses import dataclass
 from typing import Final
 
 from penstock.core.events import Tick
@@ -26,15 +28,30 @@ from penstock.hub.floor import Floor
 from penstock.hub.house import House
 from penstock.hub.reception import Reception
 from penstock.wire.messages import FromRankToHub
-from penstock.wire.stream import Stream
+from penstock.wire.stream import LONGEST_POLL, Stream
 from penstock.workers.pool import Worker
 
 log = logging.getLogger(__name__)
 
 # How long workers may take to finish what they have when the hub is told to end.
 DRAIN_S: Final = 5.0
+# What a selector takes at most, in whole seconds: it rounds up to milliseconds.
+LONGEST_SLEEP_S: Final = LONGEST_POLL // 1000
 # Between two lines about the scheduler while nothing else gives reason for one.
 DESCRIBE_EVERY_S: Final = 5.0
+
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid, as SO_PEERCRED gives them
+
+
+@dataclass(frozen=True, slots=True)
+class _Witness:
+    """A descriptor that becomes readable when the process that made a connection has ended."""
+
+    fd: int
+    connection: Connection
+
+    def fileno(self) -> int:
+        return self.fd
 
 
 class Loop:
@@ -50,6 +67,7 @@ class Loop:
         self._floor = Floor(house, self._errands)
         self._last_connection = 0
         self._interests: dict[Connection, int] = {}
+        self._witnesses: dict[Connection, _Witness] = {}
         self._founder: Connection | None = None
         self._drain_by: float | None = None
         self._drain_asked = False
@@ -87,6 +105,9 @@ class Loop:
                     self._floor.attend(key.data, key.fd)
                 case Connection():
                     self._attend(key.data, mask)
+                case _Witness(connection=connection):
+                    self._house.touched.add(connection)
+                    connection.end("its process has ended")
                 case Door():
                     self._admit()
                 case _:
@@ -103,7 +124,15 @@ class Loop:
     def _admit(self) -> None:
         room = self._house.found.max_connections - len(self._house.connections)
         for visitor in self._door.admit(room):
-            self._welcome(Stream(visitor, FromRankToHub))
+            process = _process_of(visitor)
+            connection = self._welcome(Stream(visitor, FromRankToHub))
+            if process >= 0:
+                self._witness(connection, process)
+
+    def _witness(self, connection: Connection, process: int) -> None:
+        """The lease ends with the rank, also where a fork of it keeps the socket open."""
+        witness = self._witnesses[connection] = _Witness(process, connection)
+        self._selector.register(witness, selectors.EVENT_READ, witness)
 
     def _welcome(self, stream: Stream[FromRankToHub], *, founder: bool = False) -> Connection:
         self._last_connection += 1
@@ -176,6 +205,9 @@ class Loop:
         """Its lease is over: its channels go with it. Others may be touched by that."""
         log.info("%r has ended: %s", connection, connection.ending)
         self._watch(connection, 0)
+        if witness := self._witnesses.pop(connection, None):
+            self._selector.unregister(witness)
+            os.close(witness.fd)
         del self._interests[connection], self._house.connections[connection.number]
         self._house.backlogged.discard(connection)
         self._reception.farewell(connection)
@@ -187,7 +219,7 @@ class Loop:
         """How long to sleep, at most; None: until something happens."""
         if any(not connection.overfull for connection in self._house.backlogged):
             return 0.0
-        return None if due is None else max(0.0, due - time.monotonic())
+        return None if due is None else min(max(0.0, due - time.monotonic()), LONGEST_SLEEP_S)
 
     def _due(self) -> float | None:
         times = (self._house.scheduler.next_wakeup(), self._house.pool.due, self._drain_by)
@@ -228,6 +260,15 @@ class Loop:
         self._door.close()
         for crew in list(self._house.crews):
             self._errands.size_crew(crew, 0)
+
+
+def _process_of(visitor: socket.socket) -> int:
+    """A descriptor for the process that has connected; -1 where there is none to be had."""
+    raw = visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    try:
+        return os.pidfd_open(_CREDENTIALS.unpack(raw)[0])
+    except (AttributeError, OSError):  # an old kernel, another namespace, no descriptors left
+        return -1
 
 
 def _swallow(wake: socket.socket) -> None:

@@ -3,8 +3,9 @@
 The control socket is the founder's connection. The first thing said on it is Found, which says what
 the hub is to be; its end is the hub's end. The kernel's signal at the death of the thread that
 started it is a second net: the socket may have been handed on by mistake, and a hub that is stopped
-hears nothing. So it is SIGKILL, unless there is a file to take away. Ctrl-C in the terminal is not
-for the hub: its rank decides what that means. SIGTERM lets workers finish, then ends it.
+hears nothing. So it is SIGKILL; a hub at a path leaves its file behind then, for the next one there
+to take away. Ctrl-C in the terminal is not for the hub: its rank decides what that means. SIGTERM
+lets workers finish, then ends it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from penstock.errors import PenstockError, ProtocolError
-from penstock.hub.address import socket_file
 from penstock.hub.door import Door
 from penstock.hub.house import House
 from penstock.hub.loop import DRAIN_S, Loop
@@ -74,8 +74,6 @@ def _serve(stream: Stream[FromRankToHub]) -> int:
             stack.callback(house.close)
             door = Door(found.address)
             stack.callback(door.close)
-            if socket_file(found.address):
-                _end_with_founder(signal.SIGTERM)  # the file is to be taken away
         except (PenstockError, ValueError, OSError, MemoryError) as error:
             log.error("the hub cannot be started: %s", error)
             stream.send(Refused(request=0, report=report_of(error)))
@@ -150,16 +148,16 @@ def _set_up_process() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A launcher that ignores it would have the kernel throw away how workers ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _end_with_founder(signal.SIGKILL)
-    # Every channel costs two descriptors, every worker three.
+    _end_with_founder()
+    # Every channel costs three descriptors, and so does every worker.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _end_with_founder(by: signal.Signals) -> None:
+def _end_with_founder() -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _set_up_logging() -> None:

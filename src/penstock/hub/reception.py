@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -60,11 +61,11 @@ from penstock.wire.messages import (
     Welcome,
 )
 from penstock.workers.arena import Arena
+from penstock.workers.limits import MOST_WORKERS
 from penstock.workers.station import slot_bytes_for
 
 log = logging.getLogger(__name__)
 
-MOST_WORKERS: Final = 4096
 MOST_WAITING: Final = 64
 # A batch that outgrows its slot may have so much, unless the rank says otherwise.
 MOST_BYTES: Final = 4 << 30
@@ -378,7 +379,7 @@ class Reception:
     def _unregister(self, connection: Connection, number: int) -> None:
         channel = self._house.channels[number]
         connection.channels.discard(number)
-        channel.leaving = self._house.now
+        channel.leaving = time.monotonic()  # in this turn others may have left before it
         self._errands.tell(ChannelUnregistered(self._house.now, number))
         self.describe(f"{channel} left")
 

@@ -14,6 +14,8 @@ from typing import Final
 
 from penstock.workers import cgroups
 
+# What is asked for beyond this is a mistake, and no machine's size.
+MOST_WORKERS: Final = 4096
 # What a worker needs for itself, generously: an interpreter with NumPy and our kernels, and what
 # it holds while it samples. The graph and the slots are shared, and not counted.
 PER_WORKER_BYTES: Final = 256 << 20

@@ -107,7 +107,7 @@ class Process:
         reader, writer = os.pipe()
         try:
             popen = subprocess.Popen(
-                [sys.executable, *_flags(), *_OPTIONS, "-m", module, *arguments],
+                [sys.executable, *inherited_flags(), *_OPTIONS, "-m", module, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=writer,
                 stderr=writer,
@@ -235,7 +235,7 @@ def state_in_words(letter: str) -> str:
     return _STATES.get(letter[:1], "in an unknown state")
 
 
-def _flags() -> list[str]:
+def inherited_flags() -> list[str]:
     """Options of this interpreter that decide which modules a fresh one finds."""
     flags = sys.flags
     return [

@@ -46,7 +46,8 @@ KEPT: Final = 100
 # a large graph are not.
 LARGEST_TABLE: Final = 1 << 16
 
-_NAME: Final = re.compile(r"batch-.*\.json")
+# What recipes are called, and nothing else: the folder may be one where users keep files, too.
+_NAME: Final = re.compile(r"batch-\w{1,40}-e\d+-b\d+-[0-9a-f]{8}\.json")
 _PATIENCE: Final = 30.0
 _Answer = TypeVar("_Answer")
 
