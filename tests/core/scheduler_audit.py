@@ -20,6 +20,7 @@ def audit(ledger: Ledger, figures: Statistics) -> None:
     assert set(told) == {book.id for book in here}
     for book in here:
         audit_channel(book, told[book.id])
+    assert {crew.crew for crew in figures.crews} == set(ledger.crews)
     for crew in figures.crews:
         audit_crew(ledger, ledger.crews[crew.crew], crew)
     audit_totals(ledger.channels.values(), figures)

@@ -42,6 +42,7 @@ class Flight:
     charged: int = 0  # attempts that count, of this source
     excused: int = 0
     begun: float | None = None  # at the worker that has it now
+    too_late: bool = False  # that worker was to be killed before it began
     worker: int | None = None  # None: it waits to be handed out again
     waits_since: int = 0  # which event made it wait
 
@@ -94,6 +95,7 @@ class CrewBook:
 
     name: str
     wanted: int = 0
+    kept: bool = True
     workers: dict[int, WorkerBook] = field(default_factory=dict)
     done: int = 0
     losses: int = 0  # of workers, since a batch was completed

@@ -71,6 +71,8 @@ class Ledger(CrewWatch):
         match event:
             case ChannelRegistered(channel=channel) if channel <= self.last_channel:
                 return ValueError
+            case ChannelRegistered(crew=crew) if crew not in self.crews:
+                return ValueError
             case EpochStarted(channel=channel) if channel > self.last_channel:
                 return KeyError
             case BatchBegun() | BatchDone() | BatchFailed():
@@ -99,13 +101,16 @@ class Ledger(CrewWatch):
         for instruction in answer:
             INSTRUCTIONS[type(instruction)](self, instruction)
         assert not self.owed, f"not answered: {list(self.owed.values())}"
+        if isinstance(event, CrewSized):
+            self._forget_crews()
         if self.number % self.look_every == 0:
             self._look_round(wakeup)
 
     # --- events ------------------------------------------------------------------------------
 
     def _crew_sized(self, event: CrewSized) -> None:
-        self.crews.setdefault(event.crew, CrewBook(event.crew)).wanted = event.workers
+        crew = self.crews.setdefault(event.crew, CrewBook(event.crew))
+        crew.wanted, crew.kept = event.workers, event.kept
 
     def _channel_registered(self, event: ChannelRegistered) -> None:
         self.last_channel = event.channel
@@ -154,7 +159,7 @@ class Ledger(CrewWatch):
     def _batch_begun(self, event: BatchBegun) -> None:
         if worker := self.heard(event.worker):
             flight = _held(worker, event.batch)
-            flight.begun = self.now if flight.begun is None else flight.begun
+            flight.begun, flight.too_late = self.now, worker.fault is not None
 
     def _batch_done(self, event: BatchDone) -> None:
         if (worker := self.heard(event.worker)) is None:
@@ -197,7 +202,7 @@ class Ledger(CrewWatch):
                 crew.last_failed_start = self.now
         elif worker.leave is None or worker.held:
             crew.losses += 1
-            if worker.begun is not None:
+            if worker.begun is not None and not worker.begun.too_late:
                 crew.losers.add(worker.begun.batch)
         for flight in worker.held:
             self.channels[flight.batch.channel].front = None
@@ -216,17 +221,18 @@ class Ledger(CrewWatch):
         self.channels[event.batch.channel].service += event.cost if sane else math.nan
         worker.answered += 1
         flight.worker = flight.begun = None
-        flight.waits_since = self.number
+        flight.too_late, flight.waits_since = False, self.number
         return flight
 
     def _orphaned(self, crew: CrewBook, flight: Flight, cause: str) -> None:
-        channel, begun = self.channels[flight.batch.channel], flight.begun is not None
-        channel.service += 0.0 if flight.begun is None else self.now - flight.begun
+        channel, began = self.channels[flight.batch.channel], flight.begun
+        counts = began is not None and not flight.too_late
+        channel.service += self.now - began if counts and began is not None else 0.0
         flight.worker = flight.begun = None
-        flight.waits_since = self.number
+        flight.too_late, flight.waits_since = False, self.number
         if not channel.alive(flight.batch):
             self._drop(channel, flight)
-        elif begun:
+        elif counts:
             self.attempts_lost += 1
             most = channel.entry.max_attempts
             if crew.failing and flight.excused < 2 * most:
@@ -252,6 +258,18 @@ class Ledger(CrewWatch):
         channel.front = None  # which of the two goes first is nobody's business
         flight.source, flight.charged, flight.excused = source, 0, 0
         return True
+
+    def _forget_crews(self) -> None:
+        """Of those that nobody wants nothing is kept, once nothing is left of them.
+
+        But an open breaker has to rest first, or leaving and coming back would be a way round it.
+        """
+        here = {c.entry.crew for c in self.channels.values() if c.phase is not Phase.GONE}
+        for crew in list(self.crews.values()):
+            left = crew.kept or crew.workers or crew.name in here
+            rested = crew.last_failed_start + self.settings.breaker_rest <= self.now
+            if not left and (rested or not self.breaker_open(crew)):
+                del self.crews[crew.name]
 
     def _cancel(self, channel: ChannelBook) -> None:
         """Ends what is left of an epoch. Batches at a worker keep their slot until it answers."""

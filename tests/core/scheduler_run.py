@@ -140,12 +140,14 @@ class Run:
             self.send(ChannelUnregistered(self.now, channel))
         self.drain()
         for crew in list(self.ledger.crews):
-            self.send(CrewSized(self.now, crew, 0))
+            self.send(CrewSized(self.now, crew, 0, kept=False))
         self.drain()
         assert not self.ledger.workers, f"still there: {list(self.ledger.workers)}"
         phases = {channel.phase for channel in self.ledger.channels.values()}
         assert phases <= {Phase.GONE}
         self.rest()
+        self.send(CrewSized(self.now + self.settings.breaker_rest, "", 0, kept=False))
+        assert self.scheduler.statistics().crews == ()
 
     def rest(self) -> None:
         """With nobody there, nothing is left to wait for."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
 from penstock.core.events import (
@@ -14,6 +16,7 @@ from penstock.core.events import (
     StartWorker,
     Tick,
 )
+from penstock.core.recap import Recap
 from penstock.core.replay import replay
 from penstock.core.scheduler import Scheduler, SchedulerError, Settings
 from penstock.core.story import Entry
@@ -88,10 +91,39 @@ def test_a_story_that_does_not_add_up_is_told_from_where_it_does_not() -> None:
         replay([*story[:number], Entry(shorter, ()), *story[number + 1 :]])
 
 
-def test_a_story_whose_beginning_was_forgotten_cannot_be_played() -> None:
-    hub = busy_hub(story_length=4)
-    with pytest.raises(ValueError, match="does not begin"):
-        replay(hub.scheduler.story(1), hub.scheduler.settings)
+@pytest.mark.parametrize("length", range(1, 12))
+def test_a_story_whose_beginning_was_forgotten_is_played_from_a_recap_on(length: int) -> None:
+    hub = busy_hub(story_length=length)
+    for channel in (1, 2):
+        story = hub.scheduler.story(channel)
+        assert sum(not isinstance(event, Recap) for event, _ in story) <= length
+        again = replay(story, hub.scheduler.settings)
+        assert told(again, channel) == told(hub.scheduler, channel)
+        # What was there when the story began is not changed by playing it.
+        assert told(replay(story, hub.scheduler.settings), channel) == told(again, channel)
+
+
+def test_after_any_number_of_batches_a_story_can_be_played() -> None:
+    hub = Hub(worker_concurrency=2)
+    hub.register(1, slots=3)
+    hub.start(1, 200)
+    orders = deque(only(Assign, hub.ready()))
+    while orders:
+        order = orders.popleft()
+        hub.begin(order)
+        orders += only(Assign, hub.done(order) + hub.give_back(order))
+        again = replay(hub.scheduler.story(1), hub.scheduler.settings)
+        assert told(again, 1) == told(hub.scheduler, 1)
+    assert told(again, 1)[2] == 200
+    assert isinstance(hub.scheduler.story(1)[0].event, Recap)
+    assert "before that: Recap(" in str(hub.scheduler.story(1)[0])
+
+
+def test_a_story_without_its_beginning_cannot_be_played() -> None:
+    hub = busy_hub()
+    for story in ((), hub.scheduler.story(1)[1:]):
+        with pytest.raises(ValueError, match="begins with neither"):
+            replay(story, hub.scheduler.settings)
 
 
 def test_a_story_up_to_its_last_event_can_be_played() -> None:

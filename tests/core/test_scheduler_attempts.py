@@ -76,6 +76,39 @@ def test_batches_merely_queued_at_a_dead_worker_are_not_charged() -> None:
     assert (again.batch, again.attempt) == (second.batch, 1)
 
 
+def test_a_batch_begun_by_a_worker_that_is_being_killed_is_not_charged() -> None:
+    """CONTRACT 19: what ends it was decided before it began."""
+    hub = Hub(worker_concurrency=2)
+    hub.register(1, deadline=5.0, max_attempts=1)
+    hub.start(1, 2)
+    late, next_one = only(Assign, hub.ready())
+    hub.begin(late)
+    hub.tick(5.0)
+    assert only(Deliver, hub.done(late))
+    hub.begin(next_one)
+    hub.now = 6.0
+    answer = hub.lose(next_one.worker, "past its deadline")
+    assert only(Fail, answer) == []
+    (channel,) = hub.scheduler.statistics().channels
+    assert (channel.attempts_lost, channel.service) == (0, 1.0)
+    (start,) = only(StartWorker, answer)
+    again = one(hub.ready(start.worker))
+    assert (again.batch, again.attempt) == (next_one.batch, 1)
+
+
+def test_a_worker_that_is_being_killed_begins_a_batch_once() -> None:
+    hub = Hub(worker_concurrency=2)
+    hub.register(1, deadline=5.0)
+    hub.start(1, 2)
+    late, next_one = only(Assign, hub.ready())
+    hub.begin(late)
+    hub.tick(5.0)
+    hub.done(late)
+    hub.begin(next_one)
+    with pytest.raises(FalseReport, match="twice"):
+        hub.begin(next_one)
+
+
 def die_at(hub: Hub, order: Assign) -> list[Instruction]:
     """The worker begins the batch and dies; its successor is started, after a while, and ready."""
     hub.begin(order)

@@ -744,8 +744,8 @@ def test_a_story_is_bounded_and_knows_the_last_that_happened() -> None:
         stage.done(assigned[0])
         answer = stage.send(SlotReturned(0.0, 1, assigned[0].slot))
     story = stage.scheduler.story(1)
-    assert len(story) == 8
-    assert any(isinstance(event, SlotReturned) for event, _ in story)
+    assert 5 <= len(story) <= 9  # with what went before
+    assert isinstance(story[-1].event, SlotReturned)
 
 
 def test_two_fresh_schedulers_answer_alike() -> None:

@@ -32,7 +32,7 @@ from penstock.core.events import (
     WorkerReady,
 )
 from penstock.core.replay import replay
-from penstock.core.scheduler import Settings
+from penstock.core.scheduler import Scheduler, Settings
 from tests.core.scheduler_books import ChannelBook, Holder, Phase, WorkerBook
 from tests.core.scheduler_run import Run
 
@@ -57,7 +57,7 @@ SETTINGS = st.builds(
     breaker_deaths=st.integers(1, 3),
     breaker_rest=st.just(8.0),
     trim_after=st.just(5.0),
-    story_length=st.just(100_000),
+    story_length=st.sampled_from([1, 2, 6, 20, 100_000]),
 )
 
 
@@ -115,6 +115,9 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def making(self) -> list[WorkerBook]:
         return [worker for worker in self.workers() if worker.begun is not None]
+
+    def doomed(self) -> list[WorkerBook]:
+        return [worker for worker in self.workers() if worker.fault is not None]
 
     def with_rank(self) -> list[tuple[int, int]]:
         return [
@@ -174,6 +177,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def size_crew(self, crew: str, workers: int) -> None:
         self.run.send(CrewSized(self.now, crew, workers))
 
+    @rule(crew=CREWS)
+    def let_go_of_a_crew(self, crew: str) -> None:
+        """As a hub does with that of a user's sampler which nobody wants any more."""
+        self.run.send(CrewSized(self.now, crew, 0, kept=False))
+
     @precondition(lambda self: self.starting())
     @rule(data=st.data())
     def become_ready(self, data: st.DataObject) -> None:
@@ -225,6 +233,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         for worker in self.making()[:most]:
             self.run.send(WorkerLost(self.now, worker.id, "killed by SIGSEGV"))
 
+    @precondition(lambda self: self.doomed())
+    @rule()
+    def the_doomed_go_on_until_they_die(self) -> None:
+        """They end what they are at, and begin the next one, before they are dead."""
+        for worker in self.doomed():
+            if worker.begun is not None:
+                self.run.send(BatchDone(self.now, worker.id, worker.begun.batch, 1.0))
+            if worker.held:
+                self.run.send(BatchBegun(self.now, worker.id, worker.held[0].batch))
+            self.run.send(WorkerLost(self.now, worker.id, "killed"))
+
     @precondition(lambda self: self.starting())
     @rule()
     def no_worker_gets_started(self) -> None:
@@ -247,6 +266,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def tick_when_due(self) -> None:
         wakeup = self.run.scheduler.next_wakeup()
         self.run.send(Tick(self.now if wakeup is None else max(wakeup, self.now)))
+
+    @rule()
+    def somebody_reads_the_stories(self) -> None:
+        self.each_story_can_be_told_alone()
 
     @rule(moves=st.integers(1, 10))
     def go_on(self, moves: int) -> None:
@@ -387,7 +410,33 @@ class SchedulerMachine(RuleBasedStateMachine):
         """
         if not self.run.ledger.attempts_lost:
             for channel in self.channels():
-                replay(self.run.scheduler.story(channel.id), self.run.settings)
+                again = replay(self.run.scheduler.story(channel.id), self.run.settings)
+                assert state_of(again, channel.id) == state_of(self.run.scheduler, channel.id)
+
+
+def state_of(scheduler: Scheduler, channel: int) -> dict[str, object]:
+    """Where a channel's batches and slots are: what its story alone decides."""
+    (found,) = [told for told in scheduler.statistics().channels if told.id == channel]
+    return {name: getattr(found, name) for name in TOLD_ALONE}
+
+
+TOLD_ALONE = (
+    "phase",
+    "epoch",
+    "handed_out",
+    "delivered",
+    "failed",
+    "cancelled",
+    "total",
+    "runnable",
+    "in_flight",
+    "waiting_again",
+    "slots_free",
+    "slots_reserved",
+    "slots_with_rank",
+    "weight",
+    "substitutes",
+)
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase

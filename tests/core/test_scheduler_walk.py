@@ -1,10 +1,10 @@
 """Every state a small configuration can get into, walked: none stuck, nothing lost, nothing twice.
 
 Two channels, two workers, a few steps, every order of events: hand-outs, completions, failures,
-losses, cancelled epochs, channels that leave. Two situations are the same state when nobody could
-tell them apart from here on: time and virtual time are taken relative, workers by their order.
-The ledger judges each step on the way, and from each state well-behaved surroundings must come to
-an end.
+losses, deadlines, cancelled epochs, channels that leave. Two situations are the same state when
+nobody could tell them apart from here on: time and virtual time are taken relative, workers by
+their order. The ledger judges each step on the way, and from each state well-behaved surroundings
+must come to an end.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from penstock.core.events import (
     WorkerReady,
 )
 from penstock.core.scheduler import Settings
+from penstock.core.story import Story
 from tests.core.scheduler_books import ChannelBook, CrewBook, Flight, Holder, Phase, WorkerBook
 from tests.core.scheduler_run import Run
 
@@ -115,12 +116,24 @@ BREAKER = Plan(
     restarts=1,
     breaker_deaths=2,
 )
+DEADLINES = Plan(
+    channels=(
+        channel(1, 2, 1.0, max_attempts=1, deadline=8.0),
+        channel(2, 1, 1.0, max_attempts=1, deadline=16.0),
+    ),
+    steps=(2, 1),
+    costs=(1, 1),
+    workers=1,
+    concurrency=2,
+    leavers=1,
+)
 PLANS = {
     "losses and retries": LOSSES,
     "cancelled epochs and leavers": replace(ENDINGS, steps=(2, 1)),
     "quarantine and substitutes": replace(SUBSTITUTES, steps=(2, 1)),
     "two batches at a worker": PAIRS,
     "starts that fail": BREAKER,
+    "deadlines": DEADLINES,
 }
 LARGER = {
     "cancelled epochs and leavers, alone": ENDINGS,
@@ -129,6 +142,7 @@ LARGER = {
     "cancelled epochs and leavers": replace(ENDINGS, workers=2),
     "quarantine and substitutes": replace(SUBSTITUTES, workers=2),
     "two batches at a worker": replace(PAIRS, restarts=1),
+    "deadlines": replace(DEADLINES, steps=(3, 2), losses=1),
     "starts that fail": replace(
         BREAKER,
         channels=(channel(1, 1, 1.0, max_attempts=2), channel(2, 1, 1.0, max_attempts=2)),
@@ -159,7 +173,7 @@ class State:
             soon,
             tuple(crew_key(crew) for crew in ledger.crews.values()),
             rest_left(self.run),
-            tuple(worker_key(ledger.workers[number]) for number in order),
+            tuple((*worker_key(ledger.workers[n]), time_left(self.run, n)) for n in order),
             tuple(channel_key(book, order) for book in ledger.channels.values()),
             tuple(sorted(virtual_times(self.run))),
             run_queue(self.run),
@@ -192,8 +206,17 @@ def crew_key(crew: CrewBook) -> Hashable:
     return crew.wanted, crew.losses, tuple(sorted(crew.losers)), crew.failed_starts
 
 
-def worker_key(worker: WorkerBook) -> Hashable:
-    held = tuple((flight.batch, flight.begun is not None) for flight in worker.held)
+def time_left(run: Run, worker: int) -> float | None:
+    """How long it may still be at its batch; None where nobody asks for that any more."""
+    book = run.ledger.workers[worker]
+    if book.begun is None or book.begun.begun is None or book.fault is not None:
+        return None
+    deadline = run.ledger.channels[book.begun.batch.channel].entry.deadline
+    return None if deadline is None else book.begun.begun + deadline - run.now
+
+
+def worker_key(worker: WorkerBook) -> tuple[Hashable, ...]:
+    held = tuple((f.batch, f.begun is not None, f.too_late) for f in worker.held)
     return worker.ready is not None, worker.leave, worker.fault, held
 
 
@@ -238,7 +261,11 @@ def keep(thing: object) -> tuple[Callable[[int], object], tuple[int]]:
 
 
 class Packer(pickle.Pickler):
-    dispatch_table = copyreg.dispatch_table | {Settings: keep, ChannelRegistered: keep}
+    dispatch_table = copyreg.dispatch_table | {
+        Settings: keep,
+        ChannelRegistered: keep,
+        Story: lambda _: (Story, (1_000_000,)),  # how it came to this does not matter
+    }
 
 
 def pack(state: State) -> bytes:
@@ -274,7 +301,7 @@ class Walk:
             trim_after=FOREVER,
             backoff_first=1.0,
             backoff_most=4.0,
-            story_length=1,
+            story_length=1_000_000,
             breaker_deaths=plan.breaker_deaths,
             breaker_rest=REST,
         )
@@ -342,8 +369,7 @@ class Walk:
         now, spent, plan = state.run.now, state.spent, self.plan
         if worker.fault is not None or (worker.leave is not None and not worker.held):
             yield WorkerLost(now, worker.id, "ended"), spent
-            return
-        if spent.losses < plan.losses:
+        elif spent.losses < plan.losses:
             yield WorkerLost(now, worker.id, "lost"), replace(spent, losses=spent.losses + 1)
         if worker.ready is None:
             yield WorkerReady(now, worker.id), spent

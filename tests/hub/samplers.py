@@ -119,6 +119,23 @@ class BeginsTwice(_Once):
         os.write(hub_socket(), Stream.encode(Begun(batch=BatchId(1, 0, index))))
 
 
+class LateForItsEnd(_Once):
+    """Ends its first batch when it is asked for its stacks, shows none, and hangs in the next."""
+
+    late = False
+
+    def misbehave(self, index: int) -> None:
+        if self.late:
+            threading.Event().wait()
+        super().misbehave(index)
+
+    def act(self, index: int) -> None:
+        asked = threading.Event()
+        signal.signal(signal.SIGUSR1, lambda *_: asked.set())
+        asked.wait()
+        self.late = True
+
+
 class Large(Seeds):
     """More than any slot is likely to have."""
 

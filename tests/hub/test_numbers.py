@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,10 +15,22 @@ from penstock.client.failures import error_of
 from penstock.core.events import Batch
 from penstock.core.scheduler import UnknownChannel
 from penstock.errors import Overloaded
+from penstock.hub.loop import DESCRIBE_EVERY_S
+from penstock.hub.process import EXIT_INTERNAL
 from penstock.hub.reports import report_of, shortened
 from penstock.hub.timings import SLOW_ONES_KEPT, Timing
+from penstock.sampling.spec import CustomSpec
 from penstock.wire.messages import BatchReady, EpochDone, Unregister
-from tests.hub.raw import PATIENCE_S, HubProcess, Rank, feed, running_hub, small_graph
+from tests.hub.raw import (
+    PATIENCE_S,
+    HubProcess,
+    Rank,
+    feed,
+    inline,
+    running_hub,
+    same,
+    small_graph,
+)
 from tests.processes import strike
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -55,6 +70,7 @@ def test_the_log_shows_the_scheduler_when_a_channel_comes_starts_and_goes(
 ) -> None:
     """CONTRACT 54."""
     monkeypatch.setenv("PENSTOCK_LOG", "INFO")
+    began = time.monotonic()
     with running_hub(workers=1) as hub:
         rank = hub.founder
         channel = rank.register(rank.backend(), job="training")
@@ -62,11 +78,49 @@ def test_the_log_shows_the_scheduler_when_a_channel_comes_starts_and_goes(
         rank.say(Unregister(channel=channel.number))
         rank.statistics()
         hub.end()
-        lines = [line.partition(": ")[2] for line in hub.logged().splitlines()]
+        lines = lines_of(hub)
+    assert len(unasked(lines)) <= (time.monotonic() - began) / DESCRIBE_EVERY_S
     name = "channel 1 (training)"
     assert f"{name} came; channels: 1 registered, 0 active, 0 runnable, 0 leaving; 1:idle" in lines
     assert any(line.startswith(f"{name} started epoch 0; channels: 1 reg") for line in lines)
     assert f"{name} left; channels: 0 registered, 0 active, 0 runnable, 0 leaving" in lines
+
+
+def lines_of(hub: HubProcess) -> list[str]:
+    """What it has logged, without its name."""
+    return [line.partition(": ")[2] for line in hub.logged().splitlines()]
+
+
+def unasked(lines: list[str]) -> list[str]:
+    """Those that show the scheduler without anything to give reason for it."""
+    return [line for line in lines if line.startswith("channels: ")]
+
+
+def test_the_log_shows_the_scheduler_now_and_then_while_it_is_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CONTRACT 54: with hardly any time between two lines; never the same one twice in a row."""
+    monkeypatch.setenv("PENSTOCK_LOG", "INFO")
+    with running_hub(workers=1, program=changed("loop.DESCRIBE_EVERY_S = 0.0")) as hub:
+        rank = hub.founder
+        channel = rank.register(rank.backend(), slots=1)
+        channel.epoch(0)
+        rank.statistics()
+        hub.end()
+        lines = unasked(lines_of(hub))
+    assert all(one != next_one for one, next_one in pairwise(lines))
+    at_work = [line for line in lines if "1 registered, 1 active" in line]
+    assert any(re.search(r"; 1:e0/\d+/\d+/10$", line) for line in at_work)
+    assert lines[-1] == "channels: 1 registered, 0 active, 0 runnable, 0 leaving; 1:idle"
+
+
+def changed(*changes: str) -> list[str]:
+    """The program of a hub that is not quite as it should be."""
+    program = """
+import sys
+from penstock.hub import errands, loop, process
+"""
+    return ["-c", "\n".join([program, *changes, "sys.exit(process.main(sys.argv[1:]))"])]
 
 
 def test_slow_steps_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +139,7 @@ def test_slow_steps_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         logged = hub.logged()
     assert "slow: handing out (1, 0, 0) of channel 1 took" in logged
     assert "slow: fetching (1, 0, 0) of channel 1 took" in logged
+    assert "slow: destroying of channel 1 took" in logged
 
 
 def test_the_end_of_a_channel_is_timed() -> None:
@@ -96,6 +151,62 @@ def test_the_end_of_a_channel_is_timed() -> None:
             rank.say(Unregister(channel=rank.register(backend).number))
         destroying = rank.statistics()["hub"]["destroying"]
         assert (destroying["count"], destroying["slow"]) == (3, 0)
+        assert 0 < destroying["mean"] <= destroying["longest"]
+
+
+def test_an_end_that_takes_the_backend_along_may_take_longer() -> None:
+    """CONTRACT 55: with a threshold that everything passes, unless so much more is allowed."""
+    program = changed("errands.WITH_BACKEND = 1e12")
+    spec = CustomSpec(sampler="tests.hub.samplers:SleepsAtThree")
+    with running_hub(workers=1, program=program, slow_step=1e-9) as hub:
+        rank = hub.founder
+        with Rank.join(hub.address) as other:
+            backend = other.backend(spec)
+            other.say(Unregister(channel=other.register(backend).number))
+            destroying = other.statistics()["hub"]["destroying"]
+            assert (destroying["count"], destroying["slow"]) == (1, 1)
+            other.register(backend, slots=4).start(0)
+            for _ in range(3):
+                other.hear(BatchReady)
+        # Only a batch that never comes holds the channel, and only the channel its backend.
+        rank.until(lambda numbers: numbers["hub"]["connections"] == 1)
+        assert rank.statistics()["hub"]["backends"] == 1
+        for pid in rank.worker_pids():
+            strike(pid)
+        rank.until(lambda numbers: numbers["hub"]["backends"] == 0)
+        destroying = rank.statistics()["hub"]["destroying"]
+        assert (destroying["count"], destroying["slow"]) == (2, 1)
+
+
+def test_a_hub_that_cannot_do_what_it_was_told_to_tells_the_story_and_ends() -> None:
+    program = changed("errands.Errands._finish_epoch = None")
+    with small_graph() as graph:
+        hub = HubProcess(graph, workers=1, program=program).greet()
+        rank = hub.founder
+        rank.register(rank.backend(), feed(4, 4)).start(0)
+        assert [type(said) for said in rank.waits_for_end()] == [BatchReady]
+        assert hub.process.wait(PATIENCE_S) == EXIT_INTERNAL
+        logged = hub.logged()
+        hub.close()
+    assert re.search(r"FinishEpoch\(.*\) was not carried out: TypeError", logged)
+    told = [line.split("(")[0].strip() for line in logged.splitlines() if " -> " in line]
+    assert told[0] == "ChannelRegistered"
+    assert told[-1] == "BatchDone"
+
+
+def test_a_channel_that_rests_gives_its_pages_back() -> None:
+    """And has the same batches in them afterwards as ever."""
+    with running_hub(workers=1, trim_after=0.1) as hub:
+        rank = hub.founder
+        channel = rank.register(rank.backend(), slots=1)
+        name = str(channel.number)
+        channel.start(0)
+        ready = rank.hear(BatchReady)  # as long as a rank has it, a slot does not rest
+        assert rank.statistics()["channels"][name]["resident"] > 0
+        channel.give_back(ready.slot)
+        channel.finish()
+        rank.until(lambda numbers: numbers["channels"][name]["resident"] == 0)
+        assert same(channel.epoch(1), inline(1))
 
 
 def test_a_death_is_told_to_the_founder_at_once_and_to_nobody_else() -> None:

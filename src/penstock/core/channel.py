@@ -6,6 +6,7 @@ A channel knows nothing of workers: it gives out tasks, and is told how each of 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -23,6 +24,7 @@ from penstock.core.events import (
     OnError,
 )
 from penstock.core.fair import Flow, Mean
+from penstock.core.recap import Held, Recap
 from penstock.core.settings import Settings
 from penstock.core.slots import Slots
 from penstock.core.story import Story
@@ -57,8 +59,28 @@ class Task:
     charged: int = 0  # attempts at this source that count against the limit
     excused: int = 0  # attempts at this source lost while the whole crew was failing
     began: float | None = None
+    too_late: bool = False  # its worker was to be killed, for something else, before it began
     charge: float = 0.0  # virtual time, to be settled
     weight: float = 1.0  # the channel's, when that was charged
+
+    @property
+    def attempted(self) -> bool:
+        """Whether the worker that has it would die of it, if it died now."""
+        return self.began is not None and not self.too_late
+
+    def held_by(self, worker: int | None) -> Held:
+        """In plain values."""
+        who = (worker, self.batch, self.slot, self.source, self.attempt)
+        return Held(*who, self.began, self.too_late)
+
+    @classmethod
+    def of(cls, held: Held, channel: Channel) -> Task:
+        """As it was then. What was charged for it is not known any more."""
+        mine = held.batch.epoch == channel.epoch.number
+        epoch = channel.epoch if mine else Epoch.closed(held.batch.epoch)
+        task = cls(channel, epoch, held.batch, held.slot, held.source, held.attempt)
+        task.began, task.too_late = held.began, held.too_late
+        return task
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +98,7 @@ class Channel(Flow):
     """Everything known about one rank's stream."""
 
     id: int
+    entry: ChannelRegistered
     crew: str
     slots: Slots
     settings: Settings
@@ -87,7 +110,7 @@ class Channel(Flow):
     first_estimate: float
     quarantine: deque[Quarantined]  # the scheduler's, shared by all channels
     story: Story
-    epoch: Epoch = field(default_factory=lambda: Epoch(-1, range(0), open=False))
+    epoch: Epoch = field(default_factory=lambda: Epoch.closed(-1))
     retries: deque[Task] = field(default_factory=deque)
     in_flight: int = 0
     leaving: bool = False
@@ -116,6 +139,7 @@ class Channel(Flow):
         substitutes = event.max_substitutes if event.on_error is OnError.SUBSTITUTE else 0
         return cls(
             id=event.channel,
+            entry=event,
             crew=event.crew,
             slots=Slots(event.slots),
             settings=settings,
@@ -163,9 +187,13 @@ class Channel(Flow):
         """The next batch to be made: one to be tried again, or the next step, if it can be made."""
         task = self.retries.popleft() if self.retries else self._next_task(out)
         if task is not None:
-            task.charge, task.weight = self.charge(self.estimate()), self.weight
-            self.in_flight += 1
+            self._charge_for(task)
         return task
+
+    def _charge_for(self, task: Task) -> None:
+        """A worker is to have it."""
+        task.charge, task.weight = self.charge(self.estimate()), self.weight
+        self.in_flight += 1
 
     def _next_task(self, out: list[Instruction]) -> Task | None:
         epoch = self.epoch
@@ -209,15 +237,16 @@ class Channel(Flow):
         self, task: Task, cause: str, now: float, out: list[Instruction], *, excusable: bool
     ) -> None:
         """The worker that had it is dead. `excusable`: so is every other one of its crew."""
-        if task.began is None:  # merely queued there: not charged, in any sense
-            self._take_back(task, 0.0)
-        else:
+        attempted = task.attempted
+        if attempted and task.began is not None:
             self._take_back(task, now - task.began)
             self._charge(task, excusable)
+        else:  # merely queued there, or as good as: not charged, in any sense
+            self._take_back(task, 0.0)
         if not task.epoch.open:
             self._drop(task, now, out)
         elif task.charged < self.max_attempts:
-            task.attempt += task.began is not None
+            task.attempt += attempted
             self._try_again(task)
         else:
             self.fail(task, cause + (CREW_FAILING if task.excused else ""), now, out)
@@ -242,7 +271,7 @@ class Channel(Flow):
         self._forget(out)
 
     def _try_again(self, task: Task) -> None:
-        task.began = None
+        task.began, task.too_late = None, False
         self.retries.appendleft(task)
 
     def _substitute(self, task: Task, cause: str) -> bool:
@@ -317,6 +346,38 @@ class Channel(Flow):
     def _forget(self, out: list[Instruction]) -> None:
         if self.gone:
             out.append(Forget(self.id))
+
+    # --- what is remembered of it ------------------------------------------------------------
+
+    def recap(self, held: Iterable[tuple[int, Task]], now: float) -> Recap:
+        """`held`: its tasks that workers have, and which worker."""
+        tasks = [*held, *((None, task) for task in self.retries)]
+        return Recap(
+            now=now,
+            entry=self.entry,
+            weight=self.weight,
+            leaving=self.leaving,
+            epoch=self.epoch.copy(),
+            slots=self.slots.copy(),
+            held=tuple([task.held_by(worker) for worker, task in tasks]),
+            attempts_lost=self.attempts_lost,
+            substitutes=self.substitutes,
+        )
+
+    def resume(self, recap: Recap) -> list[tuple[int, Task]]:
+        """Is as it was then. Answers which worker is to have which task."""
+        self.weight, self.leaving = recap.weight, recap.leaving
+        self.epoch, self.slots = recap.epoch.copy(), recap.slots.copy()
+        self.attempts_lost, self.substitutes = recap.attempts_lost, recap.substitutes
+        given: list[tuple[int, Task]] = []
+        for held in recap.held:
+            task = Task.of(held, self)
+            if held.worker is None:
+                self.retries.append(task)
+            else:
+                self._charge_for(task)
+                given.append((held.worker, task))
+        return given
 
     # --- slots that rest ---------------------------------------------------------------------
 

@@ -167,6 +167,11 @@ class Crew:
             self.room[load - 1][worker.id] = worker
         return worker.tasks.pop(0)
 
+    def held_of(self, channel: Channel) -> list[tuple[int, Task]]:
+        """What its workers have of a channel, and which of them."""
+        workers = self.workers.values()
+        return [(w.id, task) for w in workers for task in w.tasks if task.channel is channel]
+
     # --- who is what -------------------------------------------------------------------------
 
     def hire(self, worker: Worker) -> None:

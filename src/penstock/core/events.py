@@ -127,7 +127,10 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class BatchBegun:
-    """A worker is about to begin one of the batches it has. From here on the attempt counts."""
+    """A worker is about to begin one of the batches it has. From here on the attempt counts.
+
+    Not that of a worker which is being killed: whatever ends it, this batch is not to blame.
+    """
 
     now: float
     worker: int

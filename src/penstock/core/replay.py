@@ -35,6 +35,7 @@ from penstock.core.events import (
     WorkerLost,
     WorkerReady,
 )
+from penstock.core.recap import Recap
 from penstock.core.restarts import Streak
 from penstock.core.scheduler import Scheduler
 from penstock.core.settings import Settings
@@ -42,16 +43,16 @@ from penstock.core.story import Entry, SchedulerError
 
 
 def replay(story: Iterable[Entry], settings: Settings | None = None) -> Scheduler:
-    """The scheduler after the story of one channel, from its registration on.
+    """The scheduler after the story of one channel, from its registration or a recap on.
 
-    ValueError if the beginning was forgotten (`Settings.story_length` says how much is kept), and
-    SchedulerError at the first answer that differs.
+    ValueError if it begins with neither, and SchedulerError at the first answer that differs.
     """
     entries = tuple(story)
-    if not entries or not isinstance(entries[0].event, ChannelRegistered):
-        raise ValueError("the story does not begin with the registration of its channel")
-    rehearsal = Rehearsal(entries[0].event, settings or Settings())
-    for number in range(len(entries)):
+    first = entries[0].event if entries else None
+    if not isinstance(first, ChannelRegistered | Recap):
+        raise ValueError("the story begins with neither its channel's registration nor a recap")
+    rehearsal = Rehearsal(first, settings or Settings())
+    for number in range(isinstance(first, Recap), len(entries)):
         told, played = rehearsal.play(entries, number)
         if told != played:
             message = f"the story tells {told}, its replay {played}"
@@ -62,18 +63,33 @@ def replay(story: Iterable[Entry], settings: Settings | None = None) -> Schedule
 class Rehearsal(Scheduler):
     """A scheduler with one channel, that hands out what the story says, to whom it says."""
 
-    def __init__(self, registration: ChannelRegistered, settings: Settings) -> None:
+    def __init__(self, first: ChannelRegistered | Recap, settings: Settings) -> None:
         # Of beats and silence the channel knows nothing: whoever was replaced, the story tells.
         patient = replace(settings, silence=inf, max_batches=None, max_age=None, soft_memory=None)
         super().__init__(patient)
-        self._channel, self._crew = registration.channel, registration.crew
-        self.handle(CrewSized(registration.now, registration.crew, 0))
+        entry = first.entry if isinstance(first, Recap) else first
+        self._channel, self._crew = entry.channel, entry.crew
+        self.handle(CrewSized(first.now, entry.crew, 0))
+        if isinstance(first, Recap):
+            self._resume(first)
+
+    def _resume(self, recap: Recap) -> None:
+        """All is as it was then, with this channel and those that had batches of it."""
+        self.handle(replace(recap.entry, now=recap.now))
+        crew, channel = self._crews[self._crew], self._channels[self._channel]
+        for number, task in channel.resume(recap):
+            worker = self._worker(number, crew)
+            crew.give(worker, task)
+            self._timers.arm(worker)
+        self._refresh(channel)
+        self._out, self._touched = [], []
 
     def play(
         self, story: Sequence[Entry], number: int
     ) -> tuple[list[Instruction], list[Instruction]]:
         """What the channel was told at this point of its story, and what it is told now."""
         entry = story[number]
+        assert not isinstance(entry.event, Recap)  # that is where a story begins, and only there
         told = [order for order in entry.instructions if self._is_mine(order)]
         if isinstance(entry.event, WorkerLost):
             self._foresee(entry.event.worker, islice(story, number, None))
@@ -96,6 +112,7 @@ class Rehearsal(Scheduler):
         self._crews[self._crew].streak = Streak()  # nothing is excused here
         end = next((order for order in _orders(story) if order.batch == task.batch), None)
         last = isinstance(end, Fail) or (end is not None and end.source != task.source)
+        task.too_late = isinstance(end, Assign) and not last and end.attempt == task.attempt
         task.charged = task.channel.max_attempts - 1 if last else -1
         task.excused = int(isinstance(end, Fail) and CREW_FAILING in end.cause)
 

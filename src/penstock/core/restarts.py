@@ -56,6 +56,10 @@ class Breaker:
             self.state, self.cause = BreakerState.OPEN, cause
             self.until = now + self.settings.breaker_rest
 
+    def close(self) -> None:
+        """One is ready: there is nothing to be remembered."""
+        self.state, self.until = BreakerState.CLOSED, -inf
+
     def may_try(self, now: float) -> bool:
         return self.state is BreakerState.OPEN and now >= self.until
 

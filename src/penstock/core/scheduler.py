@@ -15,7 +15,7 @@ from math import inf, isfinite
 from typing import Any
 
 from penstock.core.channel import Channel, Quarantined, Task, Wait
-from penstock.core.crew import Crew, Worker
+from penstock.core.crew import Crew, Worker, WorkerState
 from penstock.core.events import (
     Assign,
     Batch,
@@ -100,7 +100,9 @@ class Scheduler:
         if self._touched:
             entry = event, tuple(out)
             for channel in self._touched:
-                channel.story.add(entry)
+                if channel.story.add(entry):
+                    held = self._crews[channel.crew].held_of(channel)
+                    channel.story.turn(channel.recap(held, self._now))
             self._touched = []
         return out
 
@@ -264,6 +266,7 @@ class Scheduler:
         if task.began is not None:
             raise FalseReport(f"worker {worker.id} began {event.batch} twice", self._telling(event))
         worker.heard = task.began = self._now
+        task.too_late = worker.state is WorkerState.DOOMED
         if task.channel.deadline is not None:
             self._timers.arm(worker)
         self._touched.append(task.channel)

@@ -84,7 +84,7 @@ class Staff:
 
     def _close_breaker(self, crew: Crew, now: float, out: list[Instruction]) -> None:
         """Whoever was kept only because nobody could be started may go now."""
-        crew.breaker.state = BreakerState.CLOSED
+        crew.breaker.close()
         for worker in list(crew.workers.values()):
             self.inspect(worker, now, out)
             self.timers.arm(worker)
@@ -120,7 +120,7 @@ class Staff:
         crew.lost += 1
         if worker.was_ready:
             crew.deaths.lost(now)
-            crew.streak.add(begun.batch if begun else None)
+            crew.streak.add(begun.batch if begun and begun.attempted else None)
         elif not worker.retired:
             crew.starts.lost(now)
             crew.breaker.failed(crew.starts.count, now, cause)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.core.events import (
@@ -30,6 +31,7 @@ from penstock.core.events import (
     TrimSlots,
     WorkerLost,
 )
+from penstock.core.story import Entry
 from penstock.errors import PenstockError
 from penstock.hub.backends import BUILT_IN, Backend
 from penstock.hub.channels import Channel, batch_id
@@ -56,7 +58,14 @@ WITH_BACKEND: Final = 5  # times as long may a channel's end take that takes its
 
 
 class InDoubt(Exception):
-    """An instruction was not carried out: what the scheduler believes is no longer true."""
+    """An instruction was not carried out: what the scheduler believes is no longer true.
+
+    Carries the story of the channel concerned, up to the event that was answered by it.
+    """
+
+    def __init__(self, message: str, story: Iterable[Entry] = ()) -> None:
+        self.story = tuple(story)
+        super().__init__("\n".join([message, *(f"  {entry}" for entry in self.story)]))
 
 
 class Errands:
@@ -81,16 +90,25 @@ class Errands:
         self._telling = True
         try:
             while self._events:
-                self._carry_out_all(self._house.scheduler.handle(self._events.popleft()))
+                event = self._events.popleft()
+                self._carry_out_all(event, self._house.scheduler.handle(event))
         finally:
             self._telling = False
 
-    def _carry_out_all(self, instructions: Sequence[Instruction]) -> None:
+    def _carry_out_all(self, event: Event, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
             try:
                 self._carry_out(instruction)
             except Exception as error:
-                raise InDoubt(f"{instruction} was not carried out: {error!r}") from error
+                story = self._story(Entry(event, tuple(instructions)), instruction)
+                raise InDoubt(f"{instruction} was not carried out: {error!r}", story) from error
+
+    def _story(self, last: Entry, instruction: Instruction) -> tuple[Entry, ...]:
+        """Of the channel an instruction is about; of one that is about none, the last event."""
+        batch = getattr(instruction, "batch", None)
+        channel = getattr(instruction, "channel", -1) if batch is None else batch.channel
+        story = self._house.scheduler.story(channel)
+        return story if story[-1:] == (last,) else (*story, last)
 
     def finish(self, post: Post, task: Task, done: Done, fds: Sequence[int]) -> None:
         """A batch was made. If nobody wants it any more, it is dropped here."""
@@ -143,6 +161,8 @@ class Errands:
                 self._house.pool.retire(worker)
             case KillWorker(worker, fault, _):
                 log.info("worker %d is killed (%s)", worker, fault.value)
+                if post := self._house.posts.get(worker):
+                    post.doom()
                 self._house.pool.kill(worker, fault)
 
     def _assign(self, order: Assign) -> None:
@@ -241,8 +261,9 @@ class Errands:
         house, allowed = self._house, self._house.found.slow_step
         if house.backends.get(channel.backend.number) is None:
             allowed *= WITH_BACKEND
+        # By the clock itself: `now` is the beginning of a turn, and most ends are within one.
         since = house.now if channel.leaving is None else channel.leaving
-        _name(house.destroying.add(house.now - since, allowed), channel)
+        _name(house.destroying.add(time.monotonic() - since, allowed), channel)
 
     def _trim(self, channel: int, slots: Sequence[int]) -> None:
         try:

@@ -151,7 +151,7 @@ class Floor:
 
     def _examine(self, post: Post, ended: Ended) -> str:
         """Finds out why it died, and keeps that for whoever will ask. The cause, in a sentence."""
-        task = post.tasks.get(post.begun) if post.begun is not None else None
+        task = post.to_blame
         channel = self._house.channels.get(task.batch.channel) if task else None
         autopsy = examine(ended, held_batch(task, channel) if task and channel else None)
         loss = _loss(autopsy, self._house.now)
@@ -161,7 +161,7 @@ class Floor:
         self._house.tell_founder(
             WorkerGone(worker=loss.worker, pid=loss.pid, verdict=loss.verdict, batch=loss.batch)
         )
-        if task and channel:
+        if task and channel and task.batch in post.tasks:  # else it came after all
             channel.note(task.batch, Mishap(task.index, autopsy))
         if not ended.was_ready:
             self._house.keep_story(ended.crew, autopsy.text())

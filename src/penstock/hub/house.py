@@ -119,6 +119,7 @@ def settings_of(found: Found) -> Settings:
         max_age=found.max_age,
         soft_memory=found.soft_memory,
         hard_memory=found.hard_memory,
+        trim_after=found.trim_after,
     )
     if found.silence <= found.beat_every:
         raise ValueError(

@@ -47,10 +47,24 @@ class Post:
     channels: set[int] = field(default_factory=set)
     # It has said something impossible: it is being killed, and not listened to any more.
     shunned: bool = False
+    # It is to be killed, and may go on for a moment: this is what it was at when that was decided.
+    doomed: bool = False
+    culprit: Task | None = None
 
     @property
     def id(self) -> int:
         return self.worker.id
+
+    @property
+    def to_blame(self) -> Task | None:
+        """What it would die of if it died now."""
+        if self.doomed:
+            return self.culprit
+        return self.tasks.get(self.begun) if self.begun is not None else None
+
+    def doom(self) -> None:
+        """Whatever it begins from here on is not to blame for its end."""
+        self.culprit, self.doomed = self.to_blame, True
 
     def send(self, message: FromHubToWorker, fds: Sequence[int] = ()) -> None:
         """Says something, without waiting. To a worker that is gone it is said in vain."""

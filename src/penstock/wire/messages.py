@@ -232,6 +232,7 @@ class Found(Message, frozen=True, kw_only=True):
     max_connections: int = 8192
     max_arena_bytes: int | None = None  # of the slots of all channels together
     slow_step: float = 1.0  # seconds after which a step is named in the log
+    trim_after: float = 30.0  # seconds after which an unused slot gives its pages back
 
 
 class CreateBackend(Message, frozen=True, kw_only=True):
