@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import threading
 import time
@@ -146,8 +147,12 @@ def _descriptors() -> dict[object, str]:
 def _shared_memory(mark: str) -> dict[object, str]:
     files = {str(file) for file in SHARED_MEMORY.glob(OURS) if _is_of_this_user(file)}
     if files:
-        files -= _mapped_by_strangers(mark)
-    return {file: f"shared memory {file}" for file in sorted(files)}
+        strangers = _strangers(mark)
+        # A name tells its maker before anybody has mapped the file.
+        files = {file for file in files if _maker(file) not in strangers}
+        files -= _mapped_by(strangers) if files else set()
+    # Looking at everybody takes a while: a stranger may have removed its file, and gone, meanwhile.
+    return {file: f"shared memory {file}" for file in sorted(files) if os.path.exists(file)}
 
 
 def _is_of_this_user(file: Path) -> bool:
@@ -157,11 +162,19 @@ def _is_of_this_user(file: Path) -> bool:
         return False  # gone meanwhile
 
 
-def _mapped_by_strangers(mark: str) -> set[str]:
-    """Files that processes outside our family have mapped: none of our business."""
-    family = {os.getpid(), *(process.pid for process in _family(mark))}
+def _strangers(mark: str) -> set[int]:
+    """Processes outside our family: what they hold is none of our business."""
+    return set(psutil.pids()) - {os.getpid(), *(process.pid for process in _family(mark))}
+
+
+def _maker(file: str) -> int | None:
+    found = re.match(r"penstock-(\d+)-", Path(file).name)
+    return int(found[1]) if found else None
+
+
+def _mapped_by(pids: set[int]) -> set[str]:
     mapped: set[str] = set()
-    for pid in set(psutil.pids()) - family:
+    for pid in pids:
         try:
             lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
         except OSError:

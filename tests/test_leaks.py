@@ -173,6 +173,14 @@ def test_a_shared_memory_file_of_another_program_is_not_ours(
     assert Holdings.now(mark).beyond(before) == []
 
 
+def test_a_shared_memory_file_that_a_stranger_is_making_is_not_ours(
+    before: Holdings, mark: str, shared_file: Callable[[str], Path]
+) -> None:
+    """Its name carries the process, which has not mapped it yet: the first of the machine."""
+    shared_file("penstock-1")
+    assert Holdings.now(mark).beyond(before) == []
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_shared_memory_file_of_another_user_is_not_ours(
     before: Holdings, mark: str, shared_file: Callable[[str], Path]

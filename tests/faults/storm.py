@@ -16,9 +16,13 @@ from tests.processes import strike
 SEED_VARIABLE = "PENSTOCK_STORM_SEED"
 
 
-def storm_seed() -> int:
-    """From the environment; else a new one. Printed, so that a storm can be had again."""
-    seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
+def storm_seed(usual: int | None) -> int:
+    """From the environment; else the usual one; else a new one.
+
+    Printed, so that a storm can be had again.
+    """
+    new = random.SystemRandom().randrange(2**32) if usual is None else usual
+    seed = int(os.environ.get(SEED_VARIABLE) or new)
     print(f"{SEED_VARIABLE}={seed}")
     return seed
 

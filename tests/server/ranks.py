@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self, TypeVar
 
 import msgspec
 import numpy as np
 import zmq
 
+from penstock.client.channel import Channel
+from penstock.client.deadline import Deadline
 from penstock.client.failures import error_of
+from penstock.client.inputs import inputs_of
+from penstock.client.registration import Registration
+from penstock.client.remote.door import Door
+from penstock.client.remote.hub import RemoteHub
+from penstock.client.remote.store import Store
 from penstock.core.plan import EpochPlan
 from penstock.sampling.digest import batch_digest
 from penstock.sampling.spec import Feed, Spec
@@ -67,11 +75,12 @@ class BareRank:
     def __init__(self, address: str, context: zmq.Context[Any], unread: int = 0) -> None:
         """`unread`: messages that ZeroMQ keeps before it stops reading; 0: any number."""
         self.socket = context.socket(zmq.DEALER)
-        for option, value in (
-            (zmq.RCVHWM, unread),
-            (zmq.LINGER, 0),
-            (zmq.HEARTBEAT_IVL, 500),
-        ):
+        options = {zmq.RCVHWM: unread, zmq.LINGER: 0, zmq.HEARTBEAT_IVL: 500}
+        if unread:  # nor is much kept on the way; it leaves when it is hung up on, and stays away
+            patience = int(PATIENCE_S * 1000)
+            options |= {zmq.RCVBUF: 64 << 10, zmq.HEARTBEAT_TIMEOUT: patience}
+            options |= {zmq.RECONNECT_IVL: -1}
+        for option, value in options.items():
             self.socket.setsockopt(option, value)
         self.socket.connect(address)
         self.channel = 0
@@ -86,12 +95,9 @@ class BareRank:
 
     def hear_any(self, patience: float = PATIENCE_S) -> tuple[Any, Any]:
         """The next word that is no sign of life, and its bytes."""
-        while True:
-            assert self.socket.poll(int(patience * 1000)), "the server says nothing"
-            header, *data = self.socket.recv_multipart()
-            message = _DECODER.decode(header)
-            if not isinstance(message, Pulse):
-                return message, data[0] if data else None
+        heard = self._next_word(patience)
+        assert heard is not None, "the server says nothing"
+        return heard
 
     def hear(self, kind: type[Said]) -> Said:
         message, _ = self.hear_any()
@@ -100,10 +106,17 @@ class BareRank:
 
     def is_quiet(self, seconds: float) -> bool:
         """Whether nothing but signs of life comes for a while."""
-        while self.socket.poll(int(seconds * 1000)):
-            if not isinstance(_DECODER.decode(self.socket.recv_multipart()[0]), Pulse):
-                return False
-        return True
+        return self._next_word(seconds) is None
+
+    def _next_word(self, patience: float) -> tuple[Any, Any] | None:
+        # Signs of life come as often as a lease needs them: the time is that of all of them.
+        deadline = time.monotonic() + patience
+        while self.socket.poll(max(0, int((deadline - time.monotonic()) * 1000))):
+            header, *data = self.socket.recv_multipart()
+            message = _DECODER.decode(header)
+            if not isinstance(message, Pulse):
+                return message, data[0] if data else None
+        return None
 
     def refusal(self) -> Exception:
         """The error that the server says next."""
@@ -239,6 +252,18 @@ def visitors() -> Iterator[zmq.Context[Any]]:
         yield context
     finally:
         context.destroy(linger=0)
+
+
+@contextmanager
+def channel_at(address: str, inputs: Any, spec: Spec, **wishes: Any) -> Iterator[Channel]:
+    """A channel as loaders have it: it enrols again by itself."""
+    with ExitStack() as stack:
+        store = Store(Door(address, name="reader"))
+        stack.callback(store.close)
+        store.connect(Deadline(PATIENCE_S))
+        hub = RemoteHub(store)
+        registration = Registration.make(hub.graph, spec, inputs_of(hub.graph, inputs), wishes)
+        yield stack.enter_context(Channel(hub, registration.named("reader")))
 
 
 def plan_of(num_inputs: int) -> EpochPlan:

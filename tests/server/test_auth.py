@@ -14,7 +14,7 @@ from penstock.server.auth import CurveKeys, Gate, add_token, admission_for, read
 from penstock.wire.keys import new_pair, read_pair, read_public, write_pair
 from penstock.wire.remote import Knock
 
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 
 
 def knock(token: str | None = None) -> Knock:

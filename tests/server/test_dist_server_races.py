@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +14,20 @@ import pytest
 
 from penstock.client.hub_process import HubProcess
 from penstock.client.remote.dist_server import RemoteDistServer
+from penstock.client.remote.door import Door
+from penstock.client.remote.store import Store
 from penstock.errors import ChannelClosed, PenstockError, SamplingError
 from penstock.graph import Graph
 from penstock.sampling.spec import CustomSpec
 from penstock.server import dist_server
 from penstock.server.dist_server import DistServer
+from penstock.server.serving import Server, serve
 from penstock.server.verbs import farewell
 from tests.client.graphs import STEPS, backend_of, expected, small_graph
 from tests.processes import PATIENCE_S, strike, until
-from tests.server.stores import AnyServer, AsBytes, backend, channel, digests, messages
+from tests.server.stores import WAYS, AnyServer, AsBytes, backend, channel, digests, messages
 
 SAMPLER = "tests.server.samplers:Gated"
-
-pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +44,45 @@ def pool(graph: Graph) -> Iterator[HubProcess]:
 
 
 @pytest.fixture
-def itself(graph: Graph, pool: HubProcess) -> Iterator[DistServer]:
+def itself(graph: Graph, pool: HubProcess, no_leaks: None) -> Iterator[DistServer]:
     """A server of that pool."""
     with DistServer(graph, pool, samplers=(SAMPLER,)) as server:
         yield server
 
 
-@pytest.fixture(params=["in process", "as bytes"])
-def server(request: pytest.FixtureRequest, itself: DistServer) -> AnyServer:
-    return itself if request.param == "in process" else RemoteDistServer(AsBytes(itself))
+@pytest.fixture(scope="module")
+def door(graph: Graph) -> Iterator[Server]:
+    """One with a door, which keeps its threads: what is left of a test, its own books tell."""
+    with serve(graph, num_workers=1, samplers=(SAMPLER,)) as served:
+        yield served
+
+
+@pytest.fixture(params=WAYS)
+def both(request: pytest.FixtureRequest) -> Iterator[tuple[AnyServer, DistServer]]:
+    """A way to a server, and the server."""
+    if request.param != "over the wire":
+        itself = request.getfixturevalue("itself")
+        yield (
+            (itself if request.param == "in process" else RemoteDistServer(AsBytes(itself))),
+            itself,
+        )
+        return
+    door: Server = request.getfixturevalue("door")
+    with closing(Store(Door(door.address))) as store:
+        yield RemoteDistServer(store), door.store
+    until(lambda: not door.store.statistics()["backends"], "what the test made has gone")
+    assert door.store.statistics()["channels"] == {}
+
+
+@pytest.fixture
+def server(both: tuple[AnyServer, DistServer]) -> AnyServer:
+    return both[0]
+
+
+@pytest.fixture
+def behind(both: tuple[AnyServer, DistServer]) -> DistServer:
+    """The server that is reached."""
+    return both[1]
 
 
 class Gate:
@@ -105,6 +138,12 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield found
 
 
+def wait_for_a_fetch(server: DistServer, number: int) -> None:
+    channel = server._channels.find(number)
+    assert channel is not None
+    until(channel._turn.locked, "a fetch waits")
+
+
 def wait_for_waiters(server: DistServer, number: int) -> None:
     waiters = server._backends._changed._waiters  # type: ignore[attr-defined]
     until(lambda: len(waiters) == number, f"{number} wait for the first")
@@ -114,27 +153,27 @@ def wait_for_waiters(server: DistServer, number: int) -> None:
 
 
 def test_others_wait_for_the_first_and_get_its_number(
-    server: AnyServer, itself: DistServer, making: Making, threads: ThreadPoolExecutor
+    server: AnyServer, behind: DistServer, making: Making, threads: ThreadPoolExecutor
 ) -> None:
     """CONTRACT 30: it is made once."""
     first = threads.submit(backend, server)
     assert making.begun.wait(PATIENCE_S)
     others = [threads.submit(backend, server) for _ in range(3)]
-    wait_for_waiters(itself, 3)
+    wait_for_waiters(behind, 3)
     making.go_on.set()
     assert {each.result() for each in (first, *others)} == {first.result()}
     assert making.times == 1
 
 
 def test_if_the_first_fails_the_others_get_an_error_of_that_cause(
-    server: AnyServer, itself: DistServer, making: Making, threads: ThreadPoolExecutor
+    server: AnyServer, behind: DistServer, making: Making, threads: ThreadPoolExecutor
 ) -> None:
     """CONTRACT 30: the first its own error, the others one whose cause it is; then try again."""
     making.error = ValueError("there is no such fan-out")
     first = threads.submit(backend, server)
     assert making.begun.wait(PATIENCE_S)
     others = [threads.submit(backend, server) for _ in range(2)]
-    wait_for_waiters(itself, 2)
+    wait_for_waiters(behind, 2)
     making.go_on.set()
     with pytest.raises(ValueError, match="no such fan-out"):
         first.result()
@@ -162,14 +201,14 @@ def test_another_key_does_not_wait(
 
 def test_while_it_is_torn_down_its_key_is_an_error(
     server: AnyServer,
-    itself: DistServer,
+    behind: DistServer,
     threads: ThreadPoolExecutor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """CONTRACT 30: an error; after it, a new number."""
     made = backend(server)
     number = channel(server, made)
-    (there,) = itself._backends.all()
+    (there,) = behind._backends.all()
     begun, go_on, really = threading.Event(), threading.Event(), there.up.shutdown
 
     def slow() -> None:
@@ -190,15 +229,15 @@ def test_while_it_is_torn_down_its_key_is_an_error(
 
 
 def test_a_channel_that_is_being_opened_keeps_the_backend(
-    server: AnyServer, itself: DistServer
+    server: AnyServer, behind: DistServer
 ) -> None:
     """CONTRACT 33: the last one destroyed is not the last, if another one is on its way."""
     made = backend(server)
     number = channel(server, made)
-    entering = itself._backends.enter(made)
+    entering = behind._backends.enter(made)
     server.destroy_sampling_input(number)
     assert backend(server) == made
-    itself._backends.leave(entering, None)  # it could not be opened after all
+    behind._backends.leave(entering, None)  # it could not be opened after all
     with pytest.raises(KeyError, match="torn down"):
         channel(server, made)
 
@@ -207,31 +246,97 @@ def test_a_channel_that_is_being_opened_keeps_the_backend(
 
 
 def test_a_destroy_wins_over_a_fetch_that_waits(
-    server: AnyServer, gate: Gate, threads: ThreadPoolExecutor
+    server: AnyServer, behind: DistServer, gate: Gate, threads: ThreadPoolExecutor
 ) -> None:
     """CONTRACT 33, 34: the fetch is told that there are no more; the destroy does not wait."""
     number = channel(server, backend(server, spec=gate.spec))
     server.start_new_epoch_sampling(number, 0)
     gate.wait_for_a_batch()
     waiting = [threads.submit(server.fetch_one_sampled_message, number) for _ in range(3)]
+    wait_for_a_fetch(behind, number)
     server.destroy_sampling_input(number)
     assert [each.result(PATIENCE_S) for each in waiting] == [(None, True)] * 3
     gate.open()
 
 
 def test_a_destroy_wins_over_a_start_that_waits(
-    server: AnyServer, gate: Gate, threads: ThreadPoolExecutor
+    server: AnyServer, behind: DistServer, gate: Gate, threads: ThreadPoolExecutor
 ) -> None:
     """CONTRACT 33: behind a fetch that waits; nothing is started."""
     number = channel(server, backend(server, spec=gate.spec))
     server.start_new_epoch_sampling(number, 0)
     gate.wait_for_a_batch()
     fetch = threads.submit(server.fetch_one_sampled_message, number)
+    wait_for_a_fetch(behind, number)
     start = threads.submit(server.start_new_epoch_sampling, number, 1)
     server.destroy_sampling_input(number)
     assert fetch.result(PATIENCE_S) == (None, True)
     assert start.result(PATIENCE_S) is None
     gate.open()
+
+
+def test_nobody_else_waits_for_a_fetch_that_waits(
+    server: AnyServer, behind: DistServer, gate: Gate, threads: ThreadPoolExecutor
+) -> None:
+    """CONTRACT 38: questions are answered meanwhile, and other channels are opened and read."""
+    number = channel(server, backend(server, spec=gate.spec))
+    server.start_new_epoch_sampling(number, 0)
+    gate.wait_for_a_batch()
+    waiting = threads.submit(server.fetch_one_sampled_message, number)
+    wait_for_a_fetch(behind, number)
+    assert server.get_node_types() is None
+    assert not server.is_channel_epoch_done(number, 0)
+    assert len(messages(server, channel(server, backend(server, "other")))) == STEPS
+    assert not waiting.done()
+    gate.open()
+    assert waiting.result(PATIENCE_S)[0] is not None
+
+
+def test_an_interrupt_in_a_fetch_leaves_all_others_as_they_are(
+    door: Server, gate: Gate, threads: ThreadPoolExecutor
+) -> None:
+    """CONTRACT 34: other channels of the connection go on. Of the interrupted one a batch may be
+    lost, which is told."""
+    with closing(Store(Door(door.address))) as store:
+        server = RemoteDistServer(store)
+        made = backend(server, spec=gate.spec)
+        mine, other = (channel(server, made) for _ in range(2))
+        for number in (mine, other):
+            server.start_new_epoch_sampling(number, 0)
+        gate.wait_for_a_batch()
+        waiting = threads.submit(server.fetch_one_sampled_message, other)
+        wait_for_a_fetch(door.store, other)
+        arrival = interrupts_us_when(lambda: wait_for_a_fetch(door.store, mine))
+        with arrival, pytest.raises(KeyboardInterrupt):
+            server.fetch_one_sampled_message(mine)
+        gate.open()
+        assert waiting.result(PATIENCE_S)[0] is not None
+        with pytest.raises(ChannelClosed, match=f"fetch of channel {mine} was interrupted"):
+            server.fetch_one_sampled_message(mine)
+        server.destroy_sampling_input(mine)
+        assert server.fetch_one_sampled_message(mine) == (None, True)
+        assert server.fetch_one_sampled_message(other)[0] is not None
+
+
+@contextmanager
+def interrupts_us_when(wait: Callable[[], None]) -> Iterator[None]:
+    """What Ctrl-C does to this thread, by a signal that is nobody else's."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def strike_us() -> None:
+        wait()
+        signal.pthread_kill(us, signal.SIGUSR1)
+
+    us, before = threading.get_ident(), signal.signal(signal.SIGUSR1, interrupt)
+    striker = threading.Thread(target=strike_us)
+    striker.start()
+    try:
+        yield
+    finally:
+        striker.join()
+        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize("round", range(5))
@@ -274,6 +379,7 @@ def test_a_batch_that_fails_is_told_and_the_next_one_comes(server: AnyServer) ->
     assert server.fetch_one_sampled_message(number) == (None, True)
 
 
+@pytest.mark.usefixtures("no_leaks")
 def test_a_fetch_waits_no_longer_than_it_may(graph: Graph, pool: HubProcess, gate: Gate) -> None:
     """CONTRACT 62: `request_timeout`; the batch comes by another fetch."""
     options: dict[str, Any] = {"samplers": (SAMPLER,), "request_timeout": 0.05}
@@ -289,6 +395,7 @@ def test_a_fetch_waits_no_longer_than_it_may(graph: Graph, pool: HubProcess, gat
         assert message.index == 0
 
 
+@pytest.mark.usefixtures("no_leaks")
 def test_the_hubs_death_is_not_noticed(graph: Graph) -> None:
     """CONTRACT 22, 34: another one is started, and the messages are those that were due."""
     with DistServer(graph, num_workers=1) as server:

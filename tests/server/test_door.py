@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.errors import ProtocolError
+from penstock.client.deadline import Deadline
+from penstock.client.remote.connection import RemoteConnection
+from penstock.client.remote.door import Door
+from penstock.errors import HubGone, ProtocolError
 from penstock.graph import Graph
 from penstock.sampling.spec import CustomSpec, LinkSpec, NeighborSpec
 from penstock.server.serving import Server
@@ -31,7 +35,7 @@ from tests.client.graphs import (
     expected,
     rest,
 )
-from tests.processes import until
+from tests.processes import PATIENCE_S, until
 from tests.server.ranks import BareRank, Parcel, knock
 
 Ranks = Callable[..., BareRank]
@@ -222,10 +226,10 @@ def test_unregistering_frees_the_hubs_channel_and_the_session_stays(
     """CONTRACT 28"""
     reader = rank(name="leaver")
     reader.enroll(split="train")
-    before = _channels(server)
+    until(lambda: _channels(server) == 1, "those of other tests are gone")
     reader.say(Unregister(channel=reader.channel))
     assert reader.call("ping") == (None, {})
-    until(lambda: _channels(server) == before - 1, "the hub's channel is gone")
+    until(lambda: _channels(server) == 0, "the hub's channel is gone")
     reader.say(ReturnSlot(channel=reader.channel, slot=0))  # late, and no harm
     assert reader.call("ping", request=101) == (None, {})
     assert _statistics_of(server, reader, "leaver").channel == 0
@@ -234,11 +238,11 @@ def test_unregistering_frees_the_hubs_channel_and_the_session_stays(
 def test_goodbye_frees_the_hubs_channel_and_the_session(rank: Ranks, server: Server) -> None:
     """CONTRACT 39"""
     reader = rank(name="polite")
-    before = _channels(server)
     reader.enroll(split="train")
+    until(lambda: _channels(server) == 1, "those of other tests are gone")
     ours = server.statistics()
     reader.goodbye()
-    until(lambda: _channels(server) == before, "the hub's channel is gone")
+    until(lambda: _channels(server) == 0, "the hub's channel is gone")
     assert not [one for one in server.statistics().sessions if one.name == "polite"]
     now = server.statistics()
     assert (now.leases_lost, now.refused) == (ours.leases_lost, ours.refused)
@@ -313,8 +317,24 @@ def test_a_word_that_makes_no_sense_ends_that_session_and_no_other(
             raise bad.refusal()
     assert good.read() == expected(graph)
     bad.say(StartEpoch(channel=bad.channel, epoch=1))
-    with pytest.raises(ProtocolError, match="there is no session"):
+    with pytest.raises(HubGone, match="there is no session"):
         raise bad.refusal()
+
+
+def test_a_client_whose_session_is_over_takes_its_connection_for_lost(server: Server) -> None:
+    """CONTRACT 41: whyever it is over; whoever reads a channel then enrols again, and goes on."""
+    patience = Deadline(PATIENCE_S)
+    with closing(RemoteConnection.open(Door(server.address), patience)) as connection:
+        connection.post(Goodbye())
+        connection.post(ReturnSlot(channel=1, slot=0))
+        with pytest.raises(ConnectionError, match="there is no session"):
+            _hear(connection, patience)
+
+
+def test_a_client_may_be_willing_to_wait_for_years(server: Server) -> None:
+    with closing(RemoteConnection.open(Door(server.address), Deadline(PATIENCE_S))) as connection:
+        connection.post(ReturnSlot(channel=1, slot=0))
+        connection.wait(Deadline(10.0**9))
 
 
 def test_a_word_before_the_knock_is_answered_with_what_is_missing(rank: Ranks) -> None:
@@ -337,6 +357,11 @@ def test_what_follows_of_a_refused_request_is_dropped(rank: Ranks) -> None:
     with pytest.raises(ValueError, match="'idz'"):
         raise visitor.refusal()
     assert isinstance(visitor.enroll(split="train", request=2), Enrolled)
+
+
+def _hear(connection: RemoteConnection, patience: Deadline) -> None:
+    while not connection.receive():
+        connection.wait(patience)
 
 
 def _statistics_of(server: Server, rank: BareRank, name: str = "bare") -> Any:

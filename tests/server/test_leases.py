@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,44 @@ import zmq
 from penstock import connect
 from penstock.errors import HubGone, ServerGone
 from penstock.graph import Graph
+from penstock.sampling.spec import NeighborSpec
+from penstock.server import router
 from penstock.server.serving import Server, serve
-from penstock.wire.remote import Leaving
+from penstock.wire.messages import BatchReady, Refused, ReturnSlot
+from penstock.wire.remote import Answer, Call, Leaving, Piece
 from tests.client.graphs import expected
 from tests.client.ranks import ROOT
 from tests.processes import PATIENCE_S, stopped, strike, until
-from tests.server.ranks import BareRank
+from tests.server.links import slow_link
+from tests.server.ranks import BareRank, channel_at
 
 Ranks = Callable[..., BareRank]
 LEASE = 2.0
+
+# Of the graph of long rows: nodes, those of a batch of half a megabyte, and such batches.
+WIDE = 2000
+ROWS = 64
+PIECES = 8 * WIDE // ROWS
+SEEDS = NeighborSpec(num_neighbors=(0,))
+# More words than may be left unread.
+MANY = 1100
+# Messages in the server that are more than what ZeroMQ takes at once when it has room again.
+BEHIND = 128
+
+# A channel that is read without a pause: of each batch the step, and the first of its seeds.
+READER = """
+import sys
+import numpy as np
+from tests.server.ranks import channel_at
+from tests.server.test_leases import SEEDS, WIDE
+address, batches, rows = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+ids = np.resize(np.arange(WIDE), batches * rows)
+with channel_at(address, ids, SEEDS, batch_size=rows, slots=100) as channel:
+    channel.start(0)
+    for batch in channel:
+        print(batch.step, batch.arrays["n_id"][0], flush=True)
+    print("enrolled again:", channel.statistics().recoveries, flush=True)
+"""
 
 # A rank in a process of its own. It reads so many batches of an epoch, and then nothing.
 PROGRAM = """
@@ -110,20 +139,151 @@ def test_a_stopped_rank_loses_its_lease_and_nobody_else_notices(
     assert other.call("ping") == (None, {})
 
 
-def test_a_rank_stopped_with_more_on_its_way_than_the_kernel_takes_loses_its_lease_too() -> None:
+# --- more on its way than the network takes ---
+
+
+@pytest.fixture(scope="module")
+def wide() -> Iterator[Graph]:
+    """A graph of long rows."""
+    rows = np.zeros((WIDE, 2000), np.float32)
+    edges = np.random.default_rng(2).integers(0, WIDE, (2, 10 * WIDE))
+    with Graph.from_coo(edges, WIDE, x=rows, train=np.arange(WIDE)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def wide_server(wide: Graph) -> Iterator[Server]:
+    """One whose leases are short."""
+    with serve(wide, num_workers=1, lease=LEASE) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def patient(wide: Graph) -> Iterator[Server]:
+    """One that leaves everybody as much time as a test may take."""
+    with serve(wide, num_workers=1, lease=PATIENCE_S) as served:
+        yield served
+
+
+@pytest.fixture
+def slow(patient: Server, context: zmq.Context[Any]) -> Iterator[BareRank]:
+    """A rank with more batches on their way to it than it has read, or will ever catch up with."""
+    with BareRank(patient.address, context, unread=1) as rank:
+        rank.greet(name="slow")
+        rank.enroll(
+            spec=SEEDS, arrays={"ids": np.arange(WIDE)}, batch_size=1, shuffle=False, slots=400
+        )
+        rank.start()
+        until(lambda: _unsent(patient) > BEHIND, "much is on its way")
+        yield rank
+    until(lambda: not is_here(patient, "slow"), "it has gone")
+
+
+def _unsent(server: Server, name: str = "slow") -> float:
+    """What waits for a rank; more than any number if it was let go of already."""
+    there = server.statistics().sessions
+    return max((one.unsent for one in there if one.name == name and one.channel), default=math.inf)
+
+
+def test_a_rank_stopped_with_more_on_its_way_than_the_kernel_takes_loses_its_lease_too(
+    wide_server: Server,
+) -> None:
     """CONTRACT 40"""
-    rows = np.zeros((2000, 2000), np.float32)
-    edges = np.random.default_rng(2).integers(0, 2000, (2, 20000))
-    with Graph.from_coo(edges, 2000, x=rows, train=np.arange(2000)) as wide:
-        with serve(wide, num_workers=1, lease=LEASE) as server:
-            with far_rank(server, "stopped", slots=100) as process, stopped(process.pid):
-                until(lambda: _unsent(server) > 0, "much is on its way")
-                until(lambda: not is_here(server, "stopped"), "the stopped rank is let go of")
+    with far_rank(wide_server, "stopped", slots=100) as process, stopped(process.pid):
+        until(lambda: _unsent(wide_server, "stopped") > 0, "much is on its way")
+        until(lambda: not is_here(wide_server, "stopped"), "the stopped rank is let go of")
 
 
-def _unsent(server: Server) -> float:
-    """What waits for the only rank there is; more than any number if it was let go of already."""
-    return next((session.unsent for session in server.statistics().sessions), math.inf)
+def test_a_rank_that_goes_on_the_moment_its_lease_has_ended_reads_on(
+    wide: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONTRACT 40, CONTRACT 41: with full buffers; none is lost, none twice, and nobody is told.
+
+    Who is first to find that it does not read is a matter of moments: here it is the door, and not
+    ZeroMQ or the kernel, which leave nothing to tell.
+    """
+    set_up = router._set_up
+    monkeypatch.setattr(router, "_set_up", lambda socket, _: set_up(socket, PATIENCE_S))
+    with (
+        serve(wide, num_workers=1, lease=LEASE / 2) as server,
+        subprocess.Popen(
+            [sys.executable, "-c", READER, server.address, str(PIECES), str(ROWS)],
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            text=True,
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            lines = [process.stdout.readline()]
+            with stopped(process.pid):
+                until(lambda: _unsent(server, "reader") > 0, "much is on its way")
+                until(lambda: not _channels_of(server, "reader"), "it is let go of")
+            lines += process.stdout
+        finally:
+            process.kill()
+    firsts = [step * ROWS % WIDE for step in range(PIECES)]
+    assert lines[:-1] == [f"{step} {first}\n" for step, first in enumerate(firsts)]
+    assert lines[-1].startswith("enrolled again: ")
+    assert int(lines[-1].split()[-1]) >= 1
+
+
+def _channels_of(server: Server, name: str) -> list[int]:
+    sessions = server.statistics().sessions
+    return [session.channel for session in sessions if session.name == name and session.channel]
+
+
+def test_a_rank_behind_a_slow_network_keeps_its_lease(wide_server: Server) -> None:
+    """CONTRACT 40: ZeroMQ shows no room for longer than a lease, and bytes come all the time."""
+    lost = wide_server.statistics().leases_lost
+    ids = np.tile(np.arange(WIDE), 4)
+    with (
+        slow_link(wide_server.address, bytes_a_second=1.5e6) as address,
+        channel_at(address, ids, SEEDS, batch_size=ROWS, slots=100) as channel,
+    ):
+        channel.start(0)
+        began = time.monotonic()
+        while time.monotonic() - began < 2 * LEASE:
+            assert channel.next(PATIENCE_S) is not None
+        assert _unsent(wide_server, "reader") < math.inf
+        assert channel.statistics().recoveries == 0
+    assert wide_server.statistics().leases_lost == lost
+
+
+def test_words_that_were_read_are_not_held_against_a_rank_that_is_always_behind(
+    patient: Server, slow: BareRank
+) -> None:
+    """CONTRACT 9: a thousand batches and a thousand answers, while something always waits."""
+    answered = steps = 0
+    while answered < MANY or steps < MANY:
+        if steps % 16 == 0:
+            until(lambda: _unsent(patient) > BEHIND, "it is behind")
+        slow.say(Call(request=1000 + steps, verb="ping"))
+        while not isinstance(message := slow.hear_any()[0], BatchReady):
+            assert isinstance(message, Answer | Piece)
+            answered += isinstance(message, Answer)
+        assert message.batch.step == steps
+        steps += 1
+        slow.say(ReturnSlot(channel=slow.channel, slot=message.slot))
+    assert _unsent(patient) < math.inf
+
+
+def test_a_rank_that_leaves_too_many_words_unread_is_hung_up_on(
+    patient: Server, slow: BareRank
+) -> None:
+    """CONTRACT 41: it could not be told; a loader then enrols again, and goes on."""
+    with closing(slow.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)) as monitor:
+        for number in range(2000):
+            slow.say(Call(request=1000 + number, verb="ping"))
+        until(lambda: not is_here(patient, "slow"), "its session is over")
+
+        def is_hung_up_on() -> bool:
+            while slow.socket.poll(0):
+                assert not isinstance(slow.hear_any()[0], Refused)
+            return bool(monitor.poll(0))
+
+        until(is_hung_up_on, "its connection is closed")
+        slow.socket.disable_monitor()
 
 
 def test_a_rank_that_is_busy_keeps_its_lease(server: Server) -> None:

@@ -9,8 +9,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import IO
+from typing import IO, Any
 
+import numpy as np
 import pytest
 import zmq
 
@@ -18,7 +19,7 @@ from penstock.client.remote.dealer import _context
 from penstock.client.remote.dist_server import RemoteDistServer
 from penstock.client.remote.door import Door
 from penstock.client.remote.store import Store
-from penstock.errors import PenstockError
+from penstock.errors import Overloaded, PenstockError
 from penstock.server.lifecycle import (
     CLEAN,
     LEFT_BEHIND,
@@ -27,6 +28,7 @@ from penstock.server.lifecycle import (
     init_server,
     wait_and_shutdown_server,
 )
+from penstock.wire.requests import SamplerInput
 from tests.client.graphs import STEPS, small_graph
 from tests.processes import PATIENCE_S, until
 from tests.server.stores import AsBytes, backend, channel, messages
@@ -126,6 +128,21 @@ def test_ranks_may_be_kept_from_ending_it() -> None:
     with pytest.raises(PenstockError, match="exit_by_ranks"):
         RemoteDistServer(AsBytes(server)).exit()
     assert not server.wait_for_exit(0)
+
+
+def test_with_an_address_a_server_has_the_same_options() -> None:
+    """CONTRACT 53, 62: those of `DistServer`, to the last."""
+    options: dict[str, Any] = {"max_backends": 1, "max_inputs_bytes": "1kB"}
+    with small_graph() as graph:
+        server = init_server(graph, "tcp://127.0.0.1:0", num_workers=1, **options)
+        try:
+            made = backend(server)
+            with pytest.raises(Overloaded, match="setting: max_backends"):
+                backend(server, "another")
+            with pytest.raises(Overloaded, match="setting: max_inputs_bytes"):
+                channel(server, made, SamplerInput(ids=np.arange(200)))
+        finally:
+            wait_and_shutdown_server(0, grace=0)
 
 
 # --- processes -------------------------------------------------------------------------------

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from penstock.client.remote.dist_server import RemoteDistServer
+from penstock.client.remote.door import Door
+from penstock.client.remote.store import Store
 from penstock.errors import Overloaded
 from penstock.graph import Graph
 from penstock.sampling.spec import CustomSpec
@@ -18,9 +22,11 @@ from penstock.server.serving import Server, serve
 from penstock.wire.bulk import pack
 from penstock.wire.messages import Register, Unregister
 from penstock.wire.remote import Bulk, Call, Enroll
+from penstock.wire.requests import SamplerInput
 from tests.client.graphs import SPEC, backend_of, digests, expected, rest
 from tests.processes import until
 from tests.server.ranks import BareRank
+from tests.server.stores import backend, channel
 
 Ranks = Callable[..., BareRank]
 SMALL = Limits(
@@ -29,6 +35,7 @@ SMALL = Limits(
     max_input_bytes=1000,
     max_inputs_bytes=1500,
     max_batch_bytes=1 << 20,
+    max_arena_bytes=512 << 20,
     max_calls=2,
     max_call_bytes=1000,
     max_answer_bytes=1000,
@@ -79,6 +86,65 @@ def test_one_channel_too_many_is_refused_until_another_goes(rank: Ranks, server:
     first.say(Unregister(channel=first.channel))
     until(lambda: server.statistics().channels == 1, "one has gone")
     third.enroll(split="train", request=2)
+
+
+def test_channels_by_calls_and_those_of_loaders_count_together(rank: Ranks, server: Server) -> None:
+    """CONTRACT 53: a rank has no more by one way than by the other."""
+    reader, other = rank(), rank()
+    reader.enroll(split="train")
+    with closing(Store(Door(server.address))) as store:
+        calls = RemoteDistServer(store)
+        made = backend(calls)
+        number = channel(calls, made)
+        assert server.statistics().channels == 2
+        with pytest.raises(Overloaded, match="setting: max_channels"):
+            channel(calls, made)
+        other.ask_to_enroll(split="train")
+        refused(other, "max_channels")
+        calls.destroy_sampling_input(number)
+        other.enroll(split="train", request=2)
+        with pytest.raises(Overloaded, match="setting: max_channels"):
+            channel(calls, backend(calls))
+    other.goodbye()
+    until(lambda: server.statistics().channels == 1, "one has gone")
+
+
+def test_a_channel_that_could_not_be_opened_does_not_count(server: Server) -> None:
+    """CONTRACT 32: nor do its inputs."""
+    with closing(Store(Door(server.address))) as store:
+        calls = RemoteDistServer(store)
+        made = backend(calls)
+        for _ in range(3):
+            with pytest.raises(ValueError, match="batch_size"):
+                channel(calls, made, SamplerInput(ids=np.arange(100)), terms={"batch_size": 0})
+        assert server.statistics().channels == 0
+        assert server.statistics().input_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("wish", "setting"),
+    [
+        ({"buffer_size": "64GB"}, "max_batch_bytes"),
+        ({"terms": {"batch_size": 16, "max_batch_bytes": "2MB"}}, "max_batch_bytes"),
+        ({"buffer_size": "900MB", "buffer_capacity": 1000}, "max_arena_bytes"),
+    ],
+)
+def test_memory_for_batches_is_bounded_also_for_calls(
+    server: Server, wish: dict[str, Any], setting: str
+) -> None:
+    """CONTRACT 53: one batch, and the slots of all channels together."""
+    with closing(Store(Door(server.address))) as store:
+        calls = RemoteDistServer(store)
+        with pytest.raises(Overloaded, match=f"setting: {setting}"):
+            channel(calls, backend(calls), **wish)
+
+
+def test_slots_of_loaders_are_bounded_too(rank: Ranks) -> None:
+    """CONTRACT 53"""
+    reader = rank()
+    register = Register(request=0, backend=0, feed=_feed(), slots=1000, slot_bytes=1 << 20)
+    reader.say(Enroll(request=1, spec=SPEC, register=register, split="train"))
+    refused(reader, "max_arena_bytes")
 
 
 def test_inputs_are_refused_before_memory_is_reserved(rank: Ranks, server: Server) -> None:

@@ -22,9 +22,16 @@ from penstock.wire import bulk, values
 from penstock.wire.messages import Register
 from penstock.wire.remote import Call, Enroll, Part
 from tests.cli.servers import Running
-from tests.client.graphs import SPEC, expected, small_graph
+from tests.client.graphs import PATIENCE_S, SPEC, expected, small_graph
 from tests.processes import until
-from tests.server.bystanders import answers_at_once, listened_to, memory_of, unharmed
+from tests.server.bystanders import (
+    REST_BYTES,
+    answers_at_once,
+    listened_to,
+    memory_of,
+    reset_peak,
+    unharmed,
+)
 from tests.server.ranks import BareRank, knock, visitors
 from tests.server.strangers import (
     COMMAND,
@@ -56,6 +63,14 @@ def graph(folder: Path) -> Iterator[Graph]:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Running]:
+    """One that takes no rank for gone which only has to wait for the processor."""
+    with listened_to(folder, "--workers", 1, "--lease", PATIENCE_S) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def strict(folder: Path) -> Iterator[Running]:
+    """One whose leases are short: for those who are to lose theirs."""
     with listened_to(folder, "--workers", 1, "--lease", LEASE) as running:
         yield running
 
@@ -125,16 +140,21 @@ def test_all_of_them_together_leave_nothing_and_a_reader_notices_nothing(
 
 
 def test_connections_that_end_in_the_middle_leave_nothing(server: Running, graph: Graph) -> None:
-    """CONTRACT 40: reset, not closed; at any byte of a conversation."""
+    """CONTRACT 40: reset, not closed; at any byte of a conversation.
+
+    Nor is whoever comes next, and has the descriptor of one of them, taken for it.
+    """
     more = ready() + KNOCK + frame(msgspec.msgpack.encode(Call(request=1, verb="ping")))
     words = [(GREETING[:end],) for end in range(0, len(GREETING), 9)]
     words += [(GREETING, more[:end]) for end in range(0, len(more), 5)]
     with unharmed(server, graph):
-        for said in words:
-            with Stranger(server.address, *said) as stranger:
-                stranger.socket.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-                )
+        for _ in range(8):
+            for said in words:
+                with Stranger(server.address, *said) as stranger:
+                    stranger.socket.setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                    )
+            answers_at_once(server.address)
 
 
 # --- those who stay and say nothing -------------------------------------------------------------
@@ -146,14 +166,14 @@ def test_connections_that_end_in_the_middle_leave_nothing(server: Running, graph
     ids=["nothing", "a greeting", "a handshake", "half a message"],
 )
 def test_who_does_not_say_who_they_are_is_hung_up_on(
-    server: Running, stack: ExitStack, said: tuple[bytes, ...]
+    strict: Running, stack: ExitStack, said: tuple[bytes, ...]
 ) -> None:
     """CONTRACT 53: silent connections would take every descriptor there is."""
-    silent = [stack.enter_context(Stranger(server.address, *said)) for _ in range(50)]
+    silent = [stack.enter_context(Stranger(strict.address, *said)) for _ in range(50)]
     until(lambda: all(one.is_closed for one in silent), "the server has hung up")
 
 
-def test_real_sockets_that_never_knock_are_hung_up_on(server: Running) -> None:
+def test_real_sockets_that_never_knock_are_hung_up_on(strict: Running) -> None:
     """CONTRACT 53: those that answer every heartbeat, too."""
     context: zmq.Context[Any]
     with visitors() as context:
@@ -161,7 +181,7 @@ def test_real_sockets_that_never_knock_are_hung_up_on(server: Running) -> None:
         monitors = [one.get_monitor_socket(zmq.EVENT_DISCONNECTED) for one in silent]
         for one in silent:
             one.setsockopt(zmq.RECONNECT_IVL, -1)
-            one.connect(server.address)
+            one.connect(strict.address)
         assert all(monitor.poll(60_000) for monitor in monitors)
 
 
@@ -185,13 +205,13 @@ def test_a_server_without_descriptors_left_comes_to_itself(
     folder: Path, graph: Graph, stack: ExitStack
 ) -> None:
     """CONTRACT 53: a reader does not notice, and others get in when strangers are hung up on."""
-    running = stack.enter_context(listened_to(folder, "--workers", 1, "--lease", LEASE))
+    running = stack.enter_context(listened_to(folder, "--workers", 1, "--lease", 2 * LEASE))
     context = stack.enter_context(visitors())
     reader = stack.enter_context(BareRank(running.address, context))
     reader.greet()
     reader.enroll(split="train")
     resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (60, 60))
-    for _ in range(100):
+    for _ in range(60):
         stack.enter_context(Stranger(running.address, b"\xff"))
     reader.start()
     assert reader.read() == expected(graph)
@@ -220,18 +240,27 @@ def _endless(stranger: Stranger) -> int:
 
 
 @pytest.mark.parametrize("knocks", [False, True], ids=["a stranger", "a rank"])
-def test_a_message_without_end_is_cut_off(server: Running, stack: ExitStack, knocks: bool) -> None:
-    """CONTRACT 53: ZeroMQ keeps all frames until the last one has come."""
-    before, _ = memory_of(server.process.pid)
-    for _ in range(4):
-        stranger = stack.enter_context(Stranger.greeted(server.address))
+def test_a_message_without_end_is_cut_off(strict: Running, stack: ExitStack, knocks: bool) -> None:
+    """CONTRACT 53: ZeroMQ keeps all frames until the last one has come.
+
+    Ranks are looked at four times in a lease, which so bounds what one of them may send.
+    """
+    pid = strict.process.pid
+    reset_peak(pid)
+    before, _ = memory_of(pid)
+    taken = []
+    for _ in range(6):
+        stranger = stack.enter_context(Stranger.greeted(strict.address))
         if knocks:
             stranger.send(KNOCK)
             assert stranger.socket.recv(100)
-        assert _endless(stranger) < 4096, "four gigabytes were taken"
-        answers_at_once(server.address)
-    # What was taken once may be kept for the next time, and is not taken again each time.
-    assert memory_of(server.process.pid)[1] - before < 1 << 30
+        taken.append(_endless(stranger))
+        answers_at_once(strict.address)
+    assert max(taken) < 4096, "four gigabytes were taken"
+    # How much is taken is a matter of speed. It may be kept for the next time, and one may not be
+    # quite gone when the next one comes; but it is not taken again each time.
+    _, peak = memory_of(pid)
+    assert peak - before < 2 * (max(taken) << 20) + REST_BYTES, taken
 
 
 def test_a_message_of_very_many_frames_holds_nobody_up(
@@ -330,13 +359,13 @@ def _waits(rank: BareRank) -> Callable[[], bool]:
 
 
 def test_inputs_that_are_announced_and_never_come_are_not_waited_for_for_ever(
-    server: Running, stack: ExitStack
+    strict: Running, stack: ExitStack
 ) -> None:
     """CONTRACT 53: a few such would take all that there is for inputs."""
     context = stack.enter_context(visitors())
-    other = stack.enter_context(BareRank(server.address, context))
+    other = stack.enter_context(BareRank(strict.address, context))
     other.greet()
-    liar = stack.enter_context(BareRank(server.address, context))
+    liar = stack.enter_context(BareRank(strict.address, context))
     liar.greet()
     announced = bulk.pack({"ids": np.arange(100_000)}).bulk
     register = Register(request=0, backend=0, feed=Feed(num_inputs=0, batch_size=16))

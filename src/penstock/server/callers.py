@@ -3,7 +3,6 @@
 ZeroMQ keeps the frames of a message until the last one has come, however many there are, and lets
 those stay who connect and never say anything. So the connections are counted here as they come and
 go, and from time to time it is looked how much each has received of which nothing has been heard.
-Nothing is looked at more often than leases are, but for those who have not said yet who they are.
 """
 
 from __future__ import annotations
@@ -25,12 +24,15 @@ log = logging.getLogger(__name__)
 UNHEARD_BYTES: Final = 32 << 20
 # Of somebody who has not even knocked.
 STRANGERS_BYTES: Final = 1 << 20
-# How often those are looked at.
+# How often those are looked at, and those with a session: what one of them can make the server keep
+# is what comes meanwhile.
 LOOK_S: Final = 0.1
+GUESTS_LOOK_S: Final = 0.5
 EVENTS: Final = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
-# `tcpi_bytes_received` in Linux's `struct tcp_info`.
+# `tcpi_bytes_acked` and `tcpi_bytes_received` in Linux's `struct tcp_info`.
+_ACKNOWLEDGED_AT: Final = 120
 _RECEIVED_AT: Final = 128
-_RECEIVED: Final = struct.Struct("=Q")
+_COUNT: Final = struct.Struct("=Q")
 _EVENT: Final = struct.Struct("=Hi")
 # Of SO_LINGER: nothing is waited for, and what comes yet is refused.
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
@@ -110,6 +112,16 @@ class Callers:
             caller.was_known = True
         return caller
 
+    def had_session(self, descriptor: int) -> bool:
+        """Whether a connection without a session once had one."""
+        self._catch_up()
+        caller = self._there.get(descriptor)
+        return caller is not None and caller.was_known
+
+    def acknowledged(self, caller: Caller | None) -> int:
+        """Bytes that have come to the other end's kernel; 0 where nobody counts them."""
+        return 0 if caller is None else _counted(caller, _ACKNOWLEDGED_AT)
+
     def forget(self, caller: Caller | None) -> None:
         """It has none any more."""
         if caller is not None and self._there.get(caller.descriptor) is caller:
@@ -157,14 +169,16 @@ class Callers:
 
 def _received(caller: Caller) -> int:
     """Bytes that have come over a connection; 0 where nobody counts them."""
+    return _counted(caller, _RECEIVED_AT)
+
+
+def _counted(caller: Caller, at: int) -> int:
     try:
         with _borrowed(caller.descriptor) as connection:
             told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     except OSError:  # it has just gone
         return 0
-    if len(told) < _RECEIVED_AT + _RECEIVED.size:
-        return 0
-    return int(_RECEIVED.unpack_from(told, _RECEIVED_AT)[0])
+    return int(_COUNT.unpack_from(told, at)[0]) if len(told) >= at + _COUNT.size else 0
 
 
 @contextmanager

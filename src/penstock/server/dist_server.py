@@ -28,7 +28,8 @@ from penstock.sampling.spec import Spec
 from penstock.server.backends import CLOSED, MAX_BACKENDS, Backend, Backends
 from penstock.server.channels import Channels, ServedChannel
 from penstock.server.holding import Holding
-from penstock.server.intake import MAX_INPUT_BYTES, MAX_INPUTS_BYTES, Intake
+from penstock.server.intake import MAX_BATCH_BYTES, MAX_INPUT_BYTES, MAX_INPUTS_BYTES, Intake
+from penstock.server.limits import Budget
 from penstock.server.numbers import Kind, Numbers
 from penstock.server.queries import MAX_ANSWER_BYTES, Queries
 from penstock.server.samplers import backend_for, check_key, wanted_spec
@@ -71,10 +72,10 @@ class DistServer(Queries):
     this process), run by `pool_options`. `samplers`: the users' samplers that may be asked for, as
     "module:Class". `input_folders`: where files of seeds may be read. `request_timeout`: seconds a
     call may wait for a batch. `log_every_n`: fetches of a channel from one report to the next.
-    `max_answer_bytes`, `max_input_bytes`, `max_inputs_bytes`, `max_backends`: what an answer, the
-    inputs of a channel, those of all, and the server may have. `max_labels`: of an anchor, unless
-    asked otherwise.
-    `exit_by_ranks`: whether `exit` may be called over the wire.
+    `max_answer_bytes`, `max_input_bytes`, `max_inputs_bytes`, `max_batch_bytes`, `max_backends`:
+    what an answer, the inputs of a channel, those of all, a batch, and the server may have.
+    `max_labels`: of an anchor, unless asked otherwise. `exit_by_ranks`: whether `exit` may be
+    called over the wire. `channels`: how many there may be, shared with others who open some.
     """
 
     def __init__(
@@ -91,9 +92,11 @@ class DistServer(Queries):
         max_answer_bytes: int | str = MAX_ANSWER_BYTES,
         max_input_bytes: int | str = MAX_INPUT_BYTES,
         max_inputs_bytes: int | str = MAX_INPUTS_BYTES,
+        max_batch_bytes: int | str = MAX_BATCH_BYTES,
         max_backends: int = MAX_BACKENDS,
         max_labels: int | None = None,
         exit_by_ranks: bool = True,
+        channels: Budget | None = None,
         **pool_options: Unpack[PoolOptions],
     ) -> None:
         most = parse_bytes(max_answer_bytes, "max_answer_bytes")
@@ -105,6 +108,8 @@ class DistServer(Queries):
             input_folders,
             parse_bytes(max_input_bytes, "max_input_bytes"),
             parse_bytes(max_inputs_bytes, "max_inputs_bytes"),
+            parse_bytes(max_batch_bytes, "max_batch_bytes"),
+            channels,
         )
         self.request_timeout = positive_seconds(request_timeout, "request_timeout")
         self.log_every_n = check_integer(log_every_n, "log_every_n", 1, 2**63)
@@ -281,7 +286,7 @@ class DistServer(Queries):
         self._destroy(channel_id)
 
     def check_holder(self, channel_id: int, holder: int) -> None:
-        """`PenstockError` if a channel is there and is another session's: numbers can be guessed."""
+        """`PenstockError` if a channel is another session's: its number can be guessed."""
         if self._channels.holder_of(channel_id) not in (None, holder):
             raise PenstockError(f"channel {channel_id} was not opened by this connection")
 

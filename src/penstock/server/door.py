@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.errors import HubGone
 from penstock.hub.reports import report_of
-from penstock.server.callers import LOOK_S, Callers
+from penstock.server.callers import GUESTS_LOOK_S, LOOK_S, Callers
 from penstock.server.desk import Bell
 from penstock.server.heap import give_back
 from penstock.server.premises import Premises
@@ -60,7 +60,7 @@ class Door(threading.Thread):
         self.failure: BaseException | None = None
         self._selector.register(premises.router, selectors.EVENT_READ, premises.router)
         self._callers = premises.router.callers
-        self._look_at = self._began
+        self._look_at = self._guests_at = self._began
         self._selector.register(self._callers, selectors.EVENT_READ, self._callers)
         self._callers.note()  # it tells only those who have looked before
         self._selector.register(bell, selectors.EVENT_READ, bell)
@@ -141,6 +141,9 @@ class Door(threading.Thread):
         now = time.monotonic()
         if self._callers.has_strangers and now >= self._look_at:
             self._look_at_strangers(now)
+        # Only when all there was has been heard.
+        if now >= self._guests_at and not self._premises.router.has_more:
+            self._look_at_guests(now)
         if now >= self._pulse_at:
             self._pulse()
         self._tidy()
@@ -152,6 +155,8 @@ class Door(threading.Thread):
         wait = max(0.0, self._pulse_at - now)
         if self._callers.has_strangers:
             wait = min(wait, max(0.0, self._look_at - now))
+        if self._premises.sessions:
+            wait = min(wait, max(0.0, self._guests_at - now))
         return min(wait, LOOK_AGAIN_S) if self._blocked else wait
 
     def _hear_ranks(self) -> None:
@@ -200,28 +205,31 @@ class Door(threading.Thread):
         now = time.monotonic()
         self._pulse_at = now + self._lease / 4
         for session in list(self._premises.sessions.values()):
-            if not session.blocked:
+            if session.blocked:
+                self._check_reading(session, now)
+            else:
                 session.say(Pulse())
-            elif session.stuck_for(now) > self._lease:
-                session.lost = True
-                session.end(f"it has read nothing for {session.stuck_for(now):.1f} s")
             if session.keeps_waiting_for(now) > UPLOAD_LEASES * self._lease:
                 self._dismiss(session, TimeoutError("the arrays of a request have not come"))
-        if not self._premises.router.has_more:  # so that all there was has been heard
-            self._look_at_guests()
         if self._left:
             self._left = False
             give_back()
 
-    def _look_at_guests(self) -> None:
+    def _check_reading(self, session: Session, now: float) -> None:
+        session.note_taken(self._callers.acknowledged(session.caller), now)
+        if session.stuck_for(now) > self._lease:
+            session.lost = True
+            session.end(f"it has read nothing for {session.stuck_for(now):.1f} s")
+
+    def _look_at_guests(self, now: float) -> None:
         """Hangs up on those who send what never becomes a message."""
+        self._guests_at = now + GUESTS_LOOK_S
         sessions = self._premises.sessions.values()
         there = {session.caller: session for session in sessions if session.caller is not None}
         heard = {caller: session.bytes_in for caller, session in there.items()}
         for caller, reason in self._callers.tiresome_guests(heard):
             there[caller].lost = True
             there[caller].end(reason)
-            self._callers.hang_up(caller)
 
     def _look_at_strangers(self, now: float) -> None:
         self._look_at = now + LOOK_S
@@ -253,9 +261,20 @@ class Door(threading.Thread):
         if self._premises.sessions.pop(session.identity, None) is not None:
             self._left = True
             self._callers.forget(session.caller)
+            self._hang_up(session)
             self._reception.farewell(session)
         if self._premises.leaving is not None and not self._premises.sessions:
             self.empty.set()
+
+    def _hang_up(self, session: Session) -> None:
+        """Has a rank find out that its session is over, if it cannot have heard so.
+
+        Of a connection that has gone, the descriptor may be somebody else's by now, also when the
+        session was only made of what it had left to be heard.
+        """
+        unheard = session.lost or session.blocked
+        if session.caller is not None and unheard and not session.disconnected:
+            self._callers.hang_up(session.caller)
 
     def _leave(self, reason: str, grace: float) -> None:
         self._premises.leaving = reason
@@ -282,7 +301,7 @@ class Door(threading.Thread):
             seconds=now - self._began,
             draining=premises.leaving is not None,
             sessions=tuple(session.statistics(now) for session in sessions),
-            channels=sum(session.relay is not None for session in sessions),
+            channels=premises.enrolments.channels.taken,
             opened=premises.opened,
             refused=premises.refused,
             leases_lost=premises.leases_lost,

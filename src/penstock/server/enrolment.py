@@ -8,6 +8,7 @@ beyond that: which samplers may run here, which files may be read.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from msgspec import structs
 from penstock.client.deadline import Deadline
 from penstock.client.hub_process import HubProcess
 from penstock.client.inputs import Inputs, inputs_of
+from penstock.client.line import Line
 from penstock.client.registration import Registration
 from penstock.errors import Overloaded
 from penstock.graph.schema import EDGE, NODE
@@ -45,6 +47,7 @@ class Enrolments:
     numbering: Numbering
     limits: Limits
     budget: Budget  # of bytes of inputs
+    channels: Budget
     samplers: frozenset[str] = frozenset()
     folders: tuple[StrPath, ...] = ()
 
@@ -52,12 +55,14 @@ class Enrolments:
         """The channel, and how many bytes of a file it has taken of the budget."""
         spec = self._checked(enroll)
         register = self._wishes(enroll.register)
-        seeds, taken = self._seeds(enroll, arrays)
-        try:
-            return self._relay(enroll, spec, register, seeds, arrays), taken
-        except BaseException:
-            self.budget.give(taken)
-            raise
+        with ExitStack() as undo:
+            self.channels.take(1)
+            undo.callback(self.channels.give, 1)
+            seeds, taken = self._seeds(enroll, arrays)
+            undo.callback(self.budget.give, taken)
+            relay = self._relay(enroll, spec, register, seeds, arrays)
+            undo.pop_all()
+            return relay, taken
 
     def _relay(
         self, enroll: Enroll, spec: Spec, register: Register, seeds: Any, arrays: Arrays
@@ -70,7 +75,7 @@ class Enrolments:
             line = wishes.enroll(self.hub, Deadline(PATIENCE_S), Deadline(self.hub.patience))
         finally:
             inputs.close()  # the hub has its own hold on them
-        return Relay(line, self.numbering, register.job)
+        return _CountedRelay(line, self.numbering, register.job, self.channels)
 
     def _inputs(self, spec: Spec, feed: Feed, seeds: Any, arrays: Arrays) -> Inputs:
         """The inputs in the numbers of the graph that is here."""
@@ -124,6 +129,21 @@ class Enrolments:
         nbytes = seeds.size * _ID_BYTES  # a copy of it
         self.budget.take(nbytes)
         return seeds, nbytes
+
+
+class _CountedRelay(Relay):
+    """One of the channels there may be, until it is closed."""
+
+    def __init__(self, line: Line, numbering: Numbering, job: str, channels: Budget) -> None:
+        super().__init__(line, numbering, job)
+        self._channels = channels
+        self._counts = 1
+
+    def close(self) -> None:
+        """Gives the channel up. Idempotent."""
+        super().close()
+        counted, self._counts = self._counts, 0
+        self._channels.give(counted)
 
 
 def _check_sampler(spec: CustomSpec, samplers: frozenset[str]) -> None:

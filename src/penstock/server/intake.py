@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.client.terms import ChannelTerms
+from penstock.client.terms import ChannelTerms, check_names, check_values, wishes
 from penstock.sampling.kinds import InputKind
 from penstock.server.backends import Backend
 from penstock.server.holding import Holding
@@ -19,10 +20,16 @@ from penstock.wire.requests import RegisterBackendRequest, SamplerInput
 
 MAX_INPUT_BYTES: Final = 8 << 30
 MAX_INPUTS_BYTES: Final = 32 << 30
+MAX_BATCH_BYTES: Final = 4 << 30
+MAX_CHANNELS: Final = 2048
 
 
 class Intake:
-    """Takes in at most `most` bytes for a channel, and `most_together` for all there are."""
+    """Takes in at most `most` bytes for a channel, and `most_together` for all there are; and opens
+    at most so many `channels`, whose batches have `most_of_a_batch` bytes at most.
+
+    Whoever opens channels beside it counts with it: `inputs` and `channels`.
+    """
 
     def __init__(
         self,
@@ -30,12 +37,16 @@ class Intake:
         folders: Sequence[StrPath] = (),
         most: int = MAX_INPUT_BYTES,
         most_together: int = MAX_INPUTS_BYTES,
+        most_of_a_batch: int = MAX_BATCH_BYTES,
+        channels: Budget | None = None,
     ) -> None:
         self.numbering = Numbering(holding)
         self._holding = holding
         self._folders = tuple(folders)
         self._most = most
-        self._budget = Budget("bytes of inputs", most_together, "max_inputs_bytes")
+        self._most_of_a_batch = most_of_a_batch
+        self.inputs = Budget("bytes of inputs", most_together, "max_inputs_bytes")
+        self.channels = channels or Budget("channels", MAX_CHANNELS, "max_channels")
 
     def read(self, file: str) -> npt.NDArray[Any]:
         """The ids in a file that may be read."""
@@ -46,28 +57,44 @@ class Intake:
         given = request.sampler_input
         if not isinstance(given, SamplerInput):
             raise ValueError(f"sampler_input is a {type(given).__name__}; expected a SamplerInput")
-        kind = InputKind.of(backend.spec)
-        inputs = sampler_input(self.numbering, self._holding, given, kind, self.read)
-        nbytes = sum(map(_nbytes, (inputs, *given.columns.values(), *given.tables.values())))
-        check_at_most(nbytes, self._most, "bytes of inputs", "max_input_bytes")
-        self._budget.take(nbytes)
-        try:
+        terms, kind = self._terms(request), InputKind.of(backend.spec)
+        with ExitStack() as undo:
+            _take(self.channels, 1, undo)
+            inputs = sampler_input(self.numbering, self._holding, given, kind, self.read)
+            nbytes = sum(map(_nbytes, (inputs, *given.columns.values(), *given.tables.values())))
+            check_at_most(nbytes, self._most, "bytes of inputs", "max_input_bytes")
+            _take(self.inputs, nbytes, undo)
             backend.up.register_input(
                 number,
                 inputs,
                 request.sampling_config,
                 columns=self.numbering.columns(backend.spec, given.columns) or None,
                 tables=given.tables or None,
-                **_terms_of(request),
+                **terms,
             )
-        except BaseException:
-            self._budget.give(nbytes)
-            raise
+            undo.pop_all()
         return nbytes
+
+    def _terms(self, request: RegisterBackendRequest) -> ChannelTerms:
+        """Those of a channel, whose batches are no larger than they may be."""
+        terms, most = _terms_of(request), self._most_of_a_batch
+        check_names(terms)
+        check_values(terms)
+        asked = wishes(terms)
+        for name in ("slot_bytes", "most_bytes"):
+            wanted = asked[name] or 0
+            check_at_most(wanted, most, "bytes of a batch are asked for", "max_batch_bytes")
+        return {**terms, "max_batch_bytes": asked["most_bytes"] or most}
 
     def give_back(self, nbytes: int) -> None:
         """A channel has gone."""
-        self._budget.give(nbytes)
+        self.inputs.give(nbytes)
+        self.channels.give(1)
+
+
+def _take(budget: Budget, amount: int, undo: ExitStack) -> None:
+    budget.take(amount)
+    undo.callback(budget.give, amount)
 
 
 def _nbytes(given: Any) -> int:

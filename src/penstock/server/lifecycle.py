@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
+from inspect import Parameter, signature
 from typing import Any, Final, Protocol
 
 from penstock.graph import Graph
@@ -28,18 +29,12 @@ LEFT_BEHIND: Final = 3
 NEVER_ASKED: Final = 4
 
 
-# Those of `DistServer`'s options that `serve` hands on as they are.
+# Those of `DistServer`'s options that `serve` hands on as they are; the others are its own, too.
 _OWN_OPTIONS: Final = frozenset(
-    {
-        "request_timeout",
-        "start_timeout",
-        "log_every_n",
-        "max_answer_bytes",
-        "max_input_bytes",
-        "max_labels",
-        "exit_by_ranks",
-    }
-)
+    each.name
+    for each in signature(DistServer).parameters.values()
+    if each.kind is Parameter.KEYWORD_ONLY
+) - {"num_workers", "samplers", "input_folders", "channels"}
 
 
 class Door(Protocol):

@@ -18,10 +18,12 @@ class Limits:
 
     max_connections    connections, of whoever it may be
     max_sessions       those of them that were greeted
-    max_channels       channels of remote ranks
+    max_channels       channels of remote ranks: of loaders, and by calls
     max_input_bytes    inputs of one channel
     max_inputs_bytes   inputs of all channels together
     max_batch_bytes    one batch
+    max_arena_bytes    slots of all channels together, those of ranks on this host included; only
+                       what batches have filled takes memory
     max_calls          questions of one session that are not answered yet
     max_call_bytes     arrays that come with questions, of one session
     max_calls_bytes    the same, of all together
@@ -34,7 +36,8 @@ class Limits:
     max_input_bytes: int = 8 << 30
     max_inputs_bytes: int = 32 << 30
     max_batch_bytes: int = 4 << 30
-    max_calls: int = 16
+    max_arena_bytes: int = 1 << 40
+    max_calls: int = 64
     max_call_bytes: int = 1 << 30
     max_calls_bytes: int = 4 << 30
     max_answer_bytes: int = 4 << 30
@@ -61,8 +64,8 @@ class Budget:
         with self._lock:
             if self.taken + amount > self._limit:
                 raise Overloaded(
-                    f"{amount} {self._what} do not fit: {self.taken} of {self._limit} are taken "
-                    f"(setting: {self._setting})"
+                    f"there is no room for more {self._what}: {self.taken} of {self._limit} are "
+                    f"taken, and {amount} asked for (setting: {self._setting})"
                 )
             self.taken += amount
 

@@ -87,9 +87,8 @@ class Reception:
 
     def _first_word(self, identity: bytes, message: Message, frame: zmq.Frame) -> Session | None:
         if not isinstance(message, Knock):
-            raise ProtocolError(
-                f"{type(message).__name__} makes no sense: there is no session, say Knock first"
-            )
+            self._expel(None, identity, self._no_session(message, frame))
+            return None
         peer = peer_of(frame)
         try:
             self._check(message)
@@ -113,6 +112,16 @@ class Reception:
         self._premises.sessions[identity] = session
         session.say_encoded(self._premises.greeting, self._premises.greeting_bytes)
         return session
+
+    def _no_session(self, message: Message, frame: zmq.Frame) -> Exception:
+        """What is wrong with a word of somebody without one.
+
+        To who had one it is as when a hub has died: enrol again, and go on.
+        """
+        had_one = self._premises.router.callers.had_session(descriptor_of(frame))
+        return (HubGone if had_one else ProtocolError)(
+            f"{type(message).__name__} makes no sense: there is no session, say Knock first"
+        )
 
     def _check(self, knock: Knock) -> None:
         if knock.protocol != REMOTE_PROTOCOL:

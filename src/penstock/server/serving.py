@@ -32,7 +32,6 @@ from penstock.server.door import Door
 from penstock.server.enrolment import Enrolments
 from penstock.server.holding import Holding
 from penstock.server.limits import Budget, Limits
-from penstock.server.numbering import Numbering
 from penstock.server.outline import outline_of
 from penstock.server.premises import Premises
 from penstock.server.questions import StoreVisit
@@ -76,7 +75,8 @@ class Server:
 
     def statistics(self) -> ServerStatistics:
         """A snapshot of the door, its sessions and this process; the hub has its own."""
-        return replace(self._door.statistics(), process=vitals())
+        counted = self.store.intake.channels.taken
+        return replace(self._door.statistics(), channels=counted, process=vitals())
 
     def overview(self) -> dict[str, Any]:
         """All there is to see, the hub's numbers included, as plain data."""
@@ -166,19 +166,11 @@ def serve(
     positive_seconds(lease, "lease")
     limits = limits or Limits()
     names = tuple(name if isinstance(name, str) else name_of(name) for name in samplers)
+    pool: PoolOptions = {"max_arena_bytes": limits.max_arena_bytes, **options}
     with ExitStack() as ends:  # let go of in the opposite order: the door first
-        held = data if isinstance(data, Graph | Partition) else _opened(data)
-        if held is not data:
-            ends.callback(held.close)
-        holding = Holding(held)
-        bell = Bell()
-        ends.callback(bell.close)
-        ends.callback(bell.answer)  # what came of work that nobody waits for any more
-        enrolling = Desk("penstock-enrol", ENROLLING_THREADS, bell)
-        answering = Answering(ANSWERING_THREADS, bell)
-        ends.callback(answering.close)
-        ends.callback(enrolling.close)
-        hub = HubProcess(holding.graph, num_workers, address=unix, **options)
+        held = _held(data, ends)
+        bell, enrolling, answering = _desks(ends)
+        hub = HubProcess(Holding(held).graph, num_workers, address=unix, **pool)
         ends.callback(hub.close)  # before those who may be waiting for it
         hub.start()
         given = {**_store_limits(limits), **(store_options or {})}
@@ -190,35 +182,71 @@ def serve(
             router=router,
             admission=admission,
             limits=limits,
-            enrolments=Enrolments(
-                hub,
-                Numbering(holding),
-                limits,
-                Budget("bytes", limits.max_inputs_bytes, "max_inputs_bytes"),
-                frozenset(names),
-                tuple(files),
-            ),
+            enrolments=_enrolments(store, hub, limits, names, files),
             visits=partial(StoreVisit, store),
-            greeting=_greeting(holding, hub, router, lease, tuple(peers)),
+            greeting=_greeting(store.holding, hub, router, lease, tuple(peers)),
             enrolling=enrolling,
             answering=answering,
             watch=Watch(),
         )
-        door = Door(premises, bell)
-        ends.callback(door.join, CLOSE_S)
-        ends.callback(door.stop, "it was closed")
-        door.start()
+        door = _opened_door(premises, bell, ends)
         return Server(store, hub, door, ends.pop_all())
+
+
+def _held(data: Graph | Partition | StrPath, ends: ExitStack) -> Graph | Partition:
+    """What is served; if it was opened here, it is closed here."""
+    if isinstance(data, Graph | Partition):
+        return data
+    held = Partition.open(data) if is_partition(data) else Graph.open(data)
+    ends.callback(held.close)
+    return held
+
+
+def _desks(ends: ExitStack) -> tuple[Bell, Desk, Answering]:
+    """Threads for what the door must not wait for, and how they tell it what came of that."""
+    bell = Bell()
+    ends.callback(bell.close)
+    ends.callback(bell.answer)  # what came of work that nobody waits for any more
+    enrolling = Desk("penstock-enrol", ENROLLING_THREADS, bell)
+    answering = Answering(ANSWERING_THREADS, bell)
+    ends.callback(answering.close)
+    ends.callback(enrolling.close)
+    return bell, enrolling, answering
 
 
 def _store_limits(limits: Limits) -> dict[str, Any]:
     """Those that a store has, too."""
-    names = ("max_answer_bytes", "max_input_bytes", "max_inputs_bytes")
-    return {name: getattr(limits, name) for name in names}
+    names = ("max_answer_bytes", "max_input_bytes", "max_inputs_bytes", "max_batch_bytes")
+    channels = Budget("channels", limits.max_channels, "max_channels")
+    return {"channels": channels, **{name: getattr(limits, name) for name in names}}
 
 
-def _opened(path: StrPath) -> Graph | Partition:
-    return Partition.open(path) if is_partition(path) else Graph.open(path)
+def _enrolments(
+    store: DistServer,
+    hub: HubProcess,
+    limits: Limits,
+    samplers: Sequence[str],
+    files: Sequence[StrPath],
+) -> Enrolments:
+    """Channels of loaders, counted together with those of the store."""
+    intake = store.intake
+    return Enrolments(
+        hub=hub,
+        numbering=intake.numbering,
+        limits=limits,
+        budget=intake.inputs,
+        channels=intake.channels,
+        samplers=frozenset(samplers),
+        folders=tuple(files),
+    )
+
+
+def _opened_door(premises: Premises, bell: Bell, ends: ExitStack) -> Door:
+    door = Door(premises, bell)
+    ends.callback(door.join, CLOSE_S)
+    ends.callback(door.stop, "it was closed")
+    door.start()
+    return door
 
 
 def _admission(

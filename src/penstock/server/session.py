@@ -2,7 +2,8 @@
 
 The session is the lease: when it ends, however it ends, its channel goes, and what it has brought.
 What a rank leaves unread is bounded: batches are by its credits, answers by the number of its
-calls, and of other words it may leave so many.
+calls, and of other words it may leave so many. What has gone out counts no more, also where there
+is always something left to send, because the network is what all wait for.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -28,6 +29,9 @@ from penstock.wire.remote import Call, Enroll, FromServerToRank, Knock, Part, Pi
 
 # Words, other than batches and arrays, that may wait to be read.
 TOO_MANY: Final = 1024
+_UNCOUNTED: Final = (BatchReady, Piece, Part)
+# A header, what follows it, and whether it is one of those words.
+_Unsent: TypeAlias = tuple[bytes, memoryview | None, bool]
 _SKIPPED: Final = 64
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
@@ -70,12 +74,14 @@ class Session:
         self.enrolling = 0  # the number of its enrolment, while that lasts
         # Why it is over; None while it is well.
         self.ending: str | None = None
-        self.lost = False  # it is over because the rank has gone
+        self.lost = False  # it is over because the rank has gone, or might as well have
+        self.disconnected = False
         self._router = router
         self._touched = touched  # those that the door is to look at: ended, or waiting for room
         self._since = time.monotonic()
-        self._outbox: deque[tuple[bytes, memoryview | None]] = deque()
-        self._moved = self._since  # when the outbox last got shorter
+        self._outbox: deque[_Unsent] = deque()
+        self._moved = self._since  # when the outbox last got shorter, or the rank took something
+        self._taken = 0  # bytes that its kernel has said to have
         self._words_waiting = 0
         self._unread = 0  # bytes of arrays that wait to be read
         self._part_at = self._since  # when something of an upload came last
@@ -119,7 +125,7 @@ class Session:
             return
         self.conversation.server_says(message)
         self.batches += isinstance(message, BatchReady)
-        self._send(_ENCODER.encode(message), data, counts=not isinstance(message, Piece | Part))
+        self._send(_ENCODER.encode(message), data, counts=not isinstance(message, _UNCOUNTED))
 
     def say_encoded(self, message: FromServerToRank, encoded: bytes) -> None:
         """The same of a message that is in bytes already."""
@@ -132,7 +138,7 @@ class Session:
         if self.ending is None:
             if not self._outbox:
                 self._moved = time.monotonic()
-            self._outbox.append((header, data))
+            self._outbox.append((header, data, counts))
             self._unread += 0 if data is None else data.nbytes
             self._touched.add(self)
             self._words_waiting += counts
@@ -141,11 +147,14 @@ class Session:
 
     def flush(self) -> None:
         """Sends what waits, as far as there is room."""
-        while self._outbox and self.ending is None and self._sent(*self._outbox[0]):
+        while self._outbox and self.ending is None:
+            header, data, counts = self._outbox[0]
+            if not self._sent(header, data):
+                return
             self._outbox.popleft()
+            self._words_waiting -= counts
+            self._unread -= 0 if data is None else data.nbytes
             self._moved = time.monotonic()
-        if not self._outbox:
-            self._words_waiting = self._unread = 0
 
     def _sent(self, header: bytes, data: memoryview | None) -> bool:
         match self._router.send(self.identity, header, data):
@@ -153,7 +162,7 @@ class Session:
                 self._bytes_out += len(header) + (0 if data is None else data.nbytes)
                 return True
             case Sent.GONE:
-                self.lost = True
+                self.lost = self.disconnected = True
                 self.end("it has gone")
         return False
 
@@ -167,8 +176,17 @@ class Session:
         """Whether something waits for the rank to read."""
         return bool(self._outbox)
 
+    def note_taken(self, nbytes: int, now: float) -> None:
+        """So many bytes have come to the rank's kernel since the connection began.
+
+        ZeroMQ shows room for more only when half of its messages have gone, which may be a hundred
+        megabytes: over a slow network that takes long, and is no sign that nobody reads.
+        """
+        if nbytes > self._taken:
+            self._taken, self._moved = nbytes, now
+
     def stuck_for(self, now: float) -> float:
-        """For how many seconds the rank has read nothing of what waits for it."""
+        """For how many seconds the rank has taken nothing of what waits for it."""
         return now - self._moved if self._outbox else 0.0
 
     # --- the end -----------------------------------------------------------------------------

@@ -12,16 +12,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-import numpy as np
 import pytest
 
 from penstock.client.deadline import Deadline
 from penstock.client.remote.connection import RemoteConnection
 from penstock.client.remote.door import Door
 from penstock.errors import Overloaded, ProtocolError
-from penstock.wire.bulk import pack
-from penstock.wire.messages import Refused, Report, ReturnSlot
-from penstock.wire.remote import Answer, Call, Goodbye, Knock, Leaving, Part, Piece, Pulse
+from penstock.wire.messages import Message, Refused, Report, ReturnSlot
+from penstock.wire.remote import Goodbye, Knock, Leaving, Piece, Pulse
 from tests.client.remote.puppets import (
     CHANNEL,
     MOST_BYTES,
@@ -55,21 +53,20 @@ def batch_of(connection: RemoteConnection) -> Any:
 # --- the first words -----------------------------------------------------------------------------
 
 
-def knocked(server: Puppet, answer: Any, seconds: float = PATIENCE_S) -> Any:
+def knocked(server: Puppet, answer: Message) -> Any:
     """What opening a connection comes to, if the server answers so."""
     outcome: list[Any] = []
 
     def knock() -> None:
         try:
-            outcome.append(RemoteConnection.open(server.door, Deadline(seconds)))
+            outcome.append(RemoteConnection.open(server.door, soon()))
         except Exception as error:
             outcome.append(error)
 
     rank = threading.Thread(target=knock)
     rank.start()
     server.hear(Knock)
-    if answer is not None:
-        server.say(answer)
+    server.say(answer)
     rank.join()
     return outcome[0]
 
@@ -94,7 +91,8 @@ def test_a_refusal_is_raised_as_what_it_says(server: Puppet) -> None:
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for_for_ever(server: Puppet) -> None:
-    assert isinstance(knocked(server, None, seconds=0.1), TimeoutError)
+    with pytest.raises(TimeoutError):
+        RemoteConnection.open(server.door, Deadline(0.1))
 
 
 def test_nobody_there_is_told_at_once_with_the_reason() -> None:
@@ -206,30 +204,6 @@ def test_a_batch_on_a_connection_without_a_channel_makes_no_sense(server: Puppet
         server.say(ready(1))
         with pytest.raises(ProtocolError, match="without a channel"):
             batch_of(connection)
-
-
-# --- calls ---------------------------------------------------------------------------------------
-
-
-def test_arrays_travel_both_ways(server: Puppet) -> None:
-    numbers = np.arange(1000)
-    with greeted(server) as connection:
-        packed = pack({"0": numbers * 2})
-        server.say(Answer(request=1, value="fine", bulk=packed.bulk))
-        for offset, data in packed.parts(piece=4096):
-            server.say(Part(request=1, offset=offset), bytes(data))
-        value, arrays = connection.call("double", {"by": 2}, pack({"0": numbers}), soon())
-        assert value == "fine"
-        assert np.array_equal(arrays["0"], numbers * 2)
-        asked = server.hear(Call)
-        assert (asked.verb, asked.arguments, asked.bulk.nbytes) == ("double", {"by": 2}, 8000)
-
-
-def test_an_answer_to_another_question_makes_no_sense(server: Puppet) -> None:
-    with greeted(server) as connection:
-        server.say(Answer(request=5))
-        with pytest.raises(ProtocolError, match="expected Answer"):
-            connection.call("ping", {}, pack({}), soon())
 
 
 # --- small words ---------------------------------------------------------------------------------

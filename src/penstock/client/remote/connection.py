@@ -1,8 +1,8 @@
 """One connection to a server: the knock, requests with their answers, small words in passing.
 
 As `client.connection.Connection`, to those who read a channel: everything is done by one thread at
-a time but `post` and `hang_up`. What comes in pieces is put together here. The server's end, and
-that of its hub, show as `ConnectionError`; what to do about it, others know.
+a time but `post`, `has_sent` and `hang_up`. What comes in pieces is put together here. The server's
+end, and that of its hub, show as `ConnectionError`; what to do about it, others know.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from penstock.wire.remote import (
 log = logging.getLogger(__name__)
 
 Received: TypeAlias = list[tuple[FromServerToRank, list[int]]]
-_Wanted = TypeVar("_Wanted", Greeting, Enrolled, Answer)
+_Wanted = TypeVar("_Wanted", Greeting, Enrolled)
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODER: Final[msgspec.msgpack.Decoder[FromServerToRank]] = msgspec.msgpack.Decoder(
@@ -121,16 +121,6 @@ class RemoteConnection:
         self._batches = Batches(enrolled.most_bytes, kept=enrolled.slots + _WITH_READER)
         return enrolled
 
-    def call(
-        self, verb: str, arguments: dict[str, Any], arrays: Packed, deadline: Deadline
-    ) -> tuple[Any, Arrays]:
-        """What a verb comes to: plain data, and arrays. Raises what went wrong over there."""
-        number = next(self._numbers)
-        request = Call(request=number, verb=verb, arguments=arguments, bulk=arrays.bulk)
-        self.say(request, deadline, _parts_of(number, arrays))
-        answer = self._answer_to(number, Answer, deadline)
-        return answer.value, self._answers.take(number)
-
     def say(
         self,
         message: FromRankToServer,
@@ -159,6 +149,16 @@ class RemoteConnection:
         if isinstance(message, Refused):
             raise error_of(message.report)
         raise ProtocolError(f"expected {kind.__name__}, got {type(message).__name__}")
+
+    # --- what a switchboard does --------------------------------------------------------------
+
+    def has_sent(self, message: Call | Part, *data: memoryview) -> bool:
+        """Sends a request, or some bytes of one; False if there is no room now. Any thread."""
+        return self._dealer.send((_ENCODE(message), *data))
+
+    def arrays_of(self, number: int) -> Arrays:
+        """The arrays of an answer that was received."""
+        return self._answers.take(number)
 
     # --- what a channel's reader does --------------------------------------------------------
 

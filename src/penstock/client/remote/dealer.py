@@ -23,6 +23,7 @@ import zmq
 
 from penstock.client.remote.door import Door
 from penstock.client.remote.memory import expect_large_messages
+from penstock.wire.stream import LONGEST_POLL
 
 Frames: TypeAlias = Sequence[Any]
 _Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
@@ -36,6 +37,7 @@ _LINGER_MS: Final = 200
 # Messages that wait in the socket; more wait with us, until somebody waits here. No channel has so
 # many slots to give back.
 _WAITING: Final = 4096
+_LONGEST_S: Final = LONGEST_POLL // 1000
 
 _REFUSALS: Final = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it does not speak as we do: perhaps it is no server of "
@@ -124,7 +126,7 @@ class Dealer:
             with self._lock:
                 full = not self._send_posts()
                 self._look_again()
-                if self._closing:
+                if self._closing and not self._closed:  # by another thread that came first
                     self._shut()
             if full and not self._closing:
                 return
@@ -154,9 +156,12 @@ class Dealer:
     # --- in ----------------------------------------------------------------------------------
 
     def wait(self, seconds: float | None) -> bool:
-        """Until there is something to hear, the end included, or room; False if there is not."""
+        """Until there is something to hear, the end included, or room; False if there is not.
+
+        Who waits for weeks is woken in between.
+        """
         self._see_to_it()
-        return bool(self._epoll.poll(seconds))
+        return bool(self._epoll.poll(None if seconds is None else min(seconds, _LONGEST_S)))
 
     def messages(self) -> Iterator[list[zmq.Frame]]:
         """What has come. Whoever stops before the end finds the rest next time."""

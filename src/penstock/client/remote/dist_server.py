@@ -10,6 +10,7 @@ import numpy.typing as npt
 from penstock.client.batch import Batch
 from penstock.client.naming import spec_of
 from penstock.core.slices import ServerSlice
+from penstock.errors import ChannelClosed
 from penstock.graph.books import ArrayBook, PartitionBook, RangeBook
 from penstock.graph.schema import EdgeType
 from penstock.wire.requests import (
@@ -44,6 +45,7 @@ class RemoteDistServer:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self._in_doubt: set[int] = set()  # channels of which a batch may have been lost here
 
     # --- sampling ---
 
@@ -71,7 +73,18 @@ class RemoteDistServer:
         )
 
     def fetch_one_sampled_message(self, channel_id: int) -> tuple[Batch | None, bool]:
-        fetched = self._ask("fetch_one_sampled_message", channel_id=channel_id)
+        if channel_id in self._in_doubt:
+            raise ChannelClosed(
+                f"a fetch of channel {channel_id} was interrupted, and its batch may be lost: "
+                "register it again, and start where you were"
+            )
+        try:
+            fetched = self._ask("fetch_one_sampled_message", channel_id=channel_id)
+        except Exception:
+            raise
+        except BaseException:  # the server does not know that nobody waits for it any more
+            self._in_doubt.add(channel_id)
+            raise
         return None if fetched.batch is None else _batch(fetched.batch), fetched.done
 
     def is_channel_epoch_done(self, channel_id: int, epoch: int) -> bool:
@@ -79,6 +92,7 @@ class RemoteDistServer:
 
     def destroy_sampling_input(self, channel_id: int) -> None:
         self._ask("destroy_sampling_input", channel_id=channel_id)
+        self._in_doubt.discard(channel_id)
 
     # --- data ---
 

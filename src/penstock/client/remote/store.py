@@ -1,7 +1,7 @@
 """Questions to a server about its data: one connection for all of them, made when first needed.
 
-Any thread may ask; they take turns. Questions change nothing, so they are asked again of a server
-that was lost and has come back. What does change something is asked once.
+Any thread may ask, and waits for its own answer only. Questions change nothing, so they are asked
+again of a server that was lost and has come back. What does change something is asked once.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from penstock.client.hub import PATIENCE_S
 from penstock.client.remote.connection import RemoteConnection
 from penstock.client.remote.door import Door
 from penstock.client.remote.outline import check_same
+from penstock.client.remote.switchboard import Switchboard
 from penstock.client.remote.tries import Tries
 from penstock.errors import ChannelClosed, ServerGone
 from penstock.graph.schema import ArrayKey, EdgeType
@@ -33,8 +34,19 @@ Array = npt.NDArray[Any]
 ATTEMPT_S: Final = 6.0
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
-# What may be asked twice. The others are verbs of backends and channels.
-_READS: Final = ("get_", "ping", "hub_statistics", "statistics")
+# What may be asked twice, beside all that is "got". The others are verbs of backends and channels.
+_READS: Final = frozenset(
+    {
+        "ping",
+        "describe",
+        "statistics",
+        "hub_statistics",
+        "server_statistics",
+        "is_channel_epoch_done",
+    }
+)
+# But not for ever: it may be the question that a server does not survive.
+_TIMES: Final = 5
 
 
 class Store:
@@ -46,7 +58,8 @@ class Store:
         self.door = door
         self.patience = patience
         self._outline: Outline | None = None
-        self._lock = threading.RLock()  # a signal's handler may ask in the middle of a question
+        # One connects at a time. A signal's handler may ask in the middle of that.
+        self._connecting = threading.RLock()
         self._owner = os.getpid()
         self._closed = False
         self._held = _Held()
@@ -54,17 +67,8 @@ class Store:
 
     def connect(self, deadline: Deadline, setting: str = "timeout") -> Greeting:
         """Waits until the server answers; `ServerGone` if it does not in time."""
-        tries, pause = Tries(), _FIRST_PAUSE_S
-        with self._lock:
-            while True:
-                try:
-                    return self._reached(deadline).greeting
-                except (ConnectionError, TimeoutError) as error:
-                    tries.failed(error)
-                    if deadline.passed:
-                        raise tries.gone(self.door.address, error, setting) from error
-                time.sleep(Deadline(pause).or_sooner(deadline).remaining or 0.0)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
+        self._persist(deadline, setting, Deadline(None))
+        return self.greeting
 
     def call(
         self,
@@ -76,24 +80,17 @@ class Store:
         """What a verb comes to: plain data, and arrays. Raises what went wrong over there."""
         self._check()
         packed, deadline = bulk.pack(arrays or {}), Deadline(timeout)
-        patience = Deadline(self.patience)
-        with self._lock:
-            while True:
-                self.connect(patience.or_sooner(deadline), "patience")
-                connection = self._held.connection
-                assert connection is not None
-                try:
-                    return connection.call(verb, dict(arguments or {}), packed, deadline)
-                except ConnectionError as error:
-                    self._held.close()
-                    if not verb.startswith(_READS):
-                        raise ServerGone(
-                            f"the server at {self.door.address} was lost while it was asked to "
-                            f"{verb}: {error}. Whether it did so is not known"
-                        ) from error
-                except (TimeoutError, KeyboardInterrupt):
-                    self._held.close()  # or its answer would be taken for another's
-                    raise
+        times = _TIMES if verb.startswith("get_") or verb in _READS else 1
+        while True:
+            switchboard = self._held.one_that_lives() or self._recovered(deadline)
+            try:
+                return switchboard.call(verb, dict(arguments or {}), packed, deadline)
+            except ConnectionError as error:
+                self._held.drop(switchboard)
+                self._check()  # perhaps it was closed here
+                times -= 1
+                if not times:
+                    raise self._lost_over(verb, error) from error
 
     def ask(self, verb: str, **arguments: Any) -> Any:
         """As `call`, with arrays among the arguments and in the answer."""
@@ -136,14 +133,53 @@ class Store:
 
     # --- within ------------------------------------------------------------------------------
 
-    def _reached(self, deadline: Deadline) -> RemoteConnection:
+    def _recovered(self, deadline: Deadline) -> Switchboard:
+        """Patience begins when the server is known to be lost, however long it took to answer."""
+        return self._persist(Deadline(self.patience), "patience", deadline)
+
+    def _persist(self, patience: Deadline, setting: str, deadline: Deadline) -> Switchboard:
+        tries, pause, until = Tries(), _FIRST_PAUSE_S, patience.or_sooner(deadline)
+        while True:
+            try:
+                return self._reached(until)
+            except (ConnectionError, TimeoutError) as error:
+                tries.failed(error)
+                if patience.passed:
+                    raise tries.gone(self.door.address, error, setting) from error
+                if deadline.passed:
+                    words = f"nobody answers at {self.door.address} yet: {error}"
+                    raise TimeoutError(words) from error
+            time.sleep(Deadline(pause).or_sooner(until).remaining or 0.0)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _reached(self, deadline: Deadline) -> Switchboard:
         self._check()
-        connection = self._held.connection
-        if connection is None:
-            connection = RemoteConnection.open(self.door, Deadline(ATTEMPT_S).or_sooner(deadline))
-            self._held.connection = connection
+        remaining = deadline.remaining
+        if not self._connecting.acquire(timeout=-1 if remaining is None else remaining):
+            raise TimeoutError("another thread has not connected in time")
+        try:
+            return self._held.one_that_lives() or self._connected(deadline)
+        finally:
+            self._connecting.release()
+
+    def _connected(self, deadline: Deadline) -> Switchboard:
+        connection = RemoteConnection.open(self.door, Deadline(ATTEMPT_S).or_sooner(deadline))
+        try:
             self.note(connection.greeting)
-        return connection
+        except BaseException:
+            connection.close()
+            raise
+        switchboard = self._held.hold(Switchboard(connection))
+        if self._closed:  # meanwhile
+            self._held.close()
+        self._check()
+        return switchboard
+
+    def _lost_over(self, verb: str, error: Exception) -> ServerGone:
+        lost = f"the server at {self.door.address} was lost while it was asked to {verb}: {error}"
+        if verb.startswith("get_") or verb in _READS:
+            return ServerGone(f"{lost}. It has been asked {_TIMES} times")
+        return ServerGone(f"{lost}. Whether it did so is not known")
 
     def note(self, greeting: Greeting) -> None:
         """What a server says of itself: it must have the graph that it had."""
@@ -167,9 +203,29 @@ class _Held:
     """What must be let go of: held apart, for the finalizer."""
 
     def __init__(self) -> None:
-        self.connection: RemoteConnection | None = None
+        self._switchboard: Switchboard | None = None
+
+    def one_that_lives(self) -> Switchboard | None:
+        """What is held; one whose end is known is let go of."""
+        held = self._switchboard
+        if held is not None and held.is_over:
+            self.drop(held)
+            held = None
+        return held
+
+    def hold(self, switchboard: Switchboard) -> Switchboard:
+        """From now on this one."""
+        self.close()
+        self._switchboard = switchboard
+        return switchboard
+
+    def drop(self, switchboard: Switchboard) -> None:
+        """Not this one any more; another thread may have another one already."""
+        if self._switchboard is switchboard:
+            self._switchboard = None
+        switchboard.close()
 
     def close(self) -> None:
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            connection.close()
+        held, self._switchboard = self._switchboard, None
+        if held is not None:
+            held.close()

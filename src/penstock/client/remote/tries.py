@@ -31,8 +31,9 @@ class Tries:
     def gone(self, address: str, error: Exception, setting: str = "patience") -> ServerGone:
         """What to raise when it is over."""
         seconds = time.monotonic() - self.since
+        attempts = f"{self.count} attempts" if self.count > 1 else "1 attempt"
         return ServerGone(
-            f"the server at {address} does not answer: {max(1, self.count)} attempts to connect "
+            f"the server at {address} does not answer: {attempts} to connect "
             f"in {seconds:.1f} s (setting: {setting}), the last: {self.last or error}. Whoever "
             "starts it again at the same address, with the same graph, can have everything go on"
         )
