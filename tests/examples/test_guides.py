@@ -6,16 +6,18 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 import zmq
 
+import penstock as ps
 from penstock.cli import COMMANDS
 from penstock.client.remote.dealer import _context
 from tests.cli.servers import run as penstock
 from tests.cli.servers import save_small, serving
-from tests.examples.running import EXAMPLES, torch
+from tests.examples.running import EXAMPLES, citations, nn, number_in, torch
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -76,3 +78,35 @@ def test_all_python_about_serving_runs(tmp_path: Path, monkeypatch: pytest.Monke
             exec(compile(block, "a block of the guide", "exec"), names)
     names["graph"].close()  # type: ignore[attr-defined]
     assert names["status"] == 0
+
+
+def test_the_readme_s_script_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    (script,) = BLOCK.findall(section(ROOT / "README.md", "In your training script"))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        exec(compile(script, "the README's script", "exec"), {})
+    losses = [number_in(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(losses) == 3
+    assert losses[-1] < losses[0]
+
+
+def test_the_guide_s_python_about_memory_and_ranks_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    page = ROOT / "docs" / "guides" / "training.md"
+    ddp = section(page, "Several ranks").partition("\n### Coming from a DDP script for PyG\n")[2]
+    data = citations()
+    names: dict[str, Any] = {
+        "ps": ps,
+        "data": data,
+        "train_idx": data.train_mask.nonzero().view(-1),
+        "model": nn.GraphSAGE(data.num_features, 4, 2, 3),
+    }
+    with torch.random.fork_rng():
+        for block in BLOCK.findall(section(page, "Memory") + ddp):
+            exec(compile(block, "a block of the guide", "exec"), names)
+    assert names["out"].shape == (data.num_nodes, 3)
+    names["graph"].close()

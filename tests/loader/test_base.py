@@ -57,7 +57,11 @@ def test_an_argument_that_there_is_not_is_a_type_error() -> None:
 
 @pytest.mark.parametrize("context", ["spawn", "forkserver", multiprocessing.get_context("spawn")])
 def test_a_way_to_start_processes_that_is_not_fork_is_fine(context: Any) -> None:
-    everyday(small_data(), multiprocessing_context=context, num_workers=1).close()
+    with everyday(small_data(), multiprocessing_context=context, num_workers=1) as loader:
+        method = context if isinstance(context, str) else context.get_start_method()
+        assert loader.multiprocessing_context.get_start_method() == method
+    with everyday(small_data(), num_workers=1) as loader:
+        assert loader.multiprocessing_context is None
 
 
 def test_lightning_s_own_arguments_are_taken_back() -> None:
@@ -159,7 +163,11 @@ def test_statistics_without_workers() -> None:
 def test_workers_may_be_counted_by_the_machine() -> None:
     with everyday(small_data(), num_workers="auto") as loader, everyday(small_data()) as inline:
         assert digests(loader) == digests(inline)
-        assert loader.statistics().num_workers >= 1
+        # A number also to those who know torch's loaders, as Lightning does.
+        assert type(loader.num_workers) is int
+        assert loader.num_workers == loader.statistics().num_workers >= 1
+        with loader.enable_cpu_affinity():
+            digests(loader)
 
 
 def test_workers_can_be_kept_to_cores() -> None:
@@ -182,3 +190,5 @@ def test_what_pyg_does_for_its_workers_alone_does_no_harm() -> None:
         with loader.enable_multithreading(2), loader.enable_memory_log():
             assert digests(loader) == digests(inline)
         assert loader.worker_init_fn is None
+        with pytest.raises(ValueError, match=r"at least one worker \(got 0\)"):
+            inline.enable_multithreading(2).__enter__()

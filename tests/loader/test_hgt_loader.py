@@ -133,6 +133,8 @@ def test_it_is_one_of_pyg_s_to_those_who_ask() -> None:
         assert loader.dataset == range(60)
         assert loader.input_data.input_type == "paper"
         assert loader.input_data.node.tolist() == list(range(0, 120, 2))
+        assert loader.node_sampler.num_samples is loader.num_samples
+        assert loader.node_sampler.edge_permutation is None
 
 
 def test_what_the_sampler_puts_out_can_be_changed_before_features_are_joined() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
+from penstock.errors import ChannelClosed
 from penstock.loader import iteration
 from penstock.loader.pinning import Pinning
 from tests.loader.epochs import digest, digests, everyday, small_data, torch
@@ -85,16 +87,76 @@ def test_the_end_of_an_epoch_stays_its_end() -> None:
         iterator = iter(loader)
         assert len(list(iterator)) == 15
         assert list(iterator) == []
+        other = iter(loader)
+        next(other)
+        assert list(iterator) == []
+        assert loader.state_dict()["epoch"] == 1
+        assert len(list(other)) == 14
 
 
-def test_an_iterator_that_was_left_behind_says_so() -> None:
+@both
+def test_a_batch_may_be_looked_at_within_a_loop_over_the_same_loader(
+    workers: int, expected: Any
+) -> None:
+    """The loop goes on where it was, and its epoch is the loader's."""
+    with everyday(small_data(), num_workers=workers) as loader:
+        seen = []
+        for batch in loader:
+            seen.append(digest(batch))
+            assert loader.state_dict()["delivered"] == len(seen) % 15
+            if len(seen) in (2, 5):
+                assert digest(next(iter(loader))) == expected[1][0]
+        assert seen == expected[0]
+        assert digests(loader) == expected[1]
+
+
+@both
+def test_a_loader_may_be_read_by_two_iterators_at_once(
+    workers: int, expected: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each has an epoch of its own, from when it is first asked on."""
+    with everyday(small_data(), num_workers=workers) as loader:
+        pairs = [(digest(one), digest(other)) for one, other in zip(loader, loader, strict=True)]
+        assert pairs == list(zip(expected[0], expected[1], strict=True))
+        (line,) = [record.getMessage() for record in caplog.records]
+        assert "epoch 0 is read beside another iterator" in line
+
+
+def test_the_state_is_that_of_the_iterator_that_was_read_last(expected: Any) -> None:
+    with everyday(small_data(), num_workers=1) as loader, everyday(small_data()) as other:
+        one, two = iter(loader), iter(loader)
+        for iterator in (one, two, two, one, one):
+            next(iterator)
+        other.load_state_dict(loader.state_dict())
+        assert digests(other) == expected[0][3:] == digests(one)
+        next(two)
+        other.load_state_dict(loader.state_dict())
+        assert digests(other) == expected[1][3:] == digests(two)
+
+
+def test_iterators_end_with_their_loader_whichever_channel_they_have() -> None:
+    loader = everyday(small_data(), num_workers=1)
+    one, two = iter(loader), iter(loader)
+    for iterator in (one, two, one):
+        next(iterator)
+    loader.reweigh(2.0)
+    next(two)
+    loader.close()
+    for iterator in (one, two):
+        with pytest.raises(ChannelClosed, match="was closed"):
+            next(iterator)
+
+
+def test_an_iterator_of_before_a_state_says_so(expected: Any) -> None:
     with everyday(small_data()) as loader:
-        old = iter(loader)
+        old, unread = iter(loader), iter(loader)
         next(old)
-        new = iter(loader)
-        with pytest.raises(RuntimeError, match=r"epoch 0 .* gone on to epoch 1 since.*two loaders"):
+        loader.load_state_dict(loader.state_dict())
+        with pytest.raises(RuntimeError, match=r"epoch 0 .* gone back to a state since"):
             next(old)
-        next(new)
+        assert digests(unread) == expected[0][1:]
+        with pytest.raises(RuntimeError, match="gone back to a state since"):
+            next(old)
 
 
 def test_two_loaders_of_the_same_data_can_be_read_at_once(expected: Any) -> None:
@@ -193,6 +255,66 @@ def test_a_sampler_of_some_inputs_is_not_taken_for_one_of_all() -> None:
             assert sum(batch.batch_size for batch in loader) == 20
 
 
+@pytest.mark.parametrize("kind", ["SequentialSampler", "RandomSampler", "DistributedSampler"])
+def test_a_sampler_derived_from_torch_s_is_asked_for_its_order(kind: str) -> None:
+    samplers = torch.utils.data
+
+    class Backwards(getattr(samplers, kind)):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return 50
+
+        def __iter__(self) -> Any:
+            return iter(range(49, -1, -1))
+
+    ranks = {"num_replicas": 1, "rank": 0} if kind == "DistributedSampler" else {}
+    with everyday(small_data(), input_nodes=range(50)) as plain:
+        sampler = Backwards(plain.dataset, **ranks)
+    with everyday(small_data(), sampler=sampler, shuffle=None, input_nodes=range(50)) as loader:
+        assert [place for b in loader for place in b.input_id.tolist()] == [*range(49, -1, -1)]
+
+
+def test_a_derived_sampler_that_shares_inputs_out_is_heard() -> None:
+    """Whatever else it does: each rank has its share, and not all of them everything."""
+
+    class Derived(torch.utils.data.distributed.DistributedSampler):  # type: ignore[misc]
+        pass
+
+    seen = []
+    for rank in range(2):
+        with everyday(small_data(), input_nodes=range(50)) as plain:
+            sampler = Derived(plain.dataset, 2, rank, shuffle=False)
+        with everyday(small_data(), sampler=sampler, shuffle=None, input_nodes=range(50)) as loader:
+            seen.append([place for b in loader for place in b.input_id.tolist()])
+    assert seen == [[*range(0, 50, 2)], [*range(1, 50, 2)]]
+
+
+class Untold:
+    """A sampler that does not say how much it gives."""
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+
+    def __iter__(self) -> Any:
+        return iter(self._given)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("sampler", cycle([1, 2])), ("batch_sampler", cycle([[1, 2] * 99, []]))]
+)
+def test_a_sampler_without_an_end_is_refused(name: str, given: Any) -> None:
+    options = {name: Untold(given), "shuffle": None, "batch_size": 1}
+    with everyday(small_data(), input_nodes=range(50), **options) as loader:
+        with pytest.raises(ValueError, match=f"{name} comes to no end.*the 50 inputs.*__len__"):
+            iter(loader)
+
+
+def test_a_sampler_need_not_say_how_much_it_gives() -> None:
+    places = [3, 4, 1] * 100
+    options = {"sampler": Untold(places), "shuffle": None}
+    with everyday(small_data(), input_nodes=range(50), **options) as loader:
+        assert [place for b in loader for place in b.input_id.tolist()] == places
+
+
 @both
 def test_even_batches_may_come_from_a_sampler(workers: int) -> None:
     batches = [[1, 2], [3, 4], [5]]
@@ -231,6 +353,7 @@ def test_files_stay_as_many_whatever_the_order_of_epochs() -> None:
         everyday(small_data(), num_workers=1) as plain,
     ):
         counts = []
+        gc.collect()  # what others have left must not go, and be counted, meanwhile
         for _ in range(5):
             digests(drawn)
             plain.set_epoch(0)
@@ -347,11 +470,20 @@ def interrupt_at(iterator: Any, place: int) -> Any:
         sys.setprofile(None)
 
 
-@pytest.mark.parametrize(("workers", "made"), [(0, everyday_by), (1, everyday_by), (1, pinned)])
+@pytest.mark.parametrize(
+    ("workers", "made", "overtaken"),
+    [
+        (0, everyday_by, False),
+        (1, everyday_by, False),
+        (1, pinned, False),
+        (0, everyday_by, True),
+        (1, pinned, True),
+    ],
+)
 def test_an_interrupt_anywhere_neither_loses_nor_repeats_a_batch(
-    workers: int, made: Any, expected: Any
+    workers: int, made: Any, overtaken: bool, expected: Any
 ) -> None:
-    """CONTRACT 17."""
+    """CONTRACT 17: also where another iterator has begun since."""
     with made(workers) as loader:
         iterator, seen, place, struck = iter(loader), list[str](), 0, 0
         while len(seen) < 15:
@@ -364,6 +496,8 @@ def test_an_interrupt_anywhere_neither_loses_nor_repeats_a_batch(
             else:
                 seen.append(digest(batch))
                 place = 2 * len(seen)
+                if overtaken and len(seen) in (1, 6):
+                    assert digest(next(iter(loader))) == expected[1][0]
         assert struck > 15
         assert seen == expected[0]
 

@@ -67,6 +67,21 @@ def test_the_environment_of_torchrun_is_heard_and_said(
     assert ranks_of(0, 1) == Ranks(0, 1, "arguments")
 
 
+def test_a_loader_in_order_says_that_it_reads_a_share(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each does: what is wanted of one may be all inputs, as in inference."""
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for options in ({"shuffle": False}, {"shuffle": True}, {"shuffle": None}):
+        everyday(small_data(), **options).close()
+    everyday(small_data(), shuffle=False, rank=0, world_size=2).close()
+    everyday(small_data(), shuffle=False, rank=0, world_size=1).close()
+    said = [record.getMessage() for record in caplog.records]
+    lines = [line for line in said if "is not shuffled, and reads one batch in 2" in line]
+    assert len({line.split()[0] for line in lines}) == len(lines) == 2
+
+
 def test_without_a_word_a_process_is_alone() -> None:
     assert ranks_of(environment={}) == Ranks(0, 1, "nobody")
     assert ranks_of(environment={"WORLD_SIZE": "4"}) == Ranks(0, 1, "nobody")
@@ -101,6 +116,15 @@ def test_ranks_that_are_told_no_seed_agree_on_one() -> None:
         assert one.seed == other.seed
         mine, yours = digests(one), digests(other)
         assert len(set(mine + yours)) == 15  # the whole list, one of it twice
+
+
+def test_a_generator_s_seed_is_one_rank_s_alone_and_refused() -> None:
+    """CONTRACT 6: of lists by several seeds, the ranks would not take every batch once."""
+    options: dict[str, Any] = {"generator": torch.Generator(), "rank": 1, "world_size": 2}
+    with pytest.raises(ValueError, match=r"generator would give this rank.*give seed.*every rank"):
+        everyday(small_data(), seed=None, **options)
+    with everyday(small_data(), **options) as loader:
+        assert loader.seed == 7
 
 
 def test_a_sampler_that_shares_inputs_out_is_not_shared_out_again(

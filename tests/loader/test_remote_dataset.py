@@ -318,7 +318,7 @@ def test_a_server_that_leaves_says_so_to_those_who_come() -> None:
         with ps.connect(server.address, same_host=False):
             server.drain(0.0)
             with pytest.raises(ps.ServerGone, match="the server is leaving"):
-                ps.connect(server.address, timeout=0.2)
+                ps.connect(server.address, timeout=1.5)
 
 
 def test_users_and_items_are_as_many_as_there_are(typed: Any) -> None:

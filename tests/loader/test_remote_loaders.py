@@ -119,6 +119,20 @@ def digests(loader: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_two_iterators_of_a_loader_have_a_channel_each(plain: Shop, way: str) -> None:
+    """CONTRACT 17: and none of them loses a batch to the other."""
+    with (
+        ps.NeighborLoader(plain.graph, [4, 3], "train", **OPTIONS) as own,
+        ps.NeighborLoader(plain.ways[way], [4, 3], "train", **OPTIONS) as loader,
+    ):
+        pairs = [
+            (digest_of(one), digest_of(other)) for one, other in zip(loader, loader, strict=True)
+        ]
+        first, second = ([digest_of(batch) for batch in own] for _ in range(2))
+        assert pairs == list(zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("of", "what"),
     [*(("plain", what) for what in OF_PLAIN), *(("typed", what) for what in OF_TYPED)],

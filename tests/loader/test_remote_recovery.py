@@ -113,7 +113,7 @@ def test_a_server_that_does_not_come_back_is_named(folder: Path, way: str) -> No
     """CONTRACT 41: with its address, what was tried, for how long, and the last error."""
     with (
         server_of(folder) as server,
-        joined(server.address, way, patience=0.5) as data,
+        joined(server.address, way, patience=1.0) as data,
         everyday(data, prefetch=1) as loader,
     ):
         reading = iter(loader)
@@ -156,7 +156,7 @@ def test_nobody_there_is_waited_for_and_then_named() -> None:
     """A rank may be started before its server: `timeout` says how long it waits."""
     words = r"tcp://127.0.0.1:1 does not answer: \d+ attempts .*timeout.*refused"
     with pytest.raises(ps.ServerGone, match=words):
-        ps.connect("tcp://127.0.0.1:1", timeout=0.3)
+        ps.connect("tcp://127.0.0.1:1", timeout=1.0)
 
 
 def test_a_rank_waits_for_a_server_that_is_started_after_it(folder: Path) -> None:
@@ -195,4 +195,5 @@ def test_a_rank_stopped_beyond_its_lease_goes_on_where_it_was(
         rank.stdin.close()
         seen += rank.stdout.read().split()
         assert rank.wait() == 0
-        assert seen == [*expected, "1"]
+        assert seen[:-1] == expected
+        assert int(seen[-1]) >= 1  # a short lease may be lost again on a busy machine

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from penstock.loader.sources import source_of
 from penstock.sampling.spec import CustomSpec
 from tests.client.graphs import small_graph
 from tests.loader.epochs import digest, digests, everyday, hub_of, small_data
-from tests.processes import stopped, wait_until_gone
+from tests.processes import stopped, until, wait_until_gone
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -132,25 +133,34 @@ def test_a_closed_loader_says_so(workers: int) -> None:
 
 
 def test_another_thread_may_close_a_loader_that_waits() -> None:
-    with everyday(small_data(), num_workers=1) as loader:
+    data = small_data()
+    with (
+        everyday(data, num_workers=1),  # keeps the hub, which cannot end while it is stopped
+        everyday(data, num_workers=1, prefetch=1, timeout=0.1) as loader,
+    ):
         iterator = iter(loader)
-        next(iterator)
-        waiting = threading.Event()
+        error: list[Exception] = []
+
+        def read() -> None:
+            try:
+                next(iterator)
+            except ChannelClosed as closed:
+                error.append(closed)
+
+        def waits() -> bool:
+            frames = traceback.walk_stack(sys._current_frames()[reader.ident or 0])
+            return any(frame.f_code.co_name == "_wait" for frame, _ in frames)
+
+        reader = threading.Thread(target=read)
         with stopped(hub_of(loader).pid):
-            error: list[Exception] = []
-
-            def read() -> None:
-                waiting.set()
-                try:
-                    list(iterator)
-                except ChannelClosed as closed:
-                    error.append(closed)
-
-            reader = threading.Thread(target=read)
+            with pytest.raises(TimeoutError):  # until then there are some that were made before
+                list(iterator)
+            loader.timeout = 0
             reader.start()
-            waiting.wait(60)
-            loader._supply._channel.close()
+            until(waits, "the reader waits")
+            loader.close()
             reader.join(60)
+            assert not reader.is_alive()
         assert len(error) == 1
 
 

@@ -31,8 +31,8 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 LONG_S = 60.0
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A last look is taken, however busy the machine: a user would rather go without it."""
     monkeypatch.setattr(watch, "_LEAVING_S", LONG_S)
 
@@ -180,7 +180,6 @@ def test_several_loaders_have_one_thread_and_a_line_each(capsys: Any) -> None:
     assert len(re.findall("NeighborLoader-.*15 of 15", capsys.readouterr().err)) == 2
 
 
-@pytest.mark.usefixtures("patient")
 def test_a_loader_can_be_watched_again_and_twice_is_once(capsys: Any) -> None:
     with everyday(small_data()) as loader:
         for _ in range(2):
@@ -294,7 +293,8 @@ def test_a_picture_has_loaders_workers_and_what_others_read() -> None:
 # --- nobody waits --------------------------------------------------------------------------------
 
 
-def test_a_hub_that_does_not_answer_holds_nobody_up() -> None:
+def test_a_hub_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_LEAVING_S", 2.0)
     loader = Stuck()
     watching = watch.begin(loader, "stuck")
     assert loader.asked.acquire(timeout=LONG_S)
@@ -412,7 +412,7 @@ def _interrupted(terminal: int, pid: int) -> str:
         if due is None and "processor" in text:
             due = time.monotonic()
         if due is not None and time.monotonic() >= due:
-            due = time.monotonic() + 5
+            due = time.monotonic() + LONG_S / 2  # one that strikes a finalizer is lost
             os.killpg(pid, signal.SIGINT)
     assert due is not None, text
     return text

@@ -51,6 +51,11 @@ class Agenda:
         order = OwnOrder(options) if shuffled is None else None
         return cls(options, inputs, ranks, seed, terms, order)
 
+    @property
+    def is_in_order(self) -> bool:
+        """Whether inputs are taken as given."""
+        return self.order is None and not self.terms["shuffle"]
+
     def seeded(self, seed: int) -> Agenda:
         """The same by another seed."""
         return replace(self, seed=seed, terms={**self.terms, "seed": seed})

@@ -89,7 +89,8 @@ class Loader(WorkerMixin, DataLoader[Any]):
         self._maker: Maker | RemoteMaker | None = None
         self._next: Position | None = None  # where the next iterator begins, if not as usual
         self._digest: str | None = None  # of the order that a restored epoch must have
-        self._run: Run | None = None
+        self._run: Run | None = None  # that was read last
+        self._states = 0  # that were gone back to
         self._owner = os.getpid()
         self._closed = False
         self._meter = Meter()
@@ -101,6 +102,8 @@ class Loader(WorkerMixin, DataLoader[Any]):
         )
         if (ranks := self._agenda.ranks).is_found:
             trouble.tell_once(ranks)
+            if self._agenda.is_in_order and options.sampler is None:
+                trouble.tell_of_share(self._supply.name, ranks)
 
     def _init_torch(self, options: Options) -> None:
         """Torch's attributes, as its own loader would have them; its machinery stays unused."""
@@ -127,19 +130,20 @@ class Loader(WorkerMixin, DataLoader[Any]):
             if field.name not in _TORCH_SETS:
                 vars(self)[field.name] = getattr(options, field.name)
         vars(self)["num_workers"] = self._counted_workers()
+        self.multiprocessing_context = options.multiprocessing_context  # which needs that number
 
-    def _counted_workers(self) -> int | str:
+    def _counted_workers(self) -> int:
         """What code that knows torch's loaders will look at: 0, or a number above."""
-        given = self._options.num_workers
-        if given is not None:
-            return given
+        asked = self._options.workers
+        if asked is not None:
+            return asked
         return 0 if self._source.hub is None else int(getattr(self._source.hub, "num_workers", 1))
 
     def _hub(self) -> Any:
         return None if self._options.is_inline else self._source.hub
 
     def _lease(self) -> Lease | None:
-        workers = self._options.num_workers
+        workers = self._options.workers
         if self._source.hub is not None or self._options.is_inline or workers is None:
             return None
         return Lease(self._source.graph, workers)
@@ -149,22 +153,20 @@ class Loader(WorkerMixin, DataLoader[Any]):
     def __iter__(self) -> Iteration:  # type: ignore[override]
         """The next epoch; after `load_state_dict`, the rest of the one that was saved.
 
-        What is left of the epoch before is given up. An epoch of which no batch was asked for has
-        not been used: it comes again.
+        An epoch of which no batch was asked for has not been used: it comes again. What is left of
+        the epoch before is given up, until its iterator is asked again: that goes on, beside.
         """
         self._check_usable()
         if self._agenda.ranks.rank == 0 and watch.is_wanted():
             self.watch()
         self.heed()
         run = self._run
-        if run is not None and not run.touched and self._next is None:
-            run = run.again()
-        else:
+        if run is None or run.touched or self._next is not None:
             self._meter.begin()
             run = self._agenda.run_from(self._upcoming(), self._digest)
             self._supply.start(run)
-        self._run, self._next, self._digest = run, None, None
-        return Iteration(self, run)
+            self._run, self._next, self._digest = run, None, None
+        return Iteration(self, run, self._states)
 
     def _get_iterator(self) -> Any:
         return iter(self)
@@ -202,21 +204,22 @@ class Loader(WorkerMixin, DataLoader[Any]):
 
     # --- what an iteration asks for ----------------------------------------------------------
 
-    def check_reads(self, run: Run) -> None:
-        """Raises unless a run is the one that this loader reads."""
-        self._check_usable()
-        now = self._run
-        if now is not run:
-            went = "gone back to a state" if now is None else f"begun epoch {now.epoch} again"
-            if now is not None and now.epoch != run.epoch:
-                went = f"gone on to epoch {now.epoch}"
-            raise trouble.superseded(self._who, run.epoch, went)
+    def begin(self, run: Run, states: int) -> Run:
+        """What an iterator reads that is asked for the first time.
 
-    def next_of(self, run: Run, step: int) -> Batch | None:
-        """The batch of the step of a run that is due; None at its end."""
-        if run.is_uneven:
-            return run.make(self._made(), step)
-        return self._supply.next(self.timeout or None)
+        That is the run it was made with, unless the loader has gone on since: to another epoch,
+        from a state, or because somebody chose the epoch only then.
+        """
+        self._check_usable()
+        stale = states != self._states or run.touched or not self._supply.is_for(run)
+        return iter(self)._run if self.heed() or stale else run
+
+    def go_on(self, run: Run, states: int) -> None:
+        """The iterator of a run reads now: where it stands is where the loader stands."""
+        self._check_usable()
+        if states != self._states:
+            raise trouble.superseded(self._who, run.epoch)
+        self._run = run
 
     def finished(self, batch: Batch, run: Run) -> Any:
         """A batch as the user wants it. What goes wrong in their code names the batch."""
@@ -309,6 +312,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         self.seed = state.course.seed
         self._agenda = self._agenda.seeded(self.seed)
         self._next, self._digest, self._run = state.position, state.digest, None
+        self._states += 1
 
     # --- seeing ------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """Graphs made of what users have in memory: one for each content, however many loaders read it.
 
 Loaders of the same data find each other by a digest of all that goes into the graph, read at memory
-speed. What was changed in between, by whatever means, is another content, and another graph. A
-graph lives as long as a loader holds it.
+speed. What was changed in between, by whatever means, is another content, and another graph. What
+stays in a file is told by its place: it may be larger than memory, and is not read. A graph lives
+as long as a loader holds it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from penstock.graph import Graph
 from penstock.graph.build import build
 from penstock.graph.draft import Draft
 from penstock.graph.sharing import segments_of
+from penstock.loader.files import FiledDraft
 
 _PIECE: Final = 16 << 20  # bytes
 
@@ -35,8 +37,14 @@ def graph_of(draft: Draft) -> Graph:
         key = digest_of(draft)
         graph = _graphs.get(key)
         if graph is None or any(segment.closed for segment in segments_of(graph.arrays)):
-            graph = _graphs[key] = Graph(*build(draft, kind=None))
+            graph = _graphs[key] = _made(draft)
         return graph
+
+
+def _made(draft: Draft) -> Graph:
+    placed = draft.opened() if isinstance(draft, FiledDraft) else {}
+    schema, arrays = build(draft, kind=None)
+    return Graph(schema, arrays | placed)
 
 
 def digest_of(draft: Draft) -> str:
@@ -57,7 +65,11 @@ def _told(draft: Draft) -> str:
     edges = [
         (kind, str(found.sources.dtype), len(found.sources)) for kind, found in draft.edges.items()
     ]
-    return json.dumps([os.getpid(), draft.is_hetero, draft.num_nodes, edges, columns])
+    placed = [
+        (key.group, key.type, key.name, column.dtype, column.shape, place.path, place.offset)
+        for key, (column, place) in (draft.placed if isinstance(draft, FiledDraft) else {}).items()
+    ]
+    return json.dumps([os.getpid(), draft.is_hetero, draft.num_nodes, edges, columns, placed])
 
 
 def _sum(array: npt.NDArray[Any]) -> bytes:

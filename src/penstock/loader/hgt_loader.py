@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch_geometric.loader
@@ -17,6 +18,15 @@ from penstock.loader.options import options_of
 from penstock.loader.sources import source_of
 from penstock.sampling.kinds import check
 from penstock.sampling.spec import HGTSpec
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSampler:
+    """How a loader samples, where PyG's loader has its sampler. Nothing samples in this object."""
+
+    spec: HGTSpec
+    num_samples: Any
+    edge_permutation: None = None  # edge ids are those that were given
 
 
 class HGTLoader(Loader, torch_geometric.loader.HGTLoader):  # type: ignore[misc]
@@ -48,6 +58,7 @@ class HGTLoader(Loader, torch_geometric.loader.HGTLoader):  # type: ignore[misc]
         self.filter_per_worker = filter_per_worker
         source = source_of(data, custom_cls)
         spec = _spec(source.graph, num_samples)
+        self.node_sampler = LayerSampler(spec, num_samples)
         inputs = node_inputs(source, input_nodes, input_id=input_id)
         settled = options_of(options, type(self).__name__, source.hub)
         Loader.__init__(self, source, spec, inputs, settled)

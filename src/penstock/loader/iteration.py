@@ -39,11 +39,18 @@ class _Outcome:
 
 
 class Iteration(Iterator[Any]):
-    """What `iter(loader)` gives. Keeps the loader alive."""
+    """What `iter(loader)` gives. Keeps the loader alive.
 
-    def __init__(self, loader: Loader, run: Run) -> None:
+    There may be several, read in turns. The one that began last has the loader's own channel; one
+    that began before, and is asked again, goes on with another channel, at the batch it was due.
+    """
+
+    def __init__(self, loader: Loader, run: Run, states: int) -> None:
         self._loader = loader
         self._run = run
+        self._states = states  # that the loader had gone back to by then
+        self._supply = loader._supply
+        self._begun = False
         self._ahead: deque[_Outcome] = deque()  # taken, and not delivered
 
     def __len__(self) -> int:
@@ -63,13 +70,19 @@ class Iteration(Iterator[Any]):
 
     def __next__(self) -> Any:
         loader, run = self._loader, self._run
-        loader.check_reads(run)
-        if not run.touched and loader.heed():  # somebody made us first, and then chose the epoch
-            run = self._run = iter(loader)._run
-        run.touched = True
+        if not self._begun:
+            run = self._run = loader.begin(run, self._states)
+            self._states = loader._states
+            self._begun = run.touched = True
+        if run.is_over and not self._supply.is_for(run):
+            raise StopIteration  # once more; it is others who read now
+        loader.go_on(run, self._states)
+        if not self._supply.is_for(run):
+            run.astray = True
+            self._supply = loader._supply.beside(run)
         if run.astray:
             self._ahead.clear()
-            loader._supply.start(run)
+            self._supply.start(run)
         run.astray = True
         outcome = self._outcome()
         if (batch := outcome.batch) is not None:
@@ -108,7 +121,7 @@ class Iteration(Iterator[Any]):
         return (
             last.batch is not None
             and last.following < self._run.plan.batches_per_rank
-            and self._loader._supply.is_ready(self._run)
+            and self._supply.is_ready(self._run)
         )
 
     def _made(self) -> _Outcome:
@@ -117,7 +130,7 @@ class Iteration(Iterator[Any]):
         try:
             batch = self._taken(due)
         except Exception as error:
-            passed = self._loader._supply.due(self._run, due)
+            passed = self._supply.due(self._run, due)
             if passed == due:  # it has not ended, and can be asked for again
                 # From a hub that was given up nothing more will come; there can be another.
                 self._run.astray = bool(self._ahead) or isinstance(error, HubGone)
@@ -134,12 +147,14 @@ class Iteration(Iterator[Any]):
             return _Outcome(batch.step + 1, error=error)
 
     def _taken(self, due: int) -> Batch | None:
-        loader = self._loader
+        loader, run = self._loader, self._run
         try:
             with loader._meter.at("sampling"):
-                return loader.next_of(self._run, due)
+                if run.is_uneven:
+                    return run.make(loader._made(), due)
+                return self._supply.next(loader.timeout or None)
         except TimeoutError as error:
-            if not loader.timeout or loader._supply.due(self._run, due) != due:
+            if not loader.timeout or self._supply.due(run, due) != due:
                 raise
             who = type(loader).__name__
             raise trouble.timed_out(who, loader.timeout, due) from error

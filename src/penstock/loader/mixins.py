@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import psutil
 
 from penstock.client.hub import Hub
 from penstock.client.hub_process import HubProcess
-from penstock.loader.options import Options
 from penstock.loader.supply import Supply
 
 log = logging.getLogger(__name__)
@@ -25,22 +24,24 @@ class WorkerMixin:
     """PyG's methods of these names."""
 
     _supply: Supply
-    _options: Options
+    num_workers: int
 
     def enable_cpu_affinity(
         self, loader_cores: Sequence[Any] | None = None
     ) -> AbstractContextManager[None]:
         """Keeps the workers that there are to these cores, one (or a list) for each."""
-        asked, hub = self._options.num_workers, self._supply.hub()
-        number = asked if isinstance(asked, int) else 0
+        hub = self._supply.hub()
         # Those of a server are on another host, and not ours to move.
-        return _on_cores(hub if isinstance(hub, Hub) else None, number, loader_cores)
+        return _on_cores(hub if isinstance(hub, Hub) else None, self.num_workers, loader_cores)
 
-    def enable_multithreading(
-        self, worker_threads: int | None = None
-    ) -> AbstractContextManager[None]:
-        """Nothing to enable: a worker samples with one thread, and there can be more workers."""
-        return nullcontext()
+    @contextmanager
+    def enable_multithreading(self, worker_threads: int | None = None) -> Iterator[None]:
+        """Nothing to enable: a worker samples with one thread, and there can be more workers.
+
+        Where there are none, this is refused, as by PyG.
+        """
+        _check_workers("enable_multithreading", self.num_workers)
+        yield
 
     @contextmanager
     def enable_memory_log(self) -> Iterator[None]:
@@ -58,13 +59,18 @@ def workers_of(hub: Hub) -> list[int]:
     return [worker["pid"] for worker in hub.statistics()["pool"]["workers"]]
 
 
+def _check_workers(asked_by: str, num_workers: int) -> None:
+    if num_workers < 1:
+        raise ValueError(
+            f"'{asked_by}' should be used with at least one worker (got {num_workers})"
+        )
+
+
 @contextmanager
 def _on_cores(hub: Hub | None, num_workers: int, cores: Sequence[Any] | None) -> Iterator[None]:
     """Keeps the pool's workers to these cores, one (or a list) for each, while this lasts."""
-    if hub is None or num_workers < 1:
-        raise ValueError(
-            f"'enable_cpu_affinity' should be used with at least one worker (got {num_workers})"
-        )
+    _check_workers("enable_cpu_affinity", 0 if hub is None else num_workers)
+    assert hub is not None
     if cores and len(cores) != num_workers:
         raise ValueError(
             f"The number of loader cores (got {len(cores)}) in 'enable_cpu_affinity' should match "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
 import torch
@@ -20,6 +21,7 @@ from penstock.core.plan import Remainder
 from penstock.loader.places import Places
 from penstock.loader.ranks import Ranks, ranks_of
 from penstock.loader.trouble import REFUSED, check_honoured
+from penstock.workers.limits import auto_workers
 
 Workers: TypeAlias = int | Literal["auto"]
 
@@ -43,7 +45,8 @@ class Options:
     prefetch_factor    batches made ahead, for each worker; `prefetch` says it for all together
     persistent_workers workers stay, from epoch to epoch, in any case
     timeout            seconds to wait for a batch; 0: as long as it takes
-    generator          where the seed comes from, if `seed` is not given
+    sampler            and `batch_sampler`: asked once per epoch, for all of it; so it must end
+    generator          where the seed comes from, if `seed` is not given; not for several ranks
     seed               what all that is random follows from; without one it is drawn from
                        `generator` or torch's own; for several ranks, which must agree, it is 0
     rank, world_size   by default as torch.distributed or torchrun's environment have them: rank r
@@ -122,20 +125,26 @@ class Options:
         """Whether batches are to be made in this process, whatever the source."""
         return type(self.num_workers) is int and self.num_workers == 0
 
+    @cached_property
+    def workers(self) -> int | None:
+        """How many workers are asked for, as a number; None: as many as a given hub has."""
+        return auto_workers() if self.num_workers == "auto" else self.num_workers
+
     def usual_order(self, num_inputs: int) -> bool | None:
         """Whether inputs are shuffled, as far as that says it all; None if a sampler has its own.
 
         Lightning hands back the samplers that torch makes for `shuffle`; those need not be asked.
+        A class derived from them must be, if it has an order of its own.
         """
-        if self.batch_sampler is not None:
+        if self.batch_sampler is not None or not _goes_as_torch_s(self.sampler):
             return None
         match self.sampler:
             case None:
                 return bool(self.shuffle)
             case SequentialSampler() as sampler if len(sampler) == num_inputs:
                 return False
-            case DistributedSampler(dataset=Places() as places, shuffle=shuffle) if (
-                len(places) == num_inputs
+            case DistributedSampler(dataset=Places() as places, shuffle=shuffle) as sampler if (
+                type(sampler) is DistributedSampler and len(places) == num_inputs
             ):
                 return bool(shuffle)
             case RandomSampler(replacement=False, _num_samples=None, generator=None) as sampler if (
@@ -173,7 +182,14 @@ class Options:
         """What all that is random follows from. Drawn, if nobody says it; see `seed`."""
         if self.seed is not None:
             return int(self.seed)
-        if self.generator is None and ranks.world_size > 1:
+        if ranks.world_size > 1:
+            if self.generator is not None:
+                raise ValueError(
+                    f"generator would give this rank a seed that the other {ranks.world_size - 1} "
+                    "may not have, and batches of different lists would be shared out: give seed, "
+                    "the same on every rank (or world_size=1 and rank=0, if the inputs are this "
+                    "rank's share already)"
+                )
             return 0
         drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         return int(drawn.item())
@@ -190,8 +206,7 @@ class Options:
         """
         ahead = self.prefetch
         if ahead is None and self.prefetch_factor is not None:
-            workers = self.num_workers if isinstance(self.num_workers, int) else 1
-            ahead = self.prefetch_factor * workers
+            ahead = self.prefetch_factor * (1 if self.workers is None else self.workers)
         return None if ahead is None else max(_FEWEST_SLOTS, ahead + _IN_HANDS)
 
     def terms(self, ranks: Ranks, seed: int) -> ChannelTerms:
@@ -231,6 +246,15 @@ def options_of(given: dict[str, Any], who: str, hub: Provider | None) -> Options
     if hub is None and wanted.get("num_workers") is None:
         wanted["num_workers"] = 0
     return Options(**wanted)
+
+
+def _goes_as_torch_s(sampler: Any) -> bool:
+    """Whether what a sampler gives is what torch's class of that kind gives."""
+    return all(
+        type(sampler).__iter__ is kind.__iter__
+        for kind in (SequentialSampler, RandomSampler)
+        if isinstance(sampler, kind)
+    )
 
 
 def _check_workers(workers: Any) -> None:

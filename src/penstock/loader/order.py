@@ -7,7 +7,7 @@ function of these, on every rank and after every restart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,10 @@ from penstock.loader.options import Options
 
 # "order", and a version.
 ORDER_DOMAIN: Final = 0x6F72646572000001
+# What an epoch may have of a sampler that does not say how much it will give: so many inputs, or
+# each so often. More is taken for one without an end.
+_UNTOLD: Final = 1_000_000
+_UNTOLD_TIMES: Final = 100
 
 Ids = npt.NDArray[np.int64]
 
@@ -73,17 +77,35 @@ class OwnOrder:
         return num_batches(len(self._sampler), self._batch_size, self._drop_last)
 
     def draw(self, num_inputs: int, seed: int, epoch: int) -> Drawn:
-        """Asks for an epoch."""
+        """Asks for an epoch. ValueError for a sampler that comes to no end."""
         for sampler in self._counting:
             sampler.follow(epoch)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(fold(fold(ORDER_DOMAIN, seed), epoch))
-            given = list(self._sampler)
+            given = list(self._ending(num_inputs))
         if not self._of_batches:
             return Drawn(_places(given, num_inputs, "sampler"), None)
         batches = [_places(batch, num_inputs, "batch_sampler") for batch in given]
         places = np.concatenate([np.empty(0, np.int64), *batches])
         return Drawn(places, tuple(map(len, batches)))
+
+    def _ending(self, num_inputs: int) -> Iterator[Any]:
+        """What the sampler gives. One that tells its length is believed that it ends."""
+        left = max(_UNTOLD, _UNTOLD_TIMES * num_inputs)
+        if _tells_length(self._sampler):
+            yield from self._sampler
+            return
+        for given in self._sampler:
+            batch = list(given) if self._of_batches else [given]
+            yield batch if self._of_batches else given
+            left -= max(1, len(batch))
+            if left < 0:
+                who = "batch_sampler" if self._of_batches else "sampler"
+                raise ValueError(
+                    f"{who} comes to no end: it has given far more than the {num_inputs:,} inputs "
+                    "of the loader, and is asked for an epoch at a time. Let it end; or, if so "
+                    "many are meant, have it say so by __len__"
+                )
 
 
 class _Counting:
@@ -97,6 +119,14 @@ class _Counting:
         if getattr(self._sampler, "epoch", None) == self._told:
             self._sampler.set_epoch(epoch)
             self._told = getattr(self._sampler, "epoch", None)
+
+
+def _tells_length(sampler: Any) -> bool:
+    try:
+        len(sampler)
+    except (TypeError, NotImplementedError):
+        return False
+    return True
 
 
 def _places(given: Iterable[Any] | Sequence[Any], num_inputs: int, who: str) -> Ids:

@@ -1,9 +1,11 @@
 """PyG's `Data` and `HeteroData` as sources: what goes into a graph, and what stays as it is.
 
 PyG itself says what belongs to nodes and what to edges. What does, and what a graph can hold, goes
-into shared memory and comes back in batches, gathered by the workers. What a graph cannot hold
-(sparse or complex tensors, frames, lists of words, what is cut along another dimension, what wants
-gradients) stays with the user, and its rows are cut out here. All else is the graph's as a whole.
+into shared memory and comes back in batches, gathered by the workers; what lies in a file that
+they can map stays there. What a graph cannot hold (sparse or complex tensors, frames, lists of
+words, what is cut along another dimension, what wants gradients) stays with the user, and its rows
+are cut out here; so does what is in a file that nobody else can map. All else is the graph's as a
+whole.
 """
 
 from __future__ import annotations
@@ -22,8 +24,11 @@ from penstock.graph import EdgeType, check
 from penstock.graph.draft import Draft
 from penstock.graph.schema import EDGE, NODE, ArrayKey
 from penstock.graph.tensors import plain
+from penstock.loader.changes import OF_THE_GRAPH, Changes
+from penstock.loader.files import FiledDraft, Files
 from penstock.loader.matrix import Matrix, is_sparse
 from penstock.loader.template import Ends, Row, Template
+from penstock.sampling.names import Owner
 
 _MASKS: Final = {f"{split}_mask": split for split in ("train", "val", "test")}
 
@@ -38,39 +43,54 @@ class _Store:
     node_type: str | None = None
     edge_type: EdgeType | None = None
 
-    def rows(self) -> Iterator[Row]:
-        """What has a row for each node or edge."""
-        for name, value in self.store.items():
-            if value is None or name in ("edge_index", "num_nodes", "adj_t"):
-                continue
-            if self.node_type is not None and self.store.is_node_attr(name):
-                yield self._row(self.node_type, name, value)
-            elif self.edge_type is not None and self.store.is_edge_attr(name):
-                yield self._row(self.edge_type, name, value)
+    @property
+    def owner(self) -> Owner:
+        """What a batch has the store under; that of the whole is nobody's."""
+        return self.node_type if self.node_type is not None else self.edge_type or NODE
 
-    def _row(self, owner: str | EdgeType, name: str, value: Any) -> Row:
+    def rows(self, files: Files) -> Iterator[Row]:
+        """What has a row for each node or edge; where a graph can hold it, without its value."""
+        for name, value in self.store.items():
+            row = self.row_of(name, value)
+            if row is not None and _can_be_shared(name, value, row.dim, files):
+                device = value.device if isinstance(value, Tensor) else None
+                yield Row(row.owner, name, None if device == torch.device("cpu") else device)
+            elif row is not None:
+                yield row
+
+    def row_of(self, name: str, value: Any) -> Row | None:
+        """An attribute with its value, if it has a row for each node or edge."""
+        if value is None or name in OF_THE_GRAPH:
+            return None
+        if self.node_type is not None and self.store.is_node_attr(name):
+            return Row(self.node_type, name, value=value, dim=self._dim(name, value))
+        if self.edge_type is not None and self.store.is_edge_attr(name):
+            return Row(self.edge_type, name, value=value, dim=self._dim(name, value))
+        return None
+
+    def _dim(self, name: str, value: Any) -> int:
         dim = self.data.__cat_dim__(name, value, self.store)
-        dim = dim if isinstance(dim, int) else 0
-        if _can_be_shared(name, value, dim):
-            device = value.device if isinstance(value, Tensor) else None
-            return Row(owner, name, None if device == torch.device("cpu") else device)
-        return Row(owner, name, value=value, dim=dim)
+        return dim if isinstance(dim, int) else 0
 
 
 def read_data(data: Any) -> tuple[Draft, Template]:
     """What `data` says of its graph, and what its batches are like."""
     stores = list(_stores(data))
     is_hetero = isinstance(data, HeteroData)
-    draft = Draft(is_hetero=is_hetero)
+    draft = FiledDraft(is_hetero=is_hetero)
     for found in stores:
         _add_nodes(draft, found)
     for found in stores:
         _add_edges(draft, found)
-    rows = [(found, row) for found in stores for row in found.rows()]
+    rows = [(found, row) for found in stores for row in found.rows(draft.files)]
     for found, row in rows:
         if row.value is None:
             _add_column(draft, found, row)
-    # As it is now: what is added to it later belongs to no batch.
+    whole = [_Store(data, data.stores[0], "data")] if is_hetero else []
+    changes = Changes(
+        [*whole, *stores], {(row.owner, row.name) for _, row in rows if row.value is None}
+    )
+    # As it is now: what becomes of it later is shown by the changes.
     model = copy.copy(data)
     return draft, Template(
         is_hetero,
@@ -82,6 +102,7 @@ def read_data(data: Any) -> tuple[Draft, Template]:
             for found in stores
             if found.node_type is not None and "num_nodes" in found.store
         ),
+        changes.show,
     )
 
 
@@ -151,7 +172,7 @@ def _add_column(draft: Draft, found: _Store, row: Row) -> None:
         draft.add_split(str(row.owner), split, label, value)
 
 
-def _can_be_shared(name: str, value: Any, dim: int) -> bool:
+def _can_be_shared(name: str, value: Any, dim: int, files: Files) -> bool:
     """Whether a graph can hold it, and give back the same."""
     if not check.is_name(name):
         return False
@@ -160,10 +181,13 @@ def _can_be_shared(name: str, value: Any, dim: int) -> bool:
     if not isinstance(value, Tensor | np.ndarray) or dim % value.ndim != 0:
         return False
     try:
-        plain(name, value)
+        column = plain(name, value).array
     except ValueError:
         return False
-    return True
+    # In a file, but one that only this process can read: to copy it might be too much. A vector is
+    # copied all the same, since sampling may go by it: times, weights, masks.
+    region = files.region_of(column) if column.ndim > 1 else None
+    return region is None or region.place_of(column) is not None
 
 
 # Those of other classes (PyG's Index, quantized ones) would come back as something else.

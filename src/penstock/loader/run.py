@@ -7,7 +7,7 @@ channel by what is between the two, and it is the run that is saved and gone on 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from penstock.client.batch import Batch
 from penstock.client.terms import ChannelTerms
@@ -45,10 +45,6 @@ class Run:
     def position(self) -> Position:
         """Where training stands."""
         return self.plan.position(self.epoch, self.step)
-
-    def again(self) -> Run:
-        """The same for another iterator, of an epoch that nobody has taken anything of."""
-        return replace(self)
 
     def inputs_of(self, batch: Batch) -> Inputs:
         """What a batch was sampled from: its `input_id` are places among these."""

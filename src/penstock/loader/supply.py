@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import weakref
 from typing import Any
 
 from penstock.client.batch import Batch
@@ -59,10 +60,32 @@ class Supply:
         self._channel: AnyChannel | None = None
         self._fed: tuple[Inputs, ChannelTerms, Provider | None] | None = None
         self._recoveries = 0  # of channels that were closed
+        self._run: Run | None = None  # that was started last
+        self._beside: weakref.WeakSet[Supply] = weakref.WeakSet()
+        self._is_beside = self._told = False
         self._closed = False
+
+    def beside(self, run: Run) -> Supply:
+        """Another one of the same hub, for a run that is read while this has gone on.
+
+        It ends with this one, or when it is dropped.
+        """
+        if not self._told:
+            self._told = True
+            log.warning(
+                "%s: epoch %d is read beside another iterator, by a channel of its own; the "
+                "loader's state is that of the iterator that was read last",
+                self.name,
+                run.epoch,
+            )
+        other = Supply(self._graph, self._spec, self._given, self._lease, f"{self.name}-beside")
+        other._is_beside = True
+        self._beside.add(other)
+        return other
 
     def start(self, run: Run) -> None:
         """Has an epoch made, from where a run stands."""
+        self._run = run  # first of all: from here on nobody else may take what comes
         if run.is_uneven:
             if isinstance(self._graph, RemoteGraph):
                 raise uneven()
@@ -74,6 +97,10 @@ class Supply:
         if channel is None or stale or not self._feeds(run, hub):
             channel = self._open(run.inputs, run.terms, hub)
         channel.start(run.epoch, first=run.plan.first, first_step=run.step)
+
+    def is_for(self, run: Run) -> bool:
+        """Whether what comes is a run's, and not that of one which was started since."""
+        return self._run is run
 
     def next(self, patience: float | None) -> Batch | None:
         """The next batch of an even run, None at its end; raises as `Reader.next` does."""
@@ -133,15 +160,18 @@ class Supply:
 
     def reweigh(self, weight: float) -> None:
         """Asks for another share of the workers."""
-        if self._channel is not None:
-            self._channel.reweigh(weight)
+        for supply in (self, *self._beside):
+            if supply._channel is not None:
+                supply._channel.reweigh(weight)
 
     def close(self) -> None:
         """Ends the channel, and gives the lease back. Idempotent."""
         self._closed = True
+        for other in list(self._beside):
+            other.close()
         if self._channel is not None:
             self._channel.close()
-        if self._lease is not None:
+        if self._lease is not None and not self._is_beside:
             self._lease.close()
 
     def _feeds(self, run: Run, hub: Provider | None) -> bool:

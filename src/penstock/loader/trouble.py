@@ -74,12 +74,11 @@ def closed(who: str) -> ChannelClosed:
     return ChannelClosed(f"this {who} was closed: make another one")
 
 
-def superseded(who: str, epoch: int, now: str) -> RuntimeError:
-    """The error for going on with an iterator when the loader has gone on with something else."""
+def superseded(who: str, epoch: int) -> RuntimeError:
+    """The error for going on with an iterator when the loader goes on from a state."""
     return RuntimeError(
-        f"this iterator reads epoch {epoch} of a {who} that has {now} since: "
-        "a loader is read by one iterator at a time; for two at once, make two loaders of the same "
-        "data, which share its memory and workers"
+        f"this iterator reads epoch {epoch} of a {who} that has gone back to a state since: "
+        "iter(loader) goes on from there"
     )
 
 
@@ -111,6 +110,19 @@ def tell_once(ranks: Ranks) -> None:
             ranks.told_by,
             ranks.world_size,
         )
+
+
+def tell_of_share(name: str, ranks: Ranks) -> None:
+    """Says of a loader that takes inputs in order, as for inference, that it reads but a share."""
+    log.warning(
+        "%s is not shuffled, and reads one batch in %d (rank %d of %d, as %s has it): for all of "
+        "its inputs, as in inference, give rank=0 and world_size=1",
+        name,
+        ranks.world_size,
+        ranks.rank,
+        ranks.world_size,
+        ranks.told_by,
+    )
 
 
 _told: set[Ranks] = set()
