@@ -328,12 +328,21 @@ def channels(folder: Path, count: int) -> dict[str, Any]:
     with serving(folder) as server:
         process = psutil.Process(server.process.pid)
         rank = Child("--register", server.told["address"])
-        before = own_bytes(process)
+        before = settled_bytes(process)
         rank.say({"channels": count})
         rank.hear()
-        after = own_bytes(process)
+        after = settled_bytes(process)
         rank.close()
     return {"megabytes": (after - before) / 1e6, "channels": count}
+
+
+def settled_bytes(process: psutil.Process) -> int:
+    """`own_bytes`, once it changes no more: all workers are up, and nobody has anything to do."""
+    before, now = 0, own_bytes(process)
+    while abs(now - before) > 1 << 20:
+        time.sleep(1.0)
+        before, now = now, own_bytes(process)
+    return now
 
 
 def own_bytes(process: psutil.Process) -> int:

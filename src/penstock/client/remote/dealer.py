@@ -39,6 +39,7 @@ _LINGER_MS: Final = 200
 _WAITING: Final = 4096
 _LONGEST_S: Final = LONGEST_POLL // 1000
 
+_POLLIN: Final = int(zmq.POLLIN)
 _REFUSALS: Final = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it does not speak as we do: perhaps it is no server of "
     "Penstock's, or only one side encrypts (setting: key)",
@@ -150,7 +151,7 @@ class Dealer:
 
     def _look_again(self) -> None:
         """Sending takes the sign that something has come; then the reader must be told."""
-        if not self._closed and int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
+        if not self._closed and _has_more(self._socket):
             os.eventfd_write(self._nudge, 1)
 
     # --- in ----------------------------------------------------------------------------------
@@ -180,19 +181,16 @@ class Dealer:
 
     def _next(self) -> list[zmq.Frame] | None:
         with self._lock:
-            if self._closed:
+            if self._closed or not _has_more(self._socket):
                 return None
-            try:
-                return self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return None
+            frames = [self._socket.recv(zmq.NOBLOCK, copy=False)]
+            while frames[-1].more:  # they come together
+                frames.append(self._socket.recv(zmq.NOBLOCK, copy=False))
+            return frames
 
     def _hear_of_the_end(self) -> None:
-        while not self._closed and self._monitor is not None:
-            try:
-                event, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+        while not self._closed and self._monitor is not None and _has_more(self._monitor):
+            event, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
             (number,) = struct.unpack_from("=h", event)
             self.is_lost = True
             self.end = self.end or _ENDS.get(zmq.Event(number), f"event {number}")
@@ -229,6 +227,11 @@ class Dealer:
         self._socket.close()
         self._epoll.close()
         os.close(self._nudge)
+
+
+def _has_more(socket: zmq.Socket[bytes]) -> bool:
+    """Whether there is something to receive: to ask costs less than an error."""
+    return bool(int(socket.get(zmq.EVENTS)) & _POLLIN)
 
 
 _contexts: dict[int, _Context] = {}
