@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.running import measured
+
 pytest.importorskip("torch_geometric")
 
-ROOT = Path(__file__).parents[2]
 RATIOS = ["one worker", "two workers", "first batch"]
 # All but the rate of the loader by hand: its processes take seconds to start, and the time to its
 # first batch is measured on the same ones.
@@ -22,19 +20,12 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 @pytest.mark.soak
 def test_every_figure_is_measured(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, str(ROOT / "benchmarks/loader.py"), "--small", "--json"),
-            *("--batches", "2", "--repeats", "2", "--starts", "1", "--epochs", "2"),
-            *("--folder", str(tmp_path), *(f"--only={name}" for name in FIGURES)),
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=280,
+    result = measured(
+        "loader.py",
+        tmp_path,
+        *("--batches", "2", "--repeats", "2", "--starts", "1", "--epochs", "2"),
+        *(f"--only={name}" for name in FIGURES),
     )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
     assert list(result) == FIGURES
     for name in RATIOS:
         assert result[name]["ratio"] > 0
