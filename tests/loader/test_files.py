@@ -135,3 +135,14 @@ def test_masks_in_a_file_are_splits(tmp_path: Path) -> None:
 def test_tensors_in_shared_memory_are_memory() -> None:
     x = torch.rand(4, 3).share_memory_()
     assert copied_bytes(source_of(Data(x=x, edge_index=SMALL)).graph) > x.nbytes
+
+
+def test_another_file_of_the_same_name_is_another_content(tmp_path: Path) -> None:
+    """While a loader has the graph of the first one."""
+    before = source_of(Data(x=small(tmp_path / "x"), edge_index=SMALL))
+    (np.arange(12, dtype="float32") + 100).tofile(tmp_path / "new")
+    (tmp_path / "new").rename(tmp_path / "x")
+    mapped = np.memmap(tmp_path / "x", "float32", mode="r", shape=(4, 3))
+    after = source_of(Data(x=mapped, edge_index=SMALL))
+    assert before.graph.node_attribute("x")[0].tolist() == [0, 1, 2]
+    assert after.graph.node_attribute("x")[0].tolist() == [100, 101, 102]

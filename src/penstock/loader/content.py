@@ -13,6 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import astuple
 from typing import Any, Final
 
 import numpy as np
@@ -66,7 +67,7 @@ def _told(draft: Draft) -> str:
         (kind, str(found.sources.dtype), len(found.sources)) for kind, found in draft.edges.items()
     ]
     placed = [
-        (key.group, key.type, key.name, column.dtype, column.shape, place.path, place.offset)
+        (key.group, key.type, key.name, column.dtype, column.shape, *astuple(place))
         for key, (column, place) in (draft.placed if isinstance(draft, FiledDraft) else {}).items()
     ]
     return json.dumps([os.getpid(), draft.is_hetero, draft.num_nodes, edges, columns, placed])

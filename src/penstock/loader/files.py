@@ -30,9 +30,10 @@ _MEMORY: Final = ("/dev/", "/memfd:", "/SYSV")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an array begins: in which file, at which byte."""
+    """Where an array begins: in which file, at which byte. Another file may come to have the name."""
 
     path: str
+    inode: int
     offset: int
 
 
@@ -59,7 +60,11 @@ class Region:
             is_there = os.stat(self.path).st_ino == self.inode
         except OSError:  # it has no name any more, or not one for us
             return None
-        return Place(self.path, offset) if is_there and os.access(self.path, os.R_OK) else None
+        return (
+            Place(self.path, self.inode, offset)
+            if is_there and os.access(self.path, os.R_OK)
+            else None
+        )
 
 
 class Files:
