@@ -30,7 +30,7 @@ _MEMORY: Final = ("/dev/", "/memfd:", "/SYSV")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an array begins: in which file, at which byte. Another file may come to have the name."""
+    """Where an array begins: in which file, whatever has its name later, and at which byte."""
 
     path: str
     inode: int
