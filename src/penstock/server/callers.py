@@ -1,8 +1,9 @@
 """Who is connected, known by descriptor; and the way to hang up on them, which ZeroMQ lacks.
 
-ZeroMQ keeps the frames of a message until the last one has come, however many there are, and lets
-those stay who connect and never say anything. So the connections are counted here as they come and
-go, and from time to time it is looked how much each has received of which nothing has been heard.
+ZeroMQ keeps whatever comes until it is heard, and the frames of a message until the last one has
+come, however many there are; and it lets those stay who connect and never say anything. So the
+connections are counted here as they come and go, and from time to time it is looked how much each
+has received of which nothing has been heard.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from typing import Any, Final, TypeAlias
 
 import zmq
 
+from penstock.wire.remote import UNTAKEN
+
 log = logging.getLogger(__name__)
 
-# Of a message on its way: its own fields, and a piece, with room to spare.
-UNHEARD_BYTES: Final = 32 << 20
+# Of what may be on its way at once, twice as much: requests come beside their arrays.
+UNHEARD_BYTES: Final = 2 * UNTAKEN
 # Of somebody who has not even knocked.
 STRANGERS_BYTES: Final = 1 << 20
-# How often those are looked at, and those with a session: what one of them can make the server keep
-# is what comes meanwhile.
+# How often those are looked at, and those with a session, if nothing is left to be heard: what one
+# of them can make the server keep is what comes meanwhile.
 LOOK_S: Final = 0.1
 GUESTS_LOOK_S: Final = 0.5
 EVENTS: Final = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
@@ -40,7 +43,8 @@ _AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 @dataclass(slots=True, eq=False)
 class Caller:
-    """One connection. `received`: its bytes when something was heard last, which was `since`."""
+    """One connection. `received`: its bytes when all that had come was heard; `heard` is how much
+    that was. Of a stranger: its bytes `since` it is one."""
 
     descriptor: int
     peer: Any
@@ -140,17 +144,19 @@ class Callers:
             elif now - caller.since > self._patience:
                 yield caller, f"it has not knocked for {now - caller.since:.1f} s"
 
-    def tiresome_guests(self, heard: Mapping[Caller, int]) -> Tiresome:
+    def tiresome_guests(self, heard: Mapping[Caller, int], *, all_heard: bool) -> Tiresome:
         """Of those with a session, by how much was heard of each, who are to go, and why.
 
-        All that is complete has been heard.
+        `all_heard`: nothing that is complete is left. How many bytes a message took on its way is
+        known roughly, so that it is counted anew from there; but not of one that does not end.
         """
         for caller, nbytes in heard.items():
             received = _received(caller)
-            if nbytes != caller.heard:
+            unheard = received - caller.received - (nbytes - caller.heard)
+            if all_heard and nbytes != caller.heard:
                 caller.heard, caller.received = nbytes, received
-            elif (came := received - caller.received) > UNHEARD_BYTES:
-                yield caller, f"it has sent {came} bytes of a message that does not end"
+            elif unheard > UNHEARD_BYTES:
+                yield caller, f"it has sent {unheard} bytes too much, or of a message without end"
 
     def hang_up(self, caller: Caller) -> None:
         """Ends a connection: ZeroMQ finds it closed, and says so."""

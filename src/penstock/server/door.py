@@ -27,8 +27,9 @@ from penstock.wire.remote import Leaving, Pulse
 
 log = logging.getLogger(__name__)
 
-# Messages of ranks that are heard in one turn; relays and timers then have theirs.
+# Messages of ranks that are heard in one turn, and how long; relays and timers then have theirs.
 AT_ONCE: Final = 256
+AT_ONCE_S: Final = 0.05
 # While a rank has so much to read that ZeroMQ takes no more: the sign that there is room again may
 # be swallowed by whatever else is sent meanwhile, so that somebody has to look.
 LOOK_AGAIN_S: Final = 0.05
@@ -141,8 +142,7 @@ class Door(threading.Thread):
         now = time.monotonic()
         if self._callers.has_strangers and now >= self._look_at:
             self._look_at_strangers(now)
-        # Only when all there was has been heard.
-        if now >= self._guests_at and not self._premises.router.has_more:
+        if now >= self._guests_at:
             self._look_at_guests(now)
         if now >= self._pulse_at:
             self._pulse()
@@ -160,8 +160,9 @@ class Door(threading.Thread):
         return min(wait, LOOK_AGAIN_S) if self._blocked else wait
 
     def _hear_ranks(self) -> None:
+        until = time.monotonic() + AT_ONCE_S
         for _ in range(AT_ONCE):
-            if (received := self._premises.router.receive()) is None:
+            if time.monotonic() > until or (received := self._premises.router.receive()) is None:
                 return
             self._reception.hear(*received)
             self._tidy()
@@ -222,12 +223,13 @@ class Door(threading.Thread):
             session.end(f"it has read nothing for {session.stuck_for(now):.1f} s")
 
     def _look_at_guests(self, now: float) -> None:
-        """Hangs up on those who send what never becomes a message."""
-        self._guests_at = now + GUESTS_LOOK_S
+        """Hangs up on those who send what never becomes a message, or more than can be heard."""
+        all_heard = not self._premises.router.has_more
+        self._guests_at = now + (GUESTS_LOOK_S if all_heard else LOOK_S)
         sessions = self._premises.sessions.values()
         there = {session.caller: session for session in sessions if session.caller is not None}
-        heard = {caller: session.bytes_in for caller, session in there.items()}
-        for caller, reason in self._callers.tiresome_guests(heard):
+        heard = {caller: session.heard_at_most for caller, session in there.items()}
+        for caller, reason in self._callers.tiresome_guests(heard, all_heard=all_heard):
             there[caller].lost = True
             there[caller].end(reason)
 

@@ -62,7 +62,7 @@ class Reception:
             message, data = _decoded(frames)
             if session is None:
                 return self._first_word(identity, message, frames[0])
-            session.note_heard(sum(map(len, frames)))
+            session.note_heard(sum(map(len, frames)), len(frames))
             session.conversation.rank_says(message)
             self._hear(session, message, data)
         except ProtocolError as error:
@@ -180,13 +180,13 @@ class Reception:
 
     def _part(self, session: Session, part: Part, data: zmq.Frame | None) -> None:
         assert data is not None
+        session.note_part(len(data))
         upload = session.uploads.get(part.request)
         if upload is None:
             if part.request in session.skipped:
                 return
             raise ProtocolError(f"a part came for request {part.request}, which expects none")
         upload.assembly.add(part.offset, data.buffer)
-        session.note_part()
         if upload.assembly.complete:
             del session.uploads[part.request]
             self._begin(session, upload.request, upload.assembly.arrays())

@@ -4,8 +4,8 @@ Who sends too large a message, or does not finish greeting, is cut off by ZeroMQ
 does not answer its heartbeats, which a rank's I/O thread does however busy its Python is. A peer
 that has gone shows when something is to be sent to it. What a peer leaves unread is bounded: past
 that `send` says so, and the socket's descriptor wakes when there is room again. That somebody has
-gone, though not who, is told at once by `callers`, which sees to the rest, too: to messages that do
-not end, and to those who never say anything.
+gone, though not who, is told at once by `callers`, which sees to the rest, too: to what has come
+and was not heard, to messages that do not end, and to those who never say anything.
 
 Nothing here knows what is said.
 """
@@ -23,10 +23,8 @@ from penstock.wire.remote import PIECE
 
 Frames: TypeAlias = list[zmq.Frame]
 
-# Messages for one peer that ZeroMQ keeps, and from one peer. Pieces that are sent lie in slots, and
-# take no memory; what comes in does.
+# Messages for one peer that ZeroMQ keeps. Pieces that are sent lie in slots, and take no memory.
 _UNSENT: Final = 64
-_UNHEARD: Final = 32
 _HANDSHAKE_MS: Final = 5000
 # How long last words may take at the end.
 _LINGER_MS: Final = 500
@@ -154,7 +152,9 @@ def _set_up(socket: zmq.Socket[bytes], lease: float) -> None:
         zmq.ROUTER_HANDOVER: 0,
         zmq.MAXMSGSIZE: PIECE + _BESIDE,
         zmq.SNDHWM: _UNSENT,
-        zmq.RCVHWM: _UNHEARD,
+        # Where there is a limit, ZeroMQ 4.3 ends the process when it was reached, the connection is
+        # reset, and a heartbeat is due. `callers` sees to it that no more comes than may.
+        zmq.RCVHWM: 0,
         zmq.LINGER: 0,
         zmq.IMMEDIATE: 1,
         zmq.HANDSHAKE_IVL: _HANDSHAKE_MS,

@@ -25,7 +25,16 @@ from penstock.server.statistics import SessionStatistics
 from penstock.wire.bulk import Assembly
 from penstock.wire.conversation import Conversation
 from penstock.wire.messages import BatchReady
-from penstock.wire.remote import Call, Enroll, FromServerToRank, Knock, Part, Piece
+from penstock.wire.remote import (
+    UNTAKEN,
+    Call,
+    Enroll,
+    FromServerToRank,
+    Knock,
+    Part,
+    Piece,
+    Taken,
+)
 
 # Words, other than batches and arrays, that may wait to be read.
 TOO_MANY: Final = 1024
@@ -33,6 +42,8 @@ _UNCOUNTED: Final = (BatchReady, Piece, Part)
 # A header, what follows it, and whether it is one of those words.
 _Unsent: TypeAlias = tuple[bytes, memoryview | None, bool]
 _SKIPPED: Final = 64
+# What ZeroMQ sends with each frame is less than that, also where it encrypts.
+_BESIDE_A_FRAME: Final = 64
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
@@ -85,13 +96,21 @@ class Session:
         self._words_waiting = 0
         self._unread = 0  # bytes of arrays that wait to be read
         self._part_at = self._since  # when something of an upload came last
+        self._parts_in = self._parts_told = 0  # bytes of its parts
+        self._frames_in = 0
         self.batches = self.calls_heard = self.bytes_in = self._bytes_out = 0
 
     # --- hearing -----------------------------------------------------------------------------
 
-    def note_heard(self, nbytes: int) -> None:
+    def note_heard(self, nbytes: int, frames: int) -> None:
         """Something came."""
         self.bytes_in += nbytes
+        self._frames_in += frames
+
+    @property
+    def heard_at_most(self) -> int:
+        """Bytes on the wire that were heard: it is not more than this."""
+        return self.bytes_in + _BESIDE_A_FRAME * self._frames_in
 
     def begin_call(self, request: int, nbytes: int) -> None:
         """A question that is to be answered, with so many bytes of arguments."""
@@ -109,9 +128,13 @@ class Session:
         self.uploads[upload.request.request] = upload
         self._part_at = time.monotonic()
 
-    def note_part(self) -> None:
-        """Some of them have."""
+    def note_part(self, nbytes: int) -> None:
+        """Some of them have, or of arrays that nobody wants any more: others may follow."""
         self._part_at = time.monotonic()
+        self._parts_in += nbytes
+        if self._parts_in - self._parts_told >= UNTAKEN // 4:
+            self._parts_told = self._parts_in
+            self.say(Taken(nbytes=self._parts_in))
 
     def keeps_waiting_for(self, now: float) -> float:
         """For how many seconds arrays have been on their way, and nothing of them has come."""

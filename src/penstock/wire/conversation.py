@@ -39,6 +39,7 @@ from penstock.wire.remote import (
     Part,
     Piece,
     Pulse,
+    Taken,
 )
 
 
@@ -97,7 +98,7 @@ SERVER_SAYS: Final[Table] = MappingProxyType(
         (_S.ENROLLING, Enrolled): _S.ENROLLED,
         (_S.ENROLLING, EnrolmentRefused): _S.GREETED,
         **_staying((_S.ENROLLED, _S.LEFT), *_OF_A_CHANNEL),
-        **_staying(_TALKING, Answer, Part, Refused, Pulse, Leaving),
+        **_staying(_TALKING, Answer, Part, Refused, Taken, Pulse, Leaving),
         **{(state, SessionRefused): _S.ENDED for state in (_S.STRANGER, _S.KNOCKED, *_TALKING)},
     }
 )

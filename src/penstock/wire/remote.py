@@ -46,6 +46,9 @@ from penstock.wire.messages import (
 REMOTE_PROTOCOL: Final = 1
 # Bytes of a part: large ones are paid for in page faults at the other end, small ones in messages.
 PIECE: Final = 4 << 20
+# Bytes of parts that a rank may have on their way before the server says that it has taken some.
+# Nothing else holds a rank back: what the server's socket has received is in its memory.
+UNTAKEN: Final = 32 << 20
 
 
 # --- parts of messages -----------------------------------------------------------------------
@@ -199,6 +202,13 @@ class Answer(Message, frozen=True, kw_only=True):
     bulk: Bulk = Bulk()
 
 
+class Taken(Message, frozen=True, kw_only=True):
+    """So many bytes of the rank's parts were taken in, of all since it knocked: as many more may be
+    sent. Said once a quarter of what may be on its way has come."""
+
+    nbytes: int
+
+
 class Pulse(Message, frozen=True, kw_only=True):
     """Nothing but a sign of life. Where it cannot be sent, the rank has gone."""
 
@@ -221,6 +231,7 @@ FromServerToRank: TypeAlias = (
     | Answer
     | Part
     | Refused
+    | Taken
     | Pulse
     | Leaving
 )

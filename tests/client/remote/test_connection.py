@@ -9,19 +9,35 @@ import socket
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock.client.deadline import Deadline
 from penstock.client.remote.connection import RemoteConnection
 from penstock.client.remote.door import Door
 from penstock.errors import Overloaded, ProtocolError
+from penstock.wire.bulk import pack
 from penstock.wire.messages import Message, Refused, Report, ReturnSlot
-from penstock.wire.remote import Goodbye, Knock, Leaving, Piece, Pulse
+from penstock.wire.remote import (
+    PIECE,
+    UNTAKEN,
+    Enroll,
+    Enrolled,
+    Goodbye,
+    Knock,
+    Leaving,
+    Part,
+    Piece,
+    Pulse,
+    Taken,
+)
 from tests.client.remote.puppets import (
     CHANNEL,
+    ENROLL,
     MOST_BYTES,
     PATIENCE_S,
     Puppet,
@@ -269,6 +285,42 @@ def test_a_post_in_the_middle_of_a_post_is_sent_as_well(server: Puppet) -> None:
         gc.collect()
         heard = [server.hear(ReturnSlot) for _ in range(100)]
         assert sorted(word.slot for word in heard if word.channel == 1) == list(range(50))
+
+
+# --- arrays on their way to the server -----------------------------------------------------------
+
+
+@contextmanager
+def upload(server: Puppet) -> Iterator[Future[Any]]:
+    """A rank that enrols with more than may be on its way at once, as far as it gets by itself."""
+    packed = pack({"ids": np.zeros(2 * UNTAKEN, np.uint8)})
+    with greeted(server) as connection, ThreadPoolExecutor(1) as threads:
+        coming = threads.submit(connection.enroll, ENROLL, packed, soon())
+        server.hear(Enroll)
+        for offset in range(0, UNTAKEN, PIECE):
+            assert server.hear(Part).offset == offset
+        yield coming
+
+
+def test_a_rank_sends_as_much_more_of_its_arrays_as_the_server_has_taken(server: Puppet) -> None:
+    """CONTRACT 53"""
+    with upload(server) as coming:
+        assert server.is_quiet()
+        server.say(Taken(nbytes=PIECE))
+        assert server.hear(Part).offset == UNTAKEN
+        assert server.is_quiet()
+        server.say(Taken(nbytes=UNTAKEN))
+        for offset in range(UNTAKEN + PIECE, 2 * UNTAKEN, PIECE):
+            assert server.hear(Part).offset == offset
+        server.say(Enrolled(request=1, channel=CHANNEL, slots=4, most_bytes=MOST_BYTES))
+        assert coming.result(PATIENCE_S).channel == CHANNEL
+
+
+def test_a_rank_that_waits_to_send_more_is_told_of_a_refusal_and_of_the_end(server: Puppet) -> None:
+    with upload(server) as coming:
+        server.say(Refused(request=0, report=Report(kind="HubGone", message="over")))
+        with pytest.raises(ConnectionError, match="over"):
+            coming.result(PATIENCE_S)
 
 
 # --- the end -------------------------------------------------------------------------------------

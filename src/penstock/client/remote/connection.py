@@ -28,7 +28,6 @@ from penstock.wire.messages import BatchReady, Refused
 from penstock.wire.remote import (
     REMOTE_PROTOCOL,
     Answer,
-    Call,
     Enroll,
     Enrolled,
     FromRankToServer,
@@ -40,6 +39,7 @@ from penstock.wire.remote import (
     Part,
     Piece,
     Pulse,
+    Taken,
 )
 
 log = logging.getLogger(__name__)
@@ -128,12 +128,12 @@ class RemoteConnection:
         parts: Iterable[tuple[Part, memoryview]] = (),
     ) -> None:
         """Sends a message, and the bytes that follow it; returns when all is on its way."""
-        self._send((_ENCODE(message),), deadline)
+        self._send(deadline, message)
         for part, data in parts:
-            self._send((_ENCODE(part), data), deadline)
+            self._send(deadline, part, data)
 
-    def _send(self, frames: tuple[Any, ...], deadline: Deadline) -> None:
-        while not self._dealer.send(frames):
+    def _send(self, deadline: Deadline, message: FromRankToServer, *data: memoryview) -> None:
+        while not self.has_sent(message, *data):
             if deadline.passed:
                 raise TimeoutError("the server has not listened in time")
             self._dealer.wait(deadline.remaining)
@@ -152,9 +152,9 @@ class RemoteConnection:
 
     # --- what a switchboard does --------------------------------------------------------------
 
-    def has_sent(self, message: Call | Part, *data: memoryview) -> bool:
+    def has_sent(self, message: FromRankToServer, *data: memoryview) -> bool:
         """Sends a request, or some bytes of one; False if there is no room now. Any thread."""
-        return self._dealer.send((_ENCODE(message), *data))
+        return self._dealer.send((_ENCODE(message), *data), sum(part.nbytes for part in data))
 
     def arrays_of(self, number: int) -> Arrays:
         """The arrays of an answer that was received."""
@@ -236,6 +236,9 @@ class RemoteConnection:
                 return self._answers.announce(message)
             case Part():
                 return self._answers.add(message, _data(frames))
+            case Taken(nbytes=nbytes):
+                self._dealer.note_taken(nbytes)
+                return None
             case Pulse():
                 return None
             case Leaving(reason=reason, grace=grace):

@@ -23,6 +23,7 @@ import zmq
 
 from penstock.client.remote.door import Door
 from penstock.client.remote.memory import expect_large_messages
+from penstock.wire.remote import UNTAKEN
 from penstock.wire.stream import LONGEST_POLL
 
 Frames: TypeAlias = Sequence[Any]
@@ -61,6 +62,7 @@ class Dealer:
         self.is_refused = False  # and will be again
         self._lock = threading.Lock()
         self._posts: deque[bytes] = deque()
+        self._parts = self._taken = 0  # bytes of parts that were sent; that were taken
         self.is_lost = self._closing = self._closed = False
         self._owner = os.getpid()
         self._socket = _context().socket(zmq.DEALER)
@@ -102,13 +104,26 @@ class Dealer:
             self._posts.append(data)
             self._see_to_it()
 
-    def send(self, frames: Frames) -> bool:
-        """Sends a message of any size, after all that was posted; False if there is no room now."""
+    def send(self, frames: Frames, part: int = 0) -> bool:
+        """Sends a message of any size, after all that was posted; False if there is no room now.
+
+        Of its bytes, `part` are those of arrays: of them only so many may be on their way.
+        """
         with self._lock:
-            sent = self._send_posts() and self._sent(frames)
+            room = self._send_posts() and (part == 0 or self._untaken + part <= UNTAKEN)
+            if sent := room and self._sent(frames):
+                self._parts += part
             self._look_again()
         self._see_to_it()
         return sent
+
+    @property
+    def _untaken(self) -> int:
+        return 0 if self.is_lost else self._parts - self._taken
+
+    def note_taken(self, nbytes: int) -> None:
+        """The other end has taken so many bytes of parts, since the beginning."""
+        self._taken = nbytes
 
     @property
     def pending(self) -> bool:
