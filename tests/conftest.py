@@ -1,12 +1,13 @@
-"""What all tests share: Hypothesis profiles, the watch for leaks, the proof of a sanitized run."""
+"""What all tests share: Hypothesis profiles, watches for leaks and crashes, proof of sanitizers."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -55,6 +56,29 @@ LONG = frozenset({"benchmarks", "compat", "demo", "examples", "faults", "loader"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the folders with the longest tests first; all else stays in its order."""
     items.sort(key=lambda item: item.path.parent.name not in LONG)
+
+
+CRASHED = pytest.StashKey[str]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """Remembers a process of xdist's, made to run tests, that ended before its time."""
+    if error:
+        node.config.stash[CRASHED] = node.gateway.id
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Fails a run in which such a process crashed, whatever it was doing.
+
+    To xdist only the test that it was running has failed. Where it was running none, because it was
+    still collecting them or had done them all, a run that left out every test would pass.
+    """
+    ran = yield
+    if crashed := session.config.stash.get(CRASHED, None):
+        pytest.exit(f"{crashed} crashed, and tests may have been left out", returncode=1)
+    return ran
 
 
 def pytest_configure(config: pytest.Config) -> None:

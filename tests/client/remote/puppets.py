@@ -42,7 +42,7 @@ class Puppet:
         self._context: zmq.Context[Any] = zmq.Context()
         self._graph = graph
         self.router = self._context.socket(zmq.ROUTER)
-        self.router.linger = 0
+        self.router.linger = self.router.rcvhwm = 0
         port = self.router.bind_to_random_port("tcp://127.0.0.1")
         self.address = f"tcp://127.0.0.1:{port}"
         self.rank = b""
