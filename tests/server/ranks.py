@@ -50,6 +50,7 @@ from penstock.wire.remote import (
     Part,
     Piece,
     Pulse,
+    Taken,
 )
 from tests.client.graphs import BATCH, PATIENCE_S, SPEC
 
@@ -72,13 +73,16 @@ class Parcel:
 class BareRank:
     """Says and hears single words; nothing of it is automatic."""
 
-    def __init__(self, address: str, context: zmq.Context[Any], unread: int = 0) -> None:
-        """`unread`: messages that ZeroMQ keeps before it stops reading; 0: any number."""
+    def __init__(
+        self, address: str, context: zmq.Context[Any], *, stays_away: bool = False
+    ) -> None:
+        """`stays_away`: when it is hung up on, where others connect again and say the rest."""
         self.socket = context.socket(zmq.DEALER)
-        options = {zmq.RCVHWM: unread, zmq.LINGER: 0, zmq.HEARTBEAT_IVL: 500}
-        if unread:  # nor is much kept on the way; it leaves when it is hung up on, and stays away
-            patience = int(PATIENCE_S * 1000)
-            options |= {zmq.RCVBUF: 64 << 10, zmq.HEARTBEAT_TIMEOUT: patience}
+        # No limit to what it has not heard (docs/adr/0014): who is not to read is behind a `Link`.
+        # Nor does it give up a server that is kept from answering.
+        options = {zmq.RCVHWM: 0, zmq.SNDHWM: 0, zmq.LINGER: 0, zmq.HEARTBEAT_IVL: 500}
+        options |= {zmq.HEARTBEAT_TIMEOUT: int(PATIENCE_S * 1000)}
+        if stays_away:
             options |= {zmq.RECONNECT_IVL: -1}
         for option, value in options.items():
             self.socket.setsockopt(option, value)
@@ -90,11 +94,19 @@ class BareRank:
     def say(self, message: Message, *data: Any) -> None:
         self.socket.send_multipart([msgspec.msgpack.encode(message), *data])
 
+    def say_if_connected(self, message: Message, *data: Any) -> bool:
+        """Says it unless it was hung up on, and stays away: `say` would wait for ever then."""
+        try:
+            self.socket.send_multipart([msgspec.msgpack.encode(message), *data], zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
     def say_bytes(self, *frames: bytes) -> None:
         self.socket.send_multipart(frames)
 
     def hear_any(self, patience: float = PATIENCE_S) -> tuple[Any, Any]:
-        """The next word that is no sign of life, and its bytes."""
+        """The next word that is no sign of life, nor of parts that were taken, and its bytes."""
         heard = self._next_word(patience)
         assert heard is not None, "the server says nothing"
         return heard
@@ -104,8 +116,15 @@ class BareRank:
         assert isinstance(message, kind), f"expected {kind.__name__}, got {message}"
         return message
 
+    def hear_all(self) -> list[Message]:
+        """What has come until now, signs of life among it."""
+        heard = []
+        while self.socket.poll(0):
+            heard.append(_DECODER.decode(self.socket.recv_multipart()[0]))
+        return heard
+
     def is_quiet(self, seconds: float) -> bool:
-        """Whether nothing but signs of life comes for a while."""
+        """Whether nothing comes for a while but what `hear_any` leaves out."""
         return self._next_word(seconds) is None
 
     def _next_word(self, patience: float) -> tuple[Any, Any] | None:
@@ -114,7 +133,7 @@ class BareRank:
         while self.socket.poll(max(0, int((deadline - time.monotonic()) * 1000))):
             header, *data = self.socket.recv_multipart()
             message = _DECODER.decode(header)
-            if not isinstance(message, Pulse):
+            if not isinstance(message, Pulse | Taken):
                 return message, data[0] if data else None
         return None
 

@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from penstock.graph import Graph
 from penstock.sampling.spec import Feed
 from penstock.wire import bulk, values
 from penstock.wire.messages import Register
-from penstock.wire.remote import Call, Enroll, Part
+from penstock.wire.remote import Call, Enroll, Goodbye, Part
 from tests.cli.servers import Running
-from tests.client.graphs import PATIENCE_S, SPEC, expected, small_graph
+from tests.client.graphs import NODES, PATIENCE_S, SPEC, expected, small_graph
 from tests.processes import until
 from tests.server.bystanders import (
     REST_BYTES,
@@ -32,6 +33,7 @@ from tests.server.bystanders import (
     reset_peak,
     unharmed,
 )
+from tests.server.links import Link
 from tests.server.ranks import BareRank, knock, visitors
 from tests.server.strangers import (
     COMMAND,
@@ -280,15 +282,18 @@ def test_a_message_of_very_many_frames_holds_nobody_up(
 def test_thousands_of_messages_without_waiting_hold_nobody_up(
     server: Running, graph: Graph, stack: ExitStack
 ) -> None:
-    """CONTRACT 9: nobody reads the answers."""
+    """CONTRACT 9: nobody reads the answers; whoever goes on like this is hung up on."""
+    verbs = ("ping", "get_node_ids", "nonsense", "get_edge_index")
+    words = (Call(request=number, verb=verbs[number % 4]) for number in count(1))
     context: zmq.Context[Any]
-    with unharmed(server, graph), visitors() as context:
-        deaf = BareRank(server.address, context, unread=1)
-        deaf.knock(name="deaf")
-        for number in range(5000):
-            verb = ("ping", "get_node_ids", "nonsense", "get_edge_index")[number % 4]
-            deaf.say(Call(request=number + 1, verb=verb))
+    with unharmed(server, graph), visitors() as context, Link(server.address) as link:
+        deaf = BareRank(link.address, context, stays_away=True)
+        deaf.greet(name="deaf")
+        link.shut()
+        for word in islice(words, 5000):
+            deaf.say_if_connected(word)
         answers_at_once(server.address)
+        until(lambda: not all(map(deaf.say_if_connected, islice(words, 100))), "it is hung up on")
         deaf.close()
 
 
@@ -301,16 +306,20 @@ def test_answers_that_nobody_reads_are_bounded(folder: Path, graph: Graph) -> No
         listened_to(folder, "--workers", 1, "--limit", "max_answer_bytes=8MB") as running,
         unharmed(running, graph),
         visitors() as context,
+        Link(running.address) as link,
     ):
-        deaf = BareRank(running.address, context, unread=1)
-        deaf.knock(name="deaf")
+        deaf = BareRank(link.address, context, stays_away=True)
+        deaf.greet(name="deaf")
+        link.shut()
         for number in range(1, 400):
-            deaf.say(
+            deaf.say_if_connected(
                 Call(request=number, verb="get_node_feature", arguments=plain, bulk=packed.bulk)
             )
             for offset, data in packed.parts():
-                deaf.say(Part(request=number, offset=offset), data)
+                deaf.say_if_connected(Part(request=number, offset=offset), data)
         answers_at_once(running.address)
+        deaf.say_if_connected(Goodbye())
+        until(lambda: not _sessions(running, "deaf"), "all of it was heard")
         deaf.close()
 
 
@@ -319,13 +328,30 @@ def test_a_rank_that_never_reads_its_batches_holds_up_itself_alone(
 ) -> None:
     """CONTRACT 9"""
     context: zmq.Context[Any]
+    ids = np.resize(np.arange(NODES), 200 * NODES)  # more than ZeroMQ and the kernel take
     with unharmed(server, graph), visitors() as context, ExitStack() as stack:
-        for _ in range(4):
-            deaf = stack.enter_context(BareRank(server.address, context, unread=1))
-            deaf.greet()
-            deaf.enroll(split="train", slots=60)
-            deaf.start()
+        link = stack.enter_context(Link(server.address))
+        deaf = [stack.enter_context(BareRank(link.address, context)) for _ in range(4)]
+        for rank in deaf:
+            rank.greet(name="deaf")
+            rank.enroll(arrays={"ids": ids}, batch_size=NODES, slots=200)
+        link.shut()
+        for rank in deaf:
+            rank.start()
+        until(
+            lambda: sum(one["unsent"] > 0 for one in _sessions(server, "deaf")) == len(deaf),
+            "batches wait for all of them",
+        )
         answers_at_once(server.address)
+
+
+def _sessions(running: Running, name: str) -> list[dict[str, Any]]:
+    """Those of ranks with a name, as the server tells."""
+    context: zmq.Context[Any]
+    with visitors() as context, BareRank(running.address, context) as asking:
+        asking.greet(name="asking")
+        there, _ = asking.call("server_statistics")
+        return [one for one in there["sessions"] if one["name"] == name]
 
 
 def test_a_reader_of_single_bytes_holds_up_itself_alone(server: Running, graph: Graph) -> None:

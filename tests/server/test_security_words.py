@@ -30,6 +30,7 @@ from penstock.wire.messages import (
     Unregister,
 )
 from penstock.wire.remote import (
+    HEADER,
     Answer,
     ArrayInfo,
     Bulk,
@@ -226,10 +227,10 @@ def test_nobody_has_a_name_of_half_a_megabyte(rank: Ranks, field: str) -> None:
     assert len(str(error)) < 1000
 
 
-def test_a_job_has_no_name_of_megabytes(rank: Ranks) -> None:
+def test_a_job_has_no_name_of_half_a_megabyte(rank: Ranks) -> None:
     visitor = rank()
     feed = Feed(num_inputs=0, batch_size=16)
-    register = Register(request=0, backend=0, feed=feed, job="x" * (4 << 20))
+    register = Register(request=0, backend=0, feed=feed, job="x" * (HEADER // 2))
     visitor.say(Enroll(request=1, spec=SPEC, register=register, split="train"))
     with pytest.raises(ValueError, match="job's name is longer"):
         raise visitor.refusal()

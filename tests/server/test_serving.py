@@ -21,6 +21,7 @@ from penstock.wire.messages import Register
 from penstock.wire.remote import PIECE, Enroll, Enrolled, Leaving
 from tests.client.graphs import SPEC, expected, small_graph
 from tests.processes import PATIENCE_S, until, wait_until_gone
+from tests.server.links import Link
 from tests.server.ranks import BareRank, Parcel, visitors
 
 ROOT = Path(__file__).parents[2]
@@ -133,11 +134,13 @@ def test_a_rank_that_falls_behind_gets_every_byte_when_it_reads_again(
     wide: Graph, wide_server: Server, context: zmq.Context[Any]
 ) -> None:
     """CONTRACT 9"""
-    with BareRank(wide_server.address, context, unread=2) as slow:
+    with Link(wide_server.address) as link, BareRank(link.address, context) as slow:
         slow.greet()
         slow.enroll(spec=WIDE, batch_size=40, slots=100)
+        link.shut()
         slow.start()
         until(lambda: wide_server.statistics().sessions[0].unsent > 0, "some of it must wait")
+        link.open()
         got = slow.read()
     assert got == expected(wide, spec=WIDE, inputs=None, batch_size=40)
 

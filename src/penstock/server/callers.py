@@ -8,11 +8,13 @@ has received of which nothing has been heard.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import socket
 import struct
+import termios
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -23,8 +25,12 @@ from penstock.wire.remote import UNTAKEN
 
 log = logging.getLogger(__name__)
 
-# Of what may be on its way at once, twice as much: requests come beside their arrays.
+# Of what may be on its way at once, twice as much: small words come beside it, and are not counted.
 UNHEARD_BYTES: Final = 2 * UNTAKEN
+# What ZeroMQ sends with each frame is less than that, also where it encrypts; and, each second, to
+# tell that it lives.
+BESIDE_A_FRAME: Final = 64
+BEATS_BYTES: Final = 256
 # Of somebody who has not even knocked.
 STRANGERS_BYTES: Final = 1 << 20
 # How often those are looked at, and those with a session, if nothing is left to be heard: what one
@@ -37,21 +43,41 @@ _ACKNOWLEDGED_AT: Final = 120
 _RECEIVED_AT: Final = 128
 _COUNT: Final = struct.Struct("=Q")
 _EVENT: Final = struct.Struct("=Hi")
+_UNSENT: Final = struct.Struct("i")
 # Of SO_LINGER: nothing is waited for, and what comes yet is refused.
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 
 @dataclass(slots=True, eq=False)
 class Caller:
-    """One connection. `received`: its bytes when all that had come was heard; `heard` is how much
-    that was. Of a stranger: its bytes `since` it is one."""
+    """One connection. `since`: when it came, or its last session ended."""
 
     descriptor: int
     peer: Any
     since: float = field(default_factory=time.monotonic)
-    received: int = 0
-    heard: int = 0
     was_known: bool = False
+    _heard: int = 0
+    # When all that had come was heard, how much that was, and had been received.
+    _then: float = field(default_factory=time.monotonic)
+    _heard_then: int = 0
+    _received_then: int = 0
+
+    def note_heard(self, nbytes: int, frames: int) -> None:
+        """A message of it was heard. On its way it had no more bytes than are counted here."""
+        self._heard += nbytes + BESIDE_A_FRAME * frames
+
+    def unheard(self, now: float, *, all_heard: bool) -> int:
+        """Bytes that have come and are not heard yet, or a little less.
+
+        `all_heard`: nothing that is complete is left. How many bytes a message took on its way is
+        known roughly, so that it is counted anew from there; but not of one that does not end.
+        """
+        received = _received(self)
+        heard = self._heard - self._heard_then + int((now - self._then) * BEATS_BYTES)
+        unheard = received - self._received_then - heard
+        if all_heard and self._heard != self._heard_then:
+            self._then, self._heard_then, self._received_then = now, self._heard, received
+        return unheard
 
 
 Tiresome: TypeAlias = Iterator[tuple[Caller, str]]
@@ -61,7 +87,12 @@ class Callers:
     """The connections of a socket, at most `most`. All of it is one thread's."""
 
     def __init__(self, router: zmq.Socket[bytes], most: int, patience: float) -> None:
-        self._monitor = router.get_monitor_socket(EVENTS)
+        # Without a limit: ZeroMQ's thread would wait for us to take note, and we for it at the end.
+        self._monitor = router.context.socket(zmq.PAIR)
+        self._monitor.set(zmq.RCVHWM, 0)
+        address = f"inproc://callers-{id(self)}"
+        router.monitor(address, EVENTS)
+        self._monitor.connect(address)
         self._most = most
         self._patience = patience
         self._there: dict[int, Caller] = {}
@@ -116,11 +147,10 @@ class Callers:
             caller.was_known = True
         return caller
 
-    def had_session(self, descriptor: int) -> bool:
-        """Whether a connection without a session once had one."""
+    def without_session(self, descriptor: int) -> Caller | None:
+        """Who has said something; None if it has gone already."""
         self._catch_up()
-        caller = self._there.get(descriptor)
-        return caller is not None and caller.was_known
+        return self._there.get(descriptor)
 
     def acknowledged(self, caller: Caller | None) -> int:
         """Bytes that have come to the other end's kernel; 0 where nobody counts them."""
@@ -130,33 +160,30 @@ class Callers:
         """It has none any more."""
         if caller is not None and self._there.get(caller.descriptor) is caller:
             self._strangers.add(caller)
-            caller.since, caller.received = time.monotonic(), _received(caller)
+            caller.since = time.monotonic()
 
     # --- hanging up --------------------------------------------------------------------------
 
-    def tiresome_strangers(self) -> Tiresome:
-        """Those without a session who are to go, and why."""
+    def tiresome_strangers(self, *, all_heard: bool) -> Tiresome:
+        """Those without a session who are to go, and why.
+
+        Of who had one, much may still be on its way.
+        """
         now = time.monotonic()
         for caller in list(self._strangers):
-            came = _received(caller) - caller.received
-            if came > (UNHEARD_BYTES if caller.was_known else STRANGERS_BYTES):
+            if not caller.was_known and (came := _received(caller)) > STRANGERS_BYTES:
                 yield caller, f"it has sent {came} bytes and has no session"
+            elif (unheard := caller.unheard(now, all_heard=all_heard)) > UNHEARD_BYTES:
+                yield caller, _too_much(unheard)
             elif now - caller.since > self._patience:
                 yield caller, f"it has not knocked for {now - caller.since:.1f} s"
 
-    def tiresome_guests(self, heard: Mapping[Caller, int], *, all_heard: bool) -> Tiresome:
-        """Of those with a session, by how much was heard of each, who are to go, and why.
-
-        `all_heard`: nothing that is complete is left. How many bytes a message took on its way is
-        known roughly, so that it is counted anew from there; but not of one that does not end.
-        """
-        for caller, nbytes in heard.items():
-            received = _received(caller)
-            unheard = received - caller.received - (nbytes - caller.heard)
-            if all_heard and nbytes != caller.heard:
-                caller.heard, caller.received = nbytes, received
-            elif unheard > UNHEARD_BYTES:
-                yield caller, f"it has sent {unheard} bytes too much, or of a message without end"
+    def tiresome_guests(self, guests: Iterable[Caller], *, all_heard: bool) -> Tiresome:
+        """Of those with a session, who are to go, and why."""
+        now = time.monotonic()
+        for caller in guests:
+            if (unheard := caller.unheard(now, all_heard=all_heard)) > UNHEARD_BYTES:
+                yield caller, _too_much(unheard)
 
     def hang_up(self, caller: Caller) -> None:
         """Ends a connection: ZeroMQ finds it closed, and says so."""
@@ -166,11 +193,20 @@ class Callers:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
                 connection.shutdown(socket.SHUT_RDWR)
 
+    @property
+    def have_taken_all(self) -> bool:
+        """Whether nothing is on its way to anybody any more, as far as the kernel knows."""
+        return all(_unsent(caller) == 0 for caller in self._there.values())
+
     def close(self) -> None:
         """Listens no more. Idempotent."""
         self._there.clear()
         self._strangers.clear()
         self._monitor.close(0)
+
+
+def _too_much(unheard: int) -> str:
+    return f"it has sent {unheard} bytes too much, or of a message that does not end"
 
 
 def _received(caller: Caller) -> int:
@@ -185,6 +221,14 @@ def _counted(caller: Caller, at: int) -> int:
     except OSError:  # it has just gone
         return 0
     return int(_COUNT.unpack_from(told, at)[0]) if len(told) >= at + _COUNT.size else 0
+
+
+def _unsent(caller: Caller) -> int:
+    """Bytes that the other end has not acknowledged; 0 if it has gone."""
+    told = bytearray(_UNSENT.size)
+    with suppress(OSError):
+        fcntl.ioctl(caller.descriptor, termios.TIOCOUTQ, told)
+    return int(_UNSENT.unpack(told)[0])
 
 
 @contextmanager

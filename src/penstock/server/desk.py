@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from queue import SimpleQueue
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
@@ -21,7 +21,6 @@ log = logging.getLogger(__name__)
 Work: TypeAlias = Callable[[], Any]
 # Hears what came of it: a value, or the exception.
 Then: TypeAlias = Callable[[Any], None]
-_Job: TypeAlias = tuple[Work, Then] | None
 
 JOIN_S: Final = 10.0
 # Threads that look things up, each of which may need memory for an answer; and that wait for the
@@ -70,6 +69,15 @@ class Bell:
                 os.close(fd)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    """Work for somebody, who may go before it is begun."""
+
+    work: Work
+    then: Then
+    owner: object
+
+
 class Desk:
     """Up to `most` threads, started when there is work for them."""
 
@@ -77,40 +85,56 @@ class Desk:
         self._name = name
         self._most = most
         self._bell = bell
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._jobs: deque[_Job] = deque()
+        self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
-        self._idle = threading.Semaphore(0)
+        self._idle = 0
         self._closed = False
 
-    def ask(self, work: Work, then: Then) -> None:
+    def ask(self, work: Work, then: Then, owner: object = None) -> None:
         """Has work done by a thread, and `then` called in the door's; called by the door's."""
-        if self._closed:
-            return
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
-            name = f"{self._name}-{len(self._threads)}"
-            thread = threading.Thread(target=self._serve, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        self._jobs.put((work, then))
+        with self._changed:
+            if self._closed:
+                return
+            if len(self._jobs) >= self._idle and len(self._threads) < self._most:
+                name = f"{self._name}-{len(self._threads)}"
+                thread = threading.Thread(target=self._serve, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._jobs.append(_Job(work, then, owner))
+            self._changed.notify()
+
+    def drop(self, owner: object) -> list[Then]:
+        """Forgets the work for one who has gone, as far as it was not begun; whom to tell so."""
+        with self._changed:
+            dropped = [job.then for job in self._jobs if job.owner is owner]
+            if dropped:
+                self._jobs = deque(job for job in self._jobs if job.owner is not owner)
+        return dropped
 
     def close(self, timeout: float = JOIN_S) -> None:
         """Ends the threads when they have done what they have. Idempotent, and bounded."""
-        self._closed = True
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
         deadline = monotonic() + timeout
-        for _ in self._threads:
-            self._jobs.put(None)
         for thread in self._threads:
             thread.join(max(0.0, deadline - monotonic()))
             if thread.is_alive():
                 log.warning("%s is still at work, and is left to itself", thread.name)
 
     def _serve(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            work, then = job
-            outcome = _outcome(work)
+        while (job := self._next()) is not None:
+            outcome, then = _outcome(job.work), job.then
             self._bell.ring(lambda then=then, outcome=outcome: then(outcome))  # type: ignore[misc]
-            del job, work, then, outcome  # nothing of it may be kept alive by waiting
-            self._idle.release()
+            del job, then, outcome  # nothing of it may be kept alive by waiting
+
+    def _next(self) -> _Job | None:
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: self._jobs or self._closed)
+            self._idle -= 1
+            return self._jobs.popleft() if self._jobs else None
 
 
 class Answering:
@@ -122,16 +146,24 @@ class Answering:
         self._by_verb = {"wait_for_exit": Desk("penstock-wait", WAITING, bell)}
         self._others = Desk("penstock-answer", most, bell)
 
-    def ask(self, verb: str, work: Work, then: Then) -> None:
+    def ask(self, verb: str, work: Work, then: Then, owner: object = None) -> None:
         """As a desk does, at the one for a verb."""
         quick = verb.startswith("get_") or verb in _QUICK
         desk = self._looking_up if quick else self._by_verb.get(verb, self._others)
-        desk.ask(work, then)
+        desk.ask(work, then, owner)
+
+    def drop(self, owner: object) -> list[Then]:
+        """As a desk does, at all of them."""
+        return [then for desk in self._desks for then in desk.drop(owner)]
 
     def close(self) -> None:
         """Ends them all. Idempotent, and bounded."""
-        for desk in (*self._by_verb.values(), self._looking_up, self._others):
+        for desk in self._desks:
             desk.close()
+
+    @property
+    def _desks(self) -> tuple[Desk, ...]:
+        return (*self._by_verb.values(), self._looking_up, self._others)
 
 
 def _outcome(work: Work) -> Any:

@@ -228,14 +228,14 @@ class Door(threading.Thread):
         self._guests_at = now + (GUESTS_LOOK_S if all_heard else LOOK_S)
         sessions = self._premises.sessions.values()
         there = {session.caller: session for session in sessions if session.caller is not None}
-        heard = {caller: session.heard_at_most for caller, session in there.items()}
-        for caller, reason in self._callers.tiresome_guests(heard, all_heard=all_heard):
+        for caller, reason in self._callers.tiresome_guests(there, all_heard=all_heard):
             there[caller].lost = True
             there[caller].end(reason)
 
     def _look_at_strangers(self, now: float) -> None:
         self._look_at = now + LOOK_S
-        for caller, reason in self._callers.tiresome_strangers():
+        all_heard = not self._premises.router.has_more
+        for caller, reason in self._callers.tiresome_strangers(all_heard=all_heard):
             log.info("a connection is ended: %s", reason)
             self._callers.hang_up(caller)
 

@@ -25,7 +25,8 @@ class Limits:
     max_arena_bytes    slots of all channels together, those of ranks on this host included; only
                        what batches have filled takes memory
     max_calls          questions of one session that are not answered yet
-    max_call_bytes     arrays that come with questions, of one session
+    max_call_bytes     arguments of questions, of one session: arrays; and others of more than 4 kB
+                       each, 32 times
     max_calls_bytes    the same, of all together
     max_answer_bytes   arrays of one answer
     """

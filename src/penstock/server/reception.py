@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
 import zmq
@@ -28,6 +29,7 @@ from penstock.server.vitals import vitals
 from penstock.wire.bulk import Arrays, Assembly, pack
 from penstock.wire.messages import Message, Refused, ReturnSlot, Reweigh, StartEpoch, Unregister
 from penstock.wire.remote import (
+    HEADER,
     REMOTE_PROTOCOL,
     Answer,
     Call,
@@ -43,7 +45,15 @@ log = logging.getLogger(__name__)
 
 END: Final = "end"  # of a session: no verb, but something that has to be done in its turn
 
-_DECODER: Final = msgspec.msgpack.Decoder(FromRankToServer)
+_Words = TypeVar("_Words")
+_DECODER: Final[msgspec.msgpack.Decoder[FromRankToServer]] = msgspec.msgpack.Decoder(
+    FromRankToServer
+)
+# Memory for a byte of plain data, at most, roughly: it may be an empty list. A little of it is not
+# counted.
+_READ: Final = 32
+_SMALL: Final = 4096
+_FIRST_WORD: Final = msgspec.msgpack.Decoder(Knock)
 # What the decoder raises for bytes that are no message. Depth is limited by recursion.
 _NO_MESSAGE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -59,13 +69,16 @@ class Reception:
         """One message; the session it belongs to, if there is one."""
         session = self._premises.sessions.get(identity)
         try:
-            message, data = _decoded(frames)
             if session is None:
-                return self._first_word(identity, message, frames[0])
-            session.note_heard(sum(map(len, frames)), len(frames))
+                return self._first_word(identity, frames)
+            nbytes = sum(map(len, frames))
+            session.note_heard(nbytes, len(frames))
+            message, data = _decoded(frames, _DECODER)
             session.conversation.rank_says(message)
-            self._hear(session, message, data)
-        except ProtocolError as error:
+            if isinstance(message, Call | Enroll | Part):
+                session.note_taken_in(nbytes)
+            self._hear(session, message, data, len(frames[0]))
+        except (ProtocolError, HubGone) as error:
             self._expel(session, identity, error)
         except Exception as error:  # a mistake of ours is no reason to leave the others alone
             log.exception("%r has said something that could not be dealt with", session)
@@ -85,10 +98,20 @@ class Reception:
 
     # --- coming in ---------------------------------------------------------------------------
 
-    def _first_word(self, identity: bytes, message: Message, frame: zmq.Frame) -> Session | None:
-        if not isinstance(message, Knock):
-            self._expel(None, identity, self._no_session(message, frame))
-            return None
+    def _first_word(self, identity: bytes, frames: Frames) -> Session | None:
+        """Of who has no session nothing is read but a Knock: it may be anybody."""
+        callers, frame = self._premises.router.callers, frames[0]
+        caller = callers.without_session(descriptor_of(frame))
+        if caller is not None:
+            caller.note_heard(sum(map(len, frames)), len(frames))
+        try:
+            message, _ = _decoded(frames, _FIRST_WORD)
+        except ProtocolError as error:
+            # To who had one it is as when a hub has died: enrol again, and go on.
+            had_one = caller is not None and caller.was_known
+            raise (HubGone if had_one else ProtocolError)(
+                f"there is no session, say Knock first: {error}"
+            ) from None
         peer = peer_of(frame)
         try:
             self._check(message)
@@ -106,22 +129,12 @@ class Reception:
             peer,
             self._premises.router,
             self._premises.touched,
-            self._premises.router.callers.know(descriptor_of(frame)),
+            callers.know(descriptor_of(frame)),
         )
         session.conversation.rank_says(message)
         self._premises.sessions[identity] = session
         session.say_encoded(self._premises.greeting, self._premises.greeting_bytes)
         return session
-
-    def _no_session(self, message: Message, frame: zmq.Frame) -> Exception:
-        """What is wrong with a word of somebody without one.
-
-        To who had one it is as when a hub has died: enrol again, and go on.
-        """
-        had_one = self._premises.router.callers.had_session(descriptor_of(frame))
-        return (HubGone if had_one else ProtocolError)(
-            f"{type(message).__name__} makes no sense: there is no session, say Knock first"
-        )
 
     def _check(self, knock: Knock) -> None:
         if knock.protocol != REMOTE_PROTOCOL:
@@ -143,14 +156,16 @@ class Reception:
 
     # --- what is said ------------------------------------------------------------------------
 
-    def _hear(self, session: Session, message: Message, data: zmq.Frame | None) -> None:
+    def _hear(
+        self, session: Session, message: Message, data: zmq.Frame | None, header: int
+    ) -> None:
         match message:
             case ReturnSlot() | StartEpoch() | Reweigh():
                 if session.relay is not None:
                     session.relay.forward(message)
                     self._premises.watch.heed(session.relay)
             case Call():
-                self._request(session, message, self._call)
+                self._request(session, message, partial(self._call, header=header))
             case Part():
                 self._part(session, message, data)
             case Enroll():
@@ -170,23 +185,23 @@ class Reception:
         except ProtocolError:
             raise
         except Exception as error:
+            session.skip(request.request, request.bulk.nbytes)
             self._refuse(session, request.request, error)
 
     def _refuse(self, session: Session, request: int, error: Exception) -> None:
         self._premises.refused += 1
-        session.skipped.append(request)  # what follows of it is on its way already
         log.info("%r is refused request %d: %s", session, request, shortened(str(error), SHORT))
         session.say(Refused(request=request, report=report_of(error)))
 
     def _part(self, session: Session, part: Part, data: zmq.Frame | None) -> None:
         assert data is not None
-        session.note_part(len(data))
         upload = session.uploads.get(part.request)
         if upload is None:
-            if part.request in session.skipped:
+            if session.is_skipped(part.request, part.offset + len(data)):
                 return
             raise ProtocolError(f"a part came for request {part.request}, which expects none")
         upload.assembly.add(part.offset, data.buffer)
+        session.note_part()
         if upload.assembly.complete:
             del session.uploads[part.request]
             self._begin(session, upload.request, upload.assembly.arrays())
@@ -227,6 +242,7 @@ class Reception:
         self._premises.enrolling.ask(
             lambda: self._premises.enrolments.make(wish, arrays),
             lambda outcome: self._enrolled(session, wish.request, outcome),
+            session,
         )
 
     def _enrolled(self, session: Session, request: int, outcome: Any) -> None:
@@ -234,7 +250,8 @@ class Reception:
         session.enrolling = 0
         if isinstance(outcome, Exception):
             self.give_up_channel(session)
-            self._refuse(session, request, outcome)
+            if session.ending is None:
+                self._refuse(session, request, outcome)
             return
         relay, nbytes = outcome
         if session.ending is not None:  # it left meanwhile
@@ -269,11 +286,12 @@ class Reception:
 
     # --- questions ---------------------------------------------------------------------------
 
-    def _call(self, session: Session, call: Call) -> None:
+    def _call(self, session: Session, call: Call, header: int) -> None:
         if call.verb == PING:
             session.say(Answer(request=call.request))
             return
-        limits, nbytes = self._premises.limits, max(0, call.bulk.nbytes)
+        limits = self._premises.limits
+        nbytes = max(0, call.bulk.nbytes) + _READ * max(0, header - _SMALL)
         unread = "bytes of answers are unread"
         check_at_most(session.unread, limits.max_answer_bytes, unread, "max_answer_bytes")
         check_at_most(len(session.calls) + 1, limits.max_calls, "calls at once", "max_calls")
@@ -307,7 +325,7 @@ class Reception:
         if call.verb in MAKING:
             session.asked.add(call.request)
         self._premises.answering.ask(
-            call.verb, work, lambda outcome: self._answer(session, call, outcome)
+            call.verb, work, lambda outcome: self._answer(session, call, outcome), session
         )
 
     def _answer(self, session: Session, call: Call, outcome: Any) -> None:
@@ -335,9 +353,12 @@ class Reception:
         premises.batches_before += session.batches
         premises.calls_before += session.calls_heard
         self.give_up_channel(session)
+        # What is being answered keeps its arrays, and what they count for, until it is.
+        for request in session.uploads:
+            premises.call_budget.give(session.calls.pop(request, 0))
         session.uploads.clear()
-        for request in session.calls.keys() - session.asked:
-            premises.call_budget.give(session.calls.pop(request))
+        for then in (*premises.enrolling.drop(session), *premises.answering.drop(session)):
+            then(ConnectionError("nobody is there to be answered"))
         self._end_asking(session)
 
     def _end_asking(self, session: Session) -> None:
@@ -353,11 +374,15 @@ def _note_failure(outcome: Any) -> None:
         log.error("what a session had could not be let go of", exc_info=outcome)
 
 
-def _decoded(frames: Frames) -> tuple[Message, zmq.Frame | None]:
+def _decoded(
+    frames: Frames, decoder: msgspec.msgpack.Decoder[_Words]
+) -> tuple[_Words, zmq.Frame | None]:
     if not frames:
         raise ProtocolError("an empty message came")
+    if len(frames[0]) > HEADER:
+        raise ProtocolError(f"a message has {len(frames[0])} bytes of its own; at most {HEADER}")
     try:
-        message: Message = _DECODER.decode(frames[0].buffer)
+        message = decoder.decode(frames[0].buffer)
     except _NO_MESSAGE as error:
         raise ProtocolError(f"a message makes no sense here: {error}") from None
     wanted = 2 if isinstance(message, Part) else 1

@@ -12,6 +12,7 @@ Nothing here knows what is said.
 
 from __future__ import annotations
 
+import time
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
@@ -19,21 +20,20 @@ import zmq
 
 from penstock.server.admission import Admission, Peer, check_reach, host_of, is_loopback
 from penstock.server.callers import Callers
-from penstock.wire.remote import PIECE
+from penstock.wire.remote import HEADER, PIECE
 
 Frames: TypeAlias = list[zmq.Frame]
 
 # Messages for one peer that ZeroMQ keeps. Pieces that are sent lie in slots, and take no memory.
 _UNSENT: Final = 64
 _HANDSHAKE_MS: Final = 5000
-# How long last words may take at the end.
-_LINGER_MS: Final = 500
+# How long last words may take at the end, and how often it is looked whether they have gone.
+_LINGER_S: Final = 0.5
+_LOOK_MS: Final = 5
 # What the kernel keeps of what is sent, where nothing is far. More would only take the caches from
 # those who sample: sending beside two workers costs an eighth less processor time. Over a network
 # the kernel knows better how much may be on its way.
 _NEAR_UNSENT: Final = 512 << 10
-# Room for a message's own fields beside its bytes.
-_BESIDE: Final = 4 << 20
 # Frames of a message that are kept: one more than any has. What follows is dropped, so much of it
 # in one go.
 _KEPT: Final = 3
@@ -126,11 +126,27 @@ class Router:
             return
         self._closed = True
         if (callers := getattr(self, "callers", None)) is not None:
+            self._wait_for_last_words(callers)
             self._socket.disable_monitor()
             callers.close()
-        self._socket.close(_LINGER_MS)
+        self._socket.close(0)
         self._admission.close()
         self._context.term()
+
+    def _wait_for_last_words(self, callers: Callers) -> None:
+        """Until all that was said has gone out, for a while. Nobody is listened to any more.
+
+        It is not left to ZeroMQ: a socket that lingers stops its input, with what that may lead to
+        (docs/adr/0014).
+        """
+        deadline = time.monotonic() + _LINGER_S
+        taken = 0  # times in a row: between two looks ZeroMQ has handed on what it had
+        while taken < 2 and time.monotonic() < deadline:
+            if self._socket.poll(_LOOK_MS):
+                self.receive()
+                continue
+            callers.note()
+            taken = taken + 1 if callers.have_taken_all else 0
 
 
 def peer_of(frame: zmq.Frame) -> Peer:
@@ -150,7 +166,7 @@ def _set_up(socket: zmq.Socket[bytes], lease: float) -> None:
     options = {
         zmq.ROUTER_MANDATORY: 1,
         zmq.ROUTER_HANDOVER: 0,
-        zmq.MAXMSGSIZE: PIECE + _BESIDE,
+        zmq.MAXMSGSIZE: PIECE + HEADER,
         zmq.SNDHWM: _UNSENT,
         # Where there is a limit, ZeroMQ 4.3 ends the process when it was reached, the connection is
         # reset, and a heartbeat is due. `callers` sees to it that no more comes than may.

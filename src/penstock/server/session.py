@@ -41,9 +41,7 @@ TOO_MANY: Final = 1024
 _UNCOUNTED: Final = (BatchReady, Piece, Part)
 # A header, what follows it, and whether it is one of those words.
 _Unsent: TypeAlias = tuple[bytes, memoryview | None, bool]
-_SKIPPED: Final = 64
-# What ZeroMQ sends with each frame is less than that, also where it encrypts.
-_BESIDE_A_FRAME: Final = 64
+_SKIPPED: Final = 1024
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
@@ -77,8 +75,9 @@ class Session:
         self.relay: Relay | None = None
         self.visit: Visit | None = None  # who answers its questions, since it asked one
         self.uploads: dict[int, Upload] = {}
-        # Requests that were refused: what follows of them is on its way already, and is dropped.
-        self.skipped: deque[int] = deque(maxlen=_SKIPPED)
+        # Requests that were refused, with the bytes of their arrays: what follows is on its way
+        # already, and is dropped.
+        self._skipped: dict[int, int] = {}
         self.calls: dict[int, int] = {}  # not answered yet, with the bytes of their arguments
         self.asked: set[int] = set()  # of those, the ones that make something
         self.input_bytes = 0  # of its channel
@@ -96,8 +95,7 @@ class Session:
         self._words_waiting = 0
         self._unread = 0  # bytes of arrays that wait to be read
         self._part_at = self._since  # when something of an upload came last
-        self._parts_in = self._parts_told = 0  # bytes of its parts
-        self._frames_in = 0
+        self._asked_in = self._asked_told = 0  # bytes of its requests and parts
         self.batches = self.calls_heard = self.bytes_in = self._bytes_out = 0
 
     # --- hearing -----------------------------------------------------------------------------
@@ -105,12 +103,8 @@ class Session:
     def note_heard(self, nbytes: int, frames: int) -> None:
         """Something came."""
         self.bytes_in += nbytes
-        self._frames_in += frames
-
-    @property
-    def heard_at_most(self) -> int:
-        """Bytes on the wire that were heard: it is not more than this."""
-        return self.bytes_in + _BESIDE_A_FRAME * self._frames_in
+        if self.caller is not None:
+            self.caller.note_heard(nbytes, frames)
 
     def begin_call(self, request: int, nbytes: int) -> None:
         """A question that is to be answered, with so many bytes of arguments."""
@@ -128,17 +122,42 @@ class Session:
         self.uploads[upload.request.request] = upload
         self._part_at = time.monotonic()
 
-    def note_part(self, nbytes: int) -> None:
-        """Some of them have, or of arrays that nobody wants any more: others may follow."""
+    def note_part(self) -> None:
+        """Some of them have."""
         self._part_at = time.monotonic()
-        self._parts_in += nbytes
-        if self._parts_in - self._parts_told >= UNTAKEN // 4:
-            self._parts_told = self._parts_in
-            self.say(Taken(nbytes=self._parts_in))
+
+    def skip(self, request: int, nbytes: int) -> None:
+        """The arrays of a request are to come, and nobody wants them any more."""
+        if nbytes > 0:
+            self._skipped[request] = nbytes
+        if len(self._skipped) > _SKIPPED:
+            raise ProtocolError(f"of {_SKIPPED} requests that were refused the arrays do not come")
+
+    def is_skipped(self, request: int, end: int) -> bool:
+        """Whether a part, which ends there, is of those."""
+        nbytes = self._skipped.get(request)
+        if nbytes is not None and end >= nbytes:
+            del self._skipped[request]
+        return nbytes is not None
+
+    def note_taken_in(self, nbytes: int) -> None:
+        """A request, or a part, wanted or not: the rank may send as much more.
+
+        It is told before whatever waits to be read, which may be much.
+        """
+        self._asked_in += nbytes
+        if self._asked_in - self._asked_told >= UNTAKEN // 4 and self.ending is None:
+            self._asked_told = self._asked_in
+            taken = Taken(nbytes=self._asked_in)
+            self.conversation.server_says(taken)
+            self._send(_ENCODER.encode(taken), None, counts=True, first=True)
 
     def keeps_waiting_for(self, now: float) -> float:
-        """For how many seconds arrays have been on their way, and nothing of them has come."""
-        return now - self._part_at if self.uploads else 0.0
+        """For how many seconds arrays have been on their way, and nothing of them has come.
+
+        A rank that has yet to read may wait to be told that it can send more.
+        """
+        return now - self._part_at if self.uploads and not self._outbox else 0.0
 
     # --- saying ------------------------------------------------------------------------------
 
@@ -155,13 +174,18 @@ class Session:
         self.conversation.server_says(message)
         self._send(encoded, None, counts=True)
 
-    def _send(self, header: bytes, data: memoryview | None, *, counts: bool) -> None:
+    def _send(
+        self, header: bytes, data: memoryview | None, *, counts: bool, first: bool = False
+    ) -> None:
         if not self._outbox and self._sent(header, data):
             return
         if self.ending is None:
             if not self._outbox:
                 self._moved = time.monotonic()
-            self._outbox.append((header, data, counts))
+            if first:
+                self._outbox.appendleft((header, data, counts))
+            else:
+                self._outbox.append((header, data, counts))
             self._unread += 0 if data is None else data.nbytes
             self._touched.add(self)
             self._words_waiting += counts

@@ -46,9 +46,13 @@ from penstock.wire.messages import (
 REMOTE_PROTOCOL: Final = 1
 # Bytes of a part: large ones are paid for in page faults at the other end, small ones in messages.
 PIECE: Final = 4 << 20
-# Bytes of parts that a rank may have on their way before the server says that it has taken some.
-# Nothing else holds a rank back: what the server's socket has received is in its memory.
-UNTAKEN: Final = 32 << 20
+# Bytes of a message's own fields, which become many times that when they are read: what is large
+# belongs into arrays.
+HEADER: Final = 1 << 20
+# Bytes of requests and their parts that a rank may have on their way before the server says that it
+# has taken some. Nothing else holds a rank back: what the server's socket has received is in its
+# memory.
+UNTAKEN: Final = 16 << 20
 
 
 # --- parts of messages -----------------------------------------------------------------------
@@ -203,8 +207,8 @@ class Answer(Message, frozen=True, kw_only=True):
 
 
 class Taken(Message, frozen=True, kw_only=True):
-    """So many bytes of the rank's parts were taken in, of all since it knocked: as many more may be
-    sent. Said once a quarter of what may be on its way has come."""
+    """So many bytes of the rank's requests and parts were taken in, of all since it knocked: as
+    many more may be sent. Said once a quarter of what may be on its way has come."""
 
     nbytes: int
 

@@ -290,6 +290,10 @@ def test_a_post_in_the_middle_of_a_post_is_sent_as_well(server: Puppet) -> None:
 # --- arrays on their way to the server -----------------------------------------------------------
 
 
+# What goes out unasked: the request itself and the words about each piece count, too.
+FIRST = UNTAKEN - PIECE
+
+
 @contextmanager
 def upload(server: Puppet) -> Iterator[Future[Any]]:
     """A rank that enrols with more than may be on its way at once, as far as it gets by itself."""
@@ -297,7 +301,7 @@ def upload(server: Puppet) -> Iterator[Future[Any]]:
     with greeted(server) as connection, ThreadPoolExecutor(1) as threads:
         coming = threads.submit(connection.enroll, ENROLL, packed, soon())
         server.hear(Enroll)
-        for offset in range(0, UNTAKEN, PIECE):
+        for offset in range(0, FIRST, PIECE):
             assert server.hear(Part).offset == offset
         yield coming
 
@@ -307,10 +311,14 @@ def test_a_rank_sends_as_much_more_of_its_arrays_as_the_server_has_taken(server:
     with upload(server) as coming:
         assert server.is_quiet()
         server.say(Taken(nbytes=PIECE))
-        assert server.hear(Part).offset == UNTAKEN
+        assert server.hear(Part).offset == FIRST
         assert server.is_quiet()
-        server.say(Taken(nbytes=UNTAKEN))
-        for offset in range(UNTAKEN + PIECE, 2 * UNTAKEN, PIECE):
+        server.say(Taken(nbytes=FIRST))
+        for offset in range(FIRST + PIECE, FIRST + UNTAKEN - PIECE, PIECE):
+            assert server.hear(Part).offset == offset
+        assert server.is_quiet()
+        server.say(Taken(nbytes=FIRST + UNTAKEN - PIECE))
+        for offset in range(FIRST + UNTAKEN - PIECE, 2 * UNTAKEN, PIECE):
             assert server.hear(Part).offset == offset
         server.say(Enrolled(request=1, channel=CHANNEL, slots=4, most_bytes=MOST_BYTES))
         assert coming.result(PATIENCE_S).channel == CHANNEL

@@ -26,6 +26,7 @@ from penstock.wire.bulk import Arrays, Packed
 from penstock.wire.host import this_host
 from penstock.wire.messages import BatchReady, Refused
 from penstock.wire.remote import (
+    HEADER,
     REMOTE_PROTOCOL,
     Answer,
     Enroll,
@@ -138,6 +139,7 @@ class RemoteConnection:
                 raise TimeoutError("the server has not listened in time")
             self._dealer.wait(deadline.remaining)
             self._take_in()  # or what has come would keep us awake
+            self._check_refusal()
             self._check_end()
 
     def _answer_to(self, number: int, kind: type[_Wanted], deadline: Deadline) -> _Wanted:
@@ -153,8 +155,18 @@ class RemoteConnection:
     # --- what a switchboard does --------------------------------------------------------------
 
     def has_sent(self, message: FromRankToServer, *data: memoryview) -> bool:
-        """Sends a request, or some bytes of one; False if there is no room now. Any thread."""
-        return self._dealer.send((_ENCODE(message), *data), sum(part.nbytes for part in data))
+        """Sends a request, or some bytes of one; False if there is no room now. Any thread.
+
+        ValueError for one that the server would not take.
+        """
+        header = _ENCODE(message)
+        if len(header) > HEADER:
+            raise ValueError(
+                f"a {type(message).__name__} has {len(header)} bytes beside its arrays, and at "
+                f"most {HEADER} may be sent: give arrays in the place of long lists"
+            )
+        nbytes = len(header) + sum(part.nbytes for part in data)
+        return self._dealer.send((header, *data), 0 if isinstance(message, Knock) else nbytes)
 
     def arrays_of(self, number: int) -> Arrays:
         """The arrays of an answer that was received."""
@@ -254,6 +266,12 @@ class RemoteConnection:
         if self._batches is None:
             raise ProtocolError("a batch came on a connection without a channel")
         return self._batches
+
+    def _check_refusal(self) -> None:
+        """Raises what the server says instead of an answer, before that is drowned by the end."""
+        for message, _ in self._unheard:
+            if isinstance(message, Refused):
+                raise error_of(message.report)
 
     def _check_end(self) -> None:
         if self._dealer.end is not None:

@@ -62,7 +62,7 @@ class Dealer:
         self.is_refused = False  # and will be again
         self._lock = threading.Lock()
         self._posts: deque[bytes] = deque()
-        self._parts = self._taken = 0  # bytes of parts that were sent; that were taken
+        self._asked = self._taken = 0  # bytes of requests that were sent; that were taken
         self.is_lost = self._closing = self._closed = False
         self._owner = os.getpid()
         self._socket = _context().socket(zmq.DEALER)
@@ -104,25 +104,26 @@ class Dealer:
             self._posts.append(data)
             self._see_to_it()
 
-    def send(self, frames: Frames, part: int = 0) -> bool:
+    def send(self, frames: Frames, asked: int = 0) -> bool:
         """Sends a message of any size, after all that was posted; False if there is no room now.
 
-        Of its bytes, `part` are those of arrays: of them only so many may be on their way.
+        `asked`: bytes of it that the other end will say to have taken; of them only so many may be
+        on their way.
         """
         with self._lock:
-            room = self._send_posts() and (part == 0 or self._untaken + part <= UNTAKEN)
+            room = self._send_posts() and (self.is_lost or self._untaken + asked <= UNTAKEN)
             if sent := room and self._sent(frames):
-                self._parts += part
+                self._asked += asked
             self._look_again()
         self._see_to_it()
         return sent
 
     @property
     def _untaken(self) -> int:
-        return 0 if self.is_lost else self._parts - self._taken
+        return self._asked - self._taken
 
     def note_taken(self, nbytes: int) -> None:
-        """The other end has taken so many bytes of parts, since the beginning."""
+        """The other end has taken so many bytes of requests, since the beginning."""
         self._taken = nbytes
 
     @property

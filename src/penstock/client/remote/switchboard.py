@@ -119,16 +119,24 @@ class Switchboard:
     def _say(self, call: Call, arrays: Packed, deadline: Deadline) -> None:
         try:
             self._send(deadline, call)
-        except BaseException:
+        except Exception:
             self._on_their_way.discard(call.request)
+            raise
+        except BaseException:  # it may have gone out just before
+            self._on_their_way.discard(call.request)
+            if arrays.bulk.nbytes:
+                self._break_off()
             raise
         try:
             for offset, data in arrays.parts():
                 self._send(deadline, Part(request=call.request, offset=offset), data)
         except BaseException:
-            # The server waits for the rest, and would take whatever comes for it.
-            self._fail(partial(ConnectionResetError, "a question was broken off in its middle"))
+            self._break_off()
             raise
+
+    def _break_off(self) -> None:
+        """The server waits for the rest of a question, and would take whatever comes for it."""
+        self._fail(partial(ConnectionResetError, "a question was broken off in its middle"))
 
     def _send(self, deadline: Deadline, message: Call | Part, *data: memoryview) -> None:
         while not self._connection.has_sent(message, *data):
@@ -142,10 +150,13 @@ class Switchboard:
         if not self._turn.acquire(blocking=False):
             time.sleep(_MOMENT_S)
             return
+        before = self._somebody_listens
         try:
+            self._somebody_listens = True
             self._connection.wait(deadline)
             self._take_in()
         finally:
+            self._somebody_listens = before
             self._release()
 
     def _outcome(self, inbox: _Inbox, deadline: Deadline) -> Answered:
