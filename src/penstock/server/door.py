@@ -210,11 +210,16 @@ class Door(threading.Thread):
                 self._check_reading(session, now)
             else:
                 session.say(Pulse())
-            if session.keeps_waiting_for(now) > UPLOAD_LEASES * self._lease:
-                self._dismiss(session, TimeoutError("the arrays of a request have not come"))
+            if session.uploads:
+                self._check_uploads(session, now)
         if self._left:
             self._left = False
             give_back()
+
+    def _check_uploads(self, session: Session, now: float) -> None:
+        acknowledged = self._callers.acknowledged(session.caller)
+        if session.keeps_waiting_for(now, acknowledged) > UPLOAD_LEASES * self._lease:
+            self._dismiss(session, TimeoutError("the arrays of a request have not come"))
 
     def _check_reading(self, session: Session, now: float) -> None:
         session.note_taken(self._callers.acknowledged(session.caller), now)

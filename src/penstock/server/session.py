@@ -96,6 +96,8 @@ class Session:
         self._unread = 0  # bytes of arrays that wait to be read
         self._part_at = self._since  # when something of an upload came last
         self._asked_in = self._asked_told = 0  # bytes of its requests and parts
+        self._told_at = 0  # how many bytes had gone out before it was told last
+        self._telling: _Unsent | None = None  # that, while it waits
         self.batches = self.calls_heard = self.bytes_in = self._bytes_out = 0
 
     # --- hearing -----------------------------------------------------------------------------
@@ -147,17 +149,20 @@ class Session:
         """
         self._asked_in += nbytes
         if self._asked_in - self._asked_told >= UNTAKEN // 4 and self.ending is None:
-            self._asked_told = self._asked_in
+            self._asked_told, self._told_at = self._asked_in, self._bytes_out
             taken = Taken(nbytes=self._asked_in)
             self.conversation.server_says(taken)
-            self._send(_ENCODER.encode(taken), None, counts=True, first=True)
+            self._send_first(_ENCODER.encode(taken))
 
-    def keeps_waiting_for(self, now: float) -> float:
+    def keeps_waiting_for(self, now: float, acknowledged: int) -> float:
         """For how many seconds arrays have been on their way, and nothing of them has come.
 
-        A rank that has yet to read may wait to be told that it can send more.
+        A rank may have to hear first that it can send more: while something waits here, or in
+        ZeroMQ, no time goes by. `acknowledged`: bytes that its kernel has; 0 if nobody knows.
         """
-        return now - self._part_at if self.uploads and not self._outbox else 0.0
+        if self._outbox or 0 < acknowledged < self._told_at:
+            self._part_at = now
+        return now - self._part_at if self.uploads else 0.0
 
     # --- saying ------------------------------------------------------------------------------
 
@@ -174,23 +179,31 @@ class Session:
         self.conversation.server_says(message)
         self._send(encoded, None, counts=True)
 
-    def _send(
-        self, header: bytes, data: memoryview | None, *, counts: bool, first: bool = False
-    ) -> None:
+    def _send(self, header: bytes, data: memoryview | None, *, counts: bool) -> None:
         if not self._outbox and self._sent(header, data):
             return
         if self.ending is None:
             if not self._outbox:
                 self._moved = time.monotonic()
-            if first:
-                self._outbox.appendleft((header, data, counts))
-            else:
-                self._outbox.append((header, data, counts))
+            self._outbox.append((header, data, counts))
             self._unread += 0 if data is None else data.nbytes
             self._touched.add(self)
             self._words_waiting += counts
             if self._words_waiting > TOO_MANY:
                 self.end(f"it has left {self._words_waiting} words unread")
+
+    def _send_first(self, header: bytes) -> None:
+        """Before all that waits, and in the place of the same said earlier."""
+        if self._outbox and self._outbox[0] is self._telling:
+            self._outbox.popleft()
+        elif not self._outbox:
+            if self._sent(header, None):
+                return
+            self._moved = time.monotonic()
+        if self.ending is None:
+            self._telling = (header, None, False)
+            self._outbox.appendleft(self._telling)
+            self._touched.add(self)
 
     def flush(self) -> None:
         """Sends what waits, as far as there is room."""
