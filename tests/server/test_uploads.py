@@ -51,7 +51,7 @@ def test_a_rank_waits_until_its_arrays_are_taken(slow_server: Server, graph: Gra
         assert batch is not None
         assert np.array_equal(batch.arrays["n_id"][:4], ids[:4])
         assert channel.statistics().recoveries == 0
-    assert slow_server.statistics().leases_lost == 0
+        assert slow_server.statistics().leases_lost == 0
 
 
 def test_threads_that_ask_with_large_arrays_wait_for_one_another(
@@ -67,7 +67,7 @@ def test_threads_that_ask_with_large_arrays_wait_for_one_another(
             labels = answer.result(PATIENCE_S)
             assert len(labels) == len(index)
             assert int(labels[0]) == int(graph.node_attribute("y")[row])
-    assert slow_server.statistics().leases_lost == 0
+        assert slow_server.statistics().leases_lost == 0
 
 
 def test_one_that_does_not_wait_is_hung_up_on(
