@@ -505,6 +505,8 @@ def measure(
         "channels": lambda: channels(folder, arguments.open),
     }
     only = [name for name in arguments.only.split(",") if name]
+    if unknown := [name for name in only if name not in figures]:
+        raise SystemExit(f"no figure is called {unknown[0]!r}; there are: {', '.join(figures)}")
     result = {}
     for name in only or figures:
         result[name] = figures[name]()
