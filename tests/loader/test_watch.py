@@ -216,6 +216,17 @@ def test_lines_come_after_pauses_and_only_if_there_is_news(capsys: Any) -> None:
     assert at(101, 6) == 0
 
 
+def test_a_loop_that_is_over_before_the_first_look_has_its_line(capsys: Any) -> None:
+    """And one in which nothing was read has none, whatever was before."""
+    for before in (0, NUMBERS.batches):
+        lines, watched = Lines(), seen((10.0, NUMBERS))
+        watched.before = before
+        lines.show([watched])
+        watched.leaving = True
+        lines.show([watched])
+        assert len(capsys.readouterr().err.splitlines()) == (before == 0)
+
+
 def test_nobody_need_be_listening(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.StringIO()
     closed.close()

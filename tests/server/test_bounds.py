@@ -49,6 +49,12 @@ from penstock.wire.remote import (
     Part,
     Taken,
 )
+from penstock.wire.requests import (
+    InitSamplingBackendRequest,
+    RegisterBackendRequest,
+    SamplerInput,
+)
+from tests.client.graphs import SPEC
 from tests.client.ranks import ROOT
 from tests.processes import PATIENCE_S, until
 from tests.server.links import Link
@@ -267,7 +273,18 @@ def test_a_long_list_of_ids_travels_as_an_array(server: Server, graph: Graph) ->
     """CONTRACT 38"""
     ids = [7] * 1_000_000
     with closing(Store(Door(server.address))) as store:
-        labels = RemoteDistServer(store).get_node_label(None, ids)
+        remote = RemoteDistServer(store)
+        labels = remote.get_node_label(None, ids)
+        backend = remote.init_sampling_backend(
+            InitSamplingBackendRequest(backend_key="long", sampling_config=SPEC)
+        )
+        remote.register_sampling_input(
+            RegisterBackendRequest(
+                backend_id=backend,
+                sampler_input=SamplerInput(ids=ids),
+                terms={"batch_size": 16},
+            )
+        )
     assert len(labels) == len(ids)
     assert set(labels.tolist()) == {int(graph.node_attribute("y")[7])}
     until(lambda: not server.statistics().sessions, "it has gone")

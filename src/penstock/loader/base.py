@@ -349,7 +349,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         same for all loaders, of rank 0.
         """
         self._check_usable()
-        return watch.begin(self, self._supply.name)
+        return watch.begin(self, self._supply.name, self._meter.batches)
 
     @property
     def address(self) -> str | None:

@@ -44,7 +44,7 @@ class Lines:
     def __init__(self, pause: float = _LINES_S) -> None:
         self.pause = pause
         self._said: dict[str, tuple[int, ...]] = {}
-        self._due = 0.0
+        self._due: float | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -53,8 +53,9 @@ class Lines:
         return None
 
     def show(self, watched: Sequence[Watched]) -> None:
-        """Says what is new. Between two lines about a loader is the pause, but for the last."""
+        """Says what is new. Before a line about a loader is the pause, but for the last."""
         now = max((one.looks[-1].at for one in watched if one.looks), default=0.0)
+        self._due = now + self.pause if self._due is None else self._due
         is_due = now >= self._due
         for one in watched:
             if one.looks and (is_due or one.leaving):
@@ -65,9 +66,9 @@ class Lines:
     def _say(self, watched: Watched) -> None:
         numbers = watched.looks[-1].numbers
         state = numbers.batches, numbers.restarts_of_workers, numbers.restarts_of_hub
-        # What a loader had read before it was watched is no news.
-        before = self._said.setdefault(watched.name, (0, 0, 0) if watched.leaving else state)
-        if before != state:
+        # What a loader had read before it was watched is no news; what came of the first look may
+        # be, which is taken some time after that.
+        if self._said.get(watched.name, (watched.before, *state[1:])) != state:
             self._said[watched.name] = state
             # Nobody may be listening any more, and there may never have been anybody.
             with contextlib.suppress(OSError, ValueError, AttributeError):

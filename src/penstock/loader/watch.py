@@ -50,6 +50,7 @@ class Watched:
 
     name: str
     loader: weakref.ref[Watchable]
+    before: int = 0  # batches that it had read already
     looks: deque[Look] = field(default_factory=deque)
     leaving: bool = False
     gone: threading.Event = field(default_factory=threading.Event)  # nobody looks any more
@@ -110,12 +111,12 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
 
-    def begin(self, loader: Watchable, name: str) -> None:
+    def begin(self, loader: Watchable, name: str, before: int) -> None:
         """Watches a loader; one that is watched already is left alone."""
         with self._lock:
             if name in self._watched:
                 return
-            self._watched[name] = Watched(name, weakref.ref(loader))
+            self._watched[name] = Watched(name, weakref.ref(loader), before)
             if self._thread is not None:
                 self._wake.set()
             else:
@@ -198,15 +199,15 @@ def is_wanted() -> bool:
     return os.environ.get(VARIABLE, "0") not in ("", "0")
 
 
-def begin(loader: Watchable, name: str) -> Watching:
-    """Watches a loader, from now on."""
+def begin(loader: Watchable, name: str, before: int = 0) -> Watching:
+    """Watches a loader, from now on. `before`: batches that it has read already."""
     global _watcher
     with _LOCK:
         if _watcher is None or _watcher.owner != os.getpid():  # a fork has no thread of its parent
             _watcher = Watcher()
             atexit.register(_watcher.end_all)
         watcher = _watcher
-    watcher.begin(loader, name)
+    watcher.begin(loader, name, before)
     return Watching(name)
 
 

@@ -27,10 +27,8 @@ log = logging.getLogger(__name__)
 
 # Of what may be on its way at once, twice as much: small words come beside it, and are not counted.
 UNHEARD_BYTES: Final = 2 * UNTAKEN
-# What ZeroMQ sends with each frame is less than that, also where it encrypts; and, each second, to
-# tell that it lives.
+# What ZeroMQ sends with each frame is less than that, also where it encrypts; a heartbeat, too.
 BESIDE_A_FRAME: Final = 64
-BEATS_BYTES: Final = 256
 # Of somebody who has not even knocked.
 STRANGERS_BYTES: Final = 1 << 20
 # How often those are looked at, and those with a session, if nothing is left to be heard: what one
@@ -56,6 +54,7 @@ class Caller:
     peer: Any
     since: float = field(default_factory=time.monotonic)
     was_known: bool = False
+    said: int = 0  # bytes that ZeroMQ was given for it
     _heard: int = 0
     # When all that had come was heard, how much that was, and had been received.
     _then: float = field(default_factory=time.monotonic)
@@ -66,14 +65,15 @@ class Caller:
         """A message of it was heard. On its way it had no more bytes than are counted here."""
         self._heard += nbytes + BESIDE_A_FRAME * frames
 
-    def unheard(self, now: float, *, all_heard: bool) -> int:
-        """Bytes that have come and are not heard yet, or a little less.
+    def unheard(self, now: float, beats: float, *, all_heard: bool) -> int:
+        """Bytes that have come and are not heard yet, or a little less. `beats`: of those that tell
+        of life alone, for a second.
 
         `all_heard`: nothing that is complete is left. How many bytes a message took on its way is
         known roughly, so that it is counted anew from there; but not of one that does not end.
         """
         received = _received(self)
-        heard = self._heard - self._heard_then + int((now - self._then) * BEATS_BYTES)
+        heard = self._heard - self._heard_then + int((now - self._then) * beats)
         unheard = received - self._received_then - heard
         if all_heard and self._heard != self._heard_then:
             self._then, self._heard_then, self._received_then = now, self._heard, received
@@ -88,13 +88,15 @@ class Callers:
 
     def __init__(self, router: zmq.Socket[bytes], most: int, patience: float) -> None:
         # Without a limit: ZeroMQ's thread would wait for us to take note, and we for it at the end.
-        self._monitor = router.context.socket(zmq.PAIR)
-        self._monitor.set(zmq.RCVHWM, 0)
         address = f"inproc://callers-{id(self)}"
         router.monitor(address, EVENTS)
+        self._monitor = router.context.socket(zmq.PAIR)
+        self._monitor.set(zmq.RCVHWM, 0)
         self._monitor.connect(address)
         self._most = most
         self._patience = patience
+        # A rank has one each second, and answers ours: one each second, or four for each lease.
+        self._beats = BESIDE_A_FRAME * (1 + max(1.0, 4 / patience))
         self._there: dict[int, Caller] = {}
         self._strangers: set[Caller] = set()  # of them, those without a session
         self._somebody_left = False
@@ -173,7 +175,7 @@ class Callers:
         for caller in list(self._strangers):
             if not caller.was_known and (came := _received(caller)) > STRANGERS_BYTES:
                 yield caller, f"it has sent {came} bytes and has no session"
-            elif (unheard := caller.unheard(now, all_heard=all_heard)) > UNHEARD_BYTES:
+            elif (unheard := caller.unheard(now, self._beats, all_heard=all_heard)) > UNHEARD_BYTES:
                 yield caller, _too_much(unheard)
             elif now - caller.since > self._patience:
                 yield caller, f"it has not knocked for {now - caller.since:.1f} s"
@@ -182,7 +184,7 @@ class Callers:
         """Of those with a session, who are to go, and why."""
         now = time.monotonic()
         for caller in guests:
-            if (unheard := caller.unheard(now, all_heard=all_heard)) > UNHEARD_BYTES:
+            if (unheard := caller.unheard(now, self._beats, all_heard=all_heard)) > UNHEARD_BYTES:
                 yield caller, _too_much(unheard)
 
     def hang_up(self, caller: Caller) -> None:
@@ -195,8 +197,14 @@ class Callers:
 
     @property
     def have_taken_all(self) -> bool:
-        """Whether nothing is on its way to anybody any more, as far as the kernel knows."""
-        return all(_unsent(caller) == 0 for caller in self._there.values())
+        """Whether nothing is on its way to anybody any more, as far as the kernel knows.
+
+        Of what it was never given, which ZeroMQ has, only the amount tells.
+        """
+        return all(
+            _unsent(caller) == 0 and (self.acknowledged(caller) or caller.said) >= caller.said
+            for caller in self._there.values()
+        )
 
     def close(self) -> None:
         """Listens no more. Idempotent."""

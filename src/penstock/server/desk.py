@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
@@ -85,7 +86,9 @@ class Desk:
         self._name = name
         self._most = most
         self._bell = bell
-        self._jobs: deque[_Job] = deque()
+        self._jobs: OrderedDict[int, _Job] = OrderedDict()
+        self._numbers = count()
+        self._waiting: dict[object, set[int]] = {}  # by owner, those that were not begun
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._idle = 0
@@ -101,16 +104,15 @@ class Desk:
                 thread = threading.Thread(target=self._serve, name=name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
-            self._jobs.append(_Job(work, then, owner))
+            number = next(self._numbers)
+            self._jobs[number] = _Job(work, then, owner)
+            self._waiting.setdefault(owner, set()).add(number)
             self._changed.notify()
 
     def drop(self, owner: object) -> list[Then]:
         """Forgets the work for one who has gone, as far as it was not begun; whom to tell so."""
         with self._changed:
-            dropped = [job.then for job in self._jobs if job.owner is owner]
-            if dropped:
-                self._jobs = deque(job for job in self._jobs if job.owner is not owner)
-        return dropped
+            return [self._jobs.pop(number).then for number in self._waiting.pop(owner, ())]
 
     def close(self, timeout: float = JOIN_S) -> None:
         """Ends the threads when they have done what they have. Idempotent, and bounded."""
@@ -134,7 +136,15 @@ class Desk:
             self._idle += 1
             self._changed.wait_for(lambda: self._jobs or self._closed)
             self._idle -= 1
-            return self._jobs.popleft() if self._jobs else None
+            return self._first() if self._jobs else None
+
+    def _first(self) -> _Job:
+        number, job = self._jobs.popitem(last=False)
+        of_owner = self._waiting[job.owner]
+        of_owner.discard(number)
+        if not of_owner:
+            del self._waiting[job.owner]
+        return job
 
 
 class Answering:

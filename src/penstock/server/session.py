@@ -219,7 +219,10 @@ class Session:
     def _sent(self, header: bytes, data: memoryview | None) -> bool:
         match self._router.send(self.identity, header, data):
             case Sent.YES:
-                self._bytes_out += len(header) + (0 if data is None else data.nbytes)
+                nbytes = len(header) + (0 if data is None else data.nbytes)
+                self._bytes_out += nbytes
+                if self.caller is not None:
+                    self.caller.said += nbytes
                 return True
             case Sent.GONE:
                 self.lost = self.disconnected = True

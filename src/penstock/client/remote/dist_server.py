@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -59,7 +60,7 @@ class RemoteDistServer:
         return int(self._ask("init_sampling_backend", request=named))
 
     def register_sampling_input(self, request: RegisterBackendRequest) -> int:
-        return int(self._ask("register_sampling_input", request=request))
+        return int(self._ask("register_sampling_input", request=_with_arrays(request)))
 
     def start_new_epoch_sampling(
         self, channel_id: int, epoch: int, *, first: int = 0, first_step: int = 0
@@ -238,6 +239,15 @@ class RemoteDistServer:
         plain, arrays = pack(arguments)
         value, answered = self._caller.call(verb, plain, arrays)
         return unpack(value, answered, VERBS[verb].gives)
+
+
+def _with_arrays(request: RegisterBackendRequest) -> RegisterBackendRequest:
+    """Lists of numbers, which may be long, as what they are over there anyway."""
+    given = request.sampler_input
+    if not isinstance(getattr(given, "ids", None), list | tuple):
+        return request
+    given = msgspec.structs.replace(given, ids=np.asarray(given.ids))
+    return msgspec.structs.replace(request, sampler_input=given)
 
 
 def _batch(parts: BatchParts) -> Batch:
