@@ -35,6 +35,11 @@ Said = TypeVar("Said", bound=Message)
 _DECODER = msgspec.msgpack.Decoder(FromRankToServer)
 
 
+def soon() -> Deadline:
+    """Long enough for whatever must come."""
+    return Deadline(PATIENCE_S)
+
+
 class Puppet:
     """Speaks to whoever spoke last."""
 

@@ -43,19 +43,9 @@ from tests.client.remote.puppets import (
     Puppet,
     enrolled,
     greeted,
-    puppet,
     ready,
+    soon,
 )
-
-
-def soon() -> Deadline:
-    return Deadline(PATIENCE_S)
-
-
-@pytest.fixture
-def server() -> Iterator[Puppet]:
-    with puppet() as made:
-        yield made
 
 
 def batch_of(connection: RemoteConnection) -> Any:

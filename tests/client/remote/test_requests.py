@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 from msgspec import structs
 
-from penstock.client.deadline import Deadline
 from penstock.client.remote.switchboard import AT_ONCE, Switchboard
 from penstock.errors import Overloaded
 from penstock.wire.bulk import pack
@@ -25,33 +22,11 @@ from tests.client.remote.puppets import (
     SLOTS,
     Puppet,
     greeted,
-    puppet,
+    soon,
 )
 
 NOTHING = pack({})
 LARGE = 900_000
-
-
-def soon() -> Deadline:
-    return Deadline(PATIENCE_S)
-
-
-@pytest.fixture
-def server() -> Iterator[Puppet]:
-    with puppet() as made:
-        yield made
-
-
-@pytest.fixture
-def board(server: Puppet) -> Iterator[Switchboard]:
-    with greeted(server) as connection, closing(Switchboard(connection)) as made:
-        yield made
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(AT_ONCE) as found:
-        yield found
 
 
 def bytes_past(server: Puppet, least: float) -> int:

@@ -20,32 +20,14 @@ from penstock.errors import ChannelClosed, Overloaded, ProtocolError, ServerGone
 from penstock.wire.bulk import pack
 from penstock.wire.messages import Refused, Report
 from penstock.wire.remote import Answer, Call, Enrolled, Goodbye, Knock, Part
-from tests.client.remote.puppets import PATIENCE_S, Puppet, greeted, puppet
+from tests.client.remote.puppets import (
+    PATIENCE_S,
+    Puppet,
+    soon,
+)
 from tests.processes import until
 
 NOTHING = pack({})
-
-
-def soon() -> Deadline:
-    return Deadline(PATIENCE_S)
-
-
-@pytest.fixture
-def server() -> Iterator[Puppet]:
-    with puppet() as made:
-        yield made
-
-
-@pytest.fixture
-def board(server: Puppet) -> Iterator[Switchboard]:
-    with greeted(server) as connection, closing(Switchboard(connection)) as made:
-        yield made
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(AT_ONCE + 2) as found:
-        yield found
 
 
 def ask(board: Switchboard, verb: str = "ping", deadline: Deadline | None = None) -> Any:
