@@ -149,8 +149,8 @@ class Callers:
             caller.was_known = True
         return caller
 
-    def without_session(self, descriptor: int) -> Caller | None:
-        """Who has said something; None if it has gone already."""
+    def by_descriptor(self, descriptor: int) -> Caller | None:
+        """Who has said something, with a session or without; None if it has gone already."""
         self._catch_up()
         return self._there.get(descriptor)
 

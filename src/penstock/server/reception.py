@@ -101,7 +101,7 @@ class Reception:
     def _first_word(self, identity: bytes, frames: Frames) -> Session | None:
         """Of who has no session nothing is read but a Knock: it may be anybody."""
         callers, frame = self._premises.router.callers, frames[0]
-        caller = callers.without_session(descriptor_of(frame))
+        caller = callers.by_descriptor(descriptor_of(frame))
         if caller is not None:
             caller.note_heard(sum(map(len, frames)), len(frames))
         try:

@@ -8,6 +8,7 @@ connection (one DEALER socket) for each channel, and one for questions; the serv
     Knock ──────────────────────────────▶        protocol, token
           ◀────────────────────────── Greeting   boot, graph, partition, the unix door
     Enroll, Part, Part … ───────────────▶        a spec, its inputs, terms
+          ◀───────────────────────────── Taken   so many bytes of it: as many more may come
           ◀────────────────────────── Enrolled   a channel, so many slots
     StartEpoch ─────────────────────────▶
           ◀───── BatchReady, Piece, Piece …      one batch; a slot is a credit
