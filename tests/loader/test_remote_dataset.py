@@ -317,6 +317,7 @@ def test_a_server_that_leaves_says_so_to_those_who_come() -> None:
     with plain_graph() as graph, serve(graph, num_workers=1) as server:
         with ps.connect(server.address, same_host=False):
             server.drain(0.0)
+            assert server.statistics().draining  # it has heard of it: nobody is waited for
             with pytest.raises(ps.ServerGone, match="the server is leaving"):
                 ps.connect(server.address, timeout=1.5)
 
