@@ -22,7 +22,6 @@ import numpy as np
 from penstock import Graph
 from penstock.client.joined import JoinedHub
 from penstock.core.plan import EpochPlan
-from penstock.hub.address import socket_address
 from penstock.sampling.spec import Feed
 from penstock.wire.messages import (
     PROTOCOL,
@@ -39,8 +38,9 @@ from penstock.wire.messages import (
     StartEpoch,
     Welcome,
 )
-from penstock.wire.pieces import packed
+from penstock.wire.payload import pack_batch
 from penstock.wire.stream import Stream
+from penstock.wire.transport.unix import socket_address
 from penstock.workers.arena import Arena
 from penstock.workers.station import Station, slot_bytes_for
 
@@ -73,13 +73,13 @@ class CannedHub(JoinedHub):
         self._child.wait()
 
 
-def run_canned_server(folder: Path, spec: Any, seeds: int, slots: int) -> None:
+def run_canned_server(folder: Path, spec: Any, seeds: int, slots: int, **options: Any) -> None:
     """A real server over a canned hub, until its input ends."""
     from penstock.server import serving
 
     CannedHub.wishes = (folder, seeds, slots, msgspec.json.encode(spec).decode())
     serving.HubProcess = CannedHub  # type: ignore[assignment, misc]
-    with serving.serve(folder, num_workers=1) as server:
+    with serving.serve(folder, num_workers=1, **options) as server:
         print(json.dumps({"address": server.address, "nbytes": server.hub.nbytes}), flush=True)
         sys.stdin.read()
 
@@ -103,7 +103,8 @@ class Canned:
     @property
     def nbytes(self) -> int:
         """What travels of a batch, on average."""
-        sizes = [packed(ready["layouts"])[1] for ready in self._ready]
+        slots = enumerate(self._ready)
+        sizes = [pack_batch(self._arena.memory(at), one["layouts"]).nbytes for at, one in slots]
         return sum(sizes) // len(sizes)
 
     def hear(self, stream: Stream[FromRankToHub], message: FromRankToHub) -> None:

@@ -1,14 +1,16 @@
-"""What a server costs beside an embedded hub, beside bare ZeroMQ, and its ranks each other.
+"""What a server costs beside an embedded hub, beside bare sockets, and its ranks each other.
 
 The graph and the batches are those of kernels.py: 1024 seeds, fan-outs [15, 10, 5], edge ids, and
 the rows of all nodes. Everything is on loopback; servers, bare peers and ranks are processes of
 their own. The consumer only lets batches go. Ratios are of two things measured in turn, in one run;
 printed are the median of the pairs and their quartiles.
 
-  same host     a rank that came by TCP and was moved to the unix door, over one with a hub of its
+  same host     a rank that came by TCP and was moved to the unix socket, over one with a hub of its
                 own, two workers each
-  moving        batches that were sampled beforehand, from a server to a rank over TCP, over bare
-                ZeroMQ with frames of the same sizes and as many of them on the way
+  moving        batches that were sampled beforehand, from a server to a rank over TCP, over a bare
+                loop of send and recv_into with the same sizes and as many of them on the way
+  beside zmq    the same, over bare ZeroMQ with frames of two megabytes (where pyzmq is installed)
+  moving tls    the same with TLS, over a bare loop of Python's ssl
   together      sampling with two workers and moving, over what the cores allow: their number over
                 the processor time that sampling a batch takes (embedded) and that moving one does
                 (sampled beforehand), both measured in this run
@@ -16,8 +18,13 @@ printed are the median of the pairs and their quartiles.
                 is shared is measured cost: in a short time, chance tells in the number of batches
   light rank    what a rank got that wants half of its share, beside 63 that want all they can get,
                 over what it wanted
-  request       an empty question over a bare ZeroMQ round trip
+  request       an empty call that the server answers itself, over a bare blocking round trip; the
+                caller on one core and its peers on another, as on two hosts. Also with all of them
+                on one core, and where the system puts them: it may have the bare ones share a core
   channels      what a thousand more channels cost the server, its hub and its workers, in MB
+  idle          what a thousand idle ranks with TLS cost the server: MB, and the share of a core
+  ends          seconds from SIGKILL of a rank until its channel is free; and, beyond the lease,
+                from the moment when nothing of a rank comes through any more
 
 Absolute times mean little on a shared machine; the ratios are the result.
 """
@@ -25,21 +32,27 @@ Absolute times mean little on a shared machine; the ratios are the result.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
+import signal
+import socket
+import ssl
 import statistics
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
-import zmq
 
 sys.path.insert(0, str(Path(__file__).parent))
 from canned_hub import run_canned_server
@@ -54,18 +67,20 @@ from penstock.client.hub import Provider
 from penstock.client.inputs import inputs_of
 from penstock.client.readiness import wait_any
 from penstock.client.registration import Registration
-from penstock.client.remote.door import Door
+from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
-from penstock.client.remote.moved import moved
+from penstock.client.remote.same_host import hub_on_this_host
 from penstock.client.remote.store import Store
 from penstock.sampling.kinds import InputKind
 from penstock.sampling.spec import NeighborSpec
-from penstock.wire.pieces import PIECE
+from penstock.wire.transport.tcp import NEAR_UNSENT
 
 SPEC = NeighborSpec(num_neighbors=tuple(FANOUTS))
 SMALL = NeighborSpec(num_neighbors=(10, 5))
 SMALL_SEEDS, RANKS, PROCESSES, CHANNELS = 128, 64, 4, 1000
 CREDITS = 6  # batches on the way, as many as two workers' channels have slots
+IDLE_S = 20.0
+PIECE = 2 << 20  # of a frame of ZeroMQ's, as large as was best for it
 WAIT_S = 120
 
 
@@ -99,9 +114,9 @@ class Child:
 
 
 @contextmanager
-def serving(folder: Path, workers: int = 2) -> Iterator[Child]:
+def serving(folder: Path, workers: int = 2, *more: object) -> Iterator[Child]:
     """A server as `penstock serve` has it."""
-    child = Child("--serve", folder, "--workers", workers)
+    child = Child("--serve", folder, "--workers", workers, *more)
     try:
         yield child
     finally:
@@ -111,10 +126,13 @@ def serving(folder: Path, workers: int = 2) -> Iterator[Child]:
 class Rank:
     """One remote channel, read to the end of each epoch."""
 
-    def __init__(self, address: str, batches: int, *, same_host: bool = False) -> None:
-        self._store = Store(Door(address))
+    def __init__(
+        self, address: str, batches: int, *, same_host: bool = False, ca: Path | None = None
+    ) -> None:
+        self._store = Store(Endpoint.at(address, ca=ca))
         self._store.connect(Deadline(WAIT_S))
-        hub: Provider | None = moved(self._store, Deadline(WAIT_S)) if same_host else None
+        near = hub_on_this_host(self._store, Deadline(WAIT_S)) if same_host else None
+        hub: Provider | None = near
         self.hub = hub or RemoteHub(self._store)
         self.channel = channel_of(self.hub, SPEC, batches * SEEDS, SEEDS)
         self._epoch = -1
@@ -169,27 +187,44 @@ def pool_of(graph: Graph) -> SharedDistSamplingBackend:
     return SharedDistSamplingBackend(graph, SPEC, num_workers=2)
 
 
-def moving(folder: Path, batches: int, repeats: int) -> dict[str, Any]:
-    canned = Child("--canned", folder, "--batches", batches)
-    bare = Child("--bare-sender", canned.told["nbytes"])
-    rank = Rank(canned.told["address"], batches)
-    receiver = BareReceiver(bare.told["address"], canned.told["nbytes"])
-    try:
-        spent = []
+def moving(
+    folder: Path, batches: int, repeats: int, bare: str = "tcp", *, tls: bool = False
+) -> dict[str, Any]:
+    with certificates() as keys:
+        secured = ["--keys", keys] if tls else []
+        canned = Child("--canned", folder, "--batches", batches, *secured)
+        nbytes = canned.told["nbytes"]
+        sender = Child("--bare-sender", nbytes, "--bare", bare, *secured)
+        rank = Rank(canned.told["address"], batches, ca=keys / "ca.pem" if tls else None)
+        receiver = RECEIVERS[bare](sender.told["address"], nbytes)
+        try:
+            spent = []
 
-        def ours(batches: int) -> float:
-            before = processor_time()
-            rate = rank.rate(batches)
-            spent.append((processor_time() - before) / batches)
-            return rate
+            def ours(batches: int) -> float:
+                before = processor_time()
+                rate = rank.rate(batches)
+                spent.append((processor_time() - before) / batches)
+                return rate
 
-        measured = pairs(ours, receiver.rate, batches, repeats)
-        return {**measured, "processor_seconds": statistics.median(spent)}
-    finally:
-        rank.close()
-        receiver.close()
-        canned.close()
-        bare.close()
+            measured = pairs(ours, receiver.rate, batches, repeats)
+            moved = {"gigabytes_per_second": measured["batches_per_second"] * nbytes / 1e9}
+            return {**measured, **moved, "processor_seconds": statistics.median(spent)}
+        finally:
+            rank.close()
+            receiver.close()
+            canned.close()
+            sender.close()
+
+
+@contextmanager
+def certificates() -> Iterator[Path]:
+    """A folder with an authority and a server's certificate."""
+    from penstock.server.authority import Authority
+
+    with tempfile.TemporaryDirectory() as folder:
+        authority = Authority(Path(folder))
+        authority.issue_server()
+        yield Path(folder)
 
 
 def together(folder: Path, graph: Graph, batches: int, repeats: int) -> dict[str, Any]:
@@ -293,28 +328,42 @@ def jain(counts: Sequence[int]) -> float:
 def request(folder: Path, repeats: int) -> dict[str, Any]:
     with serving(folder, 1) as server:
         echo = Child("--bare-echo")
-        store, context = Store(Door(server.told["address"])), zmq.Context()
+        store = Store(Endpoint(server.told["address"]))
         store.connect(Deadline(WAIT_S))
-        dealer = context.socket(zmq.DEALER)
-        dealer.connect(echo.told["address"])
+        connected = connected_to(echo.told["address"])
 
         def bare() -> None:
-            dealer.send(b"x")
-            dealer.recv()
+            connected.sendall(b"x" * 50)
+            connected.recv(100)
 
+        def measured() -> dict[str, Any]:
+            found = [(timed(lambda: store.call("ping")), timed(bare)) for _ in range(repeats + 1)]
+            low, middle, high = statistics.quantiles([one / other for one, other in found[1:]], n=4)
+            ours, theirs = (statistics.median(column) for column in zip(*found[1:], strict=True))
+            told = {"ratio": middle, "quartiles": [low, high]}
+            return {**told, "seconds": ours, "against": theirs}
+
+        cores = sorted(os.sched_getaffinity(0))
+        peers = (server.process.pid, echo.process.pid)
         try:
-            measured = []
-            for number in range(repeats + 1):
-                pair = timed(lambda: store.call("ping")), timed(bare)
-                if number:
-                    measured.append(pair)
+            anywhere = measured()
+            place((os.getpid(), *peers), cores[:1])
+            together = measured()
+            place(peers, cores[-1:])
+            apart = measured()
         finally:
+            place((os.getpid(),), cores)
             store.close()
-            context.destroy(linger=0)
+            connected.close()
             echo.close()
-    low, middle, high = statistics.quantiles([ours / theirs for ours, theirs in measured], n=4)
-    ours, theirs = (statistics.median(column) for column in zip(*measured, strict=True))
-    return {"ratio": middle, "quartiles": [low, high], "seconds": ours, "against": theirs}
+    return {**apart, "one_core": together["ratio"], "anywhere": anywhere["ratio"]}
+
+
+def place(processes: Sequence[int], cores: Sequence[int]) -> None:
+    """Has all threads of some processes run on these cores."""
+    for pid in processes:
+        for thread in psutil.Process(pid).threads():
+            os.sched_setaffinity(thread.id, cores)
 
 
 def timed(work: Callable[[], object], times: int = 300) -> float:
@@ -336,6 +385,56 @@ def channels(folder: Path, count: int) -> dict[str, Any]:
     return {"megabytes": (after - before) / 1e6, "channels": count}
 
 
+def idle(folder: Path, count: int) -> dict[str, Any]:
+    """Ranks that are connected, and do nothing but live."""
+    with certificates() as keys, serving(folder, 1, "--keys", keys) as server:
+        process = psutil.Process(server.process.pid)
+        ranks = Child("--idle", server.told["address"], "--keys", keys)
+        before = settled_bytes(process)
+        ranks.say({"connections": count})
+        ranks.hear()
+        after = settled_bytes(process)
+        spent = processor_time_of(process)
+        time.sleep(IDLE_S)
+        share = (processor_time_of(process) - spent) / IDLE_S
+        ranks.close()
+    return {"megabytes": (after - before) / 1e6, "core": share, "connections": count}
+
+
+def processor_time_of(process: psutil.Process) -> float:
+    """Seconds that a process has used, without its children."""
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def ends(folder: Path, repeats: int) -> dict[str, Any]:
+    """How soon a server notices that a rank has gone."""
+    lease = 2.0
+    killed, cut = [], []
+    with serving(folder, 1, "--lease", lease) as server:
+        store = Store(Endpoint(server.told["address"]))
+        store.connect(Deadline(WAIT_S))
+
+        def is_free() -> bool:
+            return not any(one["channel"] for one in store.call("server_statistics")[0]["sessions"])
+
+        for seconds, mode in ((killed, "kill"), (cut, "cut")):
+            for _ in range(repeats):
+                rank = Child("--one-rank", server.told["address"])
+                begin = time.perf_counter()
+                if mode == "kill":
+                    rank.process.send_signal(signal.SIGKILL)
+                else:
+                    rank.say({"cut": True})
+                while not is_free():
+                    pass
+                seconds.append(time.perf_counter() - begin - (lease if mode == "cut" else 0.0))
+                rank.process.kill()
+                rank.close()
+        store.close()
+    return {"killed_seconds": max(killed), "cut_seconds_beyond_lease": max(cut)}
+
+
 def settled_bytes(process: psutil.Process) -> int:
     """`own_bytes`, once it changes no more: all workers are up, and nobody has anything to do."""
     before, now = 0, own_bytes(process)
@@ -354,10 +453,12 @@ def own_bytes(process: psutil.Process) -> int:
 # --- the other processes ---------------------------------------------------------------------
 
 
-class BareReceiver:
+class ZmqReceiver:
     """A DEALER that takes frames as they come and gives credit for each batch."""
 
     def __init__(self, address: str, nbytes: int) -> None:
+        import zmq
+
         self._context = zmq.Context()
         self._dealer = self._context.socket(zmq.DEALER)
         self._dealer.setsockopt(zmq.RCVHWM, 0)
@@ -378,8 +479,10 @@ class BareReceiver:
         self._context.destroy(linger=0)
 
 
-def bare_sender(nbytes: int) -> None:
+def zmq_sender(nbytes: int) -> None:
     """A ROUTER that sends batches out of one piece of memory, as many as there is credit for."""
+    import zmq
+
     context = zmq.Context()
     router = context.socket(zmq.ROUTER)
     router.setsockopt(zmq.SNDHWM, 0)
@@ -403,27 +506,146 @@ def bare_sender(nbytes: int) -> None:
                 out -= 1
 
 
-def bare_echo() -> None:
-    context = zmq.Context()
-    router = context.socket(zmq.ROUTER)
-    port = router.bind_to_random_port("tcp://127.0.0.1")
+_WORD = struct.Struct("<Q")
+
+
+class SocketReceiver:
+    """A plain socket: receives into memory that is used again, and gives credit for each batch."""
+
+    def __init__(self, address: str, nbytes: int) -> None:
+        self._socket = connected_to(address)
+        self._memory = [memoryview(np.ones(nbytes, np.uint8)) for _ in range(CREDITS)]
+
+    def rate(self, batches: int) -> float:
+        start = time.perf_counter()
+        self._socket.sendall(_WORD.pack(batches))
+        for number in range(batches):
+            memory, have = self._memory[number % CREDITS], 0
+            while have < memory.nbytes:
+                have += self._socket.recv_into(memory[have:])
+            self._socket.sendall(_WORD.pack(1))
+        return batches / (time.perf_counter() - start)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class TlsReceiver(SocketReceiver):
+    """The same, encrypted."""
+
+    def __init__(self, address: str, nbytes: int) -> None:
+        super().__init__(address, nbytes)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        self._socket = context.wrap_socket(self._socket)
+
+
+RECEIVERS: dict[str, Any] = {"tcp": SocketReceiver, "tls": TlsReceiver, "zmq": ZmqReceiver}
+
+
+def socket_sender(nbytes: int, keys: Path | None) -> None:
+    """Sends batches out of one piece of memory, as many as there is credit for."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    memory = [memoryview(np.ones(nbytes, np.uint8)) for _ in range(CREDITS)]
     stop_with_input()
-    tell({"address": f"tcp://127.0.0.1:{port}"})
-    while True:
-        router.send_multipart(router.recv_multipart())
+    tell({"address": f"tcp://127.0.0.1:{listening.getsockname()[1]}"})
+    rank: Any = listening.accept()[0]
+    rank.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, NEAR_UNSENT)
+    rank.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if keys is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(keys / "server.pem", keys / "server.key")
+        rank = context.wrap_socket(rank, server_side=True)
+    while word := rank.recv(_WORD.size):
+        left, out = _WORD.unpack(word)[0], 0
+        while left or out:
+            if left and out < CREDITS:
+                rank.sendall(memory[left % CREDITS])
+                left, out = left - 1, out + 1
+            else:
+                rank.recv(_WORD.size)
+                out -= 1
 
 
-def serve(folder: Path, workers: int) -> None:
+def bare_echo() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    stop_with_input()
+    tell({"address": f"tcp://127.0.0.1:{listening.getsockname()[1]}"})
+    connected, _ = listening.accept()
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while word := connected.recv(100):
+        connected.sendall(word)
+
+
+def connected_to(address: str) -> Any:
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    connected = socket.create_connection((host, int(port)))
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
+
+
+def serve(folder: Path, arguments: argparse.Namespace) -> None:
     from penstock.server.serving import serve as start
 
-    with start(folder, num_workers=workers) as server:
+    options = {"num_workers": arguments.workers, "lease": arguments.lease}
+    with start(folder, **options, **secured_by(arguments.keys)) as server:
         tell({"address": server.address})
         sys.stdin.read()
 
 
+def secured_by(keys: Path | None) -> dict[str, Any]:
+    return {} if keys is None else {"certificate": keys / "server.pem", "key": keys / "server.key"}
+
+
+def idle_ranks(address: str, keys: Path) -> None:
+    """Connections as ranks have them, with the thread that says that they live."""
+    from penstock.client.remote.connection import RemoteConnection
+
+    endpoint = Endpoint.at(address, ca=keys / "ca.pem")
+    tell({})
+    wish = json.loads(sys.stdin.readline())
+    kept = []
+    for _ in range(wish["connections"]):
+        kept.append(RemoteConnection.open(endpoint, Deadline(WAIT_S)))
+    tell(len(kept))
+    sys.stdin.read()
+
+
+def one_rank(address: str) -> None:
+    """A channel in the middle of an epoch; told to, its socket hears nothing any more."""
+    store = Store(Endpoint(address))
+    store.connect(Deadline(WAIT_S))
+    channel = channel_of(RemoteHub(store), SMALL, 100 * SMALL_SEEDS, SMALL_SEEDS)
+    channel.start(0)
+    channel.next()
+    tell({})
+    if sys.stdin.readline():
+        cut_all_sockets()
+        sys.stdin.read()
+
+
+def cut_all_sockets() -> None:
+    """Has the kernel drop whatever comes for this process's TCP connections, as a cut cable does.
+
+    With a filter that lets nothing pass, not even acknowledgements are seen; and since nothing may
+    go out either, the thread that says that we live is kept from speaking by its socket's filter's
+    other end: what it sends is never acknowledged, but arrives. So it is stopped.
+    """
+    from penstock.client.remote import io_thread
+
+    io_thread.acquire()._call(lambda: time.sleep(3600))
+    program = struct.pack("HBBI", 0x06, 0, 0, 0)  # BPF: return 0, drop everything
+    held = ctypes.create_string_buffer(program)
+    attached = struct.pack("HL", 1, ctypes.addressof(held))
+    for connection in psutil.Process().net_connections("tcp"):
+        with socket.socket(fileno=os.dup(connection.fd)) as found:
+            found.setsockopt(socket.SOL_SOCKET, 26, attached)  # SO_ATTACH_FILTER
+
+
 def ranks(address: str, count: int) -> None:
     """Channels with small batches, read together for as long as is said."""
-    store = Store(Door(address))
+    store = Store(Endpoint(address))
     store.connect(Deadline(WAIT_S))
     hub = RemoteHub(store)
     names = [f"rank {number} of {os.getpid()}" for number in range(count)]
@@ -461,7 +683,7 @@ def paced(channel: Channel, seconds: float, period: float) -> int:
 
 
 def register(address: str) -> None:
-    store = Store(Door(address))
+    store = Store(Endpoint(address))
     store.connect(Deadline(WAIT_S))
     hub = RemoteHub(store)
     first = channel_of(hub, SMALL, 1024, 128, "first")
@@ -498,19 +720,30 @@ def measure(
     figures: dict[str, Callable[[], dict[str, Any]]] = {
         "same host": lambda: same_host(folder, graph, batches, repeats),
         "moving": lambda: moving(folder, batches, repeats),
+        "beside zmq": lambda: moving(folder, batches, repeats, "zmq"),
+        "moving tls": lambda: moving(folder, batches, repeats, "tls", tls=True),
         "together": lambda: together(folder, graph, batches, repeats),
         "many ranks": lambda: many_ranks(folder, arguments.ranks_at_once, seconds, repeats),
         "light rank": lambda: light_rank(folder, arguments.ranks_at_once, seconds, repeats),
         "request": lambda: request(folder, repeats),
         "channels": lambda: channels(folder, arguments.open),
+        "idle": lambda: idle(folder, arguments.open),
+        "ends": lambda: ends(folder, repeats),
     }
     only = [name for name in arguments.only.split(",") if name]
     if unknown := [name for name in only if name not in figures]:
         raise SystemExit(f"no figure is called {unknown[0]!r}; there are: {', '.join(figures)}")
     result = {}
     for name in only or figures:
+        if name == "beside zmq" and find_spec("zmq") is None:
+            say(f"{name:>12}: pyzmq is not installed (pip install pyzmq)")
+            continue
         result[name] = figures[name]()
-        extra = f"; Jain {result[name]['jain']:.4f}" if "jain" in result[name] else ""
+        extra = "".join(
+            f"; {key.replace('_', ' ')} {result[name][key]:.4g}"
+            for key in ("jain", "one_core", "anywhere", "gigabytes_per_second")
+            if key in result[name]
+        )
         say(f"{name:>12}: {told(result[name])}{extra}")
     return result
 
@@ -526,8 +759,19 @@ def main() -> None:
     parser.add_argument("--open", type=int, default=CHANNELS, help="channels that are opened")
     parser.add_argument("--only", default="", help="some figures, with commas between them")
     parser.add_argument("--folder", type=Path, default=Path("build/bench"), help="keeps the graph")
-    for name in ("--serve", "--canned", "--bare-sender", "--ranks", "--register"):
+    for name in (
+        "--serve",
+        "--canned",
+        "--bare-sender",
+        "--bare",
+        "--ranks",
+        "--register",
+        "--idle",
+        "--one-rank",
+    ):
         parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--keys", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--lease", type=float, default=5.0, help=argparse.SUPPRESS)
     parser.add_argument("--bare-echo", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=2, help=argparse.SUPPRESS)
     parser.add_argument("--channels", type=int, default=1, help=argparse.SUPPRESS)
@@ -560,17 +804,24 @@ def saved(folder: Path, num_nodes: int, num_edges: int) -> Path:
 def is_other(arguments: argparse.Namespace) -> bool:
     """Whether this is one of the other processes; then it has done its work."""
     if arguments.serve:
-        serve(Path(arguments.serve), arguments.workers)
+        serve(Path(arguments.serve), arguments)
     elif arguments.canned:
-        run_canned_server(Path(arguments.canned), SPEC, SEEDS, CREDITS)
+        folder, secured = Path(arguments.canned), secured_by(arguments.keys)
+        run_canned_server(folder, SPEC, SEEDS, CREDITS, **secured)
+    elif arguments.bare_sender and arguments.bare == "zmq":
+        zmq_sender(int(arguments.bare_sender))
     elif arguments.bare_sender:
-        bare_sender(int(arguments.bare_sender))
+        socket_sender(int(arguments.bare_sender), arguments.keys)
     elif arguments.bare_echo:
         bare_echo()
     elif arguments.ranks:
         ranks(arguments.ranks, arguments.channels)
     elif arguments.register:
         register(arguments.register)
+    elif arguments.idle:
+        idle_ranks(arguments.idle, arguments.keys)
+    elif arguments.one_rank:
+        one_rank(arguments.one_rank)
     else:
         return False
     return True

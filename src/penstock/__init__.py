@@ -165,9 +165,10 @@ def connect(address: str, **options: Any) -> Any:
     """What is at an address that others told.
 
     "unix://…" (a hub's `address`, a loader's): a `JoinedHub`, of which `timeout` can be given.
-    "tcp://host:port" (`penstock serve`): a `RemoteDistDataset`; see there for what can be given.
+    "tcp://host:port", or "tls://host:port" where all is encrypted (`penstock serve`): a
+    `RemoteDistDataset`; see `penstock.loader.remote_dataset.connect` for what can be given.
     """
-    is_remote = str(address).startswith("tcp://")
+    is_remote = str(address).startswith(("tcp://", "tls://"))
     home = "penstock.loader.remote_dataset" if is_remote else "penstock.client.joined"
     return import_module(home).connect(address, **options)
 

@@ -25,7 +25,6 @@ import psutil
 
 from penstock.core.plan import num_batches
 from penstock.graph import Graph
-from penstock.hub.address import socket_address
 from penstock.sampling.spec import Feed, NeighborSpec, Spec
 from penstock.wire import frames
 from penstock.wire.messages import (
@@ -53,6 +52,7 @@ from penstock.wire.messages import (
     WorkerGone,
 )
 from penstock.wire.stream import Stream
+from penstock.wire.transport.unix import UnixListener, socket_address
 from penstock.workers.arena import Arena
 from penstock.workers.station import Station
 from tests.processes import written_to

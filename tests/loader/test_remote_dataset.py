@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.client.remote.outline import RemoteGraph
+from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.errors import ChannelClosed, PenstockError
 from penstock.graph import Graph
 from penstock.loader.iteration import Iteration

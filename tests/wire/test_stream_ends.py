@@ -31,7 +31,7 @@ GOOD = Stream.encode(Note(number=1))
 
 
 def frame(body: bytes, fds: int = 0) -> bytes:
-    return struct.pack("<IH", len(body), fds) + body
+    return struct.pack("<IHHQ", len(body), fds, 0, 0) + body
 
 
 # --- words that make no sense ------------------------------------------------------------------
@@ -76,14 +76,14 @@ def test_a_message_with_one_wrong_byte_is_a_message_or_refused(at: int, value: i
 
 def test_a_length_past_the_limit_is_refused_at_the_header() -> None:
     with raw_to_stream(max_message=1000) as (raw, stream):
-        raw.sendall(struct.pack("<IH", 1001, 0))
+        raw.sendall(struct.pack("<IHHQ", 1001, 0, 0, 0))
         with pytest.raises(ProtocolError, match=r"1001 bytes .* at most 1000"):
             stream.receive()
 
 
 def test_a_length_within_the_limit_reserves_nothing() -> None:
     with raw_to_stream(max_message=1 << 30) as (raw, stream):
-        raw.sendall(struct.pack("<IH", 1 << 30, 0))
+        raw.sendall(struct.pack("<IHHQ", 1 << 30, 0, 0, 0))
         tracemalloc.start()
         assert stream.receive() == []
         _, peak = tracemalloc.get_traced_memory()
@@ -140,7 +140,7 @@ def test_descriptors_no_message_speaks_of_are_refused() -> None:
 def test_descriptors_without_end_are_refused() -> None:
     with raw_to_stream() as (raw, stream):
         before = open_descriptors()
-        raw.sendall(struct.pack("<IH", 1000, 1))
+        raw.sendall(struct.pack("<IHHQ", 1000, 1, 0, 0))
         for _ in range(MAX_FDS // 200):
             socket.send_fds(raw, [b"x"], [0] * 200)
             assert stream.receive() == []
@@ -152,7 +152,7 @@ def test_descriptors_without_end_are_refused() -> None:
 
 def test_more_descriptors_than_a_message_may_have_are_refused_at_the_header() -> None:
     with raw_to_stream() as (raw, stream):
-        raw.sendall(struct.pack("<IH", 10, MAX_FDS + 1))
+        raw.sendall(struct.pack("<IHHQ", 10, MAX_FDS + 1, 0, 0))
         with pytest.raises(ProtocolError, match="1025 descriptors"):
             stream.receive()
 

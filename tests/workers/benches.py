@@ -24,7 +24,7 @@ from penstock.sampling.spec import CustomSpec, Feed, NeighborSpec, Spec
 from penstock.wire.frames import read
 from penstock.wire.messages import (
     BatchId,
-    Beat,
+    Heartbeat,
     Begun,
     Done,
     Failed,
@@ -63,7 +63,7 @@ class Bench:
         self._stderr = stderr
         self._begins: BatchId | None = None
         self._heard: deque[tuple[FromWorkerToHub, list[int]]] = deque()
-        self.beats: list[Beat] = []
+        self.beats: list[Heartbeat] = []
         self.arenas: dict[int, Arena] = {}
 
     # --- saying ---
@@ -102,7 +102,7 @@ class Bench:
             assert not self.stream.ended, f"the worker is gone:\n{self.printed()}"
             assert self.stream.wait(PATIENCE_S), "the worker says nothing"
             for message, fds in self.stream.receive():
-                if isinstance(message, Beat):
+                if isinstance(message, Heartbeat):
                     self.beats.append(message)
                 else:
                     self._heard.append((message, fds))
@@ -140,7 +140,7 @@ class Bench:
     def digest(self, done: Done, slot: int = 0) -> str:
         return batch_digest(self.arrays(done, slot))
 
-    def until_beat(self, batches: int = 0) -> Beat:
+    def until_beat(self, batches: int = 0) -> Heartbeat:
         """The first heartbeat from now on that tells of so many batches."""
         deadline = time.monotonic() + PATIENCE_S
         self.beats.clear()
@@ -148,7 +148,7 @@ class Bench:
             assert self.stream.wait(deadline - time.monotonic()), "no heartbeat"
             assert not self.stream.ended, self.printed()
             for message, fds in self.stream.receive():
-                if isinstance(message, Beat):
+                if isinstance(message, Heartbeat):
                     self.beats.append(message)
                 else:
                     self._heard.append((message, fds))
@@ -164,7 +164,7 @@ class Bench:
         """All it said before its end, but for heartbeats."""
         self.ended()
         heard = [*self._heard, *self.stream.receive()]
-        return [message for message, _ in heard if not isinstance(message, Beat)]
+        return [message for message, _ in heard if not isinstance(message, Heartbeat)]
 
     def retire(self) -> int:
         self.say(Retire())

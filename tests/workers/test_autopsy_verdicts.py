@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.events import Fault
-from penstock.wire.messages import Beat, Struck
+from penstock.wire.messages import Heartbeat, Struck
 from penstock.workers.autopsy import examine
 from penstock.workers.ended import Breach, Ended
 from penstock.workers.exits import EXIT_MEMORY, EXIT_ORPHANED, EXIT_SAMPLER
@@ -27,7 +27,7 @@ LIVED = Ended(
     asked_to_leave=False,
     lived=12.0,
     kills=STILL,
-    last_beat=Beat(private=64 << 20, cpu=1.0, batches=17),
+    last_beat=Heartbeat(private=64 << 20, cpu=1.0, batches=17),
     beat_age=0.4,
 )
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from penstock.wire.messages import Beat, Begun, Done, Ready
+from penstock.wire.messages import Heartbeat, Begun, Done, Ready
 from penstock.workers import child
 from penstock.workers.autopsy import examine
 from penstock.workers.ended import Breach
@@ -69,7 +69,7 @@ def test_much_that_was_said_is_heard_to_the_last_word(pidfds: bool) -> None:
     with rehearsal("talk_much_and_die", pidfds=pidfds) as stage:
         stage.pool.start(1)
         stage.until_ended(1)
-        beats = [message.batches for message in stage.messages if isinstance(message, Beat)]
+        beats = [message.batches for message in stage.messages if isinstance(message, Heartbeat)]
         assert beats == list(range(20_000))
 
 
@@ -183,7 +183,7 @@ def test_what_a_worker_started_dies_with_it() -> None:
     with rehearsal("leave_a_child") as stage:
         stage.pool.start(1)
         stage.until_ended(1)
-        assert wait_for_the_end(stage.until_heard(Beat).private)  # where it put the child's pid
+        assert wait_for_the_end(stage.until_heard(Heartbeat).private)  # where it put the child's pid
 
 
 def test_an_end_that_was_told_is_not_told_again_in_the_same_turn() -> None:

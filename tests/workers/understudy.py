@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from penstock.wire.messages import (
     BatchId,
-    Beat,
+    Heartbeat,
     Begun,
     CloseChannel,
     Done,
@@ -82,7 +82,7 @@ def talk_much_and_die(line: Line) -> None:
     """More than a socket holds, so that all of it is said only if somebody listens."""
     be_ready(line)
     for number in range(20_000):
-        line.send(Beat(private=1, cpu=0.0, batches=number))
+        line.send(Heartbeat(private=1, cpu=0.0, batches=number))
         line.flush(60.0)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -94,7 +94,7 @@ def kill_itself(line: Line) -> None:
 
 def beat_and_exit(line: Line) -> None:
     be_ready(line)
-    line.send(Beat(private=48 << 20, cpu=1.5, batches=7, batch=BATCH))
+    line.send(Heartbeat(private=48 << 20, cpu=1.5, batches=7, batch=BATCH))
     os._exit(3)
 
 
@@ -151,7 +151,7 @@ def leave_a_child(line: Line) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", "import threading; threading.Event().wait()"], close_fds=False
     )
-    line.send(Beat(private=child.pid, cpu=0.0, batches=0))
+    line.send(Heartbeat(private=child.pid, cpu=0.0, batches=0))
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -21,10 +21,17 @@ def access_options(command: _Command) -> _Command:
     for option in (
         click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for it."),
         click.option("--token", envvar="PENSTOCK_TOKEN", help="Where it wants one."),
+        click.option("--server-name", help="The name in its certificate, if it has another."),
+        click.option("--key", type=click.Path(path_type=Path), help="Its private key."),
         click.option(
-            "--identity", type=click.Path(path_type=Path), help="Your own secret key, if needed."
+            "--certificate", type=click.Path(path_type=Path), help="Your own, if it wants one."
         ),
-        click.option("--key", help="Its public key: the file, or the 40 letters."),
+        click.option(
+            "--ca",
+            type=click.Path(path_type=Path),
+            envvar="PENSTOCK_CA",
+            help="Who has signed its certificate: ca.pem.",
+        ),
     ):
         command = option(command)
     return command
@@ -34,11 +41,12 @@ def access_options(command: _Command) -> _Command:
 def asked(address: str, access: dict[str, Any]) -> Iterator[Store]:
     """A server, to ask questions of."""
     from penstock.client.deadline import Deadline
-    from penstock.client.remote.door import Door
+    from penstock.client.remote.endpoint import Endpoint
     from penstock.client.remote.store import Store
 
-    door = Door.at(address, access["key"], access["identity"], access["token"], "penstock")
-    store = Store(door, access["timeout"])
+    names = ("ca", "certificate", "key", "server_name", "token")
+    endpoint = Endpoint.at(address, name="penstock", **{name: access[name] for name in names})
+    store = Store(endpoint, access["timeout"])
     try:
         store.connect(Deadline(access["timeout"]))
         yield store

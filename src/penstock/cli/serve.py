@@ -8,8 +8,9 @@ import resource
 import select
 import signal
 import sys
+import termios
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 PORT: Final = 7070
 # How often it is looked whether the server is still well.
 _LOOK_S: Final = 5.0
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FAILED: Final = 1
 
 
@@ -49,12 +50,26 @@ _FAILED: Final = 1
 @click.option("--workers", default="auto", show_default=True, help="How many sample, or 'auto'.")
 @click.option("--http", metavar="HOST:PORT", help="Pages for people and probes: see above.")
 @click.option("--http-public", is_flag=True, help="Let other hosts read those pages.")
-@click.option("--key", type=click.Path(path_type=Path), help="The server's secret key.")
 @click.option(
-    "--clients", type=click.Path(path_type=Path), help="Let in only those with a key in here."
+    "--certificate",
+    type=click.Path(path_type=Path),
+    help="The server's certificate, in PEM: all is encrypted then.",
+)
+@click.option("--key", type=click.Path(path_type=Path), help="Its private key.")
+@click.option(
+    "--client-ca",
+    type=click.Path(path_type=Path),
+    help="Let in only those whose certificate this authority has signed.",
 )
 @click.option("--tokens", type=click.Path(path_type=Path), help="Let in only those with a token.")
-@click.option("--allow-plaintext", is_flag=True, help="Go beyond this host without keys.")
+@click.option("--allow-plaintext", is_flag=True, help="Go beyond this host without a certificate.")
+@click.option(
+    "--proxy",
+    "proxies",
+    metavar="HOST",
+    multiple=True,
+    help="A host through which many ranks come (again for more).",
+)
 @click.option(
     "--sampler",
     "samplers",
@@ -98,7 +113,8 @@ def serve(graph: Path, **given: Any) -> None:
     it: nobody new is let in, and those who are there have some seconds to leave; a second one ends
     it at once. The exit status is 3 if ranks had left channels behind.
 
-    Beyond this host it wants keys (see 'penstock keys'), or --allow-plaintext.
+    Beyond this host it wants a certificate (see 'penstock keys'), or --allow-plaintext. SIGHUP has
+    it read the certificate's files again; no rank notices.
 
     With --http there are /healthz, /readyz, /metrics for Prometheus, and a page at /.
 
@@ -106,7 +122,8 @@ def serve(graph: Path, **given: Any) -> None:
     Examples:
       penstock serve products.graph
       penstock serve products.graph --workers 8 --http 127.0.0.1:7071
-      penstock serve products.graph --bind tcp://0.0.0.0:7070 --key keys/server.secret
+      penstock serve products.graph --bind tcp://0.0.0.0:7070 \\
+          --certificate keys/server.pem --key keys/server.key
       penstock serve parts/part-0 --bind tcp://127.0.0.1:7000
     """
     logging.basicConfig(
@@ -119,6 +136,7 @@ def serve(graph: Path, **given: Any) -> None:
         with told_in_options(given):
             server = ends.enter_context(_served(graph, given))
             pages = _pages(server, graph, given, ends)
+        asked.reloads = server.reload_certificates
         _announce(server, graph, pages, as_json=given["as_json"])
         status = _wait(server, asked, float(given["grace"]))
     sys.exit(status)
@@ -132,18 +150,18 @@ def _take_descriptors() -> None:
 
 
 def _served(graph: Path, given: dict[str, Any]) -> Server:
-    from penstock.server.auth import CurveKeys
     from penstock.server.serving import serve as start
 
-    if given["clients"] is not None and given["key"] is None:
-        raise click.UsageError("--clients is given, but --key, the server's own, is not")
     return start(
         graph,
         given["bind"],
         num_workers=workers_of(given["workers"]),
         lease=given["lease"],
         peers=given["peers"],
-        curve=None if given["key"] is None else CurveKeys.read(given["key"], given["clients"]),
+        certificate=given["certificate"],
+        key=given["key"],
+        client_ca=given["client_ca"],
+        proxies=given["proxies"],
         tokens=given["tokens"],
         allow_plaintext=given["allow_plaintext"],
         samplers=samplers_of(given["samplers"]),
@@ -189,7 +207,8 @@ def _wait(server: Server, asked: _Asked, grace: float) -> int:
     click.echo(f"leaving ({asked.why}); ranks have {grace:g} s", err=True)
     # The next signal ends it at once.
     threading.Thread(target=_drain, args=(server, grace, asked), daemon=True).start()
-    asked.wait(None)
+    while not asked.wait(None):
+        pass
     return ended(server.store, server)
 
 
@@ -212,7 +231,10 @@ class _Asked:
 
     def __init__(self) -> None:
         self._event = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
+        self._had_terminal = sys.stdin is not None and sys.stdin.isatty()
+        self._hangups = 0
         self.why = ""
+        self.reloads: Callable[[], None] = lambda: None  # on SIGHUP
 
     def ask(self, why: str) -> None:
         self.why = why
@@ -223,10 +245,27 @@ class _Asked:
         heard, _, _ = select.select([self._event], [], [], seconds)
         if heard:
             os.eventfd_read(self._event)
+        if self._hangups:
+            self._hangups = 0
+            self.reloads()
+            return False
         return bool(heard)
 
     def signalled(self, number: int, frame: FrameType | None) -> None:
-        self.ask(signal.Signals(number).name)
+        if number == signal.SIGHUP and not (self._had_terminal and _has_hung_up()):
+            self._hangups += 1
+            os.eventfd_write(self._event, 1)
+        else:
+            self.ask(signal.Signals(number).name)
+
+
+def _has_hung_up() -> bool:
+    """Whether the terminal has gone that this was started from: then SIGHUP means the end."""
+    try:
+        termios.tcgetattr(sys.stdin)
+    except (OSError, termios.error, ValueError):
+        return True
+    return False
 
 
 @contextmanager

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 # Arguments by which the library's errors say what would help.
 _ADVICE: Final = {
-    "curve=…": "--key",
+    "certificate=…": "--certificate",
+    "key=…": "--key",
     "allow_plaintext=True": "--allow-plaintext",
     "http_public=True": "--http-public",
 }

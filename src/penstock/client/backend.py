@@ -30,10 +30,10 @@ from penstock.client.service import Service
 from penstock.client.terms import ChannelTerms, check_names
 from penstock.errors import ChannelClosed
 from penstock.graph import Graph
-from penstock.hub.address import socket_address
 from penstock.hub.backends import check_spec
 from penstock.sampling.kinds import InputKind, check
 from penstock.sampling.spec import CustomSpec, Spec
+from penstock.wire.transport.unix import socket_address
 
 Workers: TypeAlias = int | Literal["auto"]
 

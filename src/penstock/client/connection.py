@@ -21,7 +21,7 @@ import msgspec
 from penstock.client.deadline import Deadline
 from penstock.client.failures import error_of
 from penstock.errors import ProtocolError
-from penstock.hub.address import socket_address
+from penstock.wire.conversation import Conversation, Medium
 from penstock.wire.messages import (
     PROTOCOL,
     AskGraph,
@@ -37,6 +37,7 @@ from penstock.wire.messages import (
     Welcome,
 )
 from penstock.wire.stream import Stream
+from penstock.wire.transport import unix
 
 Request: TypeAlias = CreateBackend | Register | Resize | AskWorkers | AskStatistics | AskGraph
 Received: TypeAlias = list[tuple[FromHubToRank, list[int]]]
@@ -49,6 +50,7 @@ class Connection:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._stream: Stream[FromHubToRank] = Stream(sock, FromHubToRank)
+        self._conversation = Conversation(Medium.UNIX)
         self._numbers = count(1)
         self._unheard: Received = []  # came in one go with an answer, and after it
         self._owner = os.getpid()
@@ -57,9 +59,8 @@ class Connection:
     @classmethod
     def open(cls, address: str, deadline: Deadline) -> Self:
         """Connects and greets. `ConnectionError` where no hub answers."""
-        connection = cls(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        connection = cls(unix.connect(address))
         try:
-            _connect(connection._socket, address)
             connection.greet(deadline)
         except BaseException:
             connection.close()
@@ -89,6 +90,7 @@ class Connection:
 
     def say(self, message: FromRankToHub, fds: Sequence[int], deadline: Deadline) -> None:
         """Sends a message of any size; returns when the kernel has all of it."""
+        self._conversation.rank_says(message)
         self._stream.send(message, fds)
         while not self._stream.flush(_seconds(deadline)):
             if deadline.passed:
@@ -97,7 +99,9 @@ class Connection:
     def post(self, message: FromRankToHub) -> None:
         """Sends a small message without ever waiting: now, or before the next wait."""
         if not self._is_in_a_fork:
-            self._stream.send(message)
+            with suppress(ProtocolError):  # it has ended meanwhile
+                self._conversation.rank_says(message)
+                self._stream.send(message)
 
     def flush(self) -> None:
         """Sends what `post` could not, as far as there is room."""
@@ -115,7 +119,10 @@ class Connection:
 
     def receive(self) -> Received:
         """Everything that has come. At the end, when nothing is left, `ConnectionError`."""
-        received, self._unheard = self._unheard + self._stream.receive(), []
+        came = self._stream.receive()
+        for message, _ in came:
+            self._conversation.hub_says(message)
+        received, self._unheard = self._unheard + came, []
         if not received and self._stream.ended:
             raise ConnectionResetError("the hub closed the connection")
         return received
@@ -172,12 +179,3 @@ def _seconds(deadline: Deadline) -> float:
     """How long to wait at a time; not for ever, so that there is a number."""
     left = deadline.remaining
     return 60.0 if left is None else min(left, 60.0)
-
-
-def _connect(sock: socket.socket, address: str) -> None:
-    try:
-        sock.connect(socket_address(address))
-    except BlockingIOError:  # its queue of visitors is full
-        raise ConnectionRefusedError(f"the hub at {address} is too busy to answer") from None
-    except FileNotFoundError:
-        raise ConnectionRefusedError(f"there is no socket at {address}") from None

@@ -51,7 +51,10 @@ class PoolOptions(TypedDict, total=False):
 
 
 class Foundation:
-    """Makes `Found`, anew for each hub: out-edges may have been made since, the pool resized."""
+    """Makes `Found`, anew for each hub: out-edges may have been made since, the pool resized.
+
+    `listener` is a descriptor of the socket that all of them listen on, one after the other.
+    """
 
     def __init__(
         self,
@@ -62,21 +65,21 @@ class Foundation:
     ) -> None:
         _check_handed_on(graph)
         self._graph = graph
-        self._address = address
+        self.address = address
         self.workers = auto_workers() if workers == "auto" else _at_least_one(workers)
         self._options = settled(options)
         self._search_path = search_path()
 
-    def __call__(self) -> tuple[Found, Sequence[int]]:
+    def __call__(self, listener: int) -> tuple[Found, Sequence[int]]:
         """The message, and the descriptors that go with it."""
         found = Found(
-            address=self._address,
+            address=self.address,
             graph=self._graph.handle(),
             workers=self.workers,
             search_path=self._search_path,
             **self._options,
         )
-        return found, self._graph.descriptors
+        return found, (listener, *self._graph.descriptors)
 
 
 def _check_handed_on(graph: Graph) -> None:

@@ -14,7 +14,7 @@ from penstock.client.hub import PATIENCE_S, Hub
 from penstock.client.keeper import Keeper, Phase
 from penstock.errors import HubGone
 from penstock.graph import Graph
-from penstock.hub.address import socket_address
+from penstock.wire.transport.unix import socket_address
 from penstock.workers.restraints import is_worker
 
 # How often in a row a hub may die, without a batch in between, before it is given up.

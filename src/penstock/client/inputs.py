@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.client.remote.outline import RemoteGraph, end_of_ids
+from penstock.client.remote.remote_graph import RemoteGraph, end_of_ids
 from penstock.graph import Graph
 from penstock.graph.aids import Coo
 from penstock.graph.coo import times

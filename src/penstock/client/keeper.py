@@ -3,7 +3,9 @@
 The kernel ends a hub together with the thread that started it (and the hub ends itself when its
 control socket does), so this thread lives exactly as long as there is to be a hub. A hub that dies
 unasked is followed by another at the same address, at once the first time, then with pauses that
-double; too many deaths in a row, without a batch in between, are taken for a verdict.
+double; too many deaths in a row, without a batch in between, are taken for a verdict. The socket
+that listens there is the thread's, and is handed to each hub: between two of them nobody else can
+take the address, and who connects waits for the next one.
 
 Whoever watches a hub hears from it, too: of each worker that died, which goes into the log here.
 
@@ -22,13 +24,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from penstock.client import restarts
 from penstock.client.child import Child
 from penstock.client.deadline import Deadline
 from penstock.errors import HubGone
 from penstock.wire.messages import Found
+from penstock.wire.transport.unix import UnixListener
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +42,13 @@ _LONGEST_PAUSE_S: Final = 5.0
 # Longer than asking, telling and killing take together.
 _STOPPING_S: Final = 30.0
 
-Foundation = Callable[[], tuple[Found, Sequence[int]]]
+
+class Foundation(Protocol):
+    """What each hub is told, and the descriptors that go with it: first the listening socket."""
+
+    address: str
+
+    def __call__(self, listener: int) -> tuple[Found, Sequence[int]]: ...
 
 
 class Phase(Enum):
@@ -82,6 +91,7 @@ class Keeper:
         self._deaths = 0
         self._owner = os.getpid()
         self.served = False  # set by readers when a batch came; deaths before it do not count
+        self._listener: UnixListener | None = None
         self._wake, self._waker = os.pipe()
         self._thread = threading.Thread(target=self._run, name="penstock-keeper", daemon=True)
         _running.add(self)
@@ -121,7 +131,8 @@ class Keeper:
             # Inherited by the hub, which has no use for it before it can say so itself.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            while not self._stopping and self._keep_one():
+            self._listen()
+            while not self._stopping and self._listener is not None and self._keep_one():
                 pass
             self._tell(Phase.GONE if self._state.cause else Phase.STOPPED, self._state.cause)
         except BaseException as error:
@@ -130,6 +141,12 @@ class Keeper:
             self._tell(Phase.GONE, f"its keeper failed: {error!r}")
         finally:
             self._let_go()
+
+    def _listen(self) -> None:
+        try:
+            self._listener = UnixListener(self._found.address)
+        except OSError as error:
+            self._tell(Phase.GONE, f"it could not be started: {error}")
 
     def _keep_one(self) -> bool:
         """Starts a hub and stays with it to its end. Whether there is to be another."""
@@ -154,7 +171,8 @@ class Keeper:
 
     def _bring_up(self, child: Child) -> _Failure | None:
         """Founds the hub. Why it did not come up, if it did not."""
-        message, fds = self._found()
+        assert self._listener is not None
+        message, fds = self._found(self._listener.fileno())
         try:
             child.found(message, fds, Deadline(self._start_timeout))
         except TimeoutError:
@@ -200,6 +218,8 @@ class Keeper:
             os.close(self._wake)
             os.close(self._waker)
             self._wake = self._waker = -1
+        if self._listener is not None:
+            self._listener.close()
         _running.discard(self)
 
 

@@ -67,6 +67,9 @@ class Line:
     def __init__(self, connection: Connection, registered: Registered, fds: Sequence[int]) -> None:
         self.connection = connection
         self.channel = registered.channel
+        if registered.arena is None:
+            close_all(fds)
+            raise ProtocolError("a hub has registered a channel without memory")
         self._arena = Arena.attach(registered.arena, _only(fds))
         # The slots that the reader holds. Sets change atomically, in whatever thread.
         self._held: set[int] = set()

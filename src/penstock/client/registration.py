@@ -16,7 +16,7 @@ from penstock.client.deadline import Deadline
 from penstock.client.hub import Hub
 from penstock.client.inputs import Inputs
 from penstock.client.line import Line
-from penstock.client.remote.outline import RemoteGraph
+from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.client.terms import ChannelTerms, check_values, cutting, wishes
 from penstock.core.plan import EpochPlan
 from penstock.errors import GraphFormatError

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from penstock.wire.conversation import Conversation, Medium, State
 from penstock.wire.messages import FromHubToRank, FromRankToHub
 from penstock.wire.stream import Stream
 
@@ -38,7 +39,7 @@ class Connection:
         self._touched = touched
         self.stream = stream
         self.founder = founder
-        self.greeted = False
+        self.conversation = Conversation(Medium.UNIX)
         self.pid = 0
         self.channels: set[int] = set()
         self.backends: set[int] = set()
@@ -52,6 +53,7 @@ class Connection:
         if self.ending is not None:
             return
         self._touched.add(self)
+        self.conversation.hub_says(message)
         try:
             self.stream.send(message, fds)
         except (OSError, ValueError) as error:  # no descriptors left; more than a message may have
@@ -59,6 +61,11 @@ class Connection:
             return
         if self.stream.queued > TOO_MANY:
             self.end(f"it has left {self.stream.queued} messages unread")
+
+    @property
+    def greeted(self) -> bool:
+        """Whether both sides have said hello."""
+        return self.conversation.state is State.OPEN
 
     def receive(self) -> None:
         """Takes what has come, unless there is still something to answer."""

@@ -21,11 +21,11 @@ from penstock.hub.recipes import held_batch
 from penstock.hub.reports import SHORT, Mishap, shortened
 from penstock.wire.messages import (
     BatchId,
-    Beat,
     Begun,
     Done,
     Failed,
     FromWorkerToHub,
+    Heartbeat,
     Ready,
     Struck,
     WorkerGone,
@@ -76,7 +76,7 @@ class Floor:
                 self._begin(post, named)
             case Failed():
                 self._failed(post, message)
-            case Beat(private=private):
+            case Heartbeat(private=private):
                 self._errands.tell(WorkerBeat(now, post.id, private))
             case Ready():
                 self._house.staff_changed = True

@@ -14,7 +14,6 @@ import logging
 import os
 import selectors
 import socket
-import struct
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -22,13 +21,14 @@ from typing import Final
 from penstock.core.events import Tick
 from penstock.errors import ProtocolError
 from penstock.hub.connection import Connection
-from penstock.hub.door import Door
 from penstock.hub.errands import Errands
 from penstock.hub.floor import Floor
 from penstock.hub.house import House
+from penstock.hub.listener import Listener
 from penstock.hub.reception import Reception
 from penstock.wire.messages import FromRankToHub
 from penstock.wire.stream import LONGEST_POLL, Stream
+from penstock.wire.transport.unix import peer_process
 from penstock.workers.pool import Worker
 
 log = logging.getLogger(__name__)
@@ -39,8 +39,6 @@ DRAIN_S: Final = 5.0
 LONGEST_SLEEP_S: Final = LONGEST_POLL // 1000
 # Between two lines about the scheduler while nothing else gives reason for one.
 DESCRIBE_EVERY_S: Final = 5.0
-
-_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid, as SO_PEERCRED gives them
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +55,9 @@ class _Witness:
 class Loop:
     """Runs a house until its founder leaves, or says Stop, or `drain()` was called."""
 
-    def __init__(self, house: House, door: Door, wake: socket.socket) -> None:
+    def __init__(self, house: House, listener: Listener, wake: socket.socket) -> None:
         self._house = house
-        self._door = door
+        self._listener = listener
         self._wake = wake
         self._selector = house.selector
         self._errands = Errands(house)
@@ -72,7 +70,7 @@ class Loop:
         self._drain_by: float | None = None
         self._drain_asked = False
         self._described = house.now
-        self._selector.register(door, selectors.EVENT_READ, door)
+        self._selector.register(listener, selectors.EVENT_READ, listener)
         self._selector.register(wake, selectors.EVENT_READ, wake)
 
     def found(self, stream: Stream[FromRankToHub]) -> Connection:
@@ -108,7 +106,7 @@ class Loop:
                 case _Witness(connection=connection):
                     self._house.touched.add(connection)
                     connection.end("its process has ended")
-                case Door():
+                case Listener():
                     self._admit()
                 case _:
                     _swallow(self._wake)
@@ -123,8 +121,8 @@ class Loop:
 
     def _admit(self) -> None:
         room = self._house.found.max_connections - len(self._house.connections)
-        for visitor in self._door.admit(room):
-            process = _process_of(visitor)
+        for visitor in self._listener.admit(room):
+            process = peer_process(visitor)
             connection = self._welcome(Stream(visitor, FromRankToHub))
             if process >= 0:
                 self._witness(connection, process)
@@ -256,19 +254,10 @@ class Loop:
     def _begin_to_drain(self) -> None:
         log.info("told to end: workers finish what they have")
         self._drain_by = self._house.now + DRAIN_S
-        self._selector.unregister(self._door)
-        self._door.close()
+        self._selector.unregister(self._listener)
+        self._listener.close()
         for crew in list(self._house.crews):
             self._errands.size_crew(crew, 0)
-
-
-def _process_of(visitor: socket.socket) -> int:
-    """A descriptor for the process that has connected; -1 where there is none to be had."""
-    raw = visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    try:
-        return os.pidfd_open(_CREDENTIALS.unpack(raw)[0])
-    except (AttributeError, OSError):  # an old kernel, another namespace, no descriptors left
-        return -1
 
 
 def _swallow(wake: socket.socket) -> None:

@@ -3,9 +3,8 @@
 The control socket is the founder's connection. The first thing said on it is Found, which says what
 the hub is to be; its end is the hub's end. The kernel's signal at the death of the thread that
 started it is a second net: the socket may have been handed on by mistake, and a hub that is stopped
-hears nothing. So it is SIGKILL; a hub at a path leaves its file behind then, for the next one there
-to take away. Ctrl-C in the terminal is not for the hub: its rank decides what that means. SIGTERM
-lets workers finish, then ends it.
+hears nothing. So it is SIGKILL. Ctrl-C in the terminal is not for the hub: its rank decides what
+that means. SIGTERM lets workers finish, then ends it.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from penstock.errors import PenstockError, ProtocolError
-from penstock.hub.door import Door
 from penstock.hub.house import House
+from penstock.hub.listener import Listener
 from penstock.hub.loop import DRAIN_S, Loop
 from penstock.hub.reports import report_of
 from penstock.wire.messages import Found, FromRankToHub, Refused
@@ -70,16 +69,18 @@ def _serve(stream: Stream[FromRankToHub]) -> int:
             if first is None:
                 return EXIT_OK  # nobody wants a hub any more
             (found, fds), more = first
-            house = House(found, fds)
+            if not fds:
+                raise ProtocolError("Found came without a socket that listens")
+            listener = Listener(fds[0], found.address)
+            stack.callback(listener.close)
+            house = House(found, fds[1:])
             stack.callback(house.close)
-            door = Door(found.address)
-            stack.callback(door.close)
         except (PenstockError, ValueError, OSError, MemoryError) as error:
             log.error("the hub cannot be started: %s", error)
             stream.send(Refused(request=0, report=report_of(error)))
             stream.flush(1.0)
             return EXIT_REFUSED
-        return _run(house, door, stream, more)
+        return _run(house, listener, stream, more)
 
 
 _Said = tuple[FromRankToHub, list[int]]
@@ -101,12 +102,12 @@ def _first_words(
     return (found, fds), more
 
 
-def _run(house: House, door: Door, stream: Stream[FromRankToHub], more: list[_Said]) -> int:
+def _run(house: House, listener: Listener, stream: Stream[FromRankToHub], more: list[_Said]) -> int:
     reader, writer = socket.socketpair()
     with reader, writer:
         reader.setblocking(False)
         writer.setblocking(False)
-        loop = Loop(house, door, reader)
+        loop = Loop(house, listener, reader)
         founder = loop.found(stream)
         founder.backlog.extend(more)
         house.backlogged.add(founder)

@@ -118,8 +118,7 @@ class Reception:
     # --- what is said ------------------------------------------------------------------------
 
     def _hear(self, connection: Connection, message: FromRankToHub, fds: list[int]) -> None:
-        if not connection.greeted and not isinstance(message, Hello):
-            raise ProtocolError(f"the first word must be Hello, not {type(message).__name__}")
+        connection.conversation.rank_says(message)
         if fds and not isinstance(message, CreateBackend | Register):
             raise ProtocolError(f"{len(fds)} descriptors came with {type(message).__name__}")
         match message:
@@ -133,22 +132,20 @@ class Reception:
                 self._reweigh(connection, message)
             case Hello():
                 self._hello(connection, message)
-            case Found():
-                raise ProtocolError("Found is said once, by the rank that starts the hub")
             case Stop():
                 self._stop(connection)
+            case Found():
+                raise ProtocolError("Found is said once, by the rank that starts the hub")
             case _:
                 self._request(connection, message, fds)
 
     def _hello(self, connection: Connection, hello: Hello) -> None:
-        if connection.greeted:
-            raise ProtocolError("Hello was said before")
         if hello.protocol != PROTOCOL:
             raise ProtocolError(
                 f"you speak protocol {hello.protocol}, this hub {PROTOCOL}: "
                 "install the same version of penstock on both sides"
             )
-        connection.greeted, connection.pid = True, hello.pid
+        connection.pid = hello.pid
         connection.send(
             Welcome(
                 protocol=PROTOCOL,

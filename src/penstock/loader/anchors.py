@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from torch import Tensor
 
-from penstock.client.remote.outline import end_of_ids
+from penstock.client.remote.remote_graph import end_of_ids
 from penstock.graph import EdgeType, Graph
 from penstock.graph.schema import EDGE
 from penstock.loader.inputs import Array, Ids, NodeInputs, node_inputs, places_of

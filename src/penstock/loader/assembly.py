@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from penstock.client.batch import Batch
-from penstock.client.remote.outline import RemoteGraph
+from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.graph.dtypes import storage_dtype
 from penstock.graph.schema import EDGE, NODE, ArrayKey
 from penstock.kernels import gather_rows

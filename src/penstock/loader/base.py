@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, Self
 from torch.utils.data import DataLoader
 
 from penstock.client.batch import Batch
-from penstock.client.remote.outline import RemoteGraph
+from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.core.plan import Position
 from penstock.loader import trouble, watch
 from penstock.loader.agenda import Agenda

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from penstock.client.hub import Provider
 from penstock.client.hub_process import HubProcess
 from penstock.client.joined import connect
-from penstock.client.remote.door import SCHEME
+from penstock.client.remote.endpoint import SCHEMES
 from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.loader import remote_dataset
@@ -117,6 +117,6 @@ def joined(address: str) -> Provider:
 
 
 def _join(address: str) -> Provider:
-    if address.startswith(SCHEME):
+    if address.startswith(SCHEMES):
         return remote_dataset.connect(address).provider
     return connect(address)

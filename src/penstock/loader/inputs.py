@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from penstock.client.remote.outline import RemoteGraph, end_of_ids
+from penstock.client.remote.remote_graph import RemoteGraph, end_of_ids
 from penstock.graph import EdgeType, Graph
 from penstock.graph.schema import EDGE, NODE
 from penstock.graph.words import pick

@@ -1,6 +1,6 @@
 """A server's data, as torch sees it: ids, labels, features, and where batches come from.
 
-    data = penstock.connect("tcp://host:5555")
+    data = penstock.connect("tcp://host:7070")
     loader = penstock.NeighborLoader(data, [10, 10], input_nodes="train", batch_size=1024)
 
 Batches are the same, byte for byte, as those of a loader that has the graph itself. On the server's
@@ -20,22 +20,23 @@ from torch import Tensor
 from penstock.client.deadline import Deadline, positive_seconds
 from penstock.client.hub import PATIENCE_S, Provider
 from penstock.client.remote.dist_server import RemoteDistServer
-from penstock.client.remote.door import Door
+from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
-from penstock.client.remote.moved import moved
+from penstock.client.remote.same_host import hub_on_this_host
 from penstock.client.remote.store import Store
 from penstock.core.slices import ServerSlice
 from penstock.graph import EdgeType, Graph
 from penstock.graph.books import PartitionBook
 from penstock.graph.dtypes import storage_dtype
 from penstock.loader.tensors import array_of, tensor_over
-from penstock.wire.remote import PartitionNote
+from penstock.wire.messages import PartitionNote
 from penstock.wire.requests import (
     DatasetMeta,
     FeatureInfo,
     FetchABLPInputRequest,
     FetchNodesRequest,
 )
+from penstock.wire.transport.tls import StrPath
 
 
 class RemoteDistDataset:
@@ -54,7 +55,7 @@ class RemoteDistDataset:
     @property
     def address(self) -> str:
         """The server's."""
-        return self._store.door.address
+        return self._store.endpoint.address
 
     @property
     def graph(self) -> Graph:
@@ -64,7 +65,7 @@ class RemoteDistDataset:
     @property
     def partition(self) -> PartitionNote:
         """Which part of a graph the server holds."""
-        return self._store.greeting.partition
+        return self._store.welcome.partition
 
     @property
     def is_on_this_host(self) -> bool:
@@ -211,28 +212,41 @@ class RemoteDistDataset:
 def connect(
     address: str,
     *,
-    key: Any = None,
-    identity: Any = None,
+    ca: StrPath | None = None,
+    certificate: StrPath | None = None,
+    key: StrPath | None = None,
+    server_name: str | None = None,
     token: str | None = None,
     same_host: bool = True,
     timeout: float | None = 30.0,
     patience: float = PATIENCE_S,
     name: str = "",
 ) -> RemoteDistDataset:
-    """The server at `address`, "tcp://host:port"; waits for it, at most `timeout` seconds.
+    """The server at `address`, "tcp://host:port" or "tls://host:port"; waits for it, at most
+    `timeout` seconds.
 
-    key         the server's public key, as text or as a file: then all is encrypted
-    identity    the file of our own secret key, where the server lets in only those it knows
-    token       where the server asks for one
-    same_host   whether to go by shared memory if the server is on this host
-    patience    seconds to wait for a server that was lost; then `ServerGone`
-    name        who we are, for people
+    ca                who must have signed the server's certificate, a file in PEM; without one, an
+                      authority that this system trusts
+    certificate, key  our own, files in PEM, where the server lets in only those it knows
+    server_name       the name in the server's certificate, if it is not that in the address
+    token             where the server asks for one
+    same_host         whether to go by shared memory if the server is on this host
+    patience          seconds to wait for a server that was lost; then `ServerGone`
+    name              who we are, for people
     """
-    door = Door.at(address, key, identity, token, name or socket.gethostname())
-    store, deadline = Store(door, positive_seconds(patience, "patience")), Deadline(timeout)
+    endpoint = Endpoint.at(
+        address,
+        ca=ca,
+        certificate=certificate,
+        key=key,
+        server_name=server_name,
+        token=token,
+        name=name or socket.gethostname(),
+    )
+    store, deadline = Store(endpoint, positive_seconds(patience, "patience")), Deadline(timeout)
     try:
         store.connect(deadline)
-        provider = moved(store, deadline) if same_host else None
+        provider = hub_on_this_host(store, deadline) if same_host else None
         return RemoteDistDataset(store, provider or RemoteHub(store))
     except BaseException:
         store.close()

@@ -23,7 +23,7 @@ from penstock.client.link_tables import tables_of
 from penstock.client.readiness import wait_any
 from penstock.client.registration import Registration, prepared
 from penstock.client.remote.hub import RemoteHub
-from penstock.client.remote.outline import RemoteGraph
+from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.client.roster import AnyChannel
 from penstock.client.terms import ChannelTerms
 from penstock.errors import ChannelClosed, HubGone

@@ -17,7 +17,7 @@ from penstock.graph.partition import Partition
 from penstock.graph.schema import EDGE, NODE, EdgeType
 from penstock.graph.shared import SharedArray
 from penstock.graph.words import known
-from penstock.wire.remote import PartitionNote
+from penstock.wire.messages import PartitionNote
 from penstock.wire.requests import EdgeDir
 
 Ids = npt.NDArray[np.int64]

@@ -26,8 +26,8 @@ from typing import Any, Final
 import msgspec
 
 from penstock import __version__
-from penstock.server.admission import is_loopback
 from penstock.server.metrics import metrics_of
+from penstock.wire.transport.tcp import is_loopback
 
 log = logging.getLogger(__name__)
 

@@ -147,7 +147,7 @@ def _started(server: DistServer) -> DistServer:
 
 
 def _opened(data: Graph | Partition, address: str, options: dict[str, Any]) -> Door:
-    from penstock.server.serving import serve  # ZeroMQ, for those who have an address
+    from penstock.server.serving import serve
 
     own = {name: options.pop(name) for name in _OWN_OPTIONS & options.keys()}
     files = options.pop("input_folders", ())

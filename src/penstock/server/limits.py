@@ -17,21 +17,31 @@ class Limits:
     """Bytes, or numbers of things. A refusal names the one it was for.
 
     max_connections    connections, of whoever it may be
-    max_sessions       those of them that were greeted
+    max_strangers      those of them that have not said Hello yet; each costs up to 200 kB
+    max_strangers_per_host   the same, of one host; not of this one, nor of proxies
+    max_accepts        connections that are accepted in a second; others wait
+    max_handshakes     TLS handshakes that are begun in a second; others wait
+    max_sessions       connections that have said Hello
     max_channels       channels of remote ranks: of loaders, and by calls
     max_input_bytes    inputs of one channel
     max_inputs_bytes   inputs of all channels together
     max_batch_bytes    one batch
     max_arena_bytes    slots of all channels together, those of ranks on this host included; only
                        what batches have filled takes memory
-    max_calls          questions of one session that are not answered yet
-    max_call_bytes     arguments of questions, of one session: arrays; and others of more than 4 kB
+    max_calls          calls of one session that are not answered yet
+    max_call_bytes     arguments of calls, of one session: arrays; and others of more than 4 kB
                        each, 32 times
     max_calls_bytes    the same, of all together
-    max_answer_bytes   arrays of one answer
+    max_answer_bytes   arrays of one answer, and of those that one session has not read
+    max_answers_bytes  arrays of answers that were not read, of all sessions together
+    max_partial_bytes  messages that have come in part, of all sessions together
     """
 
     max_connections: int = 8192
+    max_strangers: int = 512
+    max_strangers_per_host: int = 64
+    max_accepts: int = 1000
+    max_handshakes: int = 500
     max_sessions: int = 4096
     max_channels: int = 2048
     max_input_bytes: int = 8 << 30
@@ -42,6 +52,8 @@ class Limits:
     max_call_bytes: int = 1 << 30
     max_calls_bytes: int = 4 << 30
     max_answer_bytes: int = 4 << 30
+    max_answers_bytes: int = 16 << 30
+    max_partial_bytes: int = 256 << 20
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -68,6 +80,11 @@ class Budget:
                     f"there is no room for more {self._what}: {self.taken} of {self._limit} are "
                     f"taken, and {amount} asked for (setting: {self._setting})"
                 )
+            self.taken += amount
+
+    def add(self, amount: int) -> None:
+        """Takes it, limit or not: somebody looks at `taken` before there is more."""
+        with self._lock:
             self.taken += amount
 
     def give(self, amount: int) -> None:

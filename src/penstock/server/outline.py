@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.graph import Graph
-from penstock.wire.remote import AbsentArray, Outline
+from penstock.wire.messages import AbsentArray, Outline
 
 
 def outline_of(graph: Graph) -> Outline:

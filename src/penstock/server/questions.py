@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from penstock.server import verbs
 from penstock.server.dist_server import DistServer
-from penstock.wire.bulk import Arrays
-from penstock.wire.remote import Call
+from penstock.wire.messages import Call
+from penstock.wire.payload import Arrays
 
 Answered: TypeAlias = tuple[Any, Mapping[str, npt.NDArray[Any]]]
 

@@ -1,8 +1,8 @@
 """A relay: one remote rank's channel, kept with the hub as a local rank would keep it.
 
-The server is a client of its hub. What the hub says goes to the rank as it is, and the bytes of a
-batch behind it, in pieces, out of the slot they lie in; what the rank says goes to the hub, once it
-is known to be about this channel and about slots that are out. So credits, fairness, epochs and
+The server is a client of its hub. What the hub says goes to the rank as it is, with the bytes of a
+batch as its payload, out of the slot they lie in. What the rank says goes to the hub, once it is
+known to be about this channel and about slots that are out. So credits, fairness, epochs and
 retries are the hub's, for those who are far as for those who are near.
 """
 
@@ -24,15 +24,15 @@ from penstock.wire.messages import (
     ChannelBroken,
     EpochDone,
     FromHubToRank,
+    FromServerToRank,
     Refused,
     ReturnSlot,
     Reweigh,
     StartEpoch,
 )
-from penstock.wire.pieces import packed, pieces_of
-from penstock.wire.remote import FromServerToRank, Piece
+from penstock.wire.payload import NOTHING, Packed, pack_batch
 
-ForTheRank: TypeAlias = tuple[FromServerToRank, memoryview | None]
+ForTheRank: TypeAlias = tuple[FromServerToRank, Packed]
 
 
 class Relay:
@@ -89,23 +89,22 @@ class Relay:
     def _for_the_rank(self, message: FromHubToRank, fds: list[int]) -> Iterator[ForTheRank]:
         match message:
             case BatchReady():
-                yield from self._batch(message, fds)
+                yield self._batch(message, fds)
             case BatchLost() | EpochDone() | ChannelBroken() | Refused():
                 close_all(fds)
-                yield message, None
+                yield message, NOTHING
             case _:
                 close_all(fds)
                 raise ProtocolError(f"a relay has no use for {type(message).__name__}")
 
-    def _batch(self, ready: BatchReady, fds: list[int]) -> Iterator[ForTheRank]:
+    def _batch(self, ready: BatchReady, fds: list[int]) -> ForTheRank:
         memory = self._line.take(ready, fds).memory()
         self._out.add(ready.slot)
         if not self._numbering.is_identity:
             self._numbering.to_whole(read(memory, ready.layouts), ready.facts)
-        layouts, nbytes = packed(ready.layouts)
-        yield structs.replace(ready, one_off=None, layouts=layouts, nbytes=nbytes), None
-        for offset, data in pieces_of(memory, ready.layouts, layouts):
-            yield Piece(batch=ready.batch, offset=offset), data
+        packed = pack_batch(memory, ready.layouts)
+        moved = structs.replace(ready, one_off=None, layouts=packed.arrays, nbytes=packed.nbytes)
+        return moved, packed
 
     def close(self) -> None:
         """Gives the channel up: the connection to the hub is the lease. Idempotent."""

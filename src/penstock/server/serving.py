@@ -1,8 +1,8 @@
 """`serve`: a graph, or a part of one, for ranks anywhere.
 
-A server is one process with a private hub as its child, a `DistServer` that answers questions, and
-a door through which remote ranks come to both. It is a client of its hub like any other, so that
-nothing a stranger says reaches the hub but what was checked here.
+A server is one process with a private hub as its child, a `DistServer` that answers calls, and an
+event loop through which remote ranks come to both. It is a client of its hub like any other, so
+that nothing a stranger says reaches the hub but what was checked here.
 """
 
 from __future__ import annotations
@@ -25,39 +25,40 @@ from penstock.client.naming import name_of
 from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.graph.partition import Partition, is_partition
-from penstock.server.admission import Admission, LoopbackOnly, check_reach
-from penstock.server.desk import Answering, Bell, Desk
+from penstock.server.access import Access
 from penstock.server.dist_server import DistServer
-from penstock.server.door import Door
-from penstock.server.enrolment import Enrolments
+from penstock.server.event_loop import EventLoop
 from penstock.server.holding import Holding
 from penstock.server.limits import Budget, Limits
 from penstock.server.outline import outline_of
-from penstock.server.premises import Premises
 from penstock.server.questions import StoreVisit
-from penstock.server.router import Router
+from penstock.server.registrations import Registrations
 from penstock.server.seeds import StrPath
+from penstock.server.state import ServerState
 from penstock.server.statistics import ServerStatistics
+from penstock.server.threads import CallThreads, Threads, Wakeup
 from penstock.server.vitals import vitals
-from penstock.server.watch import Watch
 from penstock.wire.host import this_host
-from penstock.wire.remote import REMOTE_PROTOCOL, Greeting
+from penstock.wire.messages import PROTOCOL, Welcome
+from penstock.wire.transport.tcp import TcpListener
 
 LEASE_S: Final = 5.0
-# Enrolments mostly wait for the hub. Calls wait for batches, as many at once as there are ranks
+# Registrations mostly wait for the hub. Calls wait for batches, as many at once as there are ranks
 # that fetch; threads are started when they are needed.
-ENROLLING_THREADS: Final = 4
+REGISTERING_THREADS: Final = 4
 ANSWERING_THREADS: Final = 512
-CLOSE_S: Final = 15.0  # that the door may take to end
+CLOSE_S: Final = 15.0  # that the event loop may take to end
 
 
 class Server:
     """A running server. Made by `serve`; ends with `close()`, or with its `with` block."""
 
-    def __init__(self, store: DistServer, hub: HubProcess, door: Door, ends: ExitStack) -> None:
+    def __init__(
+        self, store: DistServer, hub: HubProcess, loop: EventLoop, ends: ExitStack
+    ) -> None:
         self.store = store
         self.hub = hub
-        self._door = door
+        self._loop = loop
         self._ends = ends
         self._closing = threading.Lock()
         self.closed = threading.Event()
@@ -66,17 +67,17 @@ class Server:
     @property
     def address(self) -> str:
         """Where ranks find it, with its real port."""
-        return self._door.address
+        return self._loop.address
 
     @property
     def boot(self) -> str:
         """Differs after every start."""
-        return self._door.boot
+        return self._loop.boot
 
     def statistics(self) -> ServerStatistics:
-        """A snapshot of the door, its sessions and this process; the hub has its own."""
+        """A snapshot of the sessions and this process; the hub has its own."""
         counted = self.store.intake.channels.taken
-        return replace(self._door.statistics(), channels=counted, process=vitals())
+        return replace(self._loop.statistics(), channels=counted, process=vitals())
 
     def overview(self) -> dict[str, Any]:
         """All there is to see, the hub's numbers included, as plain data."""
@@ -90,8 +91,8 @@ class Server:
         """Why nobody can be served any more; None while all is well."""
         if self.closed.is_set():
             return "the server was closed"
-        if not self._door.is_alive():
-            return f"the door has failed: {self._door.failure}"
+        if not self._loop.is_alive():
+            return f"the event loop has failed: {self._loop.failure}"
         try:
             self.hub.check_hope()
         except HubGone as error:
@@ -104,12 +105,19 @@ class Server:
             return trouble
         if self.hub.pid is None:
             return "the hub is being started"
-        return "the server is leaving" if self._door.leaving else None
+        return "the server is leaving" if self._loop.leaving else None
 
     def drain(self, grace: float = 30.0, reason: str = "it was told to end") -> bool:
         """Takes nobody in, and gives those who are there so many seconds; whether all have left."""
-        self._door.drain(reason, grace)
-        return self._door.empty.wait(grace)
+        self._loop.drain(reason, grace)
+        return self._loop.empty.wait(grace)
+
+    def reload_certificates(self) -> None:
+        """Reads the certificate's files again; no rank that is connected notices.
+
+        If they make no sense, an error is logged, and all stays as it was.
+        """
+        self._loop.reload_certificates()
 
     def close(self) -> None:
         """Ends the server, its hub and its workers. Idempotent, within a bound."""
@@ -137,9 +145,12 @@ def serve(
     lease: float = LEASE_S,
     limits: Limits | None = None,
     peers: Sequence[str] = (),
-    curve: Any = None,
+    certificate: StrPath | None = None,
+    key: StrPath | None = None,
+    client_ca: StrPath | None = None,
     tokens: Mapping[str, str] | StrPath | None = None,
     allow_plaintext: bool = False,
+    proxies: Sequence[str] = (),
     samplers: Sequence[str | type[Any]] = (),
     files: Sequence[StrPath] = (),
     unix: str | None = None,
@@ -149,9 +160,12 @@ def serve(
     """Serves a graph, or a part of one, at `address`; returns when ranks can come.
 
     data              a graph, a `Partition`, or the folder of either
-    address           where to listen; port 0: any that is free. Beyond loopback only with `curve`
-                      (the file of a secret key), or with `allow_plaintext`
+    address           where to listen, tcp://host:port; port 0: any that is free. Beyond loopback
+                      only with a certificate, or with `allow_plaintext`
+    certificate, key  files in PEM: with them all is encrypted (TLS), and the address is tls://…
+    client_ca         lets in only those whose certificate this authority has signed
     tokens            words of which a rank must know one: by name, or a file of them
+    proxies           hosts through which many ranks come: none waits because another was refused
     lease             seconds without a sign of life after which a rank's channel is let go of
     limits            how much the server takes on
     peers             the servers of all parts, in order
@@ -161,36 +175,42 @@ def serve(
     store_options     what `DistServer` takes beside: request_timeout, max_labels, …
     num_workers and all others: how the pool is run
     """
-    admission = _admission(curve, tokens, allow_plaintext)
-    check_reach(address, admission)
+    access = Access.of(
+        certificate=certificate,
+        key=key,
+        client_ca=client_ca,
+        tokens=tokens,
+        allow_plaintext=allow_plaintext,
+    )
+    where = access.address(address)
     positive_seconds(lease, "lease")
     limits = limits or Limits()
     names = tuple(name if isinstance(name, str) else name_of(name) for name in samplers)
     pool: PoolOptions = {"max_arena_bytes": limits.max_arena_bytes, **options}
-    with ExitStack() as ends:  # let go of in the opposite order: the door first
+    with ExitStack() as ends:  # let go of in the opposite order: the event loop first
         held = _held(data, ends)
-        bell, enrolling, answering = _desks(ends)
+        wakeup, registering, answering = _threads(ends)
         hub = HubProcess(Holding(held).graph, num_workers, address=unix, **pool)
         ends.callback(hub.close)  # before those who may be waiting for it
         hub.start()
         given = {**_store_limits(limits), **(store_options or {})}
         store = DistServer(held, hub, samplers=names, input_folders=files, **given)
         ends.callback(store.close)
-        router = Router(address, admission, lease, limits.max_connections)
-        ends.callback(router.close)
-        premises = Premises(
-            router=router,
-            admission=admission,
+        listener = TcpListener(where)
+        ends.callback(listener.close)
+        state = ServerState(
+            listener=listener,
+            access=access,
             limits=limits,
-            enrolments=_enrolments(store, hub, limits, names, files),
+            registrations=_registrations(store, hub, limits, names, files),
             visits=partial(StoreVisit, store),
-            greeting=_greeting(store.holding, hub, router, lease, tuple(peers)),
-            enrolling=enrolling,
+            welcome=_welcome(store.holding, hub, listener.address, lease, tuple(peers)),
+            registering=registering,
             answering=answering,
-            watch=Watch(),
+            proxies=frozenset(proxies),
         )
-        door = _opened_door(premises, bell, ends)
-        return Server(store, hub, door, ends.pop_all())
+        loop = _started_loop(state, wakeup, ends)
+        return Server(store, hub, loop, ends.pop_all())
 
 
 def _held(data: Graph | Partition | StrPath, ends: ExitStack) -> Graph | Partition:
@@ -202,16 +222,16 @@ def _held(data: Graph | Partition | StrPath, ends: ExitStack) -> Graph | Partiti
     return held
 
 
-def _desks(ends: ExitStack) -> tuple[Bell, Desk, Answering]:
-    """Threads for what the door must not wait for, and how they tell it what came of that."""
-    bell = Bell()
-    ends.callback(bell.close)
-    ends.callback(bell.answer)  # what came of work that nobody waits for any more
-    enrolling = Desk("penstock-enrol", ENROLLING_THREADS, bell)
-    answering = Answering(ANSWERING_THREADS, bell)
+def _threads(ends: ExitStack) -> tuple[Wakeup, Threads, CallThreads]:
+    """Threads for what the event loop must not wait for, and how they tell it what came of it."""
+    wakeup = Wakeup()
+    ends.callback(wakeup.close)
+    ends.callback(wakeup.run)  # what came of work that nobody waits for any more
+    registering = Threads("penstock-register", REGISTERING_THREADS, wakeup)
+    answering = CallThreads(ANSWERING_THREADS, wakeup)
     ends.callback(answering.close)
-    ends.callback(enrolling.close)
-    return bell, enrolling, answering
+    ends.callback(registering.close)
+    return wakeup, registering, answering
 
 
 def _store_limits(limits: Limits) -> dict[str, Any]:
@@ -221,16 +241,16 @@ def _store_limits(limits: Limits) -> dict[str, Any]:
     return {"channels": channels, **{name: getattr(limits, name) for name in names}}
 
 
-def _enrolments(
+def _registrations(
     store: DistServer,
     hub: HubProcess,
     limits: Limits,
     samplers: Sequence[str],
     files: Sequence[StrPath],
-) -> Enrolments:
+) -> Registrations:
     """Channels of loaders, counted together with those of the store."""
     intake = store.intake
-    return Enrolments(
+    return Registrations(
         hub=hub,
         numbering=intake.numbering,
         limits=limits,
@@ -241,36 +261,26 @@ def _enrolments(
     )
 
 
-def _opened_door(premises: Premises, bell: Bell, ends: ExitStack) -> Door:
-    door = Door(premises, bell)
-    ends.callback(door.join, CLOSE_S)
-    ends.callback(door.stop, "it was closed")
-    door.start()
-    return door
+def _started_loop(state: ServerState, wakeup: Wakeup, ends: ExitStack) -> EventLoop:
+    loop = EventLoop(state, wakeup)
+    ends.callback(loop.join, CLOSE_S)
+    ends.callback(loop.stop, "it was closed")
+    loop.start()
+    return loop
 
 
-def _admission(
-    curve: Any, tokens: Mapping[str, str] | StrPath | None, allow_plaintext: bool
-) -> Admission:
-    if curve is None and tokens is None and not allow_plaintext:
-        return LoopbackOnly()
-    from penstock.server.auth import admission_for
-
-    return admission_for(curve=curve, tokens=tokens, allow_plaintext=allow_plaintext)
-
-
-def _greeting(
-    holding: Holding, hub: HubProcess, router: Router, lease: float, peers: tuple[str, ...]
-) -> Greeting:
-    return Greeting(
-        protocol=REMOTE_PROTOCOL,
+def _welcome(
+    holding: Holding, hub: HubProcess, address: str, lease: float, peers: tuple[str, ...]
+) -> Welcome:
+    return Welcome(
+        protocol=PROTOCOL,
         boot=uuid.uuid4().hex,
         pid=os.getpid(),
         host=this_host(),
-        address=router.address,
+        address=address,
         outline=outline_of(holding.graph),
         partition=holding.note(peers),
-        # The hub knows a part by its own numbers; only the door speaks those of the whole.
+        # The hub knows a part by its own numbers; only the server speaks those of the whole.
         unix=hub.address if holding.part is None else None,
         lease=lease,
     )

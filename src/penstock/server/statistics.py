@@ -43,12 +43,15 @@ class ServerStatistics:
     draining: bool
     sessions: tuple[SessionStatistics, ...]
     channels: int
+    strangers: int  # connections that have not said Hello
     opened: int  # sessions there have been
-    refused: int  # sessions, enrolments and calls
+    refused: int  # sessions, registrations and calls
+    turned_away: int  # connections that were ended before they had a session
     leases_lost: int
     batches: int
     calls: int
     bytes_in: int
     bytes_out: int
     input_bytes: int  # of all channels, held now
+    certificate_days: float | None = None  # until it expires
     process: Vitals | None = None

@@ -12,7 +12,7 @@ from penstock.client.batch import Batch
 from penstock.errors import PenstockError, ProtocolError
 from penstock.graph.books import ArrayBook, PartitionBook, RangeBook
 from penstock.server.dist_server import DistServer
-from penstock.wire.remote import Call
+from penstock.wire.messages import Call
 from penstock.wire.requests import BatchParts, BookParts, Fetched
 from penstock.wire.values import Arrays, pack, unpack
 from penstock.wire.verbs import VERBS

@@ -1,175 +1,260 @@
-"""Which word may follow which between a rank and a server: two tables, and nothing else decides.
+"""Who may send which message, and when: one table, for unix sockets and for TCP.
 
-One connection is one conversation. Both sides keep to the same tables, each hearing what the other
-says; they are made so that words which cross on their way do no harm. What a word says (whose
-channel, which slot) is for those to check who act on it.
+Every connection between a rank and a hub or server has a `Conversation` at both ends, and each end
+checks what it sends and what it receives. The table is coarse where messages cross on their way: a
+slot may still be returned, and a batch still arrive, after `Unregister`. What a message says (whose
+channel, which slot) is checked by those who act on it.
 
-The diagram and the lists in docs/protocol.md are made from here.
+The diagrams and lists in docs/protocol.md are made from here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from functools import reduce
+from operator import or_
+from typing import Any, Final, TypeAlias
 
 from penstock.errors import ProtocolError
 from penstock.wire.messages import (
+    Answer,
+    AskGraph,
+    AskStatistics,
+    AskWorkers,
+    BackendCreated,
     BatchLost,
     BatchReady,
+    Call,
     ChannelBroken,
+    CreateBackend,
     EpochDone,
+    Found,
+    Goodbye,
+    GraphHere,
+    Heartbeat,
+    Hello,
+    Leaving,
     Message,
     Refused,
+    Register,
+    Registered,
+    Resize,
+    Resized,
     ReturnSlot,
     Reweigh,
     StartEpoch,
+    Statistics,
+    Stop,
     Unregister,
+    Welcome,
+    WorkerGone,
 )
-from penstock.wire.remote import (
-    Answer,
-    Call,
-    Enroll,
-    Enrolled,
-    Goodbye,
-    Greeting,
-    Knock,
-    Leaving,
-    Part,
-    Piece,
-    Pulse,
-    Taken,
-)
+
+
+class Medium(Enum):
+    """What a connection is made of."""
+
+    UNIX = "unix"  # a rank and a hub on one host
+    TCP = "tcp"  # a rank and a server
+
+
+class Side(Enum):
+    """Who speaks."""
+
+    RANK = "rank"
+    HUB = "hub or server"
 
 
 class State(Enum):
     """How far a conversation has come."""
 
-    STRANGER = "stranger"  # nothing has been said
-    KNOCKED = "knocked"  # the server is to greet, or to refuse
-    GREETED = "greeted"  # questions may be asked, a channel opened
-    ENROLLING = "enrolling"  # inputs come in, the hub is asked
-    ENROLLED = "enrolled"  # a channel is open
-    LEFT = "left"  # the channel was given up; what was on its way may still come
+    NEW = "new"  # nothing was said
+    GREETING = "greeting"  # the rank has said Hello
+    OPEN = "open"  # requests may be made
+    REGISTERING = "registering"  # TCP: the one channel of the connection is being opened
+    REGISTERED = "registered"  # TCP: it is open
+    LEFT = "left"  # TCP: it was given up; what was on its way may still come
     ENDED = "ended"
 
 
-# A `Refused` is one of three, and only this module tells them apart by its number.
-class EnrolmentRefused(Message, frozen=True, kw_only=True):
-    """Never sent: a Refused whose number is the enrolment's."""
+# A `Refused` is one of three, and only this module tells them apart by their request.
+class RegisterRefused(Message, frozen=True, kw_only=True):
+    """Never sent: a Refused whose request is the registration's."""
 
 
-class SessionRefused(Message, frozen=True, kw_only=True):
-    """Never sent: a Refused whose number is 0. The conversation is over."""
+class ConnectionRefused(Message, frozen=True, kw_only=True):
+    """Never sent: a Refused of request 0. The conversation is over."""
 
 
-Word: TypeAlias = type[Message]
-Table: TypeAlias = Mapping[tuple[State, Word], State]
-
-_S = State
-# Whoever was greeted may ask, whatever else is going on.
-_TALKING: Final = (_S.GREETED, _S.ENROLLING, _S.ENROLLED, _S.LEFT)
-_ABOUT_A_CHANNEL: Final = (StartEpoch, ReturnSlot, Reweigh)
-_OF_A_CHANNEL: Final = (BatchReady, Piece, BatchLost, EpochDone, ChannelBroken)
+Kind: TypeAlias = type[Message]
 
 
-def _staying(states: tuple[State, ...], *words: Word) -> dict[tuple[State, Word], State]:
-    return {(state, word): state for state in states for word in words}
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`side` may send `messages` in `states`. `then` is the state it leads to; None: the same."""
+
+    side: Side
+    messages: tuple[Kind, ...]
+    media: tuple[Medium, ...]
+    states: tuple[State, ...]
+    then: State | None = None
 
 
-# What a rank says, and what state it leads to.
-RANK_SAYS: Final[Table] = MappingProxyType(
-    {
-        (_S.STRANGER, Knock): _S.KNOCKED,
-        (_S.GREETED, Enroll): _S.ENROLLING,
-        **_staying(_TALKING, Call, Part),
-        **_staying((_S.ENROLLED, _S.LEFT), *_ABOUT_A_CHANNEL),
-        (_S.ENROLLED, Unregister): _S.LEFT,
-        (_S.LEFT, Unregister): _S.LEFT,
-        **{(state, Goodbye): _S.ENDED for state in _TALKING},
-    }
+_UNIX, _TCP, _BOTH = (Medium.UNIX,), (Medium.TCP,), (Medium.UNIX, Medium.TCP)
+_RANK, _HUB = Side.RANK, Side.HUB
+_NEW, _GREETING, _OPEN = State.NEW, State.GREETING, State.OPEN
+_TALKING: Final = (State.OPEN, State.REGISTERING, State.REGISTERED, State.LEFT)
+_CHANNEL: Final = (State.REGISTERED, State.LEFT)
+
+RULES: Final = (
+    # The beginning. A hub is told what it is to be by the rank that starts it.
+    Rule(_RANK, (Found,), _UNIX, (_NEW,)),
+    Rule(_RANK, (Hello,), _BOTH, (_NEW,), _GREETING),
+    Rule(_HUB, (Welcome,), _BOTH, (_GREETING,), _OPEN),
+    # Over unix a connection may have any number of channels.
+    Rule(_RANK, (CreateBackend, Register), _UNIX, (_OPEN,)),
+    Rule(_HUB, (BackendCreated, Registered), _UNIX, (_OPEN,)),
+    Rule(_RANK, (StartEpoch, ReturnSlot, Reweigh, Unregister), _UNIX, (_OPEN,)),
+    Rule(_HUB, (BatchReady, BatchLost, EpochDone, ChannelBroken), _UNIX, (_OPEN,)),
+    Rule(_RANK, (Resize, AskWorkers, AskStatistics, AskGraph, Stop), _UNIX, (_OPEN,)),
+    Rule(_HUB, (Resized, Statistics, GraphHere, WorkerGone), _UNIX, (_OPEN,)),
+    # Over TCP it has one at a time.
+    Rule(_RANK, (Register,), _TCP, (_OPEN,), State.REGISTERING),
+    Rule(_HUB, (Registered,), _TCP, (State.REGISTERING,), State.REGISTERED),
+    Rule(_HUB, (RegisterRefused,), _TCP, (State.REGISTERING,), _OPEN),
+    Rule(_RANK, (StartEpoch, ReturnSlot, Reweigh), _TCP, _CHANNEL),
+    Rule(_HUB, (BatchReady, BatchLost, EpochDone, ChannelBroken), _TCP, _CHANNEL),
+    Rule(_RANK, (Unregister,), _TCP, _CHANNEL, State.LEFT),
+    # Calls, signs of life, and the end.
+    Rule(_RANK, (Call, Heartbeat), _TCP, _TALKING),
+    Rule(_HUB, (Answer, Heartbeat, Leaving), _TCP, _TALKING),
+    Rule(_HUB, (Refused,), _BOTH, _TALKING),
+    Rule(_RANK, (Goodbye,), _TCP, _TALKING, State.ENDED),
+    Rule(_HUB, (ConnectionRefused,), _BOTH, (_NEW, _GREETING, *_TALKING), State.ENDED),
 )
+_UNIX_STATES: Final = (_NEW, _GREETING, _OPEN, State.ENDED)
 
-# What a server says, and what state it leads to.
-SERVER_SAYS: Final[Table] = MappingProxyType(
-    {
-        (_S.KNOCKED, Greeting): _S.GREETED,
-        (_S.ENROLLING, Enrolled): _S.ENROLLED,
-        (_S.ENROLLING, EnrolmentRefused): _S.GREETED,
-        **_staying((_S.ENROLLED, _S.LEFT), *_OF_A_CHANNEL),
-        **_staying(_TALKING, Answer, Part, Refused, Taken, Pulse, Leaving),
-        **{(state, SessionRefused): _S.ENDED for state in (_S.STRANGER, _S.KNOCKED, *_TALKING)},
-    }
-)
+Table: TypeAlias = Mapping[State, Mapping[Kind, State]]
+
+
+def table_of(medium: Medium, side: Side) -> Table:
+    """What one side may send over a medium: by state, the messages, and what each leads to."""
+    table: dict[State, dict[Kind, State]] = {state: {} for state in states_of(medium)}
+    for rule in RULES:
+        if rule.side is side and medium in rule.media:
+            for state in rule.states:
+                if state in table:
+                    table[state] |= dict.fromkeys(rule.messages, rule.then or state)
+    return table
+
+
+def states_of(medium: Medium) -> tuple[State, ...]:
+    """The states that a conversation over a medium can be in."""
+    return _UNIX_STATES if medium is Medium.UNIX else tuple(State)
+
+
+TABLES: Final = {(medium, side): table_of(medium, side) for medium in Medium for side in Side}
+
+
+def union_of(medium: Medium, side: Side) -> Any:
+    """The messages that one side may send over a medium, as a union to decode by."""
+    kinds = {kind: None for kinds in TABLES[medium, side].values() for kind in kinds}
+    real = (Refused if kind in _REFUSALS else kind for kind in kinds)
+    return reduce(or_, dict.fromkeys(real))
+
+
+_REFUSALS: Final = (RegisterRefused, ConnectionRefused)
 
 
 class Conversation:
-    """One connection's place in the tables. Words in the wrong place are `ProtocolError`s."""
+    """One connection's place in the table. A message in the wrong place is a `ProtocolError`."""
 
-    def __init__(self) -> None:
-        self.state = State.STRANGER
-        self._enrolling = 0  # the number of the enrolment's request
+    __slots__ = ("_from_hub", "_from_rank", "_medium", "_register", "state")
+
+    def __init__(self, medium: Medium) -> None:
+        self._medium = medium
+        self._register = 0  # the number of the registration's request
+        self._move(State.NEW)
+
+    def _move(self, state: State) -> None:
+        self.state = state
+        # What may be sent now. Looked up here, because this changes far less often than it is read.
+        self._from_rank = TABLES[self._medium, Side.RANK][state]
+        self._from_hub = TABLES[self._medium, Side.HUB][state]
 
     def rank_says(self, message: Message) -> None:
-        """A word of the rank's."""
-        self.state = _next(RANK_SAYS, self.state, type(message))
-        if isinstance(message, Enroll):
-            self._enrolling = message.request
+        """The rank sends a message."""
+        kind = type(message)
+        then = self._from_rank.get(kind)
+        if then is None:
+            raise self._misplaced(kind, self._from_rank)
+        if kind is Register:
+            self._register = message.request  # type: ignore[attr-defined]
+        if then is not self.state:
+            self._move(then)
 
-    def server_says(self, message: Message) -> None:
-        """A word of the server's."""
-        self.state = _next(SERVER_SAYS, self.state, self._word(message))
+    def hub_says(self, message: Message) -> None:
+        """The hub or server sends a message."""
+        kind = type(message)
+        if kind is Refused:
+            kind = self._refusal(message.request)  # type: ignore[attr-defined]
+        then = self._from_hub.get(kind)
+        if then is None:
+            raise self._misplaced(kind, self._from_hub)
+        if then is not self.state:
+            self._move(then)
 
-    def _word(self, message: Message) -> Word:
-        if isinstance(message, Refused):
-            if message.request == 0:
-                return SessionRefused
-            if self.state is State.ENROLLING and message.request == self._enrolling:
-                return EnrolmentRefused
-        return type(message)
+    def _refusal(self, request: int) -> Kind:
+        if request == 0:
+            return ConnectionRefused
+        if self.state is State.REGISTERING and request == self._register:
+            return RegisterRefused
+        return Refused
 
-
-def _next(table: Table, state: State, word: Word) -> State:
-    try:
-        return table[state, word]
-    except KeyError:
-        expected = ", ".join(sorted(word.__name__ for at, word in table if at is state))
-        raise ProtocolError(
-            f"{word.__name__} makes no sense now: the conversation is {state.value!r}; "
-            f"expected {expected or 'nothing more'}"
-        ) from None
+    def _misplaced(self, kind: Kind, allowed: Mapping[Kind, State]) -> ProtocolError:
+        names = ", ".join(sorted({each.__name__ for each in allowed}))
+        return ProtocolError(
+            f"{kind.__name__} makes no sense now: the conversation is {self.state.value!r}; "
+            f"expected {names or 'nothing more'}"
+        )
 
 
 # --- for the documentation -------------------------------------------------------------------
 
 
-def diagram() -> Iterator[str]:
+def diagram(medium: Medium) -> Iterator[str]:
     """The states and what leads from one to another, as lines of a Mermaid diagram."""
     yield "stateDiagram-v2"
-    yield f"    [*] --> {State.STRANGER.value}"
-    for speaker, table in (("rank", RANK_SAYS), ("server", SERVER_SAYS)):
+    yield f"    [*] --> {State.NEW.value}"
+    for side in Side:
         moves: dict[tuple[State, State], list[str]] = {}
-        for (state, word), then in table.items():
-            if then is not state:
-                moves.setdefault((state, then), []).append(_name(word))
-        for (state, then), words in moves.items():
-            yield f"    {state.value} --> {then.value}: {speaker}: {', '.join(words)}"
+        for state, kinds in TABLES[medium, side].items():
+            for kind, then in kinds.items():
+                if then is not state:
+                    moves.setdefault((state, then), []).append(_name(kind))
+        for (state, then), names in moves.items():
+            who = _speaker(medium, side)
+            yield f"    {state.value} --> {then.value}: {who}: {', '.join(names)}"
     yield f"    {State.ENDED.value} --> [*]"
 
 
-def lists() -> Iterator[str]:
-    """What each side may say in each state, as lines of a Markdown table."""
-    yield "| state | a rank may say | a server may say |"
+def lists(medium: Medium) -> Iterator[str]:
+    """What each side may send in each state, as lines of a Markdown table."""
+    yield f"| state | a rank may send | a {_speaker(medium, Side.HUB)} may send |"
     yield "|---|---|---|"
-    for state in State:
-        cells = (
-            ", ".join(_name(word) for at, word in table if at is state) or "nothing"
-            for table in (RANK_SAYS, SERVER_SAYS)
-        )
+    for state in states_of(medium):
+        cells = (", ".join(map(_name, TABLES[medium, side][state])) or "nothing" for side in Side)
         yield f"| {state.value} | {' | '.join(cells)} |"
 
 
-def _name(word: Word) -> str:
-    refusals = {EnrolmentRefused: "Refused (the enrolment)", SessionRefused: "Refused (request 0)"}
-    return refusals.get(word, word.__name__)
+def _speaker(medium: Medium, side: Side) -> str:
+    if side is Side.RANK:
+        return "rank"
+    return "hub" if medium is Medium.UNIX else "server"
+
+
+def _name(kind: Kind) -> str:
+    names = {RegisterRefused: "Refused (of Register)", ConnectionRefused: "Refused (request 0)"}
+    return names.get(kind, kind.__name__)

@@ -148,6 +148,16 @@ def read(memory: Bytes, layouts: Iterable[ArrayLayout]) -> Arrays:
     return arrays
 
 
+def check_inside(layouts: Iterable[ArrayLayout], nbytes: int) -> None:
+    """Raises `ProtocolError` as `read` would of memory of so many bytes, before there is any."""
+    names: set[str] = set()
+    for planned in layouts:
+        if planned.name in names:
+            raise ProtocolError(f"two arrays are called {planned.name!r}")
+        names.add(planned.name)
+        _check_place(planned, nbytes)
+
+
 def private_copy(memory: Bytes, layouts: Iterable[ArrayLayout]) -> Arrays:
     """As `read`, in memory of its own, packed: `memory` may be used for something else at once."""
     layouts = tuple(layouts)
@@ -172,17 +182,25 @@ def private_memory(nbytes: int) -> Bytes:
 
 
 def _checked_view(memory: Bytes, planned: ArrayLayout) -> npt.NDArray[Any]:
+    _check_place(planned, memory.nbytes)
+    try:
+        return _view(memory, planned)
+    except (ValueError, OverflowError) as error:  # sizes that NumPy has no arrays of, beside a 0
+        raise ProtocolError(f"{_told(planned)} cannot be: {error}") from None
+
+
+def _check_place(planned: ArrayLayout, nbytes: int) -> None:
     if len(planned.shape) > _MOST_DIMENSIONS:
         raise ProtocolError(f"array {planned.name!r} has {len(planned.shape)} dimensions")
     if planned.offset < 0 or planned.offset % ALIGNMENT:
         raise ProtocolError(f"{_told(planned)} does not begin at a multiple of {ALIGNMENT}")
     try:
+        storage_dtype(planned.dtype)
         end = _end_of(planned)
-        if end > memory.nbytes:
-            raise ProtocolError(f"{_told(planned)} ends at {end}, the memory at {memory.nbytes}")
-        return _view(memory, planned)
     except (ValueError, OverflowError) as error:  # a dtype or a shape there cannot be
         raise ProtocolError(f"{_told(planned)} cannot be: {error}") from None
+    if end > nbytes:
+        raise ProtocolError(f"{_told(planned)} ends at {end}, the memory at {nbytes}")
 
 
 def _told(planned: ArrayLayout) -> str:

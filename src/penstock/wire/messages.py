@@ -1,11 +1,26 @@
-"""Every message there is, as a struct. Who may say what to whom is all in this file.
+"""Every message of the protocol, as a struct.
 
-Four unions: `FromHubToWorker`, `FromWorkerToHub`, `FromRankToHub`, `FromHubToRank`. A connection
-carries one union each way, so that a message in the wrong place cannot even be decoded. Batches
-never travel in messages: they lie in slots, and a message says where and how. Descriptors travel
-beside the message that speaks of them, in the order it names them.
+Ranks speak to a hub on their host over a unix socket, and to a server over TCP. Both use these
+messages; `wire.conversation` has the table that says who may send which one, and when. A hub and
+its workers use the first two unions below.
 
-Nothing here has behaviour. How bytes become messages is `wire.stream`'s affair.
+What is large travels beside a message, never inside it. Over a unix socket that is descriptors: a
+batch lies in a slot of shared memory, and the message says where. Over TCP it is a payload: the
+bytes of arrays, one after the other, at the offsets that the message names (`ArrayLayout`).
+
+    rank                                     server (TCP)
+    Hello ──────────────────────────────▶         protocol, token
+          ◀─────────────────────────── Welcome    boot, graph, partition, lease
+    Register + payload ─────────────────▶         a spec and its inputs
+          ◀──────────────────────── Registered    a channel, so many slots
+    StartEpoch ─────────────────────────▶
+          ◀────────────── BatchReady + payload    one batch; it uses up one slot
+    ReturnSlot ─────────────────────────▶         the slot is free again
+          ◀───────────────────────── EpochDone
+    Call + payload ─────────────────────▶         a method of DistServer
+          ◀────────────────── Answer + payload
+
+Nothing here has behaviour. How bytes become messages is the business of `wire.framing`.
 """
 
 from __future__ import annotations
@@ -15,11 +30,17 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from penstock.graph.handles import SegmentHandle
+from penstock.graph.schema import ArrayKey, Schema
 from penstock.graph.sharing import GraphHandle
 from penstock.sampling.spec import CustomSpec, Feed, Spec
 
-# Both sides of a connection must say the same number.
-PROTOCOL: Final = 1
+# Both sides of a connection must say the same number. 1 was ZeroMQ's, between hosts.
+PROTOCOL: Final = 2
+# Bytes of one message between hosts, without its payload. Plain data takes many times its bytes
+# once it is decoded, so what is large belongs into arrays.
+MOST_MESSAGE: Final = 1 << 20
+# The same of the first message, which anybody can send.
+MOST_HELLO: Final = 8 << 10
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -30,9 +51,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults
 
 
 class ArrayLayout(msgspec.Struct, frozen=True, array_like=True):
-    """One array of a batch, and where in its slot it begins.
+    """One array, and where in its slot or payload it begins.
 
-    `name` is the attribute's ("n_id", "x"); heterogeneous ones have their type in front
+    In a batch, `name` is the attribute's ("n_id", "x"); heterogeneous ones have their type in front
     ("paper/n_id", "author,writes,paper/edge_index").
     """
 
@@ -73,6 +94,49 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     rank: int = 0
     world_size: int = 1
     remainder: str = "wrap"
+
+
+class AbsentArray(msgspec.Struct, frozen=True, array_like=True):
+    """An array of the server's graph, which stays there."""
+
+    key: ArrayKey
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Outline(msgspec.Struct, frozen=True, kw_only=True):
+    """A graph without its arrays: enough to check arguments and to put batches together."""
+
+    schema: Schema
+    arrays: tuple[AbsentArray, ...]
+    version: str | None = None  # of the content, where it is known
+
+
+class PartitionNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of a graph a server holds. `ranges`: [first, end) of node ids by type, where the
+    partition is one of ranges. `sizes`: nodes of the whole graph by type, of a part; ids are always
+    those of the whole. `peers`: addresses of the servers of all parts, in order."""
+
+    number: int = 0
+    of: int = 1
+    method: str = "whole"
+    ranges: dict[str, tuple[int, int]] = {}
+    sizes: dict[str, int] = {}
+    peers: tuple[str, ...] = ()
+
+
+class Heartbeat(Message, frozen=True, kw_only=True):
+    """The sender is alive. With `reply` the receiver answers with one of its own, at once.
+
+    A worker tells its hub more: `private` is memory that no other process shares, `cpu` seconds
+    used, `batches` how many it has made, `batch` the one it is making.
+    """
+
+    reply: bool = False
+    private: int = 0
+    cpu: float = 0.0
+    batches: int = 0
+    batch: BatchId | None = None
 
 
 # --- hub to worker ---------------------------------------------------------------------------
@@ -183,15 +247,6 @@ class Failed(Message, frozen=True, kw_only=True):
     report: Report
 
 
-class Beat(Message, frozen=True, kw_only=True):
-    """Alive. `private` is memory nobody shares, `cpu` seconds used, `batch` what is being made."""
-
-    private: int
-    cpu: float
-    batches: int
-    batch: BatchId | None = None
-
-
 class Struck(Message, frozen=True, kw_only=True):
     """Last words of a worker that met its own memory limit."""
 
@@ -200,21 +255,34 @@ class Struck(Message, frozen=True, kw_only=True):
     private: int
 
 
-FromWorkerToHub: TypeAlias = Ready | Begun | Done | Failed | Beat | Struck
+FromWorkerToHub: TypeAlias = Ready | Begun | Done | Failed | Heartbeat | Struck
 
 
-# --- rank to hub -----------------------------------------------------------------------------
+# --- rank to hub, rank to server -------------------------------------------------------------
 
 
 class Hello(Message, frozen=True, kw_only=True):
-    """The first thing a hub hears on a connection."""
+    """The first message of a connection. Answer: Welcome, or Refused and the end.
+
+    `host` is that of `wire.host`, by which two processes know that they can share memory. `name` is
+    for people. `tenant`, `graph` (of several in one server) and `trace` are reserved.
+    """
 
     protocol: int
     pid: int
+    host: str = ""
+    name: str = ""
+    token: str | None = None
+    tenant: str = ""
+    graph: str = ""
+    trace: str = ""
 
 
 class Found(Message, frozen=True, kw_only=True):
-    """Said once, before Hello, by the rank that started the hub. Descriptors: the graph's."""
+    """Said once, before Hello, by the rank that started the hub.
+
+    Descriptors: the socket that listens at `address`, then the graph's.
+    """
 
     address: str
     graph: GraphHandle
@@ -249,11 +317,27 @@ class CreateBackend(Message, frozen=True, kw_only=True):
 
 
 class Register(Message, frozen=True, kw_only=True):
-    """Opens a channel. Answer: Registered or Refused. Descriptors: the inputs', if a memfd."""
+    """Opens a channel. Answer: Registered or Refused.
+
+    To a hub: a channel of `backend`, with the inputs of `feed`. Descriptors: that of the inputs, if
+    they lie in a memfd.
+
+    To a server: `spec` says how to sample, and the feed has no handles. The inputs are the arrays
+    of the payload ("ids", "columns/NAME", "tables/NAME"), the ids of a `split`, those in a `file`
+    that the server may read, or, with none of them, all there are. `workers` is for a user's
+    sampler: how many of its own.
+
+    `tenant`, `graph` and `trace` are reserved, as in `Hello`.
+    """
 
     request: int
-    backend: int
     feed: Feed
+    backend: int = 0
+    spec: Spec | None = None
+    split: str | None = None
+    file: str | None = None
+    arrays: tuple[ArrayLayout, ...] = ()
+    workers: int | None = None
     share: Share = Share()
     slots: int | None = None  # None: as many as its workers can keep busy
     slot_bytes: int | None = None  # None: from the spec and the graph
@@ -264,6 +348,9 @@ class Register(Message, frozen=True, kw_only=True):
     on_error: str = "raise"
     max_substitutes: int = 0
     job: str = ""  # the user's name for it, for errors
+    tenant: str = ""
+    graph: str = ""
+    trace: str = ""
 
 
 class StartEpoch(Message, frozen=True, kw_only=True):
@@ -328,6 +415,22 @@ class Stop(Message, frozen=True, kw_only=True):
     """Ends the hub; only the rank that started it may say so."""
 
 
+class Call(Message, frozen=True, kw_only=True):
+    """Calls a method of `DistServer`. Answer: Answer or Refused.
+
+    `arguments` are plain data; arrays among them are in the payload, by the names in `arrays`.
+    """
+
+    request: int
+    verb: str
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+    arrays: tuple[ArrayLayout, ...] = ()
+
+
+class Goodbye(Message, frozen=True, kw_only=True):
+    """The rank leaves on purpose: the server need not keep anything of it."""
+
+
 FromRankToHub: TypeAlias = (
     Found
     | Hello
@@ -344,17 +447,30 @@ FromRankToHub: TypeAlias = (
     | Stop
 )
 
+FromRankToServer: TypeAlias = (
+    Hello | Register | Call | StartEpoch | ReturnSlot | Unregister | Reweigh | Heartbeat | Goodbye
+)
 
-# --- hub to rank -----------------------------------------------------------------------------
+
+# --- hub to rank, server to rank -------------------------------------------------------------
 
 
 class Welcome(Message, frozen=True, kw_only=True):
-    """The answer to Hello. `boot` differs after every start of a hub."""
+    """The answer to Hello. `boot` differs after every start of a hub or server.
+
+    The rest is a server's. `unix` is the address of its hub, for a rank on the same `host`. A rank
+    that the server has not heard for `lease` seconds loses what it has there.
+    """
 
     protocol: int
     boot: str
     pid: int
     address: str
+    host: str = ""
+    outline: Outline | None = None
+    partition: PartitionNote = PartitionNote()
+    unix: str | None = None
+    lease: float = 5.0
 
 
 class BackendCreated(Message, frozen=True, kw_only=True):
@@ -365,11 +481,17 @@ class BackendCreated(Message, frozen=True, kw_only=True):
 
 
 class Registered(Message, frozen=True, kw_only=True):
-    """A channel's number and memory. Descriptor: the arena's."""
+    """A channel's number on this boot.
+
+    From a hub, with its memory (`arena`). Descriptor: the arena's. From a server, with the number
+    of batches that may be on their way at once (`slots`) and the largest size of one.
+    """
 
     request: int
     channel: int
-    arena: SlotPlan
+    arena: SlotPlan | None = None
+    slots: int = 0
+    most_bytes: int = 0
 
 
 class Resized(Message, frozen=True, kw_only=True):
@@ -401,10 +523,11 @@ class Refused(Message, frozen=True, kw_only=True):
 
 
 class BatchReady(Message, frozen=True, kw_only=True):
-    """A batch lies in a slot (or came along by descriptor), and is the rank's until returned.
+    """A batch lies in a slot, came along by descriptor, or is the payload of this message.
 
-    `index` is its place in the global list; of a substitute, that of the batch really sampled,
-    and `substitute` is true. A one-off batch still holds its slot: it counts as credit.
+    It holds its slot until the rank returns that, also where it lies elsewhere: slots are credits.
+    `index` is its place in the global list; of a substitute, that of the batch really sampled, and
+    `substitute` is true.
     """
 
     batch: BatchId
@@ -456,6 +579,21 @@ class WorkerGone(Message, frozen=True, kw_only=True):
     batch: str | None = None
 
 
+class Answer(Message, frozen=True, kw_only=True):
+    """What a call returned: plain data; arrays among it are in the payload."""
+
+    request: int
+    value: Any = None
+    arrays: tuple[ArrayLayout, ...] = ()
+
+
+class Leaving(Message, frozen=True, kw_only=True):
+    """The server ends: it opens no new channels; those there are have `grace` seconds."""
+
+    reason: str
+    grace: float
+
+
 FromHubToRank: TypeAlias = (
     Welcome
     | BackendCreated
@@ -469,4 +607,17 @@ FromHubToRank: TypeAlias = (
     | EpochDone
     | ChannelBroken
     | WorkerGone
+)
+
+FromServerToRank: TypeAlias = (
+    Welcome
+    | Registered
+    | BatchReady
+    | BatchLost
+    | EpochDone
+    | ChannelBroken
+    | Answer
+    | Refused
+    | Heartbeat
+    | Leaving
 )

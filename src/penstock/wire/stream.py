@@ -4,14 +4,13 @@
     stream.send(Sample(…), fds=[fd])
     for message, fds in stream.receive(): …                            # the descriptors are ours
 
-A frame is a header (length of the message, number of descriptors) and the message in msgpack. What
-comes in is not trusted: a length is checked before anything is kept for it, and after a frame that
-makes no sense nothing more is read. Nothing here blocks, except `wait` and `flush` when asked to.
+What comes in is not trusted: a length is checked before anything is kept for it, and after a frame
+that makes no sense nothing more is read. Nothing here blocks, except `wait` and `flush` when asked
+to.
 
-`send` may be called by any thread at any moment, also by a finalizer that runs in the middle of
-another `send`: whoever is sending takes what others have left in the outbox. Everything else
-belongs to one thread. That the other side has gone is no error of `send`: the frames it sent
-before are still to be read, and `receive` comes to the end by itself.
+`send` may be called by any thread at any moment (`wire.sending`). Everything else belongs to one
+thread. That the other side has gone is no error of `send`: the frames it sent before are still to
+be read, and `receive` comes to the end by itself.
 
 Interrupts. Python may raise KeyboardInterrupt whenever a call returns, and the result of the call
 is then lost. A frame must not be sent twice for that, so results of system calls are put down by
@@ -24,33 +23,29 @@ from __future__ import annotations
 
 import array
 import errno
-import functools
 import os
 import select
 import socket
-import struct
 import time
-from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-import msgspec
-
 from penstock.errors import ProtocolError
+from penstock.wire import framing
+from penstock.wire.framing import HEADER, LONGEST_POLL, decode, decoder_for, poll
 from penstock.wire.messages import Message
+from penstock.wire.sending import Sender
+
+__all__ = ["DEFAULT_LIMIT", "LONGEST_POLL", "MAX_FDS", "Stream"]
 
 Received = TypeVar("Received")
 
 DEFAULT_LIMIT: Final = 16 << 20
 # Of a message. A process may have 1024 descriptors open unless told otherwise.
 MAX_FDS: Final = 1024
-# In milliseconds, what `poll` takes: 24 days.
-LONGEST_POLL: Final = 2**31 - 1
 
-_HEADER: Final = struct.Struct("<IH")
 _FD_SIZE: Final = array.array("i").itemsize
 _FDS_AT_ONCE: Final = 253  # the kernel takes no more in one call
 _CHUNK: Final = 64 << 10
@@ -63,8 +58,6 @@ _TRUNCATED: Final = int(socket.MSG_CTRUNC)  # a plain number: flags of `enum` ar
 _NOT_NOW: Final = frozenset({errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS})
 
 _Ancillary: TypeAlias = list[tuple[int, int, Any]]
-# What the decoder raises for bytes that are no message. Depth is limited by recursion.
-_NO_MESSAGE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass
@@ -93,20 +86,17 @@ class _Parcel:
         _close_all(self.fds)
 
 
-class Stream(Generic[Received]):
+class Stream(Sender, Generic[Received]):
     """One side of a connection. Takes the socket over; `receives` is the union that may come in."""
 
     def __init__(
         self, sock: socket.socket, receives: object, *, max_message: int = DEFAULT_LIMIT
     ) -> None:
+        super().__init__()
         sock.setblocking(False)
         self._sock = sock
-        self._decoder = _decoder_for(receives)
+        self._decoder = decoder_for(receives)
         self._max_message = max_message
-        self._outbox: deque[_Parcel] = deque()
-        self._turn = Lock()  # held by the one that is sending; nobody waits for it
-        self._broken = False  # nothing can be sent any more
-        self._closed = False
         self._chunks: list[tuple[bytes, _Ancillary, int, Any]] = []
         self._bytes = bytearray()
         self._fds: list[int] = []
@@ -136,8 +126,7 @@ class Stream(Generic[Received]):
     @staticmethod
     def encode(message: Message, fds: int = 0) -> bytes:
         """The frame of a message that goes with so many descriptors."""
-        body = msgspec.msgpack.encode(message)
-        return _HEADER.pack(len(body), fds) + body
+        return framing.frame(message, fds)
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         """Sends a message, or keeps it until there is room. `fds` stay the caller's.
@@ -145,7 +134,7 @@ class Stream(Generic[Received]):
         Once the connection has ended, here or there, this does nothing.
         """
         frame = self.encode(message, len(fds))
-        if len(frame) - _HEADER.size > self._max_message or len(fds) > MAX_FDS:
+        if len(frame) - HEADER.size > self._max_message or len(fds) > MAX_FDS:
             raise ValueError(
                 f"{type(message).__name__} has {len(frame)} bytes and {len(fds)} descriptors: "
                 f"at most {self._max_message} and {MAX_FDS} can be sent"
@@ -153,15 +142,6 @@ class Stream(Generic[Received]):
         if not (self._broken or self._closed):
             self._outbox.append(_Parcel(frame, _duplicates(fds)))
             self._push()
-
-    def flush(self, timeout: float = 0.0) -> bool:
-        """Sends what is kept, waiting up to `timeout` seconds for room; true if nothing is left."""
-        deadline = time.monotonic() + timeout
-        self._push()
-        while self._outbox and not self._closed and (left := deadline - time.monotonic()) > 0:
-            _poll(self._sock, select.POLLOUT, left)
-            self._push()
-        return not self._outbox
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until there is something to receive, or the end; sends what is kept meanwhile.
@@ -173,7 +153,7 @@ class Stream(Generic[Received]):
         while not (self._ended or self._closed or self._unread):
             wanted = select.POLLIN | (select.POLLOUT if self._outbox else 0)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready = _poll(self._sock, wanted, left)
+            ready = poll(self._sock, wanted, left)
             if ready & ~select.POLLOUT:
                 return True
             if not ready:
@@ -207,21 +187,7 @@ class Stream(Generic[Received]):
 
     # --- sending ---------------------------------------------------------------------------
 
-    def _push(self) -> None:
-        # Who finds a sender at work leaves: it may be ourselves, further up the stack. The sender
-        # looks again after its turn, so that nothing is left behind. The lock is taken by `with`,
-        # which an interrupt cannot part from the release; two who come at once wait a moment.
-        full = False
-        while self._has_work(full) and not self._turn.locked():
-            with self._turn:
-                if self._closed or self._broken:
-                    self._drop_outbox()
-                    full = False  # what somebody has left meanwhile must go, too
-                else:
-                    full = not self._drain()
-
-    def _drain(self) -> bool:
-        """Sends until nothing is left, or no more goes in (False)."""
+    def _drain(self, nbytes: float) -> bool:
         while self._outbox and not (self._closed or self._broken):
             parcel = self._outbox[0]
             if parcel.done:
@@ -242,16 +208,11 @@ class Stream(Generic[Received]):
             self._broken = True
         return True
 
-    def _drop_outbox(self) -> None:
+    def _drop_unsent(self) -> None:
         while self._outbox:
             self._outbox.popleft().close()
         if self._closed:
             self._sock.close()
-
-    def _has_work(self, full: bool) -> bool:
-        if self._closed and self._sock.fileno() >= 0:
-            return True
-        return bool(self._outbox) and not full
 
     # --- receiving -------------------------------------------------------------------------
 
@@ -281,16 +242,18 @@ class Stream(Generic[Received]):
                 raise ProtocolError("descriptors were lost: this process has too many open files")
 
     def _decode(self) -> None:
-        while len(self._bytes) >= _HEADER.size:
-            length, count = _HEADER.unpack_from(self._bytes)
+        while len(self._bytes) >= HEADER.size:
+            length, count, lane, payload = HEADER.unpack_from(self._bytes)
             if length > self._max_message or count > MAX_FDS:
                 raise ProtocolError(
                     f"a message of {length} bytes with {count} descriptors is announced: "
                     f"at most {self._max_message} and {MAX_FDS} are taken"
                 )
-            if len(self._bytes) < _HEADER.size + length:
+            if lane or payload:
+                raise ProtocolError("a payload is announced, which no unix socket carries")
+            if len(self._bytes) < HEADER.size + length:
                 break
-            self._decode_one(_HEADER.size + length, count)
+            self._decode_one(HEADER.size + length, count)
         # Descriptors come with their message's first bytes.
         if len(self._fds) > MAX_FDS or (self._fds and not self._bytes):
             raise ProtocolError("descriptors came that no message speaks of")
@@ -298,10 +261,7 @@ class Stream(Generic[Received]):
     def _decode_one(self, end: int, count: int) -> None:
         if count > len(self._fds):
             raise ProtocolError(f"{count} descriptors are announced, {len(self._fds)} came")
-        try:
-            message = self._decoder.decode(self._bytes[_HEADER.size : end])
-        except _NO_MESSAGE as error:
-            raise ProtocolError(f"a message makes no sense here: {error}") from None
+        message = decode(self._decoder, self._bytes[HEADER.size : end])
         self._inbox += [(message, self._fds[:count])]
         del self._bytes[:end], self._fds[:count]
 
@@ -319,19 +279,6 @@ class Stream(Generic[Received]):
         self._chunks.clear()
         self._fds.clear()
         self._bytes.clear()
-
-
-@functools.cache
-def _decoder_for(receives: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(receives)
-
-
-def _poll(sock: socket.socket, events: int, timeout: float | None) -> int:
-    """The events that have come, 0 after `timeout` seconds."""
-    poll = select.poll()
-    poll.register(sock, events)
-    ready = poll.poll(None if timeout is None else min(timeout * 1000, LONGEST_POLL))
-    return ready[0][1] if ready else 0
 
 
 def _duplicates(fds: Iterable[int]) -> list[int]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.core.events import Fault
 from penstock.errors import ProtocolError
-from penstock.wire.messages import Beat, FromWorkerToHub, Ready, Struck
+from penstock.wire.messages import FromWorkerToHub, Heartbeat, Ready, Struck
 from penstock.wire.stream import Stream
 from penstock.workers.ended import Breach, Ended
 from penstock.workers.oom import OomWatch
@@ -78,7 +78,7 @@ class Worker:
         self.state = WorkerState.STARTING
         self.was_ready = False
         self.asked_to_leave = False
-        self.last_beat: Beat | None = None
+        self.last_beat: Heartbeat | None = None
         self.heard = now  # when the last beat came, or it was started
         self.kill_at: float | None = None  # when its time to show its stacks, or to go, is over
         self.ask_at: float | None = None  # when to see whether it has ended; with a pidfd, never
@@ -152,7 +152,7 @@ class Worker:
 
     def _note(self, message: FromWorkerToHub, now: float) -> None:
         match message:
-            case Beat():
+            case Heartbeat():
                 self.last_beat, self.heard = message, now
                 self._beats += 1
                 # Libraries are loaded when something is done for the first time, so mostly early.

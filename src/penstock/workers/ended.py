@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from penstock.core.events import Fault
-from penstock.wire.messages import Beat, Struck
+from penstock.wire.messages import Heartbeat, Struck
 from penstock.workers.oom import Kills
 from penstock.workers.process import Exit
 
@@ -42,7 +42,7 @@ class Ended:
     kills: Kills
     killed: Fault | Breach | None = None
     state: str = ""
-    last_beat: Beat | None = None
+    last_beat: Heartbeat | None = None
     beat_age: float = 0.0
     struck: Struck | None = None
     garbled: str = ""  # what was wrong with its last message

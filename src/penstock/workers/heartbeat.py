@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.wire.messages import BatchId, Beat
+from penstock.wire.messages import BatchId, Heartbeat
 from penstock.wire.stream import LONGEST_POLL, Stream
 from penstock.workers.restraints import private_bytes
 
@@ -32,7 +32,7 @@ class Progress:
     batch: BatchId | None = None
 
 
-class Heartbeat:
+class HeartbeatThread:
     """Beats every so many seconds, from `start` on to the end of the process."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Heartbeat:
         # Without memory: the other thread is about to find out, and has the last word.
         with self.speaking, suppress(MemoryError):
             self._stream.send(
-                Beat(
+                Heartbeat(
                     private=private_bytes(),
                     cpu=time.process_time(),
                     batches=self._progress.batches,

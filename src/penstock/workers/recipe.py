@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import socket
 import time
 from contextlib import closing, suppress
 from typing import Any, Final, TypeVar
@@ -38,6 +37,7 @@ from penstock.wire.messages import (
     Welcome,
 )
 from penstock.wire.stream import Stream
+from penstock.wire.transport import unix
 
 FORMAT: Final = 1
 # How many recipes a folder keeps: the newest.
@@ -240,14 +240,7 @@ def _gone(why: str) -> PenstockError:
 
 def fetch_graph(address: str, patience: float = _PATIENCE) -> Graph:
     """The graph a running hub has in its memory, mapped here; it stays when the hub goes."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(patience)
-    try:
-        sock.connect(_socket_address(address))
-    except BaseException:
-        sock.close()
-        raise
-    with closing(Stream[FromHubToRank](sock, FromHubToRank)) as stream:
+    with closing(Stream[FromHubToRank](unix.connect(address), FromHubToRank)) as stream:
         stream.send(Hello(protocol=PROTOCOL, pid=os.getpid()))
         _answer(stream, Welcome, patience)
         stream.send(AskGraph(request=1))
@@ -271,11 +264,6 @@ def _answer(
             said, wanted = type(message).__name__, expected.__name__
             raise ProtocolError(f"the hub said {said}; expected {wanted}")
     raise ConnectionError("the hub hung up")
-
-
-def _socket_address(address: str) -> str:
-    name = address.removeprefix("unix://")
-    return "\0" + name[1:] if name.startswith("@") else name
 
 
 # --- files -------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ from penstock.wire.stream import Stream
 from penstock.workers.arena import Arena
 from penstock.workers.exits import EXIT_MEMORY, EXIT_ORPHANED, EXIT_SAMPLER
 from penstock.workers.failures import report_of
-from penstock.workers.heartbeat import Heartbeat, Progress
+from penstock.workers.heartbeat import HeartbeatThread, Progress
 from penstock.workers.restraints import (
     is_orphan,
     limit_memory,
@@ -115,7 +115,7 @@ class Worker:
         self._limit = outfit.hard_memory
         self._reserve = None if self._limit is None else reserve_memory(_RESERVE)
         self._progress = Progress()
-        self._heartbeat = Heartbeat(stream, outfit.beat_every, self._progress, EXIT_ORPHANED)
+        self._heartbeat = HeartbeatThread(stream, outfit.beat_every, self._progress, EXIT_ORPHANED)
         self._faults = faults
         self._reached: Callable[[str], object] = faults.at if faults else lambda stage: None
         self._station = Station(graph, outfit.search_path, self._reached)

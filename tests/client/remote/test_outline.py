@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.client.remote.outline import check_same
+from penstock.client.remote.remote_graph import check_same
 from penstock.errors import ServerGone
 from penstock.graph.schema import ArrayKey
 from penstock.server.outline import outline_of

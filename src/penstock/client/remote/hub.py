@@ -11,15 +11,15 @@ from penstock.client.deadline import Deadline
 from penstock.client.hub import Provider
 from penstock.client.registration import Registration
 from penstock.client.remote.connection import RemoteConnection
-from penstock.client.remote.line import RemoteLine
-from penstock.client.remote.outline import RemoteGraph
+from penstock.client.remote.remote_graph import RemoteGraph
+from penstock.client.remote.session import RemoteSession
 from penstock.client.remote.store import ATTEMPT_S, Store
 from penstock.client.remote.tries import Tries
 from penstock.errors import HubGone
-from penstock.wire.bulk import Packed, pack
-from penstock.wire.remote import Enroll
+from penstock.wire.messages import Register
+from penstock.wire.payload import Packed, pack
 
-# Between two attempts to enroll with a server whose hub has just died.
+# Between two attempts to register with a server whose hub has just died.
 _PAUSE_S: Final = 0.05
 
 
@@ -28,22 +28,22 @@ class RemoteHub(Provider):
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.address = store.door.address
+        self.address = store.endpoint.address
         self.patience = store.patience
-        greeting = store.greeting
-        self.graph = RemoteGraph(greeting.outline, self.address, store, greeting.partition.sizes)
+        sizes = store.welcome.partition.sizes
+        self.graph = RemoteGraph(store.outline, self.address, store, sizes)
         self._tries = Tries()
 
     @property
     def pid(self) -> int:
         """The server's, by which its hub knows our channels."""
-        return self.store.greeting.pid
+        return self.store.welcome.pid
 
     def reach(self, deadline: Deadline, patience: Deadline | None = None) -> RemoteConnection:
         """A connection, once the server answers, with the graph it had."""
         connection = self.persist(self._open, deadline, patience)
         try:
-            self.store.note(connection.greeting)
+            self.store.note(connection.welcome)
         except BaseException:
             connection.close()
             raise
@@ -52,21 +52,22 @@ class RemoteHub(Provider):
 
     def _open(self, deadline: Deadline) -> RemoteConnection:
         try:
-            return RemoteConnection.open(self.store.door, Deadline(ATTEMPT_S).or_sooner(deadline))
+            until = Deadline(ATTEMPT_S).or_sooner(deadline)
+            return RemoteConnection.open(self.store.endpoint, until)
         except (ConnectionError, TimeoutError) as error:
             self._tries.failed(error)
             raise
 
     def enroll(
         self, registration: Registration, deadline: Deadline, patience: Deadline
-    ) -> RemoteLine:
-        """A line for a channel, with whichever boot of the server answers."""
+    ) -> RemoteSession:
+        """A session for a channel, with whichever boot of the server answers."""
         inputs = _packed(registration)
         while True:
             connection = self.reach(deadline, patience)
             try:
-                enrolled = connection.enroll(_enroll(registration), inputs, deadline)
-                return RemoteLine(connection, enrolled)
+                registered = connection.register(_register(registration), inputs, deadline)
+                return RemoteSession(connection, registered)
             except (ConnectionError, HubGone) as error:
                 # It died on the way, or its hub did.
                 connection.close()
@@ -110,12 +111,12 @@ def _packed(registration: Registration) -> Packed:
     return pack(arrays)
 
 
-def _enroll(registration: Registration) -> Enroll:
+def _register(registration: Registration) -> Register:
     feed = msgspec.structs.replace(registration.feed, ids=None, columns={}, tables={})
-    return Enroll(
-        request=0,
+    return msgspec.structs.replace(
+        registration.register,
         spec=registration.spec,
-        register=msgspec.structs.replace(registration.register, feed=feed),
+        feed=feed,
         split=registration.inputs.split,
         workers=registration.workers,
     )

@@ -1,7 +1,7 @@
-"""Questions to a server about its data: one connection for all of them, made when first needed.
+"""Calls to a server: one connection for all of them, made when first needed.
 
-Any thread may ask, and waits for its own answer only. Questions change nothing, so they are asked
-again of a server that was lost and has come back. What does change something is asked once.
+Any thread may call, and waits for its own answer only. Calls that only read are made again of a
+server that was lost and has come back. One that changes something is made once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy.typing as npt
 from penstock.client.deadline import Deadline
 from penstock.client.hub import PATIENCE_S
 from penstock.client.remote.connection import RemoteConnection
-from penstock.client.remote.door import Door
-from penstock.client.remote.outline import check_same
-from penstock.client.remote.switchboard import Switchboard
+from penstock.client.remote.endpoint import Endpoint
+from penstock.client.remote.remote_graph import check_same
+from penstock.client.remote.rpc_client import RpcClient
 from penstock.client.remote.tries import Tries
-from penstock.errors import ChannelClosed, ServerGone
+from penstock.errors import ChannelClosed, ProtocolError, ServerGone
 from penstock.graph.schema import ArrayKey, EdgeType
-from penstock.wire import bulk, values
-from penstock.wire.remote import Greeting, Outline
+from penstock.wire import payload, values
+from penstock.wire.messages import Outline, Welcome
 
 Array = npt.NDArray[Any]
 
@@ -50,12 +50,12 @@ _TIMES: Final = 5
 
 
 class Store:
-    """A server, to ask. `greeting` is what it said of itself last."""
+    """A server, to call. `welcome` is what it said of itself last."""
 
-    greeting: Greeting
+    welcome: Welcome
 
-    def __init__(self, door: Door, patience: float = PATIENCE_S) -> None:
-        self.door = door
+    def __init__(self, endpoint: Endpoint, patience: float = PATIENCE_S) -> None:
+        self.endpoint = endpoint
         self.patience = patience
         self._outline: Outline | None = None
         # One connects at a time. A signal's handler may ask in the middle of that.
@@ -65,10 +65,10 @@ class Store:
         self._held = _Held()
         self._let_go = weakref.finalize(self, self._held.close)
 
-    def connect(self, deadline: Deadline, setting: str = "timeout") -> Greeting:
+    def connect(self, deadline: Deadline, setting: str = "timeout") -> Welcome:
         """Waits until the server answers; `ServerGone` if it does not in time."""
         self._persist(deadline, setting, Deadline(None))
-        return self.greeting
+        return self.welcome
 
     def call(
         self,
@@ -79,14 +79,16 @@ class Store:
     ) -> tuple[Any, dict[str, Array]]:
         """What a verb comes to: plain data, and arrays. Raises what went wrong over there."""
         self._check()
-        packed, deadline = bulk.pack(arrays or {}), Deadline(timeout)
-        times = _TIMES if verb.startswith("get_") or verb in _READS else 1
+        packed, deadline = payload.pack(arrays or {}), Deadline(timeout)
+        reads = verb in _READS or verb.startswith("get_")
+        times = _TIMES if reads else 1
         while True:
-            switchboard = self._held.one_that_lives() or self._recovered(deadline)
+            # One that has ended unnoticed costs a call that only reads another try, and no more.
+            client = self._held.one_that_lives(look=not reads) or self._recovered(deadline)
             try:
-                return switchboard.call(verb, dict(arguments or {}), packed, deadline)
+                return client.call(verb, dict(arguments or {}), packed, deadline)
             except ConnectionError as error:
-                self._held.drop(switchboard)
+                self._held.drop(client)
                 self._check()  # perhaps it was closed here
                 times -= 1
                 if not times:
@@ -133,11 +135,11 @@ class Store:
 
     # --- within ------------------------------------------------------------------------------
 
-    def _recovered(self, deadline: Deadline) -> Switchboard:
+    def _recovered(self, deadline: Deadline) -> RpcClient:
         """Patience begins when the server is known to be lost, however long it took to answer."""
         return self._persist(Deadline(self.patience), "patience", deadline)
 
-    def _persist(self, patience: Deadline, setting: str, deadline: Deadline) -> Switchboard:
+    def _persist(self, patience: Deadline, setting: str, deadline: Deadline) -> RpcClient:
         tries, pause, until = Tries(), _FIRST_PAUSE_S, patience.or_sooner(deadline)
         while True:
             try:
@@ -145,14 +147,14 @@ class Store:
             except (ConnectionError, TimeoutError) as error:
                 tries.failed(error)
                 if patience.passed:
-                    raise tries.gone(self.door.address, error, setting) from error
+                    raise tries.gone(self.endpoint.address, error, setting) from error
                 if deadline.passed:
-                    words = f"nobody answers at {self.door.address} yet: {error}"
+                    words = f"nobody answers at {self.endpoint.address} yet: {error}"
                     raise TimeoutError(words) from error
             time.sleep(Deadline(pause).or_sooner(until).remaining or 0.0)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _reached(self, deadline: Deadline) -> Switchboard:
+    def _reached(self, deadline: Deadline) -> RpcClient:
         self._check()
         remaining = deadline.remaining
         if not self._connecting.acquire(timeout=-1 if remaining is None else remaining):
@@ -162,38 +164,49 @@ class Store:
         finally:
             self._connecting.release()
 
-    def _connected(self, deadline: Deadline) -> Switchboard:
-        connection = RemoteConnection.open(self.door, Deadline(ATTEMPT_S).or_sooner(deadline))
+    def _connected(self, deadline: Deadline) -> RpcClient:
+        until = Deadline(ATTEMPT_S).or_sooner(deadline)
+        connection = RemoteConnection.open(self.endpoint, until, driven=True)
         try:
-            self.note(connection.greeting)
+            self.note(connection.welcome)
         except BaseException:
             connection.close()
             raise
-        switchboard = self._held.hold(Switchboard(connection))
+        client = self._held.hold(RpcClient(connection))
         if self._closed:  # meanwhile
             self._held.close()
         self._check()
-        return switchboard
+        return client
 
     def _lost_over(self, verb: str, error: Exception) -> ServerGone:
-        lost = f"the server at {self.door.address} was lost while it was asked to {verb}: {error}"
+        lost = (
+            f"the server at {self.endpoint.address} was lost while it was asked to {verb}: {error}"
+        )
         if verb.startswith("get_") or verb in _READS:
             return ServerGone(f"{lost}. It has been asked {_TIMES} times")
         return ServerGone(f"{lost}. Whether it did so is not known")
 
-    def note(self, greeting: Greeting) -> None:
+    def note(self, welcome: Welcome) -> None:
         """What a server says of itself: it must have the graph that it had."""
+        if welcome.outline is None:
+            raise ProtocolError(f"the server at {self.endpoint.address} names no graph")
         if self._outline is not None:
-            check_same(self._outline, greeting.outline, self.door.address)
-        self._outline = self._outline or greeting.outline
-        self.greeting = greeting
+            check_same(self._outline, welcome.outline, self.endpoint.address)
+        self._outline = self._outline or welcome.outline
+        self.welcome = welcome
+
+    @property
+    def outline(self) -> Outline:
+        """What is known of the graph."""
+        assert self._outline is not None
+        return self._outline
 
     def _check(self) -> None:
         if self._closed:
-            raise ChannelClosed(f"the connection to {self.door.address} was closed")
+            raise ChannelClosed(f"the connection to {self.endpoint.address} was closed")
         if os.getpid() != self._owner:
             raise RuntimeError(
-                f"the connection to {self.door.address} belongs to process {self._owner}, and does "
+                f"the connection to {self.endpoint.address} belongs to process {self._owner}, and does "
                 "not survive a fork: call penstock.connect(address) here; or start processes by "
                 "'spawn'"
             )
@@ -203,29 +216,29 @@ class _Held:
     """What must be let go of: held apart, for the finalizer."""
 
     def __init__(self) -> None:
-        self._switchboard: Switchboard | None = None
+        self._client: RpcClient | None = None
 
-    def one_that_lives(self) -> Switchboard | None:
-        """What is held; one whose end is known is let go of."""
-        held = self._switchboard
-        if held is not None and held.is_over:
+    def one_that_lives(self, *, look: bool = True) -> RpcClient | None:
+        """What is held; one whose end is known is let go of. `look`: whether it has just ended."""
+        held = self._client
+        if held is not None and held.is_over(look=look):
             self.drop(held)
             held = None
         return held
 
-    def hold(self, switchboard: Switchboard) -> Switchboard:
+    def hold(self, client: RpcClient) -> RpcClient:
         """From now on this one."""
         self.close()
-        self._switchboard = switchboard
-        return switchboard
+        self._client = client
+        return client
 
-    def drop(self, switchboard: Switchboard) -> None:
+    def drop(self, client: RpcClient) -> None:
         """Not this one any more; another thread may have another one already."""
-        if self._switchboard is switchboard:
-            self._switchboard = None
-        switchboard.close()
+        if self._client is client:
+            self._client = None
+        client.close()
 
     def close(self) -> None:
-        held, self._switchboard = self._switchboard, None
+        held, self._client = self._client, None
         if held is not None:
             held.close()

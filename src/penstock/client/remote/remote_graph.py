@@ -26,7 +26,7 @@ from penstock.graph.layout import array_nbytes
 from penstock.graph.schema import ArrayKey, EdgeType
 from penstock.graph.shared import SharedArray
 from penstock.graph.words import summary
-from penstock.wire.remote import Outline
+from penstock.wire.messages import Outline
 
 Array = npt.NDArray[Any]
 

@@ -21,7 +21,7 @@ from penstock.wire.host import this_host
 log = logging.getLogger(__name__)
 
 
-class MovedHub(JoinedHub):
+class SameHostHub(JoinedHub):
     """The hub of a server on this host."""
 
     def __init__(self, store: Store, address: str, graph: Graph) -> None:
@@ -41,20 +41,20 @@ class MovedHub(JoinedHub):
 
     def _look_for_it(self, deadline: Deadline) -> None:
         """Asks the server where its hub is now. `ConnectionError` if nobody answers."""
-        door = self.store.door
-        connection = RemoteConnection.open(door, Deadline(ATTEMPT_S).or_sooner(deadline))
+        endpoint = self.store.endpoint
+        connection = RemoteConnection.open(endpoint, Deadline(ATTEMPT_S).or_sooner(deadline))
         try:
-            greeting = connection.greeting
+            welcome = connection.welcome
         finally:
             connection.close()
-        self.store.note(greeting)
-        if greeting.host != this_host() or greeting.unix is None:
-            raise ServerGone(f"the server at {door.address} has moved to another host")
-        self.address = greeting.unix
+        self.store.note(welcome)
+        if welcome.host != this_host() or welcome.unix is None:
+            raise ServerGone(f"the server at {endpoint.address} has moved to another host")
+        self.address = welcome.unix
 
     def gone(self, error: Exception) -> HubGone:
         """What to say when patience has ended."""
-        return self._tries.gone(self.store.door.address, error)
+        return self._tries.gone(self.store.endpoint.address, error)
 
     def close(self) -> None:
         """Takes leave of the server, and lets go of the graph."""
@@ -62,16 +62,16 @@ class MovedHub(JoinedHub):
         super().close()
 
     def __repr__(self) -> str:
-        return f"MovedHub({self.store.door.address!r}, {self.address!r})"
+        return f"SameHostHub({self.store.endpoint.address!r}, {self.address!r})"
 
 
-def moved(store: Store, deadline: Deadline) -> MovedHub | None:
+def hub_on_this_host(store: Store, deadline: Deadline) -> SameHostHub | None:
     """The hub of a server that is on this host, and lets us in by its unix socket; else None."""
-    greeting = store.greeting
-    if greeting.unix is None or greeting.host != this_host():
+    welcome = store.welcome
+    if welcome.unix is None or welcome.host != this_host():
         return None
     try:
-        return MovedHub(store, greeting.unix, mapped_graph(greeting.unix, deadline))
+        return SameHostHub(store, welcome.unix, mapped_graph(welcome.unix, deadline))
     except (PenstockError, OSError) as error:
-        log.info("%s stays with %s: %s", greeting.unix, store.door.address, error)
+        log.info("%s stays with %s: %s", welcome.unix, store.endpoint.address, error)
         return None

@@ -14,25 +14,13 @@ import numpy as np
 
 from penstock.wire.frames import Bytes, private_memory
 
-# The largest piece by which the C library lets itself be told what sizes are usual here.
-_TELLING: Final = 31 << 20
 # What a batch is larger than most by, for which no new memory is taken. Pages that are not touched
 # cost nothing.
 _SPARE: Final = 1.25
 _GRAIN: Final = 1 << 16
 
 
-def expect_large_messages() -> None:
-    """Has the C library keep the memory of messages that were read, for those that come next.
-
-    It gives back to the system, at once, what is free beyond twice the largest piece that it has
-    seen freed: until then every message would be paid for in page faults. Most programs that train
-    have freed something large long before.
-    """
-    np.empty(_TELLING, np.uint8)
-
-
-class Pool:
+class BufferPool:
     """Keeps `kept` pieces."""
 
     def __init__(self, kept: int) -> None:

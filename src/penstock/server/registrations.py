@@ -1,4 +1,4 @@
-"""An enrolment: from what a remote rank asks for to a channel of the hub.
+"""A registration: from what a remote rank asks for to a channel of the hub.
 
 Takes as long as it takes (inputs are copied, what a sampler needs of the graph may have to be
 made), so it is done by a thread of its own. Everything is checked as if a local rank had asked, and
@@ -29,9 +29,8 @@ from penstock.server.limits import LONGEST_NAME, Budget, Limits, check_at_most
 from penstock.server.numbering import Numbering
 from penstock.server.relay import Relay
 from penstock.server.seeds import StrPath, read_seeds
-from penstock.wire.bulk import Arrays
 from penstock.wire.messages import Register
-from penstock.wire.remote import Enroll
+from penstock.wire.payload import Arrays
 
 # Making what a sampler needs of a large graph takes its time; the hub itself answers at once.
 PATIENCE_S: Final = 600.0
@@ -40,8 +39,8 @@ _GROUPS: Final = ("columns", "tables")
 
 
 @dataclass(frozen=True, eq=False)
-class Enrolments:
-    """What a server enrols ranks with."""
+class Registrations:
+    """What a server registers remote ranks with."""
 
     hub: HubProcess
     numbering: Numbering
@@ -51,27 +50,27 @@ class Enrolments:
     samplers: frozenset[str] = frozenset()
     folders: tuple[StrPath, ...] = ()
 
-    def make(self, enroll: Enroll, arrays: Arrays) -> tuple[Relay, int]:
+    def make(self, asked: Register, arrays: Arrays) -> tuple[Relay, int]:
         """The channel, and how many bytes of a file it has taken of the budget."""
-        spec = self._checked(enroll)
-        register = self._wishes(enroll.register)
+        spec = self._checked(asked)
+        register = self._wishes(asked)
         with ExitStack() as undo:
             self.channels.take(1)
             undo.callback(self.channels.give, 1)
-            seeds, taken = self._seeds(enroll, arrays)
+            seeds, taken = self._seeds(asked, arrays)
             undo.callback(self.budget.give, taken)
-            relay = self._relay(enroll, spec, register, seeds, arrays)
+            relay = self._relay(spec, register, asked.workers, seeds, arrays)
             undo.pop_all()
             return relay, taken
 
     def _relay(
-        self, enroll: Enroll, spec: Spec, register: Register, seeds: Any, arrays: Arrays
+        self, spec: Spec, register: Register, workers: int | None, seeds: Any, arrays: Arrays
     ) -> Relay:
         inputs = self._inputs(spec, register.feed, seeds, arrays)
         try:
             register = structs.replace(register, feed=_feed(register.feed, inputs))
             graph = self.hub.graph
-            wishes = Registration.checked(graph, spec, inputs, register, enroll.workers)
+            wishes = Registration.checked(graph, spec, inputs, register, workers)
             line = wishes.enroll(self.hub, Deadline(PATIENCE_S), Deadline(self.hub.patience))
         finally:
             inputs.close()  # the hub has its own hold on them
@@ -91,8 +90,10 @@ class Enrolments:
         given = (node_type, nodes) if node_type else nodes
         return inputs_of(self.hub.graph, given, InputKind.NODE, columns, tables)
 
-    def _checked(self, enroll: Enroll) -> Spec:
-        spec, workers = enroll.spec, enroll.workers
+    def _checked(self, asked: Register) -> Spec:
+        spec, workers = asked.spec, asked.workers
+        if spec is None or asked.backend:
+            raise ValueError("a Register to a server has a spec, and no backend")
         if workers is not None and not 1 <= workers <= self.hub.num_workers:
             raise Overloaded(
                 f"workers is {workers}: a sampler may have 1 to {self.hub.num_workers} of its own "
@@ -105,27 +106,35 @@ class Enrolments:
         check(spec, self.hub.graph)
         return spec
 
-    def _wishes(self, register: Register) -> Register:
+    def _wishes(self, asked: Register) -> Register:
+        """What the hub is asked for: nothing that is the server's affair."""
         most = self.limits.max_batch_bytes
-        for wanted in (register.slot_bytes, register.most_bytes):
+        for wanted in (asked.slot_bytes, asked.most_bytes):
             check_at_most(wanted or 0, most, "bytes of a batch are asked for", "max_batch_bytes")
-        if len(register.job) > LONGEST_NAME:
+        if len(asked.job) > LONGEST_NAME:
             raise ValueError(f"the job's name is longer than {LONGEST_NAME} letters")
-        feed = register.feed
+        feed = asked.feed
         if feed.ids is not None or feed.columns or feed.tables:
-            raise ValueError("the feed of an Enroll has handles; expected inputs in its bulk")
+            raise ValueError("the feed of a Register has handles; expected inputs in its payload")
         return structs.replace(
-            register, request=0, backend=0, most_bytes=register.most_bytes or most
+            asked,
+            request=0,
+            spec=None,
+            split=None,
+            file=None,
+            arrays=(),
+            workers=None,
+            most_bytes=asked.most_bytes or most,
         )
 
-    def _seeds(self, enroll: Enroll, arrays: Arrays) -> tuple[Any, int]:
+    def _seeds(self, asked: Register, arrays: Arrays) -> tuple[Any, int]:
         """The inputs (None: all there are), and how many bytes of the budget they have taken."""
-        given = [enroll.split, enroll.file, arrays.get("ids")]
+        given = [asked.split, asked.file, arrays.get("ids")]
         if sum(one is not None for one in given) > 1:
             raise ValueError("inputs are given twice; expected a split, a file or ids")
-        if enroll.file is None:
-            return (enroll.split if enroll.split is not None else arrays.get("ids")), 0
-        seeds = read_seeds(enroll.file, self.folders, self.limits.max_input_bytes)
+        if asked.file is None:
+            return (asked.split if asked.split is not None else arrays.get("ids")), 0
+        seeds = read_seeds(asked.file, self.folders, self.limits.max_input_bytes)
         nbytes = seeds.size * _ID_BYTES  # a copy of it
         self.budget.take(nbytes)
         return seeds, nbytes

@@ -1,4 +1,4 @@
-"""A line to a server: one channel's registration with one boot of it.
+"""A session with a server: one channel's registration with one boot of it.
 
 What comes over it lies in memory of our own. So a slot is only a credit, and goes back when its
 batch is taken; however many batches a reader holds on to, nothing stands still.
@@ -6,24 +6,23 @@ batch is taken; however many batches a reader holds on to, nothing stands still.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.client.batch import Batch
 from penstock.client.remote.connection import RemoteConnection
 from penstock.errors import ProtocolError
 from penstock.wire.frames import Bytes, read
-from penstock.wire.messages import BatchReady, ReturnSlot, Reweigh, StartEpoch
-from penstock.wire.remote import Enrolled
+from penstock.wire.messages import BatchReady, Registered, ReturnSlot, Reweigh, StartEpoch
 
 
-class RemoteLine:
+class RemoteSession:
     """A registered channel."""
 
-    def __init__(self, connection: RemoteConnection, enrolled: Enrolled) -> None:
+    def __init__(self, connection: RemoteConnection, registered: Registered) -> None:
         self.connection = connection
-        self.channel = enrolled.channel
-        self._slots = enrolled.slots
+        self.channel = registered.channel
+        self._slots = registered.slots
 
     @property
     def held(self) -> int:
@@ -44,11 +43,11 @@ class RemoteLine:
         """One credit more for the server. Safe anywhere, any time."""
         self.connection.post(ReturnSlot(channel=self.channel, slot=slot))
 
-    def take(self, ready: BatchReady, fds: Sequence[int]) -> RemoteParcel:
-        """A batch that has come."""
+    def take(self, ready: BatchReady, memory: Any) -> RemoteParcel:
+        """A batch that has come, and lies in `memory`."""
         if ready.batch.channel != self.channel or not 0 <= ready.slot < self._slots:
             raise ProtocolError(f"a batch came that cannot be for channel {self.channel}: {ready}")
-        return RemoteParcel(self, ready, self.connection.take(ready))
+        return RemoteParcel(self, ready, memory)
 
     def close(self) -> None:
         """Ends the registration. Idempotent."""
@@ -59,7 +58,7 @@ class RemoteLine:
 class RemoteParcel:
     """A batch that has come and has not been fetched. Opened or dropped, once."""
 
-    line: RemoteLine
+    line: RemoteSession
     ready: BatchReady
     memory: Bytes
 

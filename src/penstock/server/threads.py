@@ -1,7 +1,7 @@
-"""The desk: work that may take a while is done by threads, and what came of it is told to the door.
+"""Slow work, done by threads; what came of it is told to the event loop.
 
-The door's thread never waits. What it hands over here comes back as a call in that same thread, so
-that everything about sessions is done by one thread and needs no lock.
+The event loop never waits. What it hands over here comes back as a call in its own thread, so that
+everything about sessions is done by one thread and needs no lock.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ WAITING: Final = 4
 _QUICK: Final = frozenset({"statistics", "server_statistics", "exit"})
 
 
-class Bell:
-    """Calls to be made in the door's thread, and a descriptor that wakes it."""
+class Wakeup:
+    """Calls to be made in the loop's thread, and a descriptor that wakes it."""
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], None]] = deque()
@@ -44,15 +44,15 @@ class Bell:
         """Readable when there is something to be called."""
         return self._fd
 
-    def ring(self, call: Callable[[], None]) -> None:
-        """Has this called in the door's thread; from any thread."""
+    def call(self, call: Callable[[], None]) -> None:
+        """Has this called in the loop's thread; from any thread."""
         self._calls.append(call)
         with self._closing:
             if self._fd >= 0:
                 os.eventfd_write(self._fd, 1)
 
-    def answer(self) -> None:
-        """Makes the calls; in the door's thread."""
+    def run(self) -> None:
+        """Makes the calls; in the loop's thread."""
         if self._fd >= 0:
             with suppress(BlockingIOError):
                 os.eventfd_read(self._fd)
@@ -63,7 +63,7 @@ class Bell:
                 log.exception("what came of some work could not be dealt with")
 
     def close(self) -> None:
-        """Calls that come now are kept, and made by whoever calls `answer` last."""
+        """Calls that come now are kept, and made by whoever calls `run` last."""
         with self._closing:
             fd, self._fd = self._fd, -1
             if fd >= 0:
@@ -79,13 +79,13 @@ class _Job:
     owner: object
 
 
-class Desk:
+class Threads:
     """Up to `most` threads, started when there is work for them."""
 
-    def __init__(self, name: str, most: int, bell: Bell) -> None:
+    def __init__(self, name: str, most: int, wakeup: Wakeup) -> None:
         self._name = name
         self._most = most
-        self._bell = bell
+        self._wakeup = wakeup
         self._jobs: OrderedDict[int, _Job] = OrderedDict()
         self._numbers = count()
         self._waiting: dict[object, set[int]] = {}  # by owner, those that were not begun
@@ -95,7 +95,7 @@ class Desk:
         self._closed = False
 
     def ask(self, work: Work, then: Then, owner: object = None) -> None:
-        """Has work done by a thread, and `then` called in the door's; called by the door's."""
+        """Has work done by a thread, and `then` called in the loop's; called by the loop's."""
         with self._changed:
             if self._closed:
                 return
@@ -128,7 +128,7 @@ class Desk:
     def _serve(self) -> None:
         while (job := self._next()) is not None:
             outcome, then = _outcome(job.work), job.then
-            self._bell.ring(lambda then=then, outcome=outcome: then(outcome))  # type: ignore[misc]
+            self._wakeup.call(lambda then=then, outcome=outcome: then(outcome))  # type: ignore[misc]
             del job, then, outcome  # nothing of it may be kept alive by waiting
 
     def _next(self) -> _Job | None:
@@ -147,32 +147,32 @@ class Desk:
         return job
 
 
-class Answering:
-    """Desks for questions, by what they wait for: who looks something up does not stand behind
+class CallThreads:
+    """Threads for calls, by what they wait for: who looks something up does not stand behind
     those who wait for batches, nor those behind others who wait for the server's end."""
 
-    def __init__(self, most: int, bell: Bell) -> None:
-        self._looking_up = Desk("penstock-look", LOOKING_UP, bell)
-        self._by_verb = {"wait_for_exit": Desk("penstock-wait", WAITING, bell)}
-        self._others = Desk("penstock-answer", most, bell)
+    def __init__(self, most: int, wakeup: Wakeup) -> None:
+        self._looking_up = Threads("penstock-look", LOOKING_UP, wakeup)
+        self._by_verb = {"wait_for_exit": Threads("penstock-wait", WAITING, wakeup)}
+        self._others = Threads("penstock-answer", most, wakeup)
 
     def ask(self, verb: str, work: Work, then: Then, owner: object = None) -> None:
-        """As a desk does, at the one for a verb."""
+        """As `Threads` does, by those for a verb."""
         quick = verb.startswith("get_") or verb in _QUICK
-        desk = self._looking_up if quick else self._by_verb.get(verb, self._others)
-        desk.ask(work, then, owner)
+        threads = self._looking_up if quick else self._by_verb.get(verb, self._others)
+        threads.ask(work, then, owner)
 
     def drop(self, owner: object) -> list[Then]:
-        """As a desk does, at all of them."""
-        return [then for desk in self._desks for then in desk.drop(owner)]
+        """As `Threads` does, by all of them."""
+        return [then for threads in self._all for then in threads.drop(owner)]
 
     def close(self) -> None:
         """Ends them all. Idempotent, and bounded."""
-        for desk in self._desks:
-            desk.close()
+        for threads in self._all:
+            threads.close()
 
     @property
-    def _desks(self) -> tuple[Desk, ...]:
+    def _all(self) -> tuple[Threads, ...]:
         return (*self._by_verb.values(), self._looking_up, self._others)
 
 

@@ -1,0 +1,109 @@
+"""Where a server is found, and how one gets in: an address, an authority to trust, a token."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import ssl
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.client.deadline import Deadline
+from penstock.wire.framing import poll
+from penstock.wire.tcp_stream import ByteSocket
+from penstock.wire.transport import tcp
+from penstock.wire.transport.tls import StrPath, TlsSocket, client_context, explained
+
+SCHEMES: Final = ("tcp://", "tls://")
+# Whom to trust, for those who give only an address.
+CA_VARIABLE: Final = "PENSTOCK_CA"
+# Without a sign of life for so long, a server has gone: its host, or its process.
+SILENCE_S: Final = 5.0
+_EVENTS: Final = {1: select.POLLIN, 2: select.POLLOUT}  # those of `selectors`
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """`tls` is what we trust, and who we are; without it nothing is encrypted. `server_name` is the
+    name that the server's certificate must have, if it is not the address's host. `name` is for
+    people."""
+
+    address: str
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    server_name: str | None = None
+    token: str | None = field(default=None, repr=False)
+    name: str = ""
+
+    @classmethod
+    def at(
+        cls,
+        address: str,
+        *,
+        ca: StrPath | None = None,
+        certificate: StrPath | None = None,
+        key: StrPath | None = None,
+        server_name: str | None = None,
+        token: str | None = None,
+        name: str = "",
+    ) -> Endpoint:
+        """Of what users give. TLS is spoken to tls://…, or where there is an authority to trust."""
+        parsed = tcp.Address.parse(address)
+        if key is not None and certificate is None:
+            raise ValueError(
+                "key is given, but certificate is not: key is the private key of your own "
+                "certificate. (Keys of ZeroMQ's have gone: see 'Coming from CURVE keys' in "
+                "docs/guides/serving.md)"
+            )
+        if parsed.is_encrypted and ca is None:
+            ca = os.environ.get(CA_VARIABLE)
+        wants_tls = parsed.is_encrypted or ca is not None or certificate is not None
+        if server_name is not None and not wants_tls:
+            raise ValueError(f"server_name is given, but {address} is not encrypted: use tls://")
+        context = client_context(ca, certificate, key) if wants_tls else None
+        scheme = tcp.ENCRYPTED if wants_tls else tcp.PLAIN
+        return cls(
+            str(tcp.Address(scheme, parsed.host, parsed.port)), context, server_name, token, name
+        )
+
+    def __post_init__(self) -> None:
+        tcp.Address.parse(self.address)
+
+    def connect(self, deadline: Deadline) -> ByteSocket:
+        """A connected socket, which does not block. `ConnectionError` with the reason.
+
+        `AccessDenied` if one side does not trust the other's certificate.
+        """
+        address = tcp.Address.parse(self.address)
+        connected = tcp.connect(address, deadline.remaining)
+        try:
+            tcp.notice_death(connected, SILENCE_S)
+            return self._encrypted(connected, address, deadline) if self.tls else connected
+        except BaseException:
+            connected.close()
+            raise
+
+    def _encrypted(
+        self, connected: socket.socket, address: tcp.Address, deadline: Deadline
+    ) -> ByteSocket:
+        assert self.tls is not None
+        try:
+            secured: Any = self.tls.wrap_socket(
+                connected,
+                server_hostname=self.server_name or address.host,
+                do_handshake_on_connect=False,
+            )
+            encrypted = TlsSocket(secured)
+        except OSError as error:
+            raise explained(error, self.address) from None
+        try:
+            while (event := encrypted.handshake()) is not None:
+                poll(encrypted, _EVENTS[event], deadline.remaining)
+                if deadline.passed:
+                    raise ConnectionError(f"no TLS with {self.address} in time")
+        except OSError as error:
+            encrypted.close()
+            if isinstance(error, ConnectionError) and error.errno is None:
+                raise
+            raise explained(error, self.address) from None
+        return encrypted

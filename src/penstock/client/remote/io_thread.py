@@ -1,0 +1,196 @@
+"""One thread for all connections to servers: it receives, sends what waited, and says that we live.
+
+So batches arrive while the training step computes, and a rank whose Python is busy keeps its lease.
+The thread belongs to this process, and lives for as long as there are connections; a fork has one
+of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from penstock.wire.framing import LONGEST_POLL
+
+log = logging.getLogger(__name__)
+
+_READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
+_LONGEST_S: Final = LONGEST_POLL // 1000
+_AT_ONCE: Final = 64
+
+
+class Connected(Protocol):
+    """What the thread does with a connection. All of it in the thread."""
+
+    @property
+    def descriptor(self) -> int:
+        """That of its socket; -1 once closed."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether something waits for room in the socket."""
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether somebody else receives what comes."""
+
+    def attend(self, *, readable: bool, now: float) -> None:
+        """Sends what waits; receives, if there is something."""
+
+    def beat(self, now: float) -> float:
+        """Says that we live; the time when to say so again."""
+
+    def shut(self) -> None:
+        """Closes the socket."""
+
+
+class IoThread:
+    """Looks after connections. `add`, `remove` and `flush` are for any thread."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._nudge, _READ)
+        self._calls: deque[Callable[[], None]] = deque()
+        self._there: dict[int, Connected] = {}
+        self._events: dict[int, int] = {}
+        self._beats: dict[Connected, float] = {}
+        self._next_beat = math.inf
+        self.users = 0  # connections that are here, or on their way; under the lock
+        self._thread = threading.Thread(target=self._run, name="penstock-io", daemon=True)
+        self._thread.start()
+
+    # --- from any thread ---
+
+    def add(self, connection: Connected) -> None:
+        """Looks after a connection from now on."""
+        self._call(lambda: self._add(connection))
+
+    def remove(self, connection: Connected) -> None:
+        """Closes a connection: the thread itself does, so that it never reads what is closed."""
+        self._call(lambda: self._remove(connection))
+
+    def flush(self, connection: Connected) -> None:
+        """Sends, as soon as there is room, what a connection could not send itself."""
+        self._call(lambda: self._watch(connection))
+
+    def keep_alive(self, connection: Connected, at: float) -> None:
+        """Has `beat` called at that time, and again when that says so."""
+        self._call(lambda: self._beat_at(connection, at))
+
+    def _call(self, call: Callable[[], None]) -> None:
+        self._calls.append(call)
+        os.eventfd_write(self._nudge, 1)
+
+    # --- in the thread ---
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over():
+                self._turn()
+        except BaseException:  # a mistake of ours: whoever waits is told
+            log.exception("the thread for connections to servers has failed")
+            for connection in list(self._there.values()):
+                self._remove(connection)
+        finally:
+            self._epoll.close()
+            os.close(self._nudge)
+
+    def _turn(self) -> None:
+        self._handle(self._next_beat - time.monotonic())
+        if time.monotonic() >= self._next_beat:
+            # This process may have been stopped just now: what came meanwhile is heard first.
+            self._handle(0.0)
+            self._beat()
+
+    def _handle(self, timeout: float) -> None:
+        events = self._epoll.poll(max(0.0, min(timeout, _LONGEST_S)), _AT_ONCE)
+        now = time.monotonic()
+        for descriptor, mask in events:
+            if descriptor == self._nudge:
+                os.eventfd_read(self._nudge)
+            elif (connection := self._there.get(descriptor)) is not None:
+                connection.attend(readable=bool(mask & ~_WRITE), now=now)
+                self._watch(connection)
+        while self._calls:
+            self._calls.popleft()()
+
+    def _add(self, connection: Connected) -> None:
+        self._there[connection.descriptor] = connection
+        self._watch(connection)
+
+    def _watch(self, connection: Connected) -> None:
+        descriptor = connection.descriptor
+        if self._there.get(descriptor) is not connection:
+            return
+        events = 0 if connection.is_driven else _READ
+        if connection.pending:
+            events |= _WRITE
+        before = self._events.get(descriptor, 0)
+        if not before and events:
+            self._epoll.register(descriptor, events)
+        elif before and not events:  # it would be told of an end even so, without end
+            self._epoll.unregister(descriptor)
+        elif before != events:
+            self._epoll.modify(descriptor, events)
+        self._events[descriptor] = events
+
+    def _remove(self, connection: Connected) -> None:
+        descriptor = connection.descriptor
+        if self._there.get(descriptor) is connection:
+            del self._there[descriptor]
+            if self._events.pop(descriptor, 0):
+                self._epoll.unregister(descriptor)
+        self._beats.pop(connection, None)
+        connection.shut()
+        release(self)
+
+    def _beat_at(self, connection: Connected, at: float) -> None:
+        if self._there.get(connection.descriptor) is connection:
+            self._beats[connection] = at
+            self._next_beat = min(self._next_beat, at)
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        for connection, at in list(self._beats.items()):
+            if now >= at:
+                self._beats[connection] = connection.beat(now)
+                self._watch(connection)
+        self._next_beat = min(self._beats.values(), default=math.inf)
+
+    def _is_over(self) -> bool:
+        """Whether nobody needs it any more; then nobody gets it any more either."""
+        with _LOCK:
+            if self.users or self._calls:
+                return False
+            if _threads.get(os.getpid()) is self:
+                del _threads[os.getpid()]
+            return True
+
+
+# May be entered again: by a finalizer, which lets go of a connection.
+_LOCK: Final = threading.RLock()
+_threads: dict[int, IoThread] = {}
+
+
+def acquire() -> IoThread:
+    """This process's thread, for one more connection; `remove` lets go of it."""
+    with _LOCK:
+        found = _threads.get(os.getpid())
+        if found is None:
+            found = _threads[os.getpid()] = IoThread()
+        found.users += 1
+        return found
+
+
+def release(thread: IoThread) -> None:
+    """One connection less. In the thread itself, which looks at it after each turn."""
+    with _LOCK:
+        thread.users -= 1

@@ -1,0 +1,249 @@
+"""Calls of many threads over one connection: each waits for its own answer only.
+
+One of those who wait receives for all of them: so an answer is heard by the thread that wants it,
+without another one in between. When it has its own, it hands that on to the next one who waits.
+Answers come in any order, and a small one does not wait for a large one: every call has a lane of
+its own. Whoever stops waiting, in time or by an interrupt, leaves the others as they are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeAlias
+
+from penstock.client.deadline import Deadline
+from penstock.client.failures import error_of
+from penstock.client.remote.connection import RemoteConnection
+from penstock.errors import ProtocolError
+from penstock.wire.frames import Bytes, private_memory, read
+from penstock.wire.messages import Answer, Call, FromServerToRank, Refused
+from penstock.wire.payload import Arrays, Packed
+
+Answered: TypeAlias = tuple[Any, Arrays]
+# Each who is told of a failure raises an error of its own.
+Failure: TypeAlias = Callable[[], Exception]
+
+# Calls on their way at once; others wait here. A server takes more (setting: max_calls), so that
+# there is room for those who wait for nobody.
+AT_ONCE: Final = 48
+_WAITS_FOR_NOBODY: Final = frozenset({"destroy_sampling_input", "exit", "ping"})
+_LANES: Final = (1 << 16) - 2
+# A word to one who waits: to look whether anybody receives, or whether there is room.
+_LOOK: Final = None
+# After so long somebody looks without a word: an interrupt may have cost it that.
+_LOOK_S: Final = 1.0
+_NO_BYTES: Final = private_memory(0)
+
+# A `SimpleQueue`, because a signal's handler may call in the middle of anything.
+_Inbox: TypeAlias = "SimpleQueue[Answered | Failure | None]"
+
+
+class PendingCalls:
+    """The calls that were not answered yet. Hears the answers."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, _Inbox] = {}
+        self.sent: set[int] = set()  # not answered, whoever may have given them up
+        self.outside: dict[int, _Inbox] = {}  # those who wait until there are fewer of them
+        self.failure: Failure | None = None
+
+    @property
+    def owed(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self.waiting)
+
+    def wants(self, request: int) -> bool:
+        """Whether somebody waits for the answer to a call."""
+        if request in self.waiting:
+            return True
+        self.forget(request)  # nothing of its answer will be heard
+        return False
+
+    def hear(self, message: FromServerToRank, payload: Bytes | None) -> None:
+        """An answer, or a refusal."""
+        match message:
+            case Answer(request=number, value=value, arrays=arrays):
+                memory = _NO_BYTES if payload is None else payload
+                self._tell(number, (value, read(memory, arrays) if arrays else {}))
+            case Refused(request=0, report=report):
+                self.fail(partial(error_of, report))
+            case Refused(request=number, report=report):
+                self._tell(number, partial(error_of, report))
+            case _:
+                raise ProtocolError(f"expected Answer, got {type(message).__name__}")
+
+    def _tell(self, number: int, outcome: Answered | Failure) -> None:
+        self.forget(number)
+        if (inbox := self.waiting.get(number)) is not None:  # else its call was given up
+            inbox.put(outcome)
+
+    def forget(self, number: int) -> None:
+        """A call is not on its way any more; another one may be."""
+        self.sent.discard(number)
+        if self.outside:
+            _wake_one(self.outside)
+
+    def end(self, error: Exception) -> None:
+        """There will be no more answers."""
+        self.fail(partial(type(error), *error.args))
+
+    def fail(self, failure: Failure) -> None:
+        """Everybody is told. The first reason stands."""
+        self.failure = self.failure or failure
+        for inbox in (*self.waiting.values(), *self.outside.values()):
+            inbox.put(self.failure)
+
+
+class RpcClient:
+    """A driven connection, for calls. Any thread may call, and close it."""
+
+    def __init__(self, connection: RemoteConnection) -> None:
+        self._connection = connection
+        self._numbers = count(1)
+        self._calls = PendingCalls()
+        # Whose turn it is to receive. A signal's handler may call while its own thread does.
+        self._turn = threading.RLock()
+        self._somebody_receives = False
+        self._closing = False
+        connection.listen(self._calls)
+
+    def is_over(self, *, look: bool = True) -> bool:
+        """Whether its end is known. `look`: takes in what has come, unless somebody does anyway."""
+        if look and self._calls.failure is None and not self._somebody_receives:
+            if self._turn.acquire(blocking=False):
+                try:
+                    self._connection.drive(0)
+                finally:
+                    self._release()
+                self._hand_on()
+        return self._calls.failure is not None
+
+    def call(
+        self, verb: str, arguments: dict[str, Any], arrays: Packed, deadline: Deadline
+    ) -> Answered:
+        """What a method returns: plain data, and arrays. Raises what went wrong over there."""
+        calls, number = self._calls, next(self._numbers)
+        inbox: _Inbox = SimpleQueue()
+        call = Call(request=number, verb=verb, arguments=arguments, arrays=arrays.arrays)
+        if len(calls.sent) >= AT_ONCE and verb not in _WAITS_FOR_NOBODY:
+            self._wait_for_room(number, inbox, deadline)
+        if not calls.waiting:
+            self._connection.note_asked()
+        calls.waiting[number] = inbox
+        try:
+            self._send(call, arrays)
+            return self._outcome(inbox, deadline)
+        finally:
+            del calls.waiting[number]
+            if calls.waiting:
+                self._hand_on()
+
+    def close(self) -> None:
+        """Takes leave; who waits is told. Idempotent; never waits."""
+        self._closing = True
+        self._calls.end(ConnectionResetError("it was closed"))
+        if self._somebody_receives:
+            self._connection.hang_up()  # it wakes, and lets go of the connection
+        self._shut()
+
+    # --- calling -----------------------------------------------------------------------------
+
+    def _send(self, call: Call, arrays: Packed) -> None:
+        self._check()
+        self._calls.sent.add(call.request)
+        try:
+            self._connection.send(call, arrays, 1 + call.request % _LANES)
+        except ProtocolError:  # it has ended just now
+            self._check()
+            raise
+        except ValueError:  # it is too large, and was not sent
+            self._calls.forget(call.request)
+            raise
+
+    def _wait_for_room(self, number: int, inbox: _Inbox, deadline: Deadline) -> None:
+        """Waits until few enough calls are on their way; those that were given up are, too."""
+        outside = self._calls.outside
+        outside[number] = inbox
+        try:
+            while len(self._calls.sent) >= AT_ONCE:
+                self._receive(inbox, deadline)
+                if callable(failure := self._next(inbox, deadline)):
+                    raise failure()
+        except TimeoutError:
+            raise TimeoutError(f"{AT_ONCE} other calls are not answered yet") from None
+        finally:
+            del outside[number]
+            if outside:
+                _wake_one(outside)
+
+    def _outcome(self, inbox: _Inbox, deadline: Deadline) -> Answered:
+        while True:
+            self._receive(inbox, deadline)
+            outcome = self._next(inbox, deadline)
+            if isinstance(outcome, tuple):
+                return outcome
+            if outcome is not _LOOK:
+                raise outcome()
+
+    def _next(self, inbox: _Inbox, deadline: Deadline) -> Answered | Failure | None:
+        """What we are told next; after a while, to look around, if nothing else."""
+        with suppress(Empty):
+            return inbox.get_nowait()
+        self._check()
+        if deadline.passed:
+            raise TimeoutError("the server has not answered in time")
+        with suppress(Empty):
+            return inbox.get(timeout=Deadline(_LOOK_S).or_sooner(deadline).remaining)
+        return _LOOK
+
+    def _check(self) -> None:
+        if self._calls.failure is not None:
+            raise self._calls.failure()
+
+    # --- receiving ---------------------------------------------------------------------------
+
+    def _receive(self, inbox: _Inbox, deadline: Deadline) -> None:
+        """For all, until there is something for us; not at all if somebody does already."""
+        if not self._turn.acquire(blocking=False):
+            return
+        before = self._somebody_receives  # if we call in the middle of receiving
+        try:
+            self._somebody_receives = True
+            while inbox.empty() and self._calls.failure is None:
+                if not self._connection.drive(deadline.remaining) and deadline.passed:
+                    return
+        except BaseException:
+            # What was being read is lost, and may have been an answer to anybody.
+            self._calls.end(ConnectionResetError("it was interrupted while it was read"))
+            raise
+        finally:
+            self._somebody_receives = before
+            self._release()
+
+    def _release(self) -> None:
+        self._turn.release()
+        if self._closing:
+            self._shut()
+
+    def _hand_on(self) -> None:
+        """Has another one receive, if nobody does. Called by whoever stops, in vain or not."""
+        if not self._somebody_receives:
+            _wake_one(self._calls.waiting)
+
+    def _shut(self) -> None:
+        """Not below the feet of one who receives: that one does so when it leaves."""
+        if not self._somebody_receives and self._turn.acquire(blocking=False):
+            try:
+                self._connection.close()
+            finally:
+                self._turn.release()
+
+
+def _wake_one(inboxes: dict[int, _Inbox]) -> None:
+    for inbox in list(inboxes.values())[:1]:
+        inbox.put(_LOOK)

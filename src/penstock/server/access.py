@@ -1,0 +1,145 @@
+"""Who may come in: everybody on this host, or whoever has a certificate or a token.
+
+With a certificate everything is encrypted, and a rank knows that the server is the one it means. A
+client authority lets in only those whose certificate it has signed. Tokens are names with a word
+each; a rank says its word in its first message, which without a certificate anybody on the way can
+read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import AccessDenied
+from penstock.wire.messages import Hello
+from penstock.wire.transport.tcp import ENCRYPTED, Address
+from penstock.wire.transport.tls import ServerCertificates, StrPath
+
+_COMMENT: Final = "#"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end: the host, and the name in a certificate that was checked."""
+
+    host: str = ""
+    name: str | None = None
+
+
+class Access:
+    """What a server wants of those who connect.
+
+    Without certificate and tokens, and unless plain text is allowed by name, the server listens on
+    loopback alone: then everybody who can reach it may come in.
+    """
+
+    def __init__(
+        self,
+        certificates: ServerCertificates | None = None,
+        tokens: Mapping[str, str] | None = None,
+        *,
+        allow_plaintext: bool = False,
+    ) -> None:
+        self.certificates = certificates
+        # Only their digests: of the same length, whatever is compared with them.
+        self._tokens = {name: _digest(token) for name, token in (tokens or {}).items()}
+        self._wants_token = tokens is not None
+        self._allow_plaintext = allow_plaintext
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        certificate: StrPath | None = None,
+        key: StrPath | None = None,
+        client_ca: StrPath | None = None,
+        tokens: Mapping[str, str] | StrPath | None = None,
+        allow_plaintext: bool = False,
+    ) -> Access:
+        """Of what users give: files, or tokens by name."""
+        if certificate is None and (key is not None or client_ca is not None):
+            given = "key" if key is not None else "client_ca"
+            raise ValueError(f"{given} is given, but certificate, the server's own, is not")
+        certificates = None
+        if certificate is not None:
+            certificates = ServerCertificates(
+                Path(certificate),
+                None if key is None else Path(key),
+                None if client_ca is None else Path(client_ca),
+            )
+        if tokens is not None and not isinstance(tokens, Mapping):
+            tokens = read_tokens(Path(tokens))
+        return cls(certificates, tokens, allow_plaintext=allow_plaintext)
+
+    def address(self, text: str) -> Address:
+        """Where to listen; ValueError for an address that this is too weak for, or that is none."""
+        address = Address.parse(text, listening=True)
+        if self.certificates is not None:
+            return Address(ENCRYPTED, address.host, address.port)
+        if address.is_encrypted:
+            raise ValueError(f"address is {text!r}: give the server a certificate, or use tcp://")
+        if not (address.is_loopback or self._allow_plaintext):
+            raise ValueError(
+                f"address is {text!r}, which other hosts can reach: give the server a certificate "
+                "(certificate=…, key=…), or allow plain text by name (allow_plaintext=True); or "
+                "bind to tcp://127.0.0.1"
+            )
+        return address
+
+    def check(self, hello: Hello) -> None:
+        """AccessDenied for a token that is not among those there are."""
+        if not self._wants_token:
+            return
+        if hello.token is None:
+            raise AccessDenied("this server wants a token, and none came (token=…)")
+        given = _digest(hello.token)
+        # All of them, so that the time it takes tells nothing.
+        matches = [hmac.compare_digest(given, known) for known in self._tokens.values()]
+        if not any(matches):
+            raise AccessDenied("this server does not know the token that came")
+
+
+def read_tokens(path: Path) -> dict[str, str]:
+    """Names and their words, a line each; what follows a # is for people."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        parts = line.split(_COMMENT)[0].split()
+        if not parts:
+            continue
+        if len(parts) != 2:
+            raise ValueError(f"{path}, line {number}: expected a name and a token")
+        found[parts[0]] = parts[1]
+    return found
+
+
+def add_token(path: Path, name: str) -> str:
+    """A new token under a name, added to the file; FileExistsError if the name is taken."""
+    if not name or len(name.split()) != 1 or _COMMENT in name:
+        raise ValueError(f"name is {name!r}; expected a word")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_private(path, b"# Tokens of Penstock's, a name and a word each: keep them.\n")
+    if name in read_tokens(path):
+        raise FileExistsError(f"{path} has a token for {name!r} already, which stays as it is")
+    token = secrets.token_urlsafe(32)
+    with path.open("a") as file:
+        file.write(f"{name} {token}\n")
+    return token
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """A new file that only its owner can read; FileExistsError if there is one."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

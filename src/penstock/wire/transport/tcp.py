@@ -1,0 +1,178 @@
+"""TCP between hosts: addresses, listening, connecting, and how a dead peer is noticed.
+
+A connection whose process has ended ends with it. That a host has vanished is noticed by the
+kernel: it asks after an idle peer (keep-alive) and gives up on data that nobody acknowledges
+(`TCP_USER_TIMEOUT`). That a process was stopped, whose kernel still answers, only a heartbeat of
+the protocol tells.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import re
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+PLAIN: Final = "tcp"
+ENCRYPTED: Final = "tls"
+BACKLOG: Final = 4096
+# What the kernel keeps of what is sent over loopback. More would only take the caches from those
+# who sample: sending beside two workers costs an eighth less processor time. Over a network the
+# kernel knows better how much may be on its way.
+NEAR_UNSENT: Final = 512 << 10
+
+_ADDRESS: Final = re.compile(r"(tcp|tls)://(\[[^\]]+\]|[^:/\[\]]+):(\d{1,9}|\*)")
+_MOST_PORT: Final = (1 << 16) - 1
+_OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+# Of what `accept` may raise: there is nobody any more.
+_NOBODY: Final = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EBADF, errno.EINVAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`tcp://host:port`, or `tls://host:port` where the connection is encrypted."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, *, listening: bool = False) -> Address:
+        """The address in `text`. ValueError if there is none; port 0 is for listening."""
+        match = _ADDRESS.fullmatch(str(text))
+        port = 0 if match is None or match[3] == "*" else int(match[3])
+        if match is None or port > _MOST_PORT or (port == 0 and not listening):
+            ports = "0, for any that is free, to 65535" if listening else "1 to 65535"
+            raise ValueError(
+                f"address is {text!r}; expected 'tcp://host:port' or 'tls://host:port', with a "
+                f"port of {ports}"
+            )
+        return cls(match[1], match[2].strip("[]"), port)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether TLS is spoken there."""
+        return self.scheme == ENCRYPTED
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this host can reach it."""
+        return is_loopback(self.host)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, by name or by number, is this one by way of loopback."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:  # a name, or *
+        return False
+
+
+class TcpListener:
+    """A listening socket. `accept` never waits.
+
+    One descriptor is kept in reserve: a visitor for whom none is left would stay in the queue, and
+    wake the server for ever.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._socket = _listening(address)
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        host, port = self._socket.getsockname()[:2]
+        self.address = str(Address(address.scheme, host, port))
+        self._near = is_loopback(host)
+
+    def fileno(self) -> int:
+        """For a selector: readable when somebody wants to connect."""
+        return self._socket.fileno()
+
+    def accept(self) -> tuple[socket.socket, str] | None:
+        """The next connection and the host it comes from; None if there is none."""
+        while True:
+            try:
+                connected, peer = self._socket.accept()
+            except OSError as error:
+                if error.errno in _OUT_OF_DESCRIPTORS:
+                    self._hang_up_on_one()
+                    return None
+                if error.errno in _NOBODY:
+                    return None
+                continue  # it was gone before it was let in
+            connected.setblocking(False)
+            if self._near:
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, NEAR_UNSENT)
+            return connected, str(peer[0])
+
+    def close(self) -> None:
+        """Takes no more connections. Idempotent."""
+        if self._socket.fileno() >= 0:
+            self._socket.close()
+            os.close(self._spare)
+
+    def _hang_up_on_one(self) -> None:
+        os.close(self._spare)
+        try:
+            with suppress(OSError):
+                self._socket.accept()[0].close()
+        finally:
+            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _listening(address: Address) -> socket.socket:
+    host = "" if address.host == "*" else address.host
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(
+            host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen at {address}: {error.strerror}") from error
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise OSError(error.errno, f"cannot listen at {address}: {error.strerror}") from error
+    return listening
+
+
+def connect(address: Address, timeout: float | None) -> socket.socket:
+    """A connection to `address`. `ConnectionError` with the reason if there is none in time."""
+    try:
+        connected = socket.create_connection((address.host, address.port), timeout)
+    except socket.gaierror as error:
+        words = f"the host {address.host!r} is not known: {error.strerror}"
+        raise ConnectionError(words) from None
+    except TimeoutError:
+        raise ConnectionError(f"nothing answered at {address} in time") from None
+    except OSError as error:
+        raise ConnectionRefusedError(f"{address}: {error.strerror or error}") from None
+    connected.setblocking(False)
+    return connected
+
+
+def notice_death(connected: socket.socket, seconds: float) -> None:
+    """Has the kernel end a connection whose other host has vanished for so long."""
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    whole = max(1, int(seconds))
+    for name, value in (
+        ("TCP_KEEPIDLE", max(1, whole // 2)),
+        ("TCP_KEEPINTVL", 1),
+        ("TCP_KEEPCNT", max(1, whole - whole // 2)),
+        ("TCP_USER_TIMEOUT", max(1, int(seconds * 1000))),
+    ):
+        if (option := getattr(socket, name, None)) is not None:  # not every system has all
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)

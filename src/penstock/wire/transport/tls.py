@@ -1,0 +1,335 @@
+"""TLS 1.3: encrypted sockets, the certificates of a server, and what ranks trust.
+
+A server has a certificate and its key, of its own authority (`penstock keys`) or from elsewhere.
+A rank knows the authority (`ca`) and checks the server's name. With `client_ca` the server lets in
+only those whose certificate that authority has signed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import ssl
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+
+from penstock.errors import AccessDenied
+
+log = logging.getLogger(__name__)
+
+StrPath: TypeAlias = str | os.PathLike[str]
+
+# What one record of TLS carries: more is not encrypted in one call anyway.
+RECORD: Final = 16 << 10
+# What is encrypted in one go.
+AT_ONCE: Final = 256 << 10
+# How long before a certificate expires its owner is warned.
+WARN_BEFORE: Final = timedelta(days=30)
+# The first byte of whoever begins to speak TLS.
+HANDSHAKE: Final = 0x16
+# What one who speaks TLS is told where nobody does: a fatal alert, "protocol version".
+NO_TLS_HERE: Final = bytes((0x15, 3, 3, 0, 2, 2, 70))
+# In Python since 3.12; OpenSSL ignores it where kernel or build have none.
+_KERNEL_TLS: Final = getattr(ssl, "OP_ENABLE_KTLS", 0)
+# Parts of the names that OpenSSL has for alerts about a certificate.
+_ABOUT_CERTIFICATES: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED")
+
+
+# --- sockets ---------------------------------------------------------------------------------
+
+
+class TlsSocket:
+    """An encrypted connection, as `wire.tcp_stream` uses a socket.
+
+    One thread may read while another one writes: OpenSSL cannot bear that, so each call has a lock,
+    for as long as one record takes. It may be entered again, since a finalizer that runs in the
+    reader's thread may have something to send.
+    """
+
+    def __init__(self, encrypted: ssl.SSLSocket) -> None:
+        self._socket = encrypted
+        self._lock = threading.RLock()
+        self._retried: Any = None  # what OpenSSL had no room for: it wants the same bytes again
+
+    def fileno(self) -> int:
+        """The socket's descriptor; -1 once closed."""
+        return self._socket.fileno()
+
+    def handshake(self) -> int | None:
+        """Goes on with the handshake. None once it is done, else the event to wait for.
+
+        OSError, as `explained` tells, if it fails.
+        """
+        import selectors
+
+        try:
+            with self._lock:
+                self._socket.do_handshake()
+        except ssl.SSLWantReadError:
+            return selectors.EVENT_READ
+        except ssl.SSLWantWriteError:
+            return selectors.EVENT_WRITE
+        return None
+
+    def peer_name(self) -> str | None:
+        """The name in the other side's certificate, which was checked; None if there is none."""
+        found: dict[str, Any] = self._socket.getpeercert() or {}
+        named = dict(pair for pairs in found.get("subject", ()) for pair in pairs)
+        return named.get("commonName")
+
+    def sendmsg(self, buffers: list[Any]) -> int:
+        """Sends the beginning of what is given; how many bytes. BlockingIOError without room.
+
+        Small buffers are put together into one record. A large one is sent record by record, since
+        OpenSSL takes one at a time, and others may need the lock in between.
+        """
+        first = buffers[0]
+        if self._retried is not None or (len(first) < RECORD and len(buffers) > 1):
+            return self._send_record(self._retried or _joined(buffers))
+        sent, view = 0, memoryview(first)[:AT_ONCE]
+        try:
+            while sent < len(view):
+                with self._lock:
+                    sent += self._socket.send(view[sent:])
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            if not sent:
+                raise BlockingIOError from None
+        return sent
+
+    def _send_record(self, data: Any) -> int:
+        # What OpenSSL had no room for it wants again, to the byte, before anything else.
+        with self._lock:
+            try:
+                sent = self._socket.send(data)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                self._retried = data
+                raise BlockingIOError from None
+            self._retried = None
+            return sent
+
+    def send(self, data: bytes) -> int:
+        """Sends the beginning of what is given; how many bytes. BlockingIOError without room."""
+        return self.sendmsg([data])
+
+    def recv_into(self, buffer: Any) -> int:
+        """Receives what one record has; how many bytes, 0 at the end."""
+        with self._lock:
+            try:
+                return self._socket.recv_into(buffer)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise BlockingIOError from None
+
+    def recvmsg_into(self, buffers: list[Any]) -> tuple[int]:
+        """Receives into the first of some buffers, as many records as there are for it."""
+        received, view = 0, buffers[0]
+        try:
+            while received < len(view):
+                with self._lock:
+                    nbytes = self._socket.recv_into(view[received:])
+                if not nbytes:
+                    break
+                received += nbytes
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            if not received:
+                raise BlockingIOError from None
+        return (received,)
+
+    def shutdown(self, how: int) -> None:
+        """Ends a direction of the connection."""
+        # Of the plain socket: TLS's own farewell would wait for an answer.
+        socket.socket.shutdown(self._socket, how)
+
+    def close(self) -> None:
+        """Closes the connection. Idempotent."""
+        with self._lock:
+            self._socket.close()
+
+
+def _joined(buffers: list[Any]) -> bytearray:
+    """As much of small buffers as fits one record."""
+    joined = bytearray()
+    for buffer in buffers:
+        joined += buffer[: RECORD - len(joined)]
+        if len(joined) >= RECORD:
+            break
+    return joined
+
+
+def explained(error: OSError, address: str) -> Exception:
+    """What a failed handshake means, as an error to raise.
+
+    `AccessDenied` for what will fail again: a certificate that one side does not trust.
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return AccessDenied(
+            f"the certificate of {address} is not trusted: {error.verify_message} (setting: ca)"
+        )
+    reason = str(getattr(error, "reason", None) or error.strerror or error)
+    if is_about_certificates(reason):
+        return AccessDenied(
+            f"{address} does not trust our certificate, or wants one: {reason} (settings: "
+            "certificate, key)"
+        )
+    return ConnectionError(
+        f"no TLS with {address}: {reason}. Perhaps the server does not encrypt (tcp://)"
+    )
+
+
+def is_about_certificates(reason: str) -> bool:
+    """Whether a connection ended because one side does not trust the other's certificate.
+
+    With TLS 1.3 a client may hear of that only when it reads for the first time.
+    """
+    return any(word in reason.upper().replace(" ", "_") for word in _ABOUT_CERTIFICATES)
+
+
+# --- a server's certificate ------------------------------------------------------------------
+
+
+class Clock(Protocol):
+    """Tells the time; a test brings its own."""
+
+    def __call__(self) -> datetime: ...
+
+
+def now() -> datetime:
+    """The time, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(eq=False)
+class ServerCertificates:
+    """The files of a server's certificate, and what was read from them last.
+
+    `reload` reads them again: connections that are made from then on use what it found, those there
+    are keep what they have.
+    """
+
+    certificate: Path
+    key: Path | None = None  # None: it is in the certificate's file
+    client_ca: Path | None = None
+    context: ssl.SSLContext = field(init=False)
+    expires: datetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reload()
+
+    def reload(self) -> None:
+        """Reads the files. If they make no sense, ValueError, and all stays as it was."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.options |= _KERNEL_TLS
+        context.num_tickets = 0  # ranks connect once, and a ticket costs memory
+        load_chain(context, self.certificate, self.key)
+        if self.client_ca is not None:
+            load_authority(context, self.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        self.context, self.expires = context, expiry_of(self.certificate)
+
+    def warning(self, at: datetime) -> str | None:
+        """What to tell the operator about the certificate's age; None while there is time."""
+        left = self.expires - at
+        if left > WARN_BEFORE:
+            return None
+        when = f"{self.expires:%Y-%m-%d %H:%M} UTC"
+        if left <= timedelta(0):
+            return f"the certificate {self.certificate} has expired ({when}): no rank can connect"
+        return (
+            f"the certificate {self.certificate} expires in {left.days} days ({when}): renew it, "
+            "and send the server SIGHUP"
+        )
+
+
+def client_context(
+    ca: StrPath | None, certificate: StrPath | None = None, key: StrPath | None = None
+) -> ssl.SSLContext:
+    """What a rank trusts, and who it is. Without `ca` it trusts the system's authorities."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.options |= _KERNEL_TLS
+    if ca is None:
+        context.load_default_certs()
+    else:
+        load_authority(context, Path(ca))
+    if certificate is not None:
+        load_chain(context, Path(certificate), None if key is None else Path(key))
+    return context
+
+
+def load_chain(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
+    """Gives a context its certificate. ValueError or OSError that names the file."""
+    for path in (certificate, key):
+        if path is not None:
+            path.open("rb").close()  # an OSError that names it
+    private = key or certificate
+    if os.name == "posix" and private.stat().st_mode & 0o007:
+        log.warning("others can read the private key %s: chmod 600 it", private)
+    try:
+        context.load_cert_chain(certificate, key, _no_password)
+    except ssl.SSLError as error:
+        raise ValueError(
+            f"{certificate} and {private} are no certificate with its private key, in PEM: "
+            f"{error.reason or error}"
+        ) from None
+
+
+def load_authority(context: ssl.SSLContext, path: Path) -> None:
+    """Has a context trust what an authority signs. ValueError or OSError that names the file."""
+    path.open("rb").close()
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise ValueError(f"{path} has no certificate in PEM: {error.reason or error}") from None
+
+
+def _no_password() -> str:
+    raise ValueError("the private key is encrypted: give one without a passphrase")
+
+
+# --- when a certificate expires --------------------------------------------------------------
+
+_SEQUENCE, _EXPLICIT_0, _UTC_TIME = 0x30, 0xA0, 0x17
+
+
+def expiry_of(path: Path) -> datetime:
+    """When the first certificate in a PEM file expires. ValueError if there is none."""
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    text = path.read_text(errors="replace")
+    first = text.partition(begin)[2].partition(end)[0]
+    try:
+        return _not_after(ssl.PEM_cert_to_DER_cert(f"{begin}{first}{end}"))
+    except (ValueError, IndexError) as error:
+        raise ValueError(f"{path} has no certificate in PEM: {error}") from None
+
+
+def _not_after(der: bytes) -> datetime:
+    """The end of validity in an X.509 certificate: of its fields only these are looked at."""
+    _, certificate, _ = _element(der)
+    _, signed, _ = _element(certificate)
+    kind, _, rest = _element(signed)
+    if kind == _EXPLICIT_0:  # the version, where it is not the first
+        kind, _, rest = _element(rest)
+    for _ in ("algorithm", "issuer"):
+        _, _, rest = _element(rest)
+    _, validity, _ = _element(rest)
+    _, _, rest = _element(validity)
+    kind, until, _ = _element(rest)
+    # Years of two digits are those from 1950 to 2049; `strptime` has 1969 to 2068, which is the
+    # same for a certificate that has not expired.
+    form = "%y%m%d%H%M%SZ" if kind == _UTC_TIME else "%Y%m%d%H%M%SZ"
+    return datetime.strptime(until.decode("ascii"), form).replace(tzinfo=UTC)
+
+
+def _element(data: bytes) -> tuple[int, bytes, bytes]:
+    """The first element of DER: its tag, its content, and what follows it."""
+    tag, size, at = data[0], data[1], 2
+    if size & 0x80:
+        at += size & 0x7F
+        size = int.from_bytes(data[2:at])
+    if at + size > len(data):
+        raise ValueError("it is cut short")
+    return tag, data[at : at + size], data[at + size :]
