@@ -107,7 +107,7 @@ bench-samplers: setup ## Measure each kind of sampling beside uniform k-hop (ARG
 bench-loader: setup ## Measure loaders beside sampling inline and beside one by hand (ARGS=--small for a quick look)
 	@$(PY) benchmarks/loader.py $(ARGS)
 
-bench-server: setup ## Measure a server beside an embedded hub and bare ZeroMQ (ARGS=--small for a quick look)
+bench-server: setup ## Measure a server beside an embedded hub and bare sockets (ARGS=--small for a quick look)
 	@$(PY) benchmarks/server.py $(ARGS)
 
 soak: setup ## Run what takes longer than CI should: slow tests, property tests with many examples

@@ -101,6 +101,11 @@ LINES = {
         63: "label edge types by a naming rule, or given",
         64: "a user's transform runs in the rank, a user's sampler in a worker, without torch",
     },
+    "K. The wire": {
+        72: "a dead peer, a vanished host and a stopped process are noticed; nothing polls",
+        73: "no input ends the process, or makes it keep more than a documented bound",
+        74: "one table says who may send what when, for unix and for TCP, checked at both ends",
+    },
 }
 
 _CLAIM = re.compile(r"CONTRACT ((?:\d+(?:, | and |,)?)+)")

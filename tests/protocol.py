@@ -1,4 +1,4 @@
-"""The parts of docs/protocol.md that are made from the tables in the code.
+"""The parts of docs/protocol.md that are made from the table in the code.
 
 `python -m tests.protocol` writes them anew, and a test compares.
 """
@@ -9,17 +9,18 @@ import re
 import sys
 from pathlib import Path
 
-from penstock.wire.conversation import diagram, lists
+from penstock.wire.conversation import Medium, diagram, lists
 
 PAGE = Path(__file__).parents[1] / "docs" / "protocol.md"
 
 
 def parts() -> dict[str, str]:
     """By the name of the place where it stands."""
-    return {
-        "diagram": "\n".join(["```mermaid", *diagram(), "```"]),
-        "lists": "\n".join(lists()),
-    }
+    found = {}
+    for medium in Medium:
+        found[f"diagram {medium.value}"] = "\n".join(["```mermaid", *diagram(medium), "```"])
+        found[f"lists {medium.value}"] = "\n".join(lists(medium))
+    return found
 
 
 def written(page: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import signal
 import subprocess
+import termios
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -194,32 +197,82 @@ def test_a_rank_may_end_it_where_that_was_said(graph: Path, server: Running) -> 
         assert running.process.wait(WAIT_S) == 0
 
 
-def test_keys_are_made_once_and_open_the_door(graph: Path, tmp_path: Path) -> None:
-    made = run("keys", tmp_path / "keys", "--token", "alice", "--json")
+def test_certificates_are_made_once_and_let_in_who_knows_them(graph: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    made = run("keys", keys, "--token", "alice", "--client", "rank-0", "--json")
     assert made.returncode == 0, made.stderr
     token = json.loads(made.stdout)["tokens"]["alice"]
-    key = tmp_path / "keys" / "server.public"
-    again = run("keys", tmp_path / "keys")
-    assert "already" in again.stdout
-    secret, tokens = tmp_path / "keys" / "server.secret", tmp_path / "keys" / "tokens"
-    with serving(graph, "--workers", 1, "--key", secret, "--tokens", tokens) as running:
-        sample = ("sample", running.address, "--num-neighbors", "2")
-        opened = run(*sample, "--key", key, "--token", token, "--timeout", WAIT_S)
+    assert json.loads(made.stdout)["ca"] == str(keys / "ca.pem")
+    before = (keys / "server.pem").read_bytes()
+    assert "nothing to make" in run("keys", keys).stdout
+    assert "--renew" in run("keys", keys, "--host", "store").stderr
+    assert (keys / "server.pem").read_bytes() == before
+    own = ("--certificate", keys / "server.pem", "--key", keys / "server.key")
+    wanted = ("--client-ca", keys / "ca.pem", "--tokens", keys / "tokens")
+    with serving(graph, "--workers", 1, *own, *wanted) as running:
+        assert running.address.startswith("tls://")
+        sample = ("sample", running.address, "--num-neighbors", "2", "--timeout", WAIT_S)
+        client = ("--certificate", keys / "clients/rank-0.pem", "--key", keys / "clients/rank-0.key")
+        opened = run(*sample, "--ca", keys / "ca.pem", *client, "--token", token)
         assert opened.returncode == 0, opened.stderr
-        without = run(*sample, "--key", key, "--timeout", WAIT_S)
+        without = run(*sample, "--ca", keys / "ca.pem", *client)
         assert "wants a token" in without.stderr
-        assert run(*sample, "--timeout", 2).returncode == 1
+        unknown = run(*sample, "--ca", keys / "ca.pem", "--token", token)
+        assert "wants one" in unknown.stderr
+        assert "is not trusted" in run(*sample, "--token", token).stderr
+
+
+def test_sighup_has_the_certificate_read_again_and_drops_nobody(
+    graph: Path, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    assert run("keys", keys).returncode == 0
+    own = ("--certificate", keys / "server.pem", "--key", keys / "server.key")
+    with serving(graph, "--workers", 1, *own) as running:
+        assert running.process.stderr is not None
+        with connect(running.address, ca=keys / "ca.pem", same_host=False) as far:
+            assert run("keys", keys, "--renew").returncode == 0
+            running.process.send_signal(signal.SIGHUP)
+            assert "was reloaded" in running.process.stderr.readline()
+            assert len(far.get_node_ids("train")) == 100
+            told = far.server.statistics()
+            assert told
+        with connect(running.address, ca=keys / "ca.pem", same_host=False) as far:
+            assert len(far.get_node_ids("train")) == 100
+        status, words = running.end(signal.SIGTERM)
+    assert status == 0, words
+
+
+def test_a_terminal_that_is_closed_ends_the_server(graph: Path) -> None:
+    """By SIGHUP, too; but then nobody is left whom it could be served for."""
+    leader, terminal = os.openpty()
+    command = [COMMAND, "serve", graph, "--json", "--bind", "tcp://127.0.0.1:0", "--workers", "1"]
+    process = subprocess.Popen(
+        command,
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+    )
+    os.close(terminal)
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        os.close(leader)
+        assert process.wait(WAIT_S) == 0
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--bind", "tcp://0.0.0.0:0"], "--allow-plaintext"),
-        (["--bind", "nonsense"], "--bind is 'nonsense'; expected tcp://host:port"),
+        (["--bind", "nonsense"], "--bind is 'nonsense'; expected 'tcp://host:port'"),
+        (["--bind", "tcp://127.0.0.1:70000"], "65535"),
         (["--workers", "0"], "at least 1"),
         (["--lease", "0"], "--lease is 0.0"),
         (["--http", "0.0.0.0:0"], "--http-public"),
-        (["--clients", "."], "--key"),
+        (["--client-ca", "ca.pem"], "--client-ca is given, but certificate"),
         (["--files", "nowhere"], "--files"),
         (["--sampler", "odd"], "expected MODULE:CLASS"),
         (["--sampler", "nowhere.at_all:Walks"], "no module 'nowhere.at_all'"),
@@ -228,8 +281,8 @@ def test_keys_are_made_once_and_open_the_door(graph: Path, tmp_path: Path) -> No
         (["--limit", "max_input_bytes=much"], "max_input_bytes is 'much'"),
     ],
     ids=[
-        "beyond", "address", "workers", "lease", "pages", "clients", "files", "sampler", "module",
-        "limit", "number", "bytes",
+        "beyond", "address", "port", "workers", "lease", "pages", "clients", "files", "sampler",
+        "module", "limit", "number", "bytes",
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_before_anything_runs(

@@ -10,11 +10,9 @@ from typing import Any
 
 import click
 import pytest
-import zmq
 
 import penstock as ps
 from penstock.cli import COMMANDS
-from penstock.client.remote.dealer import _context
 from tests.cli.servers import run as penstock
 from tests.cli.servers import save_small, serving
 from tests.examples.running import EXAMPLES, citations, nn, number_in, torch
@@ -28,18 +26,12 @@ COMMAND = re.compile(r"^(?:\$ | *)(penstock [a-z]+ .*)$", re.MULTILINE)
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _zeromq() -> None:
-    """The threads of a rank's ZeroMQ live as long as its process: no test leaks them."""
-    _context().socket(zmq.DEALER).close()
-
-
 def commands() -> Iterator[tuple[str, list[str]]]:
     """All that stand in a line of their own: where, and what is typed."""
     texts = {page.name: page.read_text() for page in PAGES}
     texts |= {f"{name} --help": COMMANDS[name].load().help or "" for name in COMMANDS}
     for place, text in texts.items():
-        for line in COMMAND.findall(text):
+        for line in COMMAND.findall(re.sub(r"\\\n *", "", text)):
             yield place, shlex.split(re.split(" [|>] ", line)[0], comments=True)[1:]
 
 
@@ -64,15 +56,17 @@ def test_all_python_about_serving_runs(tmp_path: Path, monkeypatch: pytest.Monke
     save_small(tmp_path / "products.graph")
     token = penstock("keys", "keys", "--token", "alice").stdout.split()[-1]
     monkeypatch.setenv("PENSTOCK_TOKEN", token)
-    keys = ("--key", "keys/server.secret", "--tokens", "keys/tokens")
+    keys = ("--certificate", "keys/server.pem", "--key", "keys/server.key")
+    keys = (*keys, "--tokens", "keys/tokens")
     text = section(ROOT / "README.md", "One store, many ranks") + GUIDE.read_text()
     with (
         serving(tmp_path / "products.graph", "--workers", 1) as plain,
         serving(tmp_path / "products.graph", "--workers", 1, *keys) as keyed,
         torch.random.fork_rng(),
     ):
-        for shown, real in (("store", plain), ("127.0.0.1", plain), ("safe-store", keyed)):
-            text = text.replace(f"tcp://{shown}:7070", real.address)
+        for shown, real in (("tcp://store", plain), ("tcp://127.0.0.1", plain)):
+            text = text.replace(f"{shown}:7070", real.address)
+        text = text.replace("tls://safe-store:7070", keyed.address)
         names: dict[str, object] = {}
         for block in BLOCK.findall(text):
             exec(compile(block, "a block of the guide", "exec"), names)

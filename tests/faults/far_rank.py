@@ -21,9 +21,9 @@ from penstock.client.deadline import Deadline
 from penstock.client.hub import Provider
 from penstock.client.inputs import inputs_of
 from penstock.client.registration import Registration
-from penstock.client.remote.door import Door
+from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
-from penstock.client.remote.moved import moved
+from penstock.client.remote.same_host import hub_on_this_host
 from penstock.client.remote.store import Store
 from penstock.graph import Graph
 from penstock.sampling.digest import batch_digest
@@ -148,10 +148,10 @@ def _read(plan: Plan, stack: ExitStack) -> None:
 
 def _provider(plan: Plan, stack: ExitStack) -> Provider:
     deadline = Deadline(PATIENCE_S)
-    store = Store(Door(plan.address, name=plan.name), plan.patience)
+    store = Store(Endpoint(plan.address, name=plan.name), plan.patience)
     stack.callback(store.close)
     store.connect(deadline)
-    near = moved(store, deadline) if plan.same_host else None
+    near = hub_on_this_host(store, deadline) if plan.same_host else None
     assert plan.same_host == (near is not None)
     provider = near or RemoteHub(store)
     stack.callback(provider.close)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zmq
 
 from penstock.graph import Graph
 from tests.cli.servers import Running, serving
@@ -20,7 +19,7 @@ from tests.faults.far_rank import FarRank, due
 from tests.faults.processes import descriptors, private_bytes
 from tests.processes import PATIENCE_S, stopped, strike, until
 from tests.server.bystanders import listened_to
-from tests.server.ranks import BareRank, Parcel, visitors
+from tests.server.ranks import BareRank, Parcel
 
 LEASE = 4.0
 # What a busy machine may add to a lease before anybody calls it late.
@@ -57,7 +56,7 @@ def asking(server: Running) -> Iterator[Callable[[str], Any]]:
 
 @contextmanager
 def asked(server: Running) -> Iterator[Callable[[str], Any]]:
-    with visitors() as context, BareRank(server.address, context) as rank:
+    with BareRank(server.address) as rank:
         rank.greet(name="asking")
         yield lambda verb: rank.call(verb)[0]
 
@@ -140,10 +139,10 @@ def test_ranks_that_come_and_go_at_random_leave_nothing(
     server: Running, graph: Graph, asking: Callable[[str], Any]
 ) -> None:
     """CONTRACT 40, CONTRACT 62: fifty of them, never counted beforehand; a reader is unharmed."""
-    before: tuple[int, int] | None = None
-    with visitors() as context, BareRank(server.address, context) as reader:
+    pid, before = server.process.pid, (0, 0)
+    with BareRank(server.address) as reader:
         reader.greet(name="reader")
-        reader.enroll(split="train", slots=2)
+        reader.register(split="train", slots=2)
         for around in range(3):
             reader.start(around)
             _come_and_go(server.address, seed=around)
@@ -151,33 +150,35 @@ def test_ranks_that_come_and_go_at_random_leave_nothing(
             until(lambda: names(asking("server_statistics")) == {"reader", "asking"}, "all left")
             until(lambda: asking("hub_statistics")["hub"]["channels"] == 1, "so did channels")
             assert asking("server_statistics")["input_bytes"] == 0
-            if before is None:  # the first round warms up threads and pools
-                pid = server.process.pid
+            if around == 0:  # which warms up threads and pools
                 before = descriptors(pid), private_bytes(pid)
-    until(lambda: descriptors(server.process.pid) <= before[0], "no descriptor is left")
-    assert private_bytes(server.process.pid) < before[1] + (16 << 20)
+    until(lambda: descriptors(pid) <= before[0], "no descriptor is left")
+    assert private_bytes(pid) < before[1] + (16 << 20)
 
 
 def _come_and_go(address: str, seed: int, ranks: int = 50) -> None:
-    """Ranks in this process that knock, enrol, read a little, and leave in one way or another."""
+    """Ranks in this process that say hello, register, read a little, and leave in some way."""
     random_ = random.Random(seed)
-    with visitors() as context, ExitStack() as stack:
+    with ExitStack() as stack:
         there: list[BareRank] = []
         for number in range(ranks):
-            rank = stack.enter_context(BareRank(address, context))
+            rank = stack.enter_context(BareRank(address))
             there.append(rank)
             rank.greet(name=f"passing {number}")
             for step in range(random_.randrange(4)):
-                (_enrol, _begin, _take)[step](rank)
+                (_register, _begin, _take)[step](rank)
             if random_.random() < 0.5:
                 leaving = there.pop(random_.randrange(len(there)))
-                if random_.random() < 0.5:
-                    leaving.goodbye()
-                leaving.close()  # without linger: a goodbye may be lost, as on any cable
+                random_.choice((_take_leave, BareRank.close, BareRank.reset))(leaving)
 
 
-def _enrol(rank: BareRank) -> None:
-    rank.enroll(split="train", slots=2)
+def _take_leave(rank: BareRank) -> None:
+    rank.goodbye()
+    rank.close()
+
+
+def _register(rank: BareRank) -> None:
+    rank.register(split="train", slots=2)
 
 
 def _begin(rank: BareRank) -> None:
@@ -201,7 +202,6 @@ def test_a_server_told_to_end_lets_ranks_read_on_and_then_ends(folder: Path, gra
 
 
 def _is_leaving(address: str) -> bool:
-    context: zmq.Context[Any]
-    with visitors() as context, BareRank(address, context) as late:
-        late.knock(name="late")
+    with BareRank(address) as late:
+        late.hello(name="late")
         return type(late.hear_any()[0]).__name__ == "Refused"

@@ -17,7 +17,7 @@ from penstock.graph import Graph
 from tests.cli.servers import Running, serving
 from tests.client.graphs import NODES, TRAIN, small_graph
 from tests.faults.far_rank import FarRank, due
-from tests.processes import PATIENCE_S, strike, until, wait_until_gone
+from tests.processes import PATIENCE_S, stopped, strike, until, wait_until_gone
 from tests.server.strangers import place_of
 
 
@@ -127,6 +127,37 @@ def test_a_server_that_stays_away_is_named_with_what_was_tried(
     assert running.address in told["message"]
     assert "attempts to connect" in told["message"]
     assert "patience" in told["message"]
+
+
+def test_a_server_that_is_stopped_is_named_to_a_rank_that_waits(folder: Path) -> None:
+    """CONTRACT 41: its kernel answers for it, and lets in who comes; only it says nothing."""
+    with serving(folder, "--workers", 1) as running:
+        with FarRank(running.address, hold_at=(0, 3), patience=2.0) as rank:
+            rank.wait_at_hold()
+            with stopped(running.process.pid):
+                rank.go_on()
+                told = rank.error()
+    assert told["kind"] == "ServerGone"
+    assert running.address in told["message"]
+
+
+def test_a_server_that_was_stopped_goes_on_with_a_rank_that_has_given_it_up(
+    folder: Path, graph: Graph
+) -> None:
+    """CONTRACT 41: none lost, none twice, though both ends of the first connection live on."""
+    with serving(folder, "--workers", 1) as running:
+        with FarRank(running.address, hold_at=(0, 3)) as rank:
+            rank.wait_at_hold()
+            before = ports(rank.pid)
+            with stopped(running.process.pid):
+                rank.go_on()
+                until(lambda: bool(ports(rank.pid) - before), "the rank connects again")
+            assert rank.finish() == due(graph)
+
+
+def ports(pid: int) -> set[int]:
+    """Of its own ends of connections."""
+    return {each.laddr.port for each in psutil.Process(pid).net_connections("tcp")}
 
 
 @pytest.mark.parametrize("nodes", [300, NODES], ids=["a smaller one", "one of the same shape"])

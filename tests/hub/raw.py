@@ -266,8 +266,9 @@ class HubProcess:
             **more,
         }
         self.address = told["address"]
+        self.listener = UnixListener(self.address)
         self.founder, self.process, self.log = start_hub(program)
-        self.founder.say(Found(**told), graph.descriptors)
+        self.founder.say(Found(**told), (self.listener.fileno(), *graph.descriptors))
 
     def greet(self) -> Self:
         self.founder.greet()
@@ -283,6 +284,7 @@ class HubProcess:
             return self.process.wait(PATIENCE_S)
         finally:
             self.process.kill()
+            self.listener.close()
 
     def logged(self) -> str:
         """What it has written to its standard error so far."""

@@ -10,12 +10,15 @@ import pytest
 
 from penstock.hub.connection import AT_ONCE, ENOUGH, TOO_MANY, Connection
 from penstock.wire.messages import (
+    PROTOCOL,
     BatchId,
     BatchLost,
     FromHubToRank,
     FromRankToHub,
+    Hello,
     Report,
     ReturnSlot,
+    Welcome,
 )
 from penstock.wire.stream import Stream
 
@@ -35,6 +38,8 @@ def touched() -> set[Connection]:
 def line(touched: set[Connection]) -> Iterator[tuple[Connection, Stream[FromHubToRank]]]:
     ours, theirs = socket.socketpair()
     connection = Connection(1, Stream(ours, FromRankToHub), touched)
+    connection.conversation.rank_says(Hello(protocol=PROTOCOL, pid=1))
+    connection.conversation.hub_says(Welcome(protocol=PROTOCOL, boot="", pid=1, address=""))
     rank: Stream[FromHubToRank] = Stream(theirs, FromHubToRank)
     yield connection, rank
     connection.close()

@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from penstock.graph.sharing import GraphHandle
 from penstock.hub.process import EXIT_INTERNAL, EXIT_REFUSED
 from penstock.sampling.spec import NeighborSpec
 from penstock.wire.messages import PROTOCOL, Found, Hello, Refused, Stop, Welcome
+from penstock.wire.transport.unix import UnixListener
 from tests.hub.raw import (
     PATIENCE_S,
     HubProcess,
@@ -143,7 +145,6 @@ sys.stdin.read()
 @pytest.mark.parametrize(
     ("told", "complaint"),
     [
-        ({"address": "tcp://host:1"}, "expected 'unix://@name'"),
         ({"worker_concurrency": 0}, "worker_concurrency must be above zero"),
         ({"silence": -1.0}, "silence must be above zero"),
         ({"silence": 1.0, "beat_every": 1.5}, "silence is 1 s and beat_every 1.5 s"),
@@ -165,22 +166,24 @@ def test_a_graph_that_is_not_there_is_refused() -> None:
         handle = graph.handle()
     lost = GraphHandle(handle.schema, (FileHandle("/nowhere/graph"),), handle.arrays)
     founder, process, log = start_hub()
-    founder.say(Found(address="unix://@penstock-test-lost", graph=lost, workers=1))
+    listener = UnixListener(f"unix://@penstock-test-{uuid.uuid4().hex}")
+    told = Found(address=listener.address, graph=lost, workers=1)
+    founder.say(told, [listener.fileno()])
+    listener.close()
     assert "/nowhere/graph" in founder.hear(Refused).report.message
     founder.close()
     assert process.wait(PATIENCE_S) == EXIT_REFUSED
     log.close()
 
 
-def test_an_address_that_is_taken_is_refused() -> None:
-    with running_hub() as hub, small_graph() as graph:
-        second = HubProcess(graph, address=hub.address)
-        report = second.founder.hear(Refused).report
-        assert report.kind == "OSError"
-        assert "in use" in report.message
-        second.close()
-        with Rank.join(hub.address):
-            pass  # the first one is still there
+def test_a_hub_without_a_socket_to_listen_on_is_refused() -> None:
+    founder, process, log = start_hub()
+    with small_graph() as graph:
+        founder.say(Found(address="unix://@penstock-test", graph=graph.handle(), workers=1))
+    assert "without a socket" in founder.hear(Refused).report.message
+    founder.close()
+    assert process.wait(PATIENCE_S) == EXIT_REFUSED
+    log.close()
 
 
 def test_the_first_word_must_be_found() -> None:
@@ -209,16 +212,6 @@ def test_the_path_of_a_hub_that_was_killed_is_taken_over(tmp_path: Path) -> None
     abandoned.close()
     with running_hub(address=f"unix://{path}") as hub, Rank.join(hub.address):
         pass
-
-
-def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "precious"
-    path.write_text("words")
-    with small_graph() as graph:
-        hub = HubProcess(graph, address=f"unix://{path}")
-        assert "in use" in hub.founder.hear(Refused).report.message
-        hub.close()
-    assert path.read_text() == "words"
 
 
 def test_a_hub_may_open_as_many_files_as_the_system_allows() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -11,13 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from penstock.graph import Graph
-from penstock.wire import bulk, values
-from penstock.wire.remote import Answer, Call, Part
+from penstock.wire import values
+from penstock.wire.messages import Answer, Call
+from penstock.wire.payload import pack
 from tests.cli.servers import Running, serving
 from tests.client.graphs import PATIENCE_S, expected
 from tests.faults.processes import descriptors
 from tests.processes import until
-from tests.server.ranks import BareRank, visitors
+from tests.server.ranks import BareRank
 
 # Of memory while it lasts, and of what stays: large beside what anything here needs, and small
 # beside what strangers send.
@@ -28,7 +30,9 @@ AT_ONCE_S = 10.0
 
 
 @contextmanager
-def listened_to(graph: Path, *options: object) -> Iterator[Running]:
+def listened_to(
+    graph: Path, *options: object, tls: ssl.SSLContext | None = None
+) -> Iterator[Running]:
     """A server whose words are read all the time, or it would wait for that."""
     with serving(graph, *options) as running:
         told: deque[str] = deque(maxlen=1000)
@@ -36,7 +40,7 @@ def listened_to(graph: Path, *options: object) -> Iterator[Running]:
         assert stream is not None
         reader = threading.Thread(target=lambda: told.extend(stream), daemon=True)
         reader.start()
-        _warm_up(running.address)
+        _warm_up(running.address, tls)
         try:
             yield running
         finally:
@@ -44,29 +48,25 @@ def listened_to(graph: Path, *options: object) -> Iterator[Running]:
             reader.join()
 
 
-def _warm_up(address: str) -> None:
+def _warm_up(address: str, tls: ssl.SSLContext | None) -> None:
     """A large answer, for which threads and descriptors are made that stay."""
     plain, arrays = values.pack({"index": np.zeros(100_000, np.int64)})
-    packed = bulk.pack(arrays)
-    with visitors() as context, BareRank(address, context) as rank:
+    packed = pack(arrays)
+    with BareRank(address, tls=tls) as rank:
         rank.greet()
-        rank.say(Call(request=1, verb="get_node_feature", arguments=plain, bulk=packed.bulk))
-        for offset, data in packed.parts():
-            rank.say(Part(request=1, offset=offset), data)
-        answer = rank.hear(Answer)
-        assembly = bulk.Assembly(answer.bulk)
-        while not assembly.complete:
-            part, data = rank.hear_any()
-            assembly.add(part.offset, data)
+        call = Call(request=1, verb="get_node_feature", arguments=plain, arrays=packed.arrays)
+        rank.say(call, packed.views)
+        rank.hear(Answer)
         rank.goodbye()
 
 
 class Bystander(threading.Thread):
     """Reads epoch after epoch over the wire, and compares every batch."""
 
-    def __init__(self, address: str, graph: Graph) -> None:
+    def __init__(self, address: str, graph: Graph, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(daemon=True)
         self._address = address
+        self._tls = tls
         self._expected = [expected(graph, epoch) for epoch in range(3)]
         self._over = threading.Event()
         self.has_begun = threading.Event()
@@ -75,7 +75,7 @@ class Bystander(threading.Thread):
 
     def run(self) -> None:
         try:
-            with visitors() as context, BareRank(self._address, context) as rank:
+            with BareRank(self._address, tls=self._tls) as rank:
                 self._read(rank)
         except BaseException as error:
             self.failure = error
@@ -83,8 +83,9 @@ class Bystander(threading.Thread):
 
     def _read(self, rank: BareRank) -> None:
         rank.greet(name="bystander")
-        rank.enroll(split="train", slots=2)
+        rank.register(split="train", slots=2)
         while not self._over.is_set():
+            rank.live()
             rank.start(self.epochs)
             seen = rank.read()
             if self.epochs < len(self._expected):
@@ -119,30 +120,32 @@ def memory_of(pid: int) -> tuple[int, int]:
     return found["VmRSS"], found["VmHWM"]
 
 
-def answers_at_once(address: str) -> None:
-    """Somebody new is greeted, and answered."""
-    with visitors() as context, BareRank(address, context) as rank:
-        rank.knock(name="somebody new")
-        assert type(rank.hear_any(AT_ONCE_S)[0]).__name__ == "Greeting"
+def answers_at_once(address: str, tls: ssl.SSLContext | None = None) -> None:
+    """Somebody new is welcomed, and answered."""
+    with BareRank(address, tls=tls) as rank:
+        rank.hello(name="somebody new")
+        assert type(rank.hear_any(AT_ONCE_S)[0]).__name__ == "Welcome"
         assert rank.call("ping") == (None, {})
         assert rank.call("get_node_types") == (None, {})
         rank.goodbye()
 
 
 @contextmanager
-def unharmed(running: Running, graph: Graph) -> Iterator[None]:
+def unharmed(
+    running: Running, graph: Graph, tls: ssl.SSLContext | None = None
+) -> Iterator[Bystander]:
     """What happens within harms nobody: others are served, and nothing of it stays."""
     pid, address = running.process.pid, running.address
-    answers_at_once(address)
-    bystander = Bystander(address, graph)
+    answers_at_once(address, tls)
+    bystander = Bystander(address, graph, tls)
     bystander.start()
     bystander.has_begun.wait(PATIENCE_S)
     open_before = descriptors(pid)
     reset_peak(pid)
     before, _ = memory_of(pid)
     try:
-        yield
-        answers_at_once(address)
+        yield bystander
+        answers_at_once(address, tls)
         assert running.process.poll() is None
     finally:
         epochs = bystander.ended()

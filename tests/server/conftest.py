@@ -10,22 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import zmq
-from zmq.utils.garbage import gc as collector
 
 from penstock.graph import Graph
 from penstock.server.dist_server import DistServer
 from penstock.server.serving import Server, serve
-from tests.client.graphs import small_graph
+from tests.client.graphs import PATIENCE_S, small_graph
 from tests.processes import until
-from tests.server.ranks import BareRank, visitors
+from tests.server.ranks import BareRank
 from tests.server.stores import WAYS, AnyServer, reached
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _collector_of_frames() -> None:
-    """pyzmq's thread that lets go of memory which was sent: one for the whole process, for good."""
-    collector.start()
 
 
 @pytest.fixture(scope="module")
@@ -36,24 +28,21 @@ def graph() -> Iterator[Graph]:
 
 @pytest.fixture(scope="module")
 def server(graph: Graph) -> Iterator[Server]:
-    """For tests that leave it as it was; whoever kills, stops or limits has a server of its own."""
-    with serve(graph, num_workers=2) as served:
+    """For tests that leave it as it was; whoever kills, stops or limits has a server of its own.
+
+    Bare ranks give no signs of life: the lease is as long as any test.
+    """
+    with serve(graph, num_workers=2, lease=PATIENCE_S) as served:
         yield served
 
 
 @pytest.fixture
-def context() -> Iterator[zmq.Context[Any]]:
-    with visitors() as made:
-        yield made
-
-
-@pytest.fixture
-def rank(server: Server, context: zmq.Context[Any]) -> Iterator[Callable[..., BareRank]]:
-    """Makes ranks that were greeted; `greeted=False`: that have not even knocked."""
+def rank(server: Server) -> Iterator[Callable[..., BareRank]]:
+    """Makes ranks that were greeted; `greeted=False`: that have not even said Hello."""
     with ExitStack() as stack:
 
         def make(address: str = server.address, *, greeted: bool = True, **given: Any) -> BareRank:
-            made = stack.enter_context(BareRank(address, context))
+            made = stack.enter_context(BareRank(address))
             if greeted:
                 made.greet(**given)
             return made

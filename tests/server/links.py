@@ -1,8 +1,4 @@
-"""Networks that are slow, or let nothing through: a link between ranks and a server.
-
-A rank in a test reads whatever comes, since ZeroMQ's own limit for that is not safe to reach
-(docs/adr/0014). One that is to leave things unread is behind such a link: they wait in the server.
-"""
+"""Networks that are slow, or let nothing through: a link between ranks and a server."""
 
 from __future__ import annotations
 

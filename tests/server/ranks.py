@@ -1,61 +1,56 @@
-"""A remote rank as it comes over the wire: a bare DEALER that says words, in this process."""
+"""A remote rank as it comes over the wire: a bare stream that says messages, in this process."""
 
 from __future__ import annotations
 
 import os
+import socket
+import ssl
+import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self, TypeVar
-
-import msgspec
-import numpy as np
-import zmq
 
 from penstock.client.channel import Channel
 from penstock.client.deadline import Deadline
 from penstock.client.failures import error_of
 from penstock.client.inputs import inputs_of
 from penstock.client.registration import Registration
-from penstock.client.remote.door import Door
+from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
 from penstock.client.remote.store import Store
 from penstock.core.plan import EpochPlan
 from penstock.sampling.digest import batch_digest
 from penstock.sampling.spec import Feed, Spec
-from penstock.wire.bulk import Assembly, pack
-from penstock.wire.frames import read
+from penstock.wire.frames import Bytes, private_memory, read
+from penstock.wire.framing import HEADER, encode
 from penstock.wire.host import this_host
 from penstock.wire.messages import (
+    PROTOCOL,
+    Answer,
     BatchReady,
+    Call,
     EpochDone,
+    FromServerToRank,
+    Goodbye,
+    Heartbeat,
+    Hello,
     Message,
     Refused,
     Register,
+    Registered,
     ReturnSlot,
     Share,
     StartEpoch,
+    Welcome,
 )
-from penstock.wire.pieces import follows
-from penstock.wire.remote import (
-    REMOTE_PROTOCOL,
-    Answer,
-    Call,
-    Enroll,
-    Enrolled,
-    FromServerToRank,
-    Goodbye,
-    Greeting,
-    Knock,
-    Part,
-    Piece,
-    Pulse,
-    Taken,
-)
+from penstock.wire.payload import pack
+from penstock.wire.tcp_stream import TcpStream
+from penstock.wire.transport.tls import TlsSocket
 from tests.client.graphs import BATCH, PATIENCE_S, SPEC
+from tests.server.strangers import frame, place_of
 
 Said = TypeVar("Said", bound=Message)
-_DECODER = msgspec.msgpack.Decoder(FromServerToRank)
 
 
 class Parcel:
@@ -71,43 +66,100 @@ class Parcel:
 
 
 class BareRank:
-    """Says and hears single words; nothing of it is automatic."""
+    """Says and hears single messages; nothing of it is automatic, not even signs of life."""
 
     def __init__(
-        self, address: str, context: zmq.Context[Any], *, stays_away: bool = False
+        self, address: str, *, kept: int | None = None, tls: ssl.SSLContext | None = None
     ) -> None:
-        """`stays_away`: when it is hung up on, where others connect again and say the rest."""
-        self.socket = context.socket(zmq.DEALER)
-        # No limit to what it has not heard (docs/adr/0014): who is not to read is behind a `Link`.
-        # Nor does it give up a server that is kept from answering.
-        options = {zmq.RCVHWM: 0, zmq.SNDHWM: 0, zmq.LINGER: 0, zmq.HEARTBEAT_IVL: 500}
-        options |= {zmq.HEARTBEAT_TIMEOUT: int(PATIENCE_S * 1000)}
-        if stays_away:
-            options |= {zmq.RECONNECT_IVL: -1}
-        for option, value in options.items():
-            self.socket.setsockopt(option, value)
-        self.socket.connect(address)
+        """`kept`: what its kernel receives ahead of it; else as much as the system likes."""
+        self.socket = socket.socket()
+        if kept is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, kept)
+        try:
+            self.socket.connect(place_of(address))
+            used = self._encrypted(tls) if tls is not None else self.socket
+        except BaseException:
+            self.socket.close()
+            raise
+        self.socket.setblocking(False)
+        self.stream: TcpStream[FromServerToRank] = TcpStream(
+            used, FromServerToRank, limit=64 << 20, reserve=lambda _, n: private_memory(n)
+        )
+        self._heard: list[tuple[FromServerToRank, Bytes | None]] = []
         self.channel = 0
 
-    # --- words ---
+    def _encrypted(self, tls: ssl.SSLContext) -> TlsSocket:
+        self.socket.settimeout(PATIENCE_S)
+        self.socket = encrypted = tls.wrap_socket(self.socket, server_hostname="localhost")
+        return TlsSocket(encrypted)
 
-    def say(self, message: Message, *data: Any) -> None:
-        self.socket.send_multipart([msgspec.msgpack.encode(message), *data])
+    # --- messages ---
 
-    def say_if_connected(self, message: Message, *data: Any) -> bool:
-        """Says it unless it was hung up on, and stays away: `say` would wait for ever then."""
-        try:
-            self.socket.send_multipart([msgspec.msgpack.encode(message), *data], zmq.NOBLOCK)
-        except zmq.Again:
+    def say(self, message: Message, payload: Sequence[memoryview] = (), lane: int = 0) -> None:
+        """Returns when the kernel has all of it; what comes meanwhile is kept."""
+        self.stream.send(message, payload=payload, lane=lane)
+        deadline = time.monotonic() + PATIENCE_S
+        while self.stream.pending and not self.stream.broken:
+            assert time.monotonic() < deadline, "the server does not listen"
+            if not self.stream.flush(0.01) and self.stream.wait(0):
+                self._take_in()
+
+    def say_if_connected(
+        self, message: Message, payload: Sequence[memoryview] = (), lane: int = 0
+    ) -> bool:
+        """Says it unless it was hung up on, and whether it could."""
+        if self.is_hung_up_on:
             return False
+        self.stream.send(message, payload=payload, lane=lane)
+        self.stream.flush(0.01)
+        return not self.stream.broken
+
+    def say_bytes(self, body: bytes) -> None:
+        """A message that may be none."""
+        self.stream.send_encoded(body)
+        assert self.stream.flush(PATIENCE_S)
+
+    def say_raw(self, data: bytes) -> None:
+        """What may not even be a frame."""
+        self.socket.setblocking(True)
+        self.socket.sendall(data)
+        self.socket.setblocking(False)
+
+    def sends(self, data: bytes, patience: float = 1.0) -> bool:
+        """Whether all of it could be sent before it was held back for so long, or hung up on."""
+        self.socket.settimeout(patience)
+        try:
+            self.socket.sendall(data)
+        except OSError:
+            return False
+        finally:
+            self.socket.setblocking(False)
         return True
 
-    def say_bytes(self, *frames: bytes) -> None:
-        self.socket.send_multipart(frames)
+    def announce(self, message: Message, nbytes: int, lane: int = 0) -> None:
+        """A message with a payload of so many bytes, none of which is sent yet."""
+        self.say_raw(frame(encode(message), lane, nbytes))
+
+    def go_on(self, chunk: bytes, lane: int = 0) -> None:
+        """A further chunk of a payload, after the first one."""
+        self.say_raw(HEADER.pack(0, 0, lane, len(chunk)) + chunk)
+
+    @property
+    def is_hung_up_on(self) -> bool:
+        """Whether the server has ended the connection. Reads what has come."""
+        if self.stream.wait(0):
+            self._take_in()
+        return self.stream.ended or self.stream.broken
+
+    def _take_in(self) -> None:
+        while True:
+            self._heard += self.stream.receive()
+            if not self.stream.has_more:
+                return
 
     def hear_any(self, patience: float = PATIENCE_S) -> tuple[Any, Any]:
-        """The next word that is no sign of life, nor of parts that were taken, and its bytes."""
-        heard = self._next_word(patience)
+        """The next message that is no sign of life, and its payload."""
+        heard = self._next_message(patience)
         assert heard is not None, "the server says nothing"
         return heard
 
@@ -118,24 +170,37 @@ class BareRank:
 
     def hear_all(self) -> list[Message]:
         """What has come until now, signs of life among it."""
-        heard = []
-        while self.socket.poll(0):
-            heard.append(_DECODER.decode(self.socket.recv_multipart()[0]))
-        return heard
+        if self.stream.wait(0):
+            self._take_in()
+        heard, self._heard = self._heard, []
+        return [message for message, _ in heard]
 
     def is_quiet(self, seconds: float) -> bool:
-        """Whether nothing comes for a while but what `hear_any` leaves out."""
-        return self._next_word(seconds) is None
+        """Whether nothing comes for a while but signs of life."""
+        return self._next_message(seconds) is None
 
-    def _next_word(self, patience: float) -> tuple[Any, Any] | None:
-        # Signs of life come as often as a lease needs them: the time is that of all of them.
+    def waits_for_end(self) -> list[Any]:
+        """All that is said until the server hangs up."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.stream.ended:
+            assert self.stream.wait(max(0.0, deadline - time.monotonic())), "it does not hang up"
+            self._take_in()
+        heard, self._heard = self._heard, []
+        return [message for message, _ in heard]
+
+    def _next_message(self, patience: float) -> tuple[Any, Any] | None:
+        # Signs of life come as often as they are asked for: the time is that of all of them.
         deadline = time.monotonic() + patience
-        while self.socket.poll(max(0, int((deadline - time.monotonic()) * 1000))):
-            header, *data = self.socket.recv_multipart()
-            message = _DECODER.decode(header)
-            if not isinstance(message, Pulse | Taken):
-                return message, data[0] if data else None
-        return None
+        while True:
+            while self._heard:
+                message, payload = self._heard.pop(0)
+                if not isinstance(message, Heartbeat):
+                    return message, payload
+            if self.stream.ended:
+                raise ConnectionResetError(self.stream.reason)
+            if not self.stream.wait(max(0.0, deadline - time.monotonic())):
+                return None
+            self._take_in()
 
     def refusal(self) -> Exception:
         """The error that the server says next."""
@@ -143,20 +208,20 @@ class BareRank:
 
     # --- a rank's life ---
 
-    def knock(self, **given: Any) -> None:
-        self.say(knock(**given))
+    def hello(self, **given: Any) -> None:
+        self.say(hello(**given))
 
-    def greet(self, **given: Any) -> Greeting:
-        self.knock(**given)
-        return self.hear(Greeting)
+    def greet(self, **given: Any) -> Welcome:
+        self.hello(**given)
+        return self.hear(Welcome)
 
-    def enroll(self, **wishes: Any) -> Enrolled:
-        self.ask_to_enroll(**wishes)
-        enrolled = self.hear(Enrolled)
-        self.channel = enrolled.channel
-        return enrolled
+    def register(self, **wishes: Any) -> Registered:
+        self.ask_to_register(**wishes)
+        registered = self.hear(Registered)
+        self.channel = registered.channel
+        return registered
 
-    def ask_to_enroll(
+    def ask_to_register(
         self,
         spec: Spec = SPEC,
         arrays: Any = None,
@@ -164,55 +229,38 @@ class BareRank:
         file: str | None = None,
         slots: int | None = 4,
         request: int = 1,
-        piece: int = 1 << 20,
         workers: int | None = None,
         node_type: str | None = None,
+        edge_type: Any = None,
         share: Share = Share(),  # noqa: B008 - frozen
         **feed: Any,
     ) -> None:
         terms = {"batch_size": BATCH, "shuffle": True, "seed": 7, **feed}
         packed = pack(arrays or {})
         register = Register(
-            request=0,
-            backend=0,
-            feed=Feed(num_inputs=0, node_type=node_type, **terms),
+            request=request,
+            spec=spec,
+            feed=Feed(num_inputs=0, node_type=node_type, edge_type=edge_type, **terms),
             slots=slots,
             share=share,
+            split=split,
+            file=file,
+            workers=workers,
+            arrays=packed.arrays,
         )
-        self.say(
-            Enroll(
-                request=request,
-                spec=spec,
-                register=register,
-                split=split,
-                file=file,
-                bulk=packed.bulk,
-                workers=workers,
-            )
-        )
-        for offset, data in packed.parts(piece):
-            self.say(Part(request=request, offset=offset), bytes(data))
+        self.say(register, packed.views)
 
     def start(self, epoch: int = 0, **where: int) -> None:
         self.say(StartEpoch(channel=self.channel, epoch=epoch, **where))
 
     def take(self) -> Parcel | EpochDone:
-        """The next batch, put together; or the end of the epoch."""
-        message, _ = self.hear_any()
+        """The next batch; or the end of the epoch."""
+        message, payload = self.hear_any()
         if isinstance(message, EpochDone):
             return message
         assert isinstance(message, BatchReady), message
         assert message.one_off is None
-        memory = np.empty(message.nbytes, np.uint8)
-        have = 0
-        while have < message.nbytes:
-            piece, data = self.hear_any()
-            assert isinstance(piece, Piece)
-            assert piece.batch == message.batch
-            assert follows(piece.offset, have)
-            have = piece.offset + len(data)
-            memory[piece.offset : have] = np.frombuffer(data, np.uint8)
-        return Parcel(message, memory)
+        return Parcel(message, private_memory(0) if payload is None else payload)
 
     def give_back(self, parcel: Parcel) -> None:
         self.say(ReturnSlot(channel=self.channel, slot=parcel.ready.slot))
@@ -228,21 +276,27 @@ class BareRank:
     def call(self, verb: str, request: int = 100, **arguments: Any) -> tuple[Any, Any]:
         """What a verb comes to."""
         self.say(Call(request=request, verb=verb, arguments=arguments))
-        message, _ = self.hear_any()
+        message, payload = self.hear_any()
         if isinstance(message, Refused):
             raise error_of(message.report)
         assert isinstance(message, Answer)
-        assembly = Assembly(message.bulk)
-        while not assembly.complete:
-            part, data = self.hear_any()
-            assembly.add(part.offset, data)
-        return message.value, assembly.arrays()
+        memory = private_memory(0) if payload is None else payload
+        return message.value, read(memory, message.arrays)
+
+    def live(self) -> None:
+        """A sign of life."""
+        self.say(Heartbeat())
 
     def goodbye(self) -> None:
         self.say(Goodbye())
 
+    def reset(self) -> None:
+        """Ends the connection as a crash of the host's network stack would: without a farewell."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close()
+
     def close(self) -> None:
-        self.socket.close()
+        self.stream.close()
 
     def __enter__(self) -> Self:
         return self
@@ -251,38 +305,30 @@ class BareRank:
         self.close()
 
 
-def knock(**given: Any) -> Knock:
-    """A first word."""
+def hello(**given: Any) -> Hello:
+    """A first message."""
     words: dict[str, Any] = {
-        "protocol": REMOTE_PROTOCOL,
+        "protocol": PROTOCOL,
         "pid": os.getpid(),
         "host": this_host(),
         "name": "bare",
         **given,
     }
-    return Knock(**words)
+    return Hello(**words)
 
 
 @contextmanager
-def visitors() -> Iterator[zmq.Context[Any]]:
-    """A context for ranks, which leaves nothing."""
-    context: zmq.Context[Any] = zmq.Context()
-    try:
-        yield context
-    finally:
-        context.destroy(linger=0)
-
-
-@contextmanager
-def channel_at(address: str, inputs: Any, spec: Spec, **wishes: Any) -> Iterator[Channel]:
-    """A channel as loaders have it: it enrols again by itself."""
+def channel_at(
+    address: str, inputs: Any, spec: Spec, *, name: str = "reader", **wishes: Any
+) -> Iterator[Channel]:
+    """A channel as loaders have it: it registers again by itself."""
     with ExitStack() as stack:
-        store = Store(Door(address, name="reader"))
+        store = Store(Endpoint(address, name=name))
         stack.callback(store.close)
         store.connect(Deadline(PATIENCE_S))
         hub = RemoteHub(store)
         registration = Registration.make(hub.graph, spec, inputs_of(hub.graph, inputs), wishes)
-        yield stack.enter_context(Channel(hub, registration.named("reader")))
+        yield stack.enter_context(Channel(hub, registration.named(name)))
 
 
 def plan_of(num_inputs: int) -> EpochPlan:

@@ -20,9 +20,9 @@ from penstock.sampling.digest import batch_digest
 from penstock.sampling.spec import NeighborSpec
 from penstock.server.dist_server import DistServer
 from penstock.server.verbs import answer
-from penstock.wire import bulk
-from penstock.wire.messages import Refused
-from penstock.wire.remote import Answer, Call
+from penstock.wire import payload
+from penstock.wire.frames import read
+from penstock.wire.messages import Answer, Call, Refused
 from penstock.wire.requests import (
     InitSamplingBackendRequest,
     RegisterBackendRequest,
@@ -72,16 +72,16 @@ class AsBytes:
     def call(
         self, verb: str, arguments: dict[str, Any], arrays: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        packed = bulk.pack(arrays)
-        sent = Call(request=1, verb=verb, arguments=arguments, bulk=packed.bulk)
+        packed = payload.pack(arrays)
+        sent = Call(request=1, verb=verb, arguments=arguments, arrays=packed.arrays)
         call = _through(sent, Call)
         try:
             value, answered = answer(self._server, call, _moved(packed), self._caller)
         except Exception as error:
             told = _through(Refused(request=1, report=report_of(error)), Refused)
             raise error_of(told.report) from error_of(told.report).__cause__
-        repacked = bulk.pack(answered)
-        said = _through(Answer(request=1, value=value, bulk=repacked.bulk), Answer)
+        repacked = payload.pack(answered)
+        said = _through(Answer(request=1, value=value, arrays=repacked.arrays), Answer)
         return said.value, _moved(repacked)
 
 
@@ -89,11 +89,10 @@ def _through(message: Any, kind: Any) -> Any:
     return msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=kind)
 
 
-def _moved(packed: bulk.Packed) -> dict[str, Any]:
-    assembly = bulk.Assembly(packed.bulk)
-    for offset, data in packed.parts():
-        assembly.add(offset, bytes(data))
-    return assembly.arrays()
+def _moved(packed: payload.Packed) -> dict[str, Any]:
+    memory = payload.reserved(packed.arrays, packed.nbytes)
+    memory[:] = np.frombuffer(b"".join(packed.views), np.uint8)
+    return read(memory, packed.arrays)
 
 
 @contextmanager
@@ -109,7 +108,7 @@ def reached(way: str, graph: Any, **options: Any) -> Iterator[tuple[AnyServer, D
 
 @contextmanager
 def _served(graph: Any, **options: Any) -> Iterator[tuple[AnyServer, DistServer]]:
-    from penstock.client.remote.door import Door
+    from penstock.client.remote.endpoint import Endpoint
     from penstock.client.remote.store import Store
     from penstock.server.serving import serve
 
@@ -117,7 +116,7 @@ def _served(graph: Any, **options: Any) -> Iterator[tuple[AnyServer, DistServer]
     pool = {"samplers": options.pop("samplers", ()), "files": options.pop("input_folders", ())}
     options.pop("hub", None)
     with serve(graph, num_workers=workers, store_options=options, **pool) as served:
-        store = Store(Door(served.address))
+        store = Store(Endpoint(served.address))
         try:
             yield RemoteDistServer(store), served.store
         finally:

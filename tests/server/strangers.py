@@ -1,19 +1,16 @@
-"""Strangers at a server's door: sockets that speak as much of ZeroMQ's protocol as they care to."""
+"""Strangers at a server's socket: they say as much of the protocol as they care to."""
 
 from __future__ import annotations
 
 import select
 import socket
-import struct
 from contextlib import suppress
-from typing import Final, Self
+from typing import Self
 from urllib.parse import urlsplit
 
-PATIENCE_S = 60.0
+from penstock.wire.framing import HEADER, poll
 
-# ZMTP 3.0: a signature, a version, the name of a mechanism, and zeros up to 64 bytes.
-GREETING: Final = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
-MORE, LONG, COMMAND = 1, 2, 4
+PATIENCE_S = 60.0
 
 
 def place_of(address: str) -> tuple[str, int]:
@@ -24,22 +21,11 @@ def place_of(address: str) -> tuple[str, int]:
     return found.hostname, found.port
 
 
-def frame(body: bytes, flags: int = 0, size: int | None = None) -> bytes:
+def frame(
+    body: bytes, lane: int = 0, payload: int = 0, size: int | None = None, descriptors: int = 0
+) -> bytes:
     """A frame; `size` is what it says of itself, which may be a lie."""
-    size = len(body) if size is None else size
-    if size < 256:
-        return bytes((flags, size)) + body
-    return bytes((flags | LONG,)) + struct.pack(">Q", size) + body
-
-
-def ready(identity: bytes = b"", kind: bytes = b"DEALER") -> bytes:
-    """The command that ends the handshake."""
-    properties = {b"Socket-Type": kind, b"Identity": identity}
-    told = b"".join(
-        bytes((len(name),)) + name + struct.pack(">I", len(value)) + value
-        for name, value in properties.items()
-    )
-    return frame(b"\x05READY" + told, COMMAND)
+    return HEADER.pack(len(body) if size is None else size, descriptors, lane, payload) + body
 
 
 class Stranger:
@@ -48,23 +34,13 @@ class Stranger:
     def __init__(self, address: str, *said: bytes) -> None:
         try:
             self.socket = socket.create_connection(place_of(address), PATIENCE_S)
-        except BrokenPipeError:  # hung up on before we have noticed that we are through
+        except (BrokenPipeError, ConnectionResetError):  # hung up on before we have noticed
             self.socket, other = socket.socketpair()
             other.close()
         for words in said:
             self.send(words)
-            if words == GREETING:  # what comes too early is not taken for a handshake
-                with suppress(ConnectionError):  # nor by those who do not want us
-                    self._read(len(GREETING))
 
-    @classmethod
-    def greeted(cls, address: str, identity: bytes = b"", kind: bytes = b"DEALER") -> Self:
-        """One that has come as far as any DEALER."""
-        found = cls(address, GREETING, ready(identity, kind))
-        found._read_frame()  # the server is ready, too
-        return found
-
-    def send(self, data: bytes) -> bool:
+    def send(self, data: bytes | bytearray) -> bool:
         """Whether anybody still takes it."""
         try:
             self.socket.sendall(data)
@@ -77,26 +53,25 @@ class Stranger:
         """Whether the server has hung up; what it says meanwhile is not kept."""
         with suppress(BlockingIOError):
             try:
-                while select.select([self.socket], [], [], 0)[0]:
+                while poll(self.socket, select.POLLIN, 0):
                     if not self.socket.recv(1 << 16, socket.MSG_DONTWAIT):
                         return True
             except ConnectionError:
                 return True
         return False
 
-    def _read(self, count: int) -> bytes:
-        found = b""
-        while len(found) < count:
-            more = self.socket.recv(count - len(found))
-            if not more:
-                raise ConnectionResetError("the server hung up")
-            found += more
-        return found
+    def hear_some(self) -> bytes:
+        """What the server says next; nothing if it has hung up."""
+        with suppress(ConnectionError):
+            return self.socket.recv(1 << 16)
+        return b""
 
-    def _read_frame(self) -> bytes:
-        flags, size = self._read(2)
-        assert not flags & LONG
-        return self._read(size)
+    def hear_all(self) -> bytes:
+        """All that the server says before it hangs up."""
+        heard = b""
+        while more := self.hear_some():
+            heard += more
+        return heard
 
     def close(self) -> None:
         self.socket.close()

@@ -5,50 +5,42 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
+from itertools import count, repeat, takewhile
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
-import zmq
 
-from penstock.client.deadline import Deadline
+from penstock.client.failures import error_of
 from penstock.client.remote.dist_server import RemoteDistServer
-from penstock.client.remote.door import Door
+from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.store import Store
 from penstock.errors import Overloaded, ProtocolError
 from penstock.graph import Graph
-from penstock.server import reception
-from penstock.server import router as wire
-from penstock.server import session as sessions
-from penstock.server.admission import Peer
-from penstock.server.callers import GUESTS_LOOK_S, UNHEARD_BYTES
-from penstock.server.desk import WAITING
 from penstock.server.limits import Limits
 from penstock.server.questions import StoreVisit
-from penstock.server.reception import Reception
-from penstock.server.router import Frames, Sent
 from penstock.server.serving import Server, serve
-from penstock.server.session import Session, Upload
-from penstock.wire.bulk import Assembly, pack
-from penstock.wire.conversation import State
-from penstock.wire.messages import Message
-from penstock.wire.remote import (
-    HEADER,
-    PIECE,
-    UNTAKEN,
+from penstock.server.session import BESIDE_A_MESSAGE, MOST_UNREAD
+from penstock.server.threads import WAITING
+from penstock.wire import values
+from penstock.wire.framing import encode
+from penstock.wire.messages import (
+    MOST_HELLO,
+    MOST_MESSAGE,
     Answer,
-    Bulk,
     Call,
-    FromServerToRank,
     Goodbye,
-    Part,
-    Taken,
+    Heartbeat,
+    Message,
+    Refused,
+    Reweigh,
 )
+from penstock.wire.payload import pack
 from penstock.wire.requests import (
     InitSamplingBackendRequest,
     RegisterBackendRequest,
@@ -56,91 +48,91 @@ from penstock.wire.requests import (
 )
 from tests.client.graphs import SPEC
 from tests.client.ranks import ROOT
-from tests.processes import PATIENCE_S, until
+from tests.processes import PATIENCE_S, stopped, until
 from tests.server.links import Link
-from tests.server.ranks import BareRank, knock
-from tests.server.strangers import Stranger, frame
+from tests.server.ranks import BareRank, hello
+from tests.server.strangers import frame
 
 Ranks = Callable[..., BareRank]
-LIMIT = UNTAKEN  # of the arrays of calls
-encoded = msgspec.msgpack.encode
+# Of answers that one session leaves unread, of those of all, and of messages that came in part.
+UNREAD = 4 << 20
+ALL_UNREAD = 6 << 20
+PARTIAL = 3 * MOST_MESSAGE + 1000
+# What the kernel keeps for a rank that does not read, and of what a server has sent.
+KEPT = 4096
+IN_KERNEL = 2 << 20
 
 
 @pytest.fixture(scope="module")
 def server(graph: Graph) -> Iterator[Server]:
-    """One that is in no hurry to give anybody up, and takes calls of some megabytes."""
-    limits = Limits(max_call_bytes=LIMIT)
+    """One that is in no hurry to give anybody up, and keeps little for those who do not read."""
+    limits = Limits(
+        max_answer_bytes=UNREAD, max_answers_bytes=ALL_UNREAD, max_partial_bytes=PARTIAL
+    )
     with serve(graph, num_workers=1, lease=PATIENCE_S, limits=limits) as served:
         yield served
 
 
-def hear_slowly(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, larger_than: int = 0
-) -> threading.Semaphore:
-    """Until the test ends, messages take the server so long; one release for each of them."""
-    hear, heard = Reception.hear, threading.Semaphore(0)
-
-    def hear_late(hearer: Reception, identity: bytes, frames: Frames) -> Any:
-        if sum(map(len, frames)) > larger_than:
-            time.sleep(seconds)
-            heard.release()
-        return hear(hearer, identity, frames)
-
-    monkeypatch.setattr(Reception, "hear", hear_late)
-    return heard
+@pytest.fixture
+def deaf(server: Server) -> Iterator[BareRank]:
+    """One that has yet to read what it is told, behind a kernel that keeps little of it."""
+    with BareRank(server.address, kept=KEPT) as rank:
+        rank.greet(name="deaf")
+        yield rank
+    there = server.statistics
+    until(lambda: all(one.name != "deaf" for one in there().sessions), "it has gone")
 
 
-# --- the end of the socket -----------------------------------------------------------------------
+# --- the end of a server -------------------------------------------------------------------------
 
-# Of ten peers that read nothing, nine are reset while the socket waits for its last words to go, at
-# different moments; heartbeats are due all the time.
+# Of ten ranks that read nothing, nine are reset while the server waits for its last words to go, at
+# different moments.
 RESET = """
-import socket, struct, threading, time
-from penstock.server.admission import LoopbackOnly
-from penstock.server.router import Router, Sent
-from tests.server.strangers import Stranger, frame
+import threading, time
+import numpy as np
+from penstock.server.serving import serve
+from tests.client.graphs import NODES, small_graph
+from tests.processes import until
+from tests.server.ranks import BareRank
 
-router = Router("tcp://127.0.0.1:0", LoopbackOnly(), 0.4)
-data = memoryview(bytes(2 << 20))
-strangers = [Stranger.greeted(router.address) for _ in range(10)]
-for stranger in strangers:
-    stranger.send(frame(b"hi"))
-    while (received := router.receive()) is None:
-        time.sleep(0.001)
-    while router.send(received[0], b"x", data) is Sent.YES:
-        pass
+with small_graph() as graph:
+    server = serve(graph, num_workers=1, lease=60.0)
+    ranks = [BareRank(server.address, kept=4096) for _ in range(10)]
+    for rank in ranks:
+        rank.greet()
+        ids = np.resize(np.arange(NODES), 100 * NODES)
+        rank.register(arrays={"ids": ids}, batch_size=NODES, slots=100)
+        rank.start()
+    until(lambda: all(one.unsent for one in server.statistics().sessions), "batches wait for all")
 
-def reset():
-    for stranger in strangers[1:]:
-        time.sleep(0.02)
-        stranger.send(frame(b"more") * 50)
-    for stranger in strangers[1:]:
-        time.sleep(0.02)
-        stranger.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        stranger.close()
+    def reset():
+        for rank in ranks[1:]:
+            time.sleep(0.02)
+            rank.reset()
 
-enemy = threading.Thread(target=reset)
-enemy.start()
-router.close()
-enemy.join()
+    enemy = threading.Thread(target=reset)
+    enemy.start()
+    server.close()
+    enemy.join()
 print("closed")
 """
 
-# Each is two events for whoever watches, and here nobody does.
+# Each is gone before the server has looked at it.
 UNNOTICED = """
 import socket
-from penstock.server.admission import LoopbackOnly
-from penstock.server.router import Router
+from penstock.server.serving import serve
+from tests.client.graphs import small_graph
 from tests.server.strangers import place_of
 
-router = Router("tcp://127.0.0.1:0", LoopbackOnly(), 5.0)
-for _ in range(2200):
-    socket.create_connection(place_of(router.address), 5.0).close()
-router.close()
+with small_graph() as graph:
+    server = serve(graph, num_workers=1)
+    for _ in range(2200):
+        socket.create_connection(place_of(server.address), 5.0).close()
+    server.close()
 print("closed")
 """
 # Long for what takes a second, and nothing where it takes for ever.
-SOON_S = 20
+SOON_S = 30
 
 
 def ended(program: str) -> tuple[int, str, str]:
@@ -156,123 +148,55 @@ def ended(program: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_peers_that_are_reset_while_the_socket_closes_do_not_end_the_process() -> None:
-    """CONTRACT 39: ZeroMQ would, where it is left to wait for them."""
+def test_ranks_that_are_reset_while_the_server_closes_do_not_end_the_process() -> None:
+    """CONTRACT 39, CONTRACT 73: nor keep it from ending."""
     assert ended(RESET) == (0, "closed\n", "")
 
 
-def test_a_socket_closes_after_thousands_of_connections_that_nobody_noticed() -> None:
-    """CONTRACT 39: what tells of them has a limit, where ZeroMQ waits for it to be heard."""
+def test_a_server_closes_after_thousands_of_connections_that_nobody_noticed() -> None:
+    """CONTRACT 39, CONTRACT 73"""
     assert ended(UNNOTICED) == (0, "closed\n", "")
-
-
-# --- bytes that were not heard -------------------------------------------------------------------
-
-
-def announce_too_much(rank: BareRank, nbytes: int, request: int = 1) -> None:
-    """A question whose arrays are refused before they come."""
-    rank.say(Call(request=request, verb="get_node_label", bulk=Bulk(nbytes=nbytes)))
-    with pytest.raises(Overloaded, match="max_call_bytes"):
-        raise rank.refusal()
-
-
-def send_parts(rank: BareRank, begin: int, end: int) -> None:
-    """The arrays of request 1; each part is heard before the next is sent."""
-    for offset in range(begin, end, PIECE):
-        rank.say(Part(request=1, offset=offset), bytes(min(PIECE, end - offset)))
-        assert rank.call("ping") == (None, {})
-
-
-def test_what_was_heard_in_one_session_is_not_held_against_the_next(
-    server: Server, context: zmq.Context[Any], rank: Ranks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """CONTRACT 40: a rank may leave, and knock again over the same connection."""
-    lost, noisy = server.statistics().leases_lost, rank()
-    with BareRank(server.address, context, stays_away=True) as twice:
-        twice.greet(name="twice")
-        announce_too_much(twice, UNHEARD_BYTES + PIECE)
-        send_parts(twice, 0, UNHEARD_BYTES + PIECE)
-        a_look = Deadline(1.2 * GUESTS_LOOK_S)
-        until(lambda: a_look.passed, "the server has looked at how much has come")
-        twice.goodbye()
-        twice.greet(name="twice")
-        # While something is always left to be heard, it is looked at again.
-        hear_slowly(monkeypatch, 0.005)
-        for request in range(1, 150):
-            noisy.say(Call(request=request, verb="ping"))
-        for _ in range(1, 150):
-            noisy.hear(Answer)
-        assert twice.say_if_connected(Call(request=1, verb="ping"))
-        twice.hear(Answer)
-        assert server.statistics().leases_lost == lost
-        twice.goodbye()
-
-
-def test_who_knocks_and_leaves_again_and_again_is_counted_all_the_time(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """CONTRACT 53: what it has sent is in the server's memory, whoever it was when it did."""
-    large = Call(request=1, verb="ping", arguments={"x": bytes(HEADER - 1000)})
-    words = b"".join(frame(encoded(word)) for word in (knock(), Goodbye(), large))
-    heard = hear_slowly(monkeypatch, 0.05, larger_than=HEADER // 2)
-    with Stranger.greeted(server.address) as stranger:
-        for _ in range(UNHEARD_BYTES // HEADER):  # it never sends much between two looks
-            if not stranger.send(4 * words):
-                break
-            assert heard.acquire(timeout=PATIENCE_S)
-        until(lambda: stranger.is_closed, "it is hung up on", PATIENCE_S / 3)
-
-
-# --- arrays that are refused ---------------------------------------------------------------------
-
-
-def test_refused_arrays_are_dropped_to_the_last_part_whatever_else_is_refused(
-    server: Server, rank: Ranks
-) -> None:
-    """Nobody who waits for an answer can know which parts are on their way."""
-    asks, end = rank(), LIMIT + PIECE // 2
-    announce_too_much(asks, end)
-    send_parts(asks, 0, PIECE)
-    for request in range(200, 300):
-        with pytest.raises(ProtocolError, match="no verb"):
-            asks.call("no_such_verb", request=request)
-    send_parts(asks, PIECE, end)
-
-
-def test_a_part_after_the_last_one_makes_no_sense(server: Server, rank: Ranks) -> None:
-    asks, end = rank(), LIMIT + 1
-    announce_too_much(asks, end)
-    send_parts(asks, 0, end)
-    asks.say(Part(request=1, offset=end), b"x")
-    with pytest.raises(ProtocolError, match="request 1, which expects none"):
-        raise asks.refusal()
 
 
 # --- a message's own fields ----------------------------------------------------------------------
 
 
-def call_of(nbytes: int) -> bytes:
+def call_of(nbytes: int, request: int = 1) -> bytes:
     """A ping in so many bytes."""
-    beside = len(encoded(Call(request=1, verb="ping", arguments={"x": bytes(HEADER)}))) - HEADER
-    return encoded(Call(request=1, verb="ping", arguments={"x": bytes(nbytes - beside)}))
+    empty = Call(request=request, verb="ping", arguments={"x": bytes(MOST_HELLO << 6)})
+    beside = len(encode(empty)) - (MOST_HELLO << 6)
+    made = encode(Call(request=request, verb="ping", arguments={"x": bytes(nbytes - beside)}))
+    assert len(made) == nbytes
+    return made
 
 
 def test_a_message_with_too_many_bytes_of_its_own_ends_its_session_only(rank: Ranks) -> None:
-    """CONTRACT 53: plain data takes many times its bytes once it is read."""
+    """CONTRACT 53, CONTRACT 73: plain data takes many times its bytes once it is read."""
     large, other = rank(), rank()
-    large.say_bytes(call_of(HEADER))
+    large.say_bytes(call_of(MOST_MESSAGE))
     large.hear(Answer)
-    large.say_bytes(call_of(HEADER + 1))
-    with pytest.raises(ProtocolError, match=f"{HEADER + 1} bytes of its own; at most {HEADER}"):
+    # The header alone is enough to know.
+    large.say_raw(frame(b"", size=MOST_MESSAGE + 1))
+    with pytest.raises(ProtocolError, match=f"{MOST_MESSAGE + 1} bytes .* at most {MOST_MESSAGE}"):
         raise large.refusal()
+    assert large.waits_for_end() == []
     assert other.call("ping") == (None, {})
-    large.greet()
+
+
+@pytest.mark.parametrize("size", [2**32 - 1, 2**31, MOST_MESSAGE + 1])
+def test_what_is_announced_beyond_the_limit_is_not_waited_for(rank: Ranks, size: int) -> None:
+    """CONTRACT 73"""
+    liar = rank()
+    liar.say_raw(frame(b"x", size=size))
+    with pytest.raises(ProtocolError, match=f"a message of {size} bytes"):
+        raise liar.refusal()
+    assert liar.waits_for_end() == []
 
 
 def test_a_long_list_of_ids_travels_as_an_array(server: Server, graph: Graph) -> None:
     """CONTRACT 38"""
-    ids = [7] * 1_000_000
-    with closing(Store(Door(server.address))) as store:
+    ids = [7] * 500_000
+    with closing(Store(Endpoint(server.address))) as store:
         remote = RemoteDistServer(store)
         labels = remote.get_node_label(None, ids)
         backend = remote.init_sampling_backend(
@@ -294,136 +218,218 @@ def test_a_long_list_of_ids_travels_as_an_array(server: Server, graph: Graph) ->
     "words",
     [
         b"\xc1" * 1000,
-        b"\x91" * (HEADER // 2),
-        encoded(Call(request=1, verb="ping", arguments={"x": [[]] * (HEADER // 4)})),
-        encoded(Goodbye()),
+        b"\x91" * MOST_HELLO,
+        b"\xdd\xff\xff\xff\xff",
+        encode(Call(request=1, verb="ping", arguments={"x": [[]] * (MOST_HELLO // 2)})),
+        encode(Goodbye()),
+        encode(Heartbeat(reply=True)),
+        b"\x80",
     ],
-    ids=["garbage", "deep", "a large Call", "Goodbye"],
+    ids=["garbage", "deep", "a list without end", "a large Call", "Goodbye", "Heartbeat", "{}"],
 )
-def test_of_who_has_no_session_nothing_is_read_but_a_knock(
-    rank: Ranks, words: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """CONTRACT 53: whatever it is, the answer is the same."""
+def test_of_who_has_no_session_nothing_is_read_but_a_hello(rank: Ranks, words: bytes) -> None:
+    """CONTRACT 53, CONTRACT 74: whatever it is, the answer is the same."""
     stranger = rank(greeted=False)
-    monkeypatch.setattr(reception, "_DECODER", None)  # of those who have one
     stranger.say_bytes(words)
-    with pytest.raises(ProtocolError, match="there is no session, say Knock first"):
+    with pytest.raises(ProtocolError, match="there is no session, say Hello first"):
         raise stranger.refusal()
-    stranger.greet()
+    assert stranger.waits_for_end() == []
 
 
-# --- words that wait to be read ------------------------------------------------------------------
+def test_a_hello_with_a_payload_is_refused(rank: Ranks) -> None:
+    """CONTRACT 73: nothing is kept for those who have no session."""
+    stranger = rank(greeted=False)
+    stranger.say(hello(), [memoryview(b"12345678")])
+    with pytest.raises(ProtocolError, match="came with a payload, which it cannot have"):
+        raise stranger.refusal()
 
 
-class FakeRouter:
-    """A peer that takes nothing, or everything."""
-
-    def __init__(self) -> None:
-        self.takes = Sent.FULL
-        self.sent: list[Message] = []
-
-    def send(self, identity: bytes, header: bytes, data: memoryview | None = None) -> Sent:
-        if self.takes is Sent.YES:
-            self.sent.append(msgspec.msgpack.decode(header, type=FromServerToRank))
-        return self.takes
+# --- messages that have come in part -------------------------------------------------------------
 
 
-class FakeTime:
-    """It is as late as a test says."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
-    made = FakeTime()
-    monkeypatch.setattr(sessions, "time", made)
-    return made
-
-
-@pytest.fixture
-def router() -> FakeRouter:
-    return FakeRouter()
-
-
-@pytest.fixture
-def blocked(clock: FakeTime, router: FakeRouter) -> Session:
-    """One with an answer that waits, and arrays on their way here."""
-    made: Any = Session(1, b"rank", knock(), Peer("127.0.0.1", None), router, set())  # type: ignore[arg-type]
-    made.conversation.state = State.GREETED
-    coming = Bulk(nbytes=UNTAKEN)
-    made.expect(Upload(Call(request=2, verb="get_node_label", bulk=coming), Assembly(coming)))
-    made.say(Answer(request=1))
-    for offset in range(3):
-        made.say(Part(request=1, offset=offset), memoryview(b"x"))
-    assert made.blocked
-    return made  # type: ignore[no-any-return]
-
-
-def test_that_parts_were_taken_is_told_before_all_that_waits(
-    blocked: Session, router: FakeRouter
+def test_messages_that_have_come_in_part_are_bounded_for_all_together(
+    server: Server, rank: Ranks
 ) -> None:
-    """A rank that waits to send more may be the one that is to read."""
-    blocked.note_taken_in(UNTAKEN // 2)
-    router.takes = Sent.YES
-    blocked.flush()
-    assert [type(word) for word in router.sent] == [Taken, Answer, Part, Part, Part]
+    """CONTRACT 73: whoever is one too many is told so, and the others go on."""
+    words = frame(call_of(MOST_MESSAGE))
+    there = [rank(name=f"in part {number}") for number in range(3)]
+    for one in there:
+        _say_all_but_one_byte(one, words, server)
+    last = rank(name="one too many")
+    last.say_if_connected(Heartbeat())
+    last.say_raw(words[: len(words) // 2])
+    with pytest.raises(Overloaded, match="max_partial_bytes"):
+        raise last.refusal()
+    assert last.waits_for_end() == []
+    for one in there:
+        one.say_raw(words[-1:])
+        assert one.hear(Answer).request == 1
+    # There is room again.
+    again = rank()
+    _say_all_but_one_byte(again, words, server)
+    again.say_raw(words[-1:])
+    again.hear(Answer)
 
 
-def test_what_was_taken_last_is_what_a_rank_hears_last(
-    blocked: Session, router: FakeRouter
+def _say_all_but_one_byte(rank: BareRank, words: bytes, server: Server) -> None:
+    """Returns when the server has received it."""
+    before = server.statistics().bytes_in
+    rank.say_raw(words[:-1])
+    until(lambda: server.statistics().bytes_in - before >= len(words) - 1, "it has come")
+
+
+def test_what_came_in_part_of_those_who_have_gone_is_not_kept(server: Server, rank: Ranks) -> None:
+    """CONTRACT 73: or the next ones would find no room."""
+    words = frame(call_of(MOST_MESSAGE))
+    for _ in range(8):
+        gone = rank()
+        _say_all_but_one_byte(gone, words, server)
+        gone.close()
+    until(lambda: not server.statistics().sessions, "they have gone")
+    for one in [rank() for _ in range(3)]:
+        _say_all_but_one_byte(one, words, server)
+        assert not one.is_hung_up_on
+
+
+# --- what waits to be read -----------------------------------------------------------------------
+
+_requests = count(1)
+
+
+def ask_for_rows(rank: BareRank, nbytes: int) -> int:
+    """A question whose answer has so many bytes; the number of the request."""
+    plain, arrays = values.pack({"index": np.zeros(nbytes // 24, np.int64)})
+    packed, request = pack(arrays), next(_requests)
+    call = Call(request=request, verb="get_node_feature", arguments=plain, arrays=packed.arrays)
+    rank.stream.send(call, payload=packed.views)
+    assert rank.stream.flush(PATIENCE_S)
+    return request
+
+
+def test_answers_that_one_rank_leaves_unread_are_bounded(server: Server, deaf: BareRank) -> None:
+    """CONTRACT 53, CONTRACT 73: it is refused more until it has read; nothing that was granted is
+    lost."""
+    asked = []
+    for number in range(40):
+        asked.append(ask_for_rows(deaf, 1 << 20))
+        until(partial(_answered, server, number + 1), "it is answered")
+    heard = {}
+    for _ in asked:
+        message, payload = deaf.hear_any()
+        heard[message.request] = message if isinstance(message, Refused) else payload.nbytes
+    assert sorted(heard) == asked
+    granted = [nbytes for nbytes in heard.values() if isinstance(nbytes, int)]
+    refused = [each for each in heard.values() if isinstance(each, Refused)]
+    assert UNREAD // 2 < sum(granted) <= UNREAD + (1 << 20) + IN_KERNEL
+    assert len(refused) == 40 - len(granted)
+    for each in refused:
+        with pytest.raises(Overloaded, match="setting: max_answer_bytes"):
+            raise error_of(each.report)
+    ask_for_rows(deaf, UNREAD // 4)
+    deaf.hear(Answer)
+
+
+def _answered(server: Server, count: int) -> bool:
+    """Whether so many requests were answered, or refused."""
+    (one,) = server.statistics().sessions
+    return one.calls_in_flight == 0 and one.bytes_in > count * (1 << 20) / 3
+
+
+def test_answers_that_all_together_leave_unread_are_bounded(
+    server: Server, rank: Ranks, deaf: BareRank
 ) -> None:
-    """Or it would believe that there is less room than there is."""
-    for _ in range(3):
-        blocked.note_taken_in(UNTAKEN // 4)
-    router.takes = Sent.YES
-    blocked.flush()
-    told = [word.nbytes for word in router.sent if isinstance(word, Taken)]
-    assert told[-1] == max(told) == 3 * UNTAKEN // 4
+    """CONTRACT 73: until somebody reads, or leaves."""
+    budget = server._loop._state.answer_budget
+    with BareRank(server.address, kept=KEPT) as other:
+        other.greet(name="deaf as well")
+        ask_for_rows(deaf, UNREAD - (64 << 10))
+        until(lambda: budget.taken > UNREAD // 2, "the first one's answer waits")
+        ask_for_rows(other, UNREAD - (64 << 10))
+        with pytest.raises(Overloaded, match="setting: max_answers_bytes"):
+            raise other.refusal()
+        # A small one has room.
+        small = ask_for_rows(other, 1 << 20)
+        assert other.hear(Answer).request == small
+    deaf.reset()
+    until(lambda: budget.taken == 0, "what the first one left is free")
+    asks = rank()
+    ask_for_rows(asks, UNREAD - (64 << 10))
+    asks.hear(Answer)
 
 
-def test_who_has_yet_to_read_is_not_waited_for_in_vain(
-    blocked: Session, router: FakeRouter, clock: FakeTime
+def _unread(server: Server, name: str) -> int:
+    """Messages that wait for somebody."""
+    return sum(one.unsent for one in server.statistics().sessions if one.name == name)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        lambda number: Heartbeat(reply=True),
+        lambda number: Call(request=number, verb="ping"),
+        lambda number: Call(request=number, verb="nonsense " * 1000),
+    ],
+    ids=["signs of life", "answers", "refusals"],
+)
+def test_who_never_reads_what_it_asks_for_is_hung_up_on(
+    server: Server, deaf: BareRank, message: Callable[[int], Message]
 ) -> None:
-    """It may have to hear that there is room; then it has as much time as anybody."""
-    clock.now += 1000.0
-    assert blocked.keeps_waiting_for(clock.now, 1) == 0.0
-    router.takes = Sent.YES
-    blocked.flush()
-    assert blocked.keeps_waiting_for(clock.now, 1) == 0.0
-    clock.now += 10.0
-    assert blocked.keeps_waiting_for(clock.now, 1) == 10.0
-    blocked.note_taken_in(UNTAKEN // 4)
-    assert blocked.keeps_waiting_for(clock.now, 1) == 0.0
-    clock.now += 10.0
-    assert blocked.keeps_waiting_for(clock.now, 1 << 20) == 10.0
+    """CONTRACT 73: messages are counted by their bytes, and by what they take beside."""
+    lost, most, numbers = server.statistics().leases_lost, 0, count(1)
+    while not deaf.stream.broken:
+        deaf.stream.send(message(next(numbers)))
+        if deaf.stream.pending:
+            deaf.stream.flush(0.01)
+            most = max(most, _unread(server, "deaf"))
+    assert most <= MOST_UNREAD // BESIDE_A_MESSAGE + 10
+    until(lambda: not server.statistics().sessions, "its session is over")
+    assert server.statistics().leases_lost == lost + 1
 
 
-def test_a_rank_behind_a_slow_network_has_time_to_hear_that_there_is_room(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.xfail(
+    strict=True,
+    reason="Relay.forward posts whatever a rank says to the hub's connection, whose outbox has no "
+    "bound: while the hub does not listen, all of it is kept",
+)
+def test_what_waits_for_a_hub_that_does_not_listen_is_bounded(graph: Graph) -> None:
+    """CONTRACT 73: the rank that says it is held back, or has to go."""
+    with serve(graph, num_workers=1, lease=PATIENCE_S) as served, BareRank(served.address) as pushy:
+        pushy.greet(name="pushy")
+        pushy.register(split="train")
+        (session,) = served._loop._state.sessions
+        assert session.relay is not None
+        waiting = session.relay._line.connection._stream._outbox
+        words = frame(encode(Reweigh(channel=pushy.channel, weight=1.0))) * 1000
+        looks: deque[int] = deque(maxlen=50)
+
+        def nothing_comes_any_more() -> bool:
+            looks.append(session.stream.bytes_in)
+            return session.is_over or (len(looks) == 50 and looks[0] == looks[-1])
+
+        with stopped(served.hub.pid):
+            for _ in takewhile(pushy.sends, repeat(words, 100)):
+                pass
+            until(nothing_comes_any_more, "all of it has come, or it is held back")
+            assert len(waiting) < 20_000
+
+
+def test_a_rank_behind_a_slow_network_has_time_to_send_its_arrays(graph: Graph) -> None:
     """CONTRACT 40: an answer that is on its way to it takes longer than arrays may fail to come."""
-    set_up, lease = wire._set_up, 0.25
-    monkeypatch.setattr(wire, "_set_up", lambda socket, _: set_up(socket, PATIENCE_S))
     with (
-        serve(graph, num_workers=1, lease=lease) as slow,
-        Link(slow.address, bytes_a_second=5e6) as link,
-        closing(Store(Door(link.address))) as store,
+        serve(graph, num_workers=1, lease=1.0) as slow,
+        Link(slow.address, bytes_a_second=2e6) as link,
+        closing(Store(Endpoint(link.address))) as store,
         ThreadPoolExecutor(2) as threads,
     ):
         reads = threads.submit(RemoteDistServer(store).get_node_label, None, np.zeros(1 << 20, int))
-        until(lambda: slow.statistics().bytes_out > 8 << 20, "its answer is on its way")
+        until(lambda: slow.statistics().bytes_out > 1 << 20, "its answer is on its way")
         asks = threads.submit(
             RemoteDistServer(store).get_node_label, "none", np.zeros(3 << 20, int)
         )
         with pytest.raises(ValueError, match="none"):
             asks.result(PATIENCE_S)
         assert len(reads.result(PATIENCE_S)) == 1 << 20
-        assert slow.statistics().opened == 1
+        assert slow.statistics().leases_lost == 0
 
 
 # --- questions of those who have left ------------------------------------------------------------
@@ -435,24 +441,25 @@ class Standstill:
     """Questions are begun, as many as there are threads for, and not answered."""
 
     def __init__(self, server: Server) -> None:
-        self._premises = server._door._premises
+        self._state = server._loop._state
         self.begun = 0
         self.go_on = threading.Event()
+        self.rows: Any = None  # what all are answered with
 
     def answer(self, *_: Any) -> tuple[None, dict[str, Any]]:
         self.begun += 1
         self.go_on.wait(PATIENCE_S)
-        return None, {}
+        return None, {} if self.rows is None else {"rows": self.rows}
 
     @property
     def waiting(self) -> int:
         """Questions that nobody has begun."""
-        return len(self._premises.answering._by_verb["wait_for_exit"]._jobs)
+        return len(self._state.answering._by_verb["wait_for_exit"]._jobs)
 
     @property
     def taken(self) -> int:
         """Bytes of the budget for arguments."""
-        return self._premises.call_budget.taken
+        return self._state.call_budget.taken
 
 
 @contextmanager
@@ -468,22 +475,21 @@ def standstill(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stan
 
 def ask_to_wait(rank: BareRank, times: int) -> None:
     for request in range(1, times + 1):
-        rank.say(Call(request=request, verb="wait_for_exit", bulk=ARRAYS.bulk))
-        for offset, data in ARRAYS.parts():
-            rank.say(Part(request=request, offset=offset), bytes(data))
+        call = Call(request=request, verb="wait_for_exit", arrays=ARRAYS.arrays)
+        rank.say(call, ARRAYS.views)
 
 
 def test_questions_of_those_who_have_left_do_not_stay(
     server: Server, rank: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CONTRACT 53: or who leaves and comes back has as many as it likes."""
-    stays, leaves = rank(), rank(greeted=False)
+    stays = rank()
     with standstill(server, monkeypatch) as still:
         ask_to_wait(stays, WAITING)
         until(lambda: still.begun == WAITING, "all threads are busy")
         taken = still.taken
         for _ in range(20):
-            leaves.greet()
+            leaves = rank()
             ask_to_wait(leaves, 8)
             leaves.goodbye()
         until(lambda: len(server.statistics().sessions) == 1, "it has left")
@@ -491,6 +497,31 @@ def test_questions_of_those_who_have_left_do_not_stay(
         still.go_on.set()
         for _ in range(WAITING):
             stays.hear(Answer)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="RankMessages._grant_call looks at the answers that a session has not read when a call "
+    "comes, and nobody looks when it is answered: one session takes all that there is for answers",
+)
+def test_answers_to_calls_made_at_once_are_bounded_for_each_rank(
+    server: Server, rank: Ranks, deaf: BareRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONTRACT 73: or one that does not read takes all that there is for others, too."""
+    unread = server._loop._state.answer_budget
+    answer = StoreVisit.answer
+    with standstill(server, monkeypatch) as still:
+        for _ in range(10):
+            ask_for_rows(deaf, 1 << 20)
+        until(lambda: still.begun == 10, "all are being answered")
+        monkeypatch.setattr(StoreVisit, "answer", answer)
+        still.rows = np.zeros(1 << 20, np.uint8)
+        still.go_on.set()
+        until(lambda: server.statistics().sessions[0].calls_in_flight == 0, "all are answered")
+    assert unread.taken <= UNREAD + (1 << 20)
+    other = rank()
+    ask_for_rows(other, 1 << 20)
+    other.hear(Answer)
 
 
 def test_arrays_count_until_nobody_works_with_them(
@@ -503,4 +534,17 @@ def test_arrays_count_until_nobody_works_with_them(
         until(lambda: still.begun == 1, "somebody works with them")
         leaves.goodbye()
         until(lambda: not server.statistics().sessions, "it has left")
-        assert still.taken >= ARRAYS.bulk.nbytes
+        assert still.taken >= ARRAYS.nbytes
+
+
+def test_arrays_that_have_come_in_part_of_who_has_left_are_not_kept(
+    server: Server, rank: Ranks
+) -> None:
+    """CONTRACT 73"""
+    budget = server._loop._state.call_budget
+    gone = rank()
+    gone.announce(Call(request=1, verb="get_node_label", arrays=ARRAYS.arrays), ARRAYS.nbytes)
+    gone.say_raw(b"x" * (ARRAYS.nbytes - 1))
+    until(lambda: budget.taken == ARRAYS.nbytes, "room is kept for them")
+    gone.reset()
+    until(lambda: budget.taken == 0, "all is given back")

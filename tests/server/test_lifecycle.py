@@ -13,11 +13,9 @@ from typing import IO, Any
 
 import numpy as np
 import pytest
-import zmq
 
-from penstock.client.remote.dealer import _context
 from penstock.client.remote.dist_server import RemoteDistServer
-from penstock.client.remote.door import Door
+from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.store import Store
 from penstock.errors import Overloaded, PenstockError
 from penstock.server.lifecycle import (
@@ -34,12 +32,6 @@ from tests.processes import PATIENCE_S, until
 from tests.server.stores import AsBytes, backend, channel, messages
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _zeromq() -> None:
-    """The threads of a rank's ZeroMQ live as long as its process: no test leaks them."""
-    _context().socket(zmq.DEALER).close()
 
 
 @pytest.fixture
@@ -169,7 +161,7 @@ def _line(stream: IO[str] | None) -> str:
 @contextmanager
 def asked(address: str) -> Iterator[RemoteDistServer]:
     """A server elsewhere."""
-    store = Store(Door(address))
+    store = Store(Endpoint(address))
     try:
         yield RemoteDistServer(store)
     finally:

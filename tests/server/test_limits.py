@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 
 from penstock.client.remote.dist_server import RemoteDistServer
-from penstock.client.remote.door import Door
+from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.store import Store
 from penstock.errors import Overloaded
 from penstock.graph import Graph
-from penstock.sampling.spec import CustomSpec
+from penstock.sampling.spec import CustomSpec, Feed
 from penstock.server.limits import Limits
 from penstock.server.serving import Server, serve
-from penstock.wire.bulk import pack
-from penstock.wire.messages import Register, Unregister
-from penstock.wire.remote import Bulk, Call, Enroll
+from penstock.wire.messages import Call, Refused, Register, Unregister
+from penstock.wire.payload import pack
 from penstock.wire.requests import SamplerInput
 from tests.client.graphs import SPEC, backend_of, digests, expected, rest
 from tests.processes import until
@@ -65,44 +64,45 @@ def refused(rank: BareRank, setting: str) -> None:
 def test_one_session_too_many_is_refused_and_the_others_stay(rank: Ranks) -> None:
     there = [rank() for _ in range(4)]
     last = rank(greeted=False)
-    last.knock()
+    last.hello()
     refused(last, "max_sessions")
+    assert last.waits_for_end() == []
     assert [one.call("ping") for one in there] == [(None, {})] * 4
     there[0].goodbye()
-    until(lambda: _gets_in(last), "there is room again")
+    until(lambda: _gets_in(rank(greeted=False)), "there is room again")
 
 
 def _gets_in(visitor: BareRank) -> bool:
-    visitor.knock()
-    return "Greeting" in type(visitor.hear_any()[0]).__name__
+    visitor.hello()
+    return not isinstance(visitor.hear_any()[0], Refused)
 
 
 def test_one_channel_too_many_is_refused_until_another_goes(rank: Ranks, server: Server) -> None:
     first, second, third = rank(), rank(), rank()
-    first.enroll(split="train")
-    second.enroll(split="train")
-    third.ask_to_enroll(split="train")
+    first.register(split="train")
+    second.register(split="train")
+    third.ask_to_register(split="train")
     refused(third, "max_channels")
     first.say(Unregister(channel=first.channel))
     until(lambda: server.statistics().channels == 1, "one has gone")
-    third.enroll(split="train", request=2)
+    third.register(split="train", request=2)
 
 
 def test_channels_by_calls_and_those_of_loaders_count_together(rank: Ranks, server: Server) -> None:
     """CONTRACT 53: a rank has no more by one way than by the other."""
     reader, other = rank(), rank()
-    reader.enroll(split="train")
-    with closing(Store(Door(server.address))) as store:
+    reader.register(split="train")
+    with closing(Store(Endpoint(server.address))) as store:
         calls = RemoteDistServer(store)
         made = backend(calls)
         number = channel(calls, made)
         assert server.statistics().channels == 2
         with pytest.raises(Overloaded, match="setting: max_channels"):
             channel(calls, made)
-        other.ask_to_enroll(split="train")
+        other.ask_to_register(split="train")
         refused(other, "max_channels")
         calls.destroy_sampling_input(number)
-        other.enroll(split="train", request=2)
+        other.register(split="train", request=2)
         with pytest.raises(Overloaded, match="setting: max_channels"):
             channel(calls, backend(calls))
     other.goodbye()
@@ -111,7 +111,7 @@ def test_channels_by_calls_and_those_of_loaders_count_together(rank: Ranks, serv
 
 def test_a_channel_that_could_not_be_opened_does_not_count(server: Server) -> None:
     """CONTRACT 32: nor do its inputs."""
-    with closing(Store(Door(server.address))) as store:
+    with closing(Store(Endpoint(server.address))) as store:
         calls = RemoteDistServer(store)
         made = backend(calls)
         for _ in range(3):
@@ -133,7 +133,7 @@ def test_memory_for_batches_is_bounded_also_for_calls(
     server: Server, wish: dict[str, Any], setting: str
 ) -> None:
     """CONTRACT 53: one batch, and the slots of all channels together."""
-    with closing(Store(Door(server.address))) as store:
+    with closing(Store(Endpoint(server.address))) as store:
         calls = RemoteDistServer(store)
         with pytest.raises(Overloaded, match=f"setting: {setting}"):
             channel(calls, backend(calls), **wish)
@@ -142,49 +142,74 @@ def test_memory_for_batches_is_bounded_also_for_calls(
 def test_slots_of_loaders_are_bounded_too(rank: Ranks) -> None:
     """CONTRACT 53"""
     reader = rank()
-    register = Register(request=0, backend=0, feed=_feed(), slots=1000, slot_bytes=1 << 20)
-    reader.say(Enroll(request=1, spec=SPEC, register=register, split="train"))
+    reader.say(_register(slots=1000, slot_bytes=1 << 20, split="train"))
     refused(reader, "max_arena_bytes")
 
 
-def test_inputs_are_refused_before_memory_is_reserved(rank: Ranks, server: Server) -> None:
+@pytest.mark.parametrize("nbytes", [1001, 1 << 60])
+def test_inputs_are_refused_before_memory_is_reserved(
+    rank: Ranks, server: Server, nbytes: int
+) -> None:
     reader = rank()
-    register = Register(request=0, backend=0, feed=_feed())
-    huge = Bulk(nbytes=1 << 60)
-    reader.say(Enroll(request=1, spec=SPEC, register=register, bulk=huge))
+    reader.announce(_register(), nbytes)
     refused(reader, "max_input_bytes")
     assert server.statistics().input_bytes == 0
-    reader.enroll(split="train", request=2)
+
+
+def test_inputs_that_were_refused_are_skipped_and_others_may_follow(
+    rank: Ranks, graph: Graph
+) -> None:
+    reader = rank()
+    reader.ask_to_register(arrays={"ids": np.arange(200)})
+    refused(reader, "max_input_bytes")
+    reader.register(arrays={"ids": np.arange(100)}, request=2)
+    reader.start()
+    assert reader.read() == expected(graph, inputs=np.arange(100))
 
 
 def test_inputs_of_all_channels_together_are_bounded(rank: Ranks, server: Server) -> None:
     first, second = rank(), rank()
-    first.enroll(arrays={"ids": np.arange(120)})
+    first.register(arrays={"ids": np.arange(120)})
     assert server.statistics().input_bytes == 960
-    second.ask_to_enroll(arrays={"ids": np.arange(120)})
+    second.ask_to_register(arrays={"ids": np.arange(120)})
     refused(second, "max_inputs_bytes")
     first.goodbye()
     until(lambda: server.statistics().input_bytes == 0, "they are let go of")
-    second.enroll(arrays={"ids": np.arange(120)}, request=2)
+    second.register(arrays={"ids": np.arange(120)}, request=2)
 
 
 def test_a_batch_larger_than_allowed_is_not_promised(rank: Ranks) -> None:
     reader = rank()
-    register = Register(request=0, backend=0, feed=_feed(), most_bytes=1 << 30)
-    reader.say(Enroll(request=1, spec=SPEC, register=register, split="train"))
+    reader.say(_register(most_bytes=1 << 30, split="train"))
     refused(reader, "max_batch_bytes")
 
 
-def test_calls_are_bounded_in_number_and_size(rank: Ranks) -> None:
-    reader = rank()
-    bulk = pack({"ids": np.arange(2, dtype=np.int64)}).bulk
-    for request in (1, 2):  # their arguments never come
-        reader.say(Call(request=request, verb="get_node_types", bulk=bulk))
-    reader.say(Call(request=3, verb="get_node_types"))
-    refused(reader, "max_calls")
-    other = rank()
-    other.say(Call(request=1, verb="get_node_types", bulk=pack({"ids": np.arange(200)}).bulk))
-    refused(other, "max_call_bytes")
+def test_calls_are_bounded_in_number(rank: Ranks) -> None:
+    waits = rank()
+    for request in (1, 2):  # they are not answered for a while
+        waits.say(Call(request=request, verb="wait_for_exit", arguments={"timeout": 50.0}))
+    waits.say(Call(request=3, verb="get_node_types"))
+    refused(waits, "max_calls")
+    assert waits.call("ping") == (None, {})
+
+
+def test_arguments_of_calls_are_bounded(rank: Ranks) -> None:
+    """What was refused is skipped; the next call is answered."""
+    asks = rank()
+    packed = pack({"ids": np.arange(200)})
+    asks.say(Call(request=1, verb="get_node_types", arrays=packed.arrays), packed.views)
+    refused(asks, "max_call_bytes")
+    assert asks.call("get_node_types") == (None, {})
+
+
+def test_arguments_that_are_no_arrays_count_as_what_they_take_once_they_are_read(
+    rank: Ranks,
+) -> None:
+    """CONTRACT 73: a byte of a message may become an empty list."""
+    asks = rank()
+    asks.say(Call(request=1, verb="get_node_types", arguments={"x": [[]] * 5000}))
+    refused(asks, "max_call_bytes")
+    assert asks.call("get_node_types") == (None, {})
 
 
 def test_an_answer_larger_than_allowed_is_refused(rank: Ranks) -> None:
@@ -201,7 +226,7 @@ def test_a_file_the_server_may_read_gives_the_inputs(
 ) -> None:
     """CONTRACT 58"""
     reader = rank()
-    reader.enroll(file=file)
+    reader.register(file=file)
     assert server.statistics().input_bytes == 160
     reader.start()
     assert reader.read() == expected(graph, inputs=np.arange(20))
@@ -223,7 +248,7 @@ def test_a_file_the_server_may_read_gives_the_inputs(
 def test_other_files_are_not(rank: Ranks, file: str, words: str) -> None:
     """CONTRACT 58"""
     reader = rank()
-    reader.ask_to_enroll(file=file)
+    reader.ask_to_register(file=file)
     with pytest.raises((ValueError, Overloaded), match=words):
         raise reader.refusal()
 
@@ -232,7 +257,7 @@ def test_a_users_sampler_runs_if_the_server_was_started_with_it(rank: Ranks, gra
     """CONTRACT 64"""
     spec = CustomSpec(sampler=SAMPLER)
     reader = rank()
-    reader.enroll(spec=spec, split="train", workers=1)
+    reader.register(spec=spec, split="train", workers=1)
     reader.start()
     with backend_of(graph, spec, num_workers=0) as backend:
         backend.register_input("own", "train", batch_size=16, shuffle=True, seed=7)
@@ -246,7 +271,5 @@ def test_a_limit_that_is_none_is_refused() -> None:
             Limits(**{field.name: 0})
 
 
-def _feed() -> Any:
-    from penstock.sampling.spec import Feed
-
-    return Feed(num_inputs=0, batch_size=16)
+def _register(**fields: Any) -> Register:
+    return Register(request=1, spec=SPEC, feed=Feed(num_inputs=0, batch_size=16), **fields)

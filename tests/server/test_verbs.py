@@ -19,7 +19,7 @@ from penstock.client.remote.dist_server import RemoteDistServer
 from penstock.errors import PenstockError, ProtocolError
 from penstock.server.dist_server import DistServer
 from penstock.server.verbs import answer, farewell
-from penstock.wire.remote import Call
+from penstock.wire.messages import Call
 from penstock.wire.verbs import VERBS
 from tests.server.stores import BUYS, AsBytes, shop
 

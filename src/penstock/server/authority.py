@@ -16,6 +16,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import secrets
 import socket
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -88,12 +89,14 @@ class Authority:
         from cryptography import x509
 
         key = _new_key()
-        subject = _subject(f"Penstock's authority of {socket.gethostname()}")
+        # A name that no other authority has: of two of one name, one would be taken for the other.
+        subject = _subject(f"Penstock authority {secrets.token_hex(4)} of {socket.gethostname()}")
         usage = _usage(key_cert_sign=True, crl_sign=True)
         signed = (
             _builder(subject, subject, key.public_key(), AUTHORITY_DAYS)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
         )
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write(self.folder, AUTHORITY, key, _signed(signed, key))
@@ -112,6 +115,8 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(digital_signature=True), critical=True)
             .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .add_extension(_issued_by(authority_key), critical=False)
         )
         if hosts:
             names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
@@ -197,6 +202,12 @@ def _builder(subject: Any, issuer: Any, public_key: Any, days: int) -> x509.Cert
         .not_valid_before(begin - _LENIENCE)
         .not_valid_after(begin + timedelta(days=days))
     )
+
+
+def _issued_by(authority: EllipticCurvePrivateKey) -> x509.AuthorityKeyIdentifier:
+    from cryptography import x509
+
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
 
 
 def _signed(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> x509.Certificate:

@@ -13,7 +13,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from penstock.errors import AccessDenied, HubGone, Overloaded, ProtocolError
 from penstock.hub.reports import report_of
@@ -37,6 +37,9 @@ HELLO_S: Final = 5.0
 LEAST_HELLO_S: Final = 0.5
 # Connections that are accepted in one turn of the loop.
 AT_ONCE: Final = 64
+# Of a lease: how long what was sent may stay unacknowledged. It begins with the next thing that is
+# sent, which is half a lease later at the most, and is to end with the lease.
+UNACKNOWLEDGED: Final = 0.6
 # Seconds that one who must go has for reading why, and how many may be about it.
 LAST_WORDS_S: Final = 1.0
 MOST_LEAVING: Final = 256
@@ -129,7 +132,7 @@ class Strangers:
             connected.close()
             return
         try:
-            notice_death(connected, self._lease)
+            notice_death(connected, UNACKNOWLEDGED * self._lease)
         except OSError:  # it has gone
             connected.close()
             return
@@ -165,17 +168,18 @@ class Strangers:
     # --- what they say -----------------------------------------------------------------------
 
     def _attend(self, stranger: Stranger, events: int) -> None:
-        if stranger not in self._there:
-            return
         try:
-            if stranger.stream is None and stranger.tls is None:
+            if stranger.stream is None and stranger.tls is None and stranger in self._there:
                 self._begin(stranger)
-            elif stranger.stream is None:
+            elif stranger.stream is None and stranger in self._there:
                 self._shake_hands(stranger)
-            if stranger.stream is not None:
+            if stranger.stream is not None and stranger in self._there:
                 self._hear(stranger)
         except OSError as error:
             self._turn_away(stranger, f"it has gone: {error}")
+        except Exception:  # a mistake of ours is no reason to leave the others alone
+            log.exception("a connection of %s could not be dealt with", stranger.host)
+            self._turn_away(stranger, "it could not be dealt with")
 
     def _begin(self, stranger: Stranger) -> None:
         """Looks at the first byte, by which all who might speak here can be told apart."""
@@ -183,7 +187,7 @@ class Strangers:
         if not first:
             self._turn_away(stranger, "it has said nothing")
         elif first[0] == old_protocol.FIRST:
-            self._tell(stranger, old_protocol.farewell(), "it speaks ZeroMQ")
+            self._part_from(stranger, "it speaks ZeroMQ", old_protocol.OldClient)
         elif self._state.access.certificates is None:
             if first[0] == HANDSHAKE:
                 self._tell(stranger, NO_TLS_HERE, "it speaks TLS")
@@ -279,7 +283,7 @@ class Strangers:
             return
         if isinstance(outcome, Exception):
             self._note_refusal(stranger.host)
-            self._turn_away(stranger, f"no TLS: {outcome}")
+            self._part_from(stranger, f"no TLS: {outcome}")
         elif outcome is not None:
             events = READ if outcome == 1 else WRITE  # those of `selectors`
             self._state.poller.watch(stranger.fileno(), events, stranger.handler)
@@ -314,17 +318,27 @@ class Strangers:
         """Says something to one who does not speak as we do, and hangs up."""
         with suppress(OSError):
             stranger.socket.send(words)
+        self._part_from(stranger, reason)
+
+    def _part_from(
+        self,
+        stranger: Stranger,
+        reason: str,
+        end: Callable[[socket.socket], End] | None = None,
+    ) -> None:
+        """Hangs up on one who is still being told something."""
         self._state.refused += 1
-        # What it has said is read, or the kernel would take back what we said.
-        with suppress(OSError):
-            stranger.socket.recv_into(self._scratch)
-        self._turn_away(stranger, reason)
+        log.info("%s is refused: %s", stranger.host, reason)
+        self._forget(stranger)
+        plain = stranger.socket if stranger.tls is None else stranger.tls.detach()
+        self.farewells.begin((end or RawEnd)(plain), self.now)
 
     def _turn_away(self, stranger: Stranger, reason: str) -> None:
-        log.info("a connection of %s is ended: %s", stranger.host, reason)
-        self._state.turned_away += 1
-        self._forget(stranger)
-        stranger.close()
+        if stranger in self._there:
+            log.info("a connection of %s is ended: %s", stranger.host, reason)
+            self._state.turned_away += 1
+            self._forget(stranger)
+            stranger.close()
 
     def _forget(self, stranger: Stranger) -> None:
         """It is none any more; its descriptor is still open."""
@@ -377,6 +391,50 @@ class Strangers:
 _WANTS_TLS: Final = "this server speaks TLS: connect to tls://host:port, with its authority (ca=…)"
 
 
+class End(Protocol):
+    """What is done with a connection that is over, but for its last words."""
+
+    @property
+    def pending(self) -> bool: ...
+    @property
+    def broken(self) -> bool: ...
+    def fileno(self) -> int: ...
+    def flush_some(self, nbytes: int) -> None: ...
+    def finish(self) -> None: ...
+    def discard(self, scratch: memoryview) -> bool: ...
+    def close(self) -> None: ...
+
+
+class RawEnd:
+    """One that speaks otherwise than we do: all was said, by the kernel's account."""
+
+    pending = broken = False
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def flush_some(self, nbytes: int) -> None:
+        """Nothing is left."""
+
+    def finish(self) -> None:
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def discard(self, scratch: memoryview) -> bool:
+        try:
+            return self._socket.recv_into(scratch) > 0
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+
 class Farewells:
     """Connections that are over, but for their last words, which their peers are to read.
 
@@ -385,13 +443,13 @@ class Farewells:
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
-        self._until: dict[TcpStream[Any], float] = {}  # the first to go first
+        self._until: dict[End, float] = {}  # the first to go first
         self._scratch = memoryview(bytearray(16 << 10))
 
     def __bool__(self) -> bool:
         return bool(self._until)
 
-    def begin(self, stream: TcpStream[Any], now: float) -> None:
+    def begin(self, stream: End, now: float) -> None:
         """Sends what is left, and closes once the peer has: or in a while, whatever it does."""
         if stream.broken or len(self._until) >= MOST_LEAVING:
             self._state.poller.forget(stream.fileno())
@@ -400,7 +458,7 @@ class Farewells:
         self._until[stream] = now + LAST_WORDS_S
         self._attend(stream, WRITE)
 
-    def _attend(self, stream: TcpStream[Any], events: int) -> None:
+    def _attend(self, stream: End, events: int) -> None:
         if stream not in self._until:
             return
         if events & WRITE:
@@ -415,7 +473,7 @@ class Farewells:
             stream.fileno(), wanted, lambda events: self._attend(stream, events)
         )
 
-    def _end(self, stream: TcpStream[Any]) -> None:
+    def _end(self, stream: End) -> None:
         del self._until[stream]
         self._state.poller.forget(stream.fileno())
         stream.close()

@@ -213,10 +213,14 @@ class EventLoop(threading.Thread):
             self._unread.add(session)
 
     def _attend(self, session: Session, events: int) -> None:
-        if session.ending is None and events & WRITE:
-            self._flush(session)
-        if session.ending is None and events & ~WRITE:
-            self._hear(session)
+        try:
+            if session.ending is None and events & WRITE:
+                self._flush(session)
+            if session.ending is None and events & ~WRITE:
+                self._hear(session)
+        except Exception as error:  # a mistake of ours is no reason to leave the others alone
+            log.exception("%r could not be dealt with", session)
+            self._dismiss(session, error)
 
     def _hear(self, session: Session) -> None:
         """What a rank has said, as much as it may say at once."""

@@ -405,9 +405,9 @@ class TcpStream(Sender, Generic[Received]):
         self.bytes_in += nbytes
         if nbytes > HEADER.size:
             length, descriptors, _, payload = HEADER.unpack_from(scratch)
-            if nbytes == HEADER.size + length and not (descriptors or payload):
-                if length <= self._limit:
-                    return decode(self._decoder, scratch[HEADER.size : nbytes]), None
+            is_whole = nbytes == HEADER.size + length and not (descriptors or payload)
+            if is_whole and length <= self._limit:
+                return decode(self._decoder, scratch[HEADER.size : nbytes]), None
         self._parse(scratch[:nbytes])
         return None
 

@@ -1,4 +1,4 @@
-"""What tests of a rank's end share: a server that says what it is told to, and who asks it."""
+"""What tests of a rank's end share: a server that says what it is told to, and who calls it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from penstock.client.remote.switchboard import AT_ONCE, Switchboard
-from tests.client.remote.puppets import Puppet, greeted, puppet
+from penstock.client.remote.rpc_client import AT_ONCE, RpcClient
+from tests.client.remote.puppets import Puppet, opened, puppet
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def server() -> Iterator[Puppet]:
 
 
 @pytest.fixture
-def board(server: Puppet) -> Iterator[Switchboard]:
-    with greeted(server) as connection, closing(Switchboard(connection)) as made:
+def client(server: Puppet) -> Iterator[RpcClient]:
+    with closing(RpcClient(opened(server, driven=True))) as made:
         yield made
 
 

@@ -1,1 +1,1 @@
-"""The rank's side of a server on another host: as a hub's, over ZeroMQ instead of a unix socket."""
+"""The rank's side of a server on another host: as a hub's, over TCP instead of a unix socket."""

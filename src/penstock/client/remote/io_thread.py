@@ -47,6 +47,9 @@ class Connected(Protocol):
     def beat(self, now: float) -> float:
         """Says that we live; the time when to say so again."""
 
+    def lose(self, error: Exception) -> None:
+        """Tells whoever waits that it is over."""
+
     def shut(self) -> None:
         """Closes the socket."""
 
@@ -64,6 +67,7 @@ class IoThread:
         self._beats: dict[Connected, float] = {}
         self._next_beat = math.inf
         self.users = 0  # connections that are here, or on their way; under the lock
+        self._over = False
         self._thread = threading.Thread(target=self._run, name="penstock-io", daemon=True)
         self._thread.start()
 
@@ -75,7 +79,10 @@ class IoThread:
 
     def remove(self, connection: Connected) -> None:
         """Closes a connection: the thread itself does, so that it never reads what is closed."""
-        self._call(lambda: self._remove(connection))
+        if self._over:
+            connection.shut()
+        else:
+            self._call(lambda: self._remove(connection))
 
     def flush(self, connection: Connected) -> None:
         """Sends, as soon as there is room, what a connection could not send itself."""
@@ -87,7 +94,8 @@ class IoThread:
 
     def _call(self, call: Callable[[], None]) -> None:
         self._calls.append(call)
-        os.eventfd_write(self._nudge, 1)
+        if self._nudge >= 0:  # else it has failed, and told everybody so
+            os.eventfd_write(self._nudge, 1)
 
     # --- in the thread ---
 
@@ -95,13 +103,21 @@ class IoThread:
         try:
             while not self._is_over():
                 self._turn()
-        except BaseException:  # a mistake of ours: whoever waits is told
+        except BaseException as error:  # a mistake of ours: whoever waits is told
             log.exception("the thread for connections to servers has failed")
-            for connection in list(self._there.values()):
-                self._remove(connection)
+            self._fail(error)
         finally:
+            nudge, self._nudge = self._nudge, -1
+            os.close(nudge)
             self._epoll.close()
-            os.close(self._nudge)
+
+    def _fail(self, error: BaseException) -> None:
+        with _LOCK:
+            self._over = True
+            if _threads.get(os.getpid()) is self:
+                del _threads[os.getpid()]
+        for connection in list(self._there.values()):
+            connection.lose(ConnectionResetError(f"its thread has failed: {error!r}"))
 
     def _turn(self) -> None:
         self._handle(self._next_beat - time.monotonic())
@@ -117,10 +133,17 @@ class IoThread:
             if descriptor == self._nudge:
                 os.eventfd_read(self._nudge)
             elif (connection := self._there.get(descriptor)) is not None:
-                connection.attend(readable=bool(mask & ~_WRITE), now=now)
-                self._watch(connection)
+                self._attend(connection, readable=bool(mask & ~_WRITE), now=now)
         while self._calls:
             self._calls.popleft()()
+
+    def _attend(self, connection: Connected, *, readable: bool, now: float) -> None:
+        try:
+            connection.attend(readable=readable, now=now)
+        except Exception as error:  # a mistake of ours is no reason to leave the others alone
+            log.exception("a connection could not be dealt with")
+            connection.lose(ConnectionResetError(f"it could not be dealt with: {error!r}"))
+        self._watch(connection)
 
     def _add(self, connection: Connected) -> None:
         self._there[connection.descriptor] = connection
@@ -172,12 +195,23 @@ class IoThread:
                 return False
             if _threads.get(os.getpid()) is self:
                 del _threads[os.getpid()]
+            self._over = True
             return True
 
 
 # May be entered again: by a finalizer, which lets go of a connection.
-_LOCK: Final = threading.RLock()
+_LOCK = threading.RLock()
 _threads: dict[int, IoThread] = {}
+
+
+def _forget_in_fork() -> None:
+    """A fork has none of its parent's threads, and perhaps a lock that nobody will release."""
+    global _LOCK
+    _LOCK = threading.RLock()
+    _threads.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_fork)
 
 
 def acquire() -> IoThread:

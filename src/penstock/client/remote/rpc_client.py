@@ -114,13 +114,13 @@ class RpcClient:
 
     def is_over(self, *, look: bool = True) -> bool:
         """Whether its end is known. `look`: takes in what has come, unless somebody does anyway."""
-        if look and self._calls.failure is None and not self._somebody_receives:
-            if self._turn.acquire(blocking=False):
-                try:
-                    self._connection.drive(0)
-                finally:
-                    self._release()
-                self._hand_on()
+        is_idle = self._calls.failure is None and not self._somebody_receives
+        if look and is_idle and self._turn.acquire(blocking=False):
+            try:
+                self._connection.drive(0)
+            finally:
+                self._release()
+            self._hand_on()
         return self._calls.failure is not None
 
     def call(

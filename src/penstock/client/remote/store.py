@@ -206,9 +206,9 @@ class Store:
             raise ChannelClosed(f"the connection to {self.endpoint.address} was closed")
         if os.getpid() != self._owner:
             raise RuntimeError(
-                f"the connection to {self.endpoint.address} belongs to process {self._owner}, and does "
-                "not survive a fork: call penstock.connect(address) here; or start processes by "
-                "'spawn'"
+                f"the connection to {self.endpoint.address} belongs to process {self._owner}, and "
+                "does not survive a fork: call penstock.connect(address) here; or start processes "
+                "by 'spawn'"
             )
 
 

@@ -26,6 +26,8 @@ BACKLOG: Final = 4096
 NEAR_UNSENT: Final = 512 << 10
 
 _ADDRESS: Final = re.compile(r"(tcp|tls)://(\[[^\]]+\]|[^:/\[\]]+):(\d{1,9}|\*)")
+# What the kernel takes for a time between two questions.
+_LONGEST_S: Final = 32767
 _MOST_PORT: Final = (1 << 16) - 1
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 # Of what `accept` may raise: there is nobody any more.
@@ -155,7 +157,7 @@ def connect(address: Address, timeout: float | None) -> socket.socket:
     except socket.gaierror as error:
         words = f"the host {address.host!r} is not known: {error.strerror}"
         raise ConnectionError(words) from None
-    except TimeoutError:
+    except (TimeoutError, BlockingIOError):
         raise ConnectionError(f"nothing answered at {address} in time") from None
     except OSError as error:
         raise ConnectionRefusedError(f"{address}: {error.strerror or error}") from None
@@ -167,12 +169,14 @@ def notice_death(connected: socket.socket, seconds: float) -> None:
     """Has the kernel end a connection whose other host has vanished for so long."""
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    whole = max(1, int(seconds))
+    # Asked after half of the time, then up to ten times in the other half; the kernel has bounds.
+    half = max(1, min(int(seconds / 2), _LONGEST_S))
+    asked = min(10, half)
     for name, value in (
-        ("TCP_KEEPIDLE", max(1, whole // 2)),
-        ("TCP_KEEPINTVL", 1),
-        ("TCP_KEEPCNT", max(1, whole - whole // 2)),
-        ("TCP_USER_TIMEOUT", max(1, int(seconds * 1000))),
+        ("TCP_KEEPIDLE", half),
+        ("TCP_KEEPINTVL", half // asked),
+        ("TCP_KEEPCNT", asked),
+        ("TCP_USER_TIMEOUT", max(1, int(min(seconds, 2 * _LONGEST_S) * 1000))),
     ):
         if (option := getattr(socket, name, None)) is not None:  # not every system has all
             connected.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -36,7 +36,7 @@ NO_TLS_HERE: Final = bytes((0x15, 3, 3, 0, 2, 2, 70))
 # In Python since 3.12; OpenSSL ignores it where kernel or build have none.
 _KERNEL_TLS: Final = getattr(ssl, "OP_ENABLE_KTLS", 0)
 # Parts of the names that OpenSSL has for alerts about a certificate.
-_ABOUT_CERTIFICATES: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED")
+_ABOUT_CERTIFICATES: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR")
 
 
 # --- sockets ---------------------------------------------------------------------------------
@@ -137,6 +137,11 @@ class TlsSocket:
             if not received:
                 raise BlockingIOError from None
         return (received,)
+
+    def detach(self) -> socket.socket:
+        """The plain socket, without any encryption: this one is of no use from then on."""
+        with self._lock:
+            return socket.socket(fileno=self._socket.detach())
 
     def shutdown(self, how: int) -> None:
         """Ends a direction of the connection."""

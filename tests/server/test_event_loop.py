@@ -1,4 +1,4 @@
-"""What a rank far away says and hears, word by word."""
+"""What a rank far away says and hears, message by message."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ import pytest
 
 from penstock.client.deadline import Deadline
 from penstock.client.remote.connection import RemoteConnection
-from penstock.client.remote.door import Door
-from penstock.errors import HubGone, ProtocolError
+from penstock.client.remote.endpoint import Endpoint
+from penstock.errors import ProtocolError
 from penstock.graph import Graph
 from penstock.sampling.spec import CustomSpec, LinkSpec, NeighborSpec
 from penstock.server.serving import Server
 from penstock.wire.host import this_host
 from penstock.wire.messages import (
+    Call,
     EpochDone,
+    Goodbye,
+    Heartbeat,
+    Registered,
     ReturnSlot,
     Reweigh,
     Share,
     StartEpoch,
     Unregister,
 )
-from penstock.wire.remote import Call, Enrolled, Goodbye, Part
 from tests.client.graphs import (
     NODES,
     STEPS,
@@ -36,7 +39,7 @@ from tests.client.graphs import (
     rest,
 )
 from tests.processes import PATIENCE_S, until
-from tests.server.ranks import BareRank, Parcel, knock
+from tests.server.ranks import BareRank, Parcel, hello
 
 Ranks = Callable[..., BareRank]
 
@@ -44,34 +47,45 @@ Ranks = Callable[..., BareRank]
 # --- coming in ---------------------------------------------------------------------------------
 
 
-def test_a_greeting_tells_of_the_graph_the_boot_and_the_way_to_the_hub(
+def test_a_welcome_tells_of_the_graph_the_boot_and_the_way_to_the_hub(
     rank: Ranks, server: Server, graph: Graph
 ) -> None:
-    greeting = rank(greeted=False).greet()
-    assert greeting.address == server.address
-    assert greeting.boot == server.boot
-    assert (greeting.host, greeting.unix) == (this_host(), server.hub.address)
-    assert greeting.outline.schema == graph.schema
-    told = {array.key: (array.dtype, array.shape) for array in greeting.outline.arrays}
+    welcome = rank(greeted=False).greet()
+    assert welcome.address == server.address
+    assert welcome.boot == server.boot
+    assert (welcome.host, welcome.unix) == (this_host(), server.hub.address)
+    assert welcome.outline.schema == graph.schema
+    told = {array.key: (array.dtype, array.shape) for array in welcome.outline.arrays}
     kept = {key: found for key, found in graph.arrays.items() if key.group not in ("aid", "csr")}
     assert told == {key: (array.dtype, array.shape) for key, array in kept.items()}
-    assert (greeting.partition.number, greeting.partition.of) == (0, 1)
+    assert (welcome.partition.number, welcome.partition.of) == (0, 1)
 
 
 def test_another_protocol_is_refused_in_words_that_say_what_to_do(rank: Ranks) -> None:
     visitor = rank(greeted=False)
-    visitor.knock(protocol=99)
+    visitor.hello(protocol=99)
     error = visitor.refusal()
     assert isinstance(error, ProtocolError)
     assert "you speak protocol 99" in str(error)
     assert "install the same version" in str(error)
 
 
-def test_who_was_refused_may_knock_again(rank: Ranks) -> None:
+def test_who_was_refused_is_hung_up_on(rank: Ranks) -> None:
+    """CONTRACT 73"""
     visitor = rank(greeted=False)
-    visitor.knock(protocol=99)
+    visitor.hello(protocol=99)
     visitor.refusal()
-    visitor.greet()
+    assert visitor.waits_for_end() == []
+
+
+def test_a_sign_of_life_is_answered_if_an_answer_is_wanted(rank: Ranks) -> None:
+    """CONTRACT 72"""
+    visitor = rank()
+    visitor.say(Heartbeat())
+    visitor.say(Heartbeat(reply=True))
+    assert visitor.call("ping") == (None, {})
+    visitor.say(Heartbeat(reply=True))
+    until(lambda: Heartbeat() in visitor.hear_all(), "it is answered")
 
 
 # --- inputs ------------------------------------------------------------------------------------
@@ -82,24 +96,24 @@ def test_an_epoch_of_a_split_has_the_bytes_of_one_sampled_in_the_rank(
 ) -> None:
     """CONTRACT 5, CONTRACT 58"""
     reader = rank()
-    reader.enroll(split="train")
+    reader.register(split="train")
     for epoch in (0, 3):
         reader.start(epoch)
         assert reader.read() == expected(graph, epoch)
 
 
-def test_ids_may_come_in_many_small_parts(rank: Ranks, graph: Graph) -> None:
+def test_ids_may_come_with_the_registration(rank: Ranks, graph: Graph) -> None:
     """CONTRACT 58"""
     ids = np.random.default_rng(3).permutation(NODES)[:100]
     reader = rank()
-    reader.enroll(arrays={"ids": ids}, piece=48)
+    reader.register(arrays={"ids": ids})
     reader.start()
     assert reader.read() == expected(graph, inputs=ids)
 
 
 def test_without_inputs_all_nodes_are_meant(rank: Ranks, graph: Graph) -> None:
     reader = rank()
-    reader.enroll()
+    reader.register()
     reader.start()
     assert reader.read() == expected(graph, inputs=None)
 
@@ -109,7 +123,9 @@ def test_columns_travel_with_the_ids(rank: Ranks, graph: Graph) -> None:
     edges = graph.edge_index()[:, :40]
     label = np.arange(40) % 3
     reader = rank()
-    reader.enroll(spec=spec, arrays={"ids": edges, "columns/label": label}, edge_type=("", "", ""))
+    reader.register(
+        spec=spec, arrays={"ids": edges, "columns/label": label}, edge_type=("", "", "")
+    )
     reader.start()
     with backend_of(graph, spec, num_workers=0) as backend:
         backend.register_input("links", edges, columns={"label": label}, **TERMS)
@@ -122,7 +138,7 @@ def test_ranks_take_turns_in_one_list(rank: Ranks, graph: Graph) -> None:
     seen: dict[int, str] = {}
     for number in range(2):
         reader = rank()
-        reader.enroll(split="train", share=Share(rank=number, world_size=2, remainder="drop"))
+        reader.register(split="train", share=Share(rank=number, world_size=2, remainder="drop"))
         reader.start()
         seen.update((index, digest) for _, index, digest in reader.read())
     assert seen.items() <= whole.items()
@@ -131,7 +147,7 @@ def test_ranks_take_turns_in_one_list(rank: Ranks, graph: Graph) -> None:
 
 def test_an_epoch_may_begin_anywhere(rank: Ranks, graph: Graph) -> None:
     reader = rank()
-    reader.enroll(split="train")
+    reader.register(split="train")
     reader.start(0, first_step=9)
     assert reader.read() == expected(graph)[9:]
 
@@ -158,10 +174,10 @@ def test_an_enrolment_that_makes_no_sense_is_refused_and_another_may_follow(
 ) -> None:
     """CONTRACT 25"""
     reader = rank()
-    reader.ask_to_enroll(**wishes)
+    reader.ask_to_register(**wishes)
     with pytest.raises(Exception, match=words):
         raise reader.refusal()
-    reader.enroll(split="train", request=2)
+    reader.register(split="train", request=2)
 
 
 # --- credits -----------------------------------------------------------------------------------
@@ -170,7 +186,7 @@ def test_an_enrolment_that_makes_no_sense_is_refused_and_another_may_follow(
 def test_no_more_batches_come_than_there_are_slots(rank: Ranks, server: Server) -> None:
     """CONTRACT 9"""
     reader = rank()
-    assert reader.enroll(split="train", slots=3).slots == 3
+    assert reader.register(split="train", slots=3).slots == 3
     reader.start()
     held = [reader.take() for _ in range(3)]
     assert reader.is_quiet(0.3)
@@ -187,10 +203,10 @@ def test_no_more_batches_come_than_there_are_slots(rank: Ranks, server: Server) 
 def test_a_reader_that_stops_holds_up_itself_alone(rank: Ranks, graph: Graph) -> None:
     """CONTRACT 9"""
     slow, quick = rank(), rank()
-    slow.enroll(split="train", slots=2)
+    slow.register(split="train", slots=2)
     slow.start()
     first = slow.take()
-    quick.enroll(split="train")
+    quick.register(split="train")
     for epoch in range(3):
         quick.start(epoch)
         assert quick.read() == expected(graph, epoch)
@@ -202,7 +218,7 @@ def test_a_reader_that_stops_holds_up_itself_alone(rank: Ranks, graph: Graph) ->
 def test_starting_over_leaves_the_old_epoch_behind(rank: Ranks, graph: Graph) -> None:
     """CONTRACT 13"""
     reader = rank()
-    reader.enroll(split="train", slots=2)
+    reader.register(split="train", slots=2)
     reader.start(0)
     held = reader.take()
     assert isinstance(held, Parcel)
@@ -225,7 +241,7 @@ def test_unregistering_frees_the_hubs_channel_and_the_session_stays(
 ) -> None:
     """CONTRACT 28"""
     reader = rank(name="leaver")
-    reader.enroll(split="train")
+    reader.register(split="train")
     until(lambda: _channels(server) == 1, "those of other tests are gone")
     reader.say(Unregister(channel=reader.channel))
     assert reader.call("ping") == (None, {})
@@ -238,7 +254,7 @@ def test_unregistering_frees_the_hubs_channel_and_the_session_stays(
 def test_goodbye_frees_the_hubs_channel_and_the_session(rank: Ranks, server: Server) -> None:
     """CONTRACT 39"""
     reader = rank(name="polite")
-    reader.enroll(split="train")
+    reader.register(split="train")
     until(lambda: _channels(server) == 1, "those of other tests are gone")
     ours = server.statistics()
     reader.goodbye()
@@ -253,7 +269,7 @@ def test_goodbye_frees_the_hubs_channel_and_the_session(rank: Ranks, server: Ser
 
 def test_questions_are_answered_beside_a_channel(rank: Ranks, graph: Graph) -> None:
     reader = rank()
-    reader.enroll(split="train")
+    reader.register(split="train")
     value, arrays = reader.call("get_node_ids", split="train")
     assert np.array_equal(next(iter(arrays.values())), graph.split("train")), value
     reader.start()
@@ -273,7 +289,7 @@ def test_an_unknown_verb_is_refused_and_the_session_goes_on(rank: Ranks) -> None
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (lambda _: knock(), "Knock makes no sense now"),
+        (lambda _: hello(), "Hello makes no sense now"),
         (lambda _: StartEpoch(channel=99, epoch=0), "channel 99 is not this session's"),
         (lambda at: ReturnSlot(channel=at, slot=0), "slot 0 was not with the rank"),
         (lambda at: Reweigh(channel=at, weight=-1.0), "weight"),
@@ -281,12 +297,11 @@ def test_an_unknown_verb_is_refused_and_the_session_goes_on(rank: Ranks) -> None
         (lambda _: Unregister(channel=12345), "channel 12345 is not this session's"),
         (lambda _: Call(request=0, verb="ping"), "request 0"),
         (lambda _: b"\xc1 no message", "makes no sense here"),
-        (lambda _: b"", "makes no sense here"),
-        (lambda _: Part(request=3, offset=0), "expected 2"),
+        (lambda _: b"", "belongs to no message"),
         (lambda _: Goodbye, None),
     ],
     ids=[
-        "a second knock",
+        "a second Hello",
         "another's channel",
         "a slot that is not out",
         "a weight below zero",
@@ -295,7 +310,6 @@ def test_an_unknown_verb_is_refused_and_the_session_goes_on(rank: Ranks) -> None
         "a request without number",
         "no message",
         "nothing",
-        "a part without bytes",
         "goodbye",
     ],
 )
@@ -304,8 +318,8 @@ def test_a_word_that_makes_no_sense_ends_that_session_and_no_other(
 ) -> None:
     """CONTRACT 40"""
     good, bad = rank(), rank()
-    good.enroll(split="train")
-    bad.enroll(split="train")
+    good.register(split="train")
+    bad.register(split="train")
     good.start()
     said = words(bad.channel)
     if isinstance(said, bytes):
@@ -316,47 +330,45 @@ def test_a_word_that_makes_no_sense_ends_that_session_and_no_other(
         with pytest.raises(ProtocolError, match=complaint):
             raise bad.refusal()
     assert good.read() == expected(graph)
-    bad.say(StartEpoch(channel=bad.channel, epoch=1))
-    with pytest.raises(HubGone, match="there is no session"):
-        raise bad.refusal()
+    assert bad.waits_for_end() == []
 
 
 def test_a_client_whose_session_is_over_takes_its_connection_for_lost(server: Server) -> None:
     """CONTRACT 41: whyever it is over; whoever reads a channel then enrols again, and goes on."""
     patience = Deadline(PATIENCE_S)
-    with closing(RemoteConnection.open(Door(server.address), patience)) as connection:
+    with closing(RemoteConnection.open(Endpoint(server.address), patience)) as connection:
         connection.post(Goodbye())
-        connection.post(ReturnSlot(channel=1, slot=0))
-        with pytest.raises(ConnectionError, match="there is no session"):
+        with pytest.raises(ConnectionError, match="closed the connection"):
             _hear(connection, patience)
 
 
 def test_a_client_may_be_willing_to_wait_for_years(server: Server) -> None:
-    with closing(RemoteConnection.open(Door(server.address), Deadline(PATIENCE_S))) as connection:
-        connection.post(ReturnSlot(channel=1, slot=0))
+    patience = Deadline(PATIENCE_S)
+    with closing(RemoteConnection.open(Endpoint(server.address), patience)) as connection:
+        connection.post(Goodbye())
         connection.wait(Deadline(10.0**9))
 
 
-def test_a_word_before_the_knock_is_answered_with_what_is_missing(rank: Ranks) -> None:
+def test_a_message_before_hello_is_answered_with_what_is_missing(rank: Ranks) -> None:
     visitor = rank(greeted=False)
     visitor.say(Call(request=1, verb="ping"))
-    with pytest.raises(ProtocolError, match="say Knock first"):
+    with pytest.raises(ProtocolError, match="say Hello first"):
         raise visitor.refusal()
 
 
-def test_parts_that_were_not_announced_end_the_session(rank: Ranks) -> None:
+def test_a_payload_where_there_can_be_none_ends_the_session(rank: Ranks) -> None:
     visitor = rank()
-    visitor.say(Part(request=9, offset=0), b"12345678")
-    with pytest.raises(ProtocolError, match="which expects none"):
+    visitor.say(Heartbeat(), [memoryview(b"12345678")])
+    with pytest.raises(ProtocolError, match="Heartbeat cannot have a payload"):
         raise visitor.refusal()
 
 
-def test_what_follows_of_a_refused_request_is_dropped(rank: Ranks) -> None:
+def test_another_request_may_follow_one_that_was_refused(rank: Ranks) -> None:
     visitor = rank()
-    visitor.ask_to_enroll(arrays={"ids": np.arange(10), "idz": np.arange(1000)}, piece=64)
+    visitor.ask_to_register(arrays={"ids": np.arange(10), "idz": np.arange(1000)})
     with pytest.raises(ValueError, match="'idz'"):
         raise visitor.refusal()
-    assert isinstance(visitor.enroll(split="train", request=2), Enrolled)
+    assert isinstance(visitor.register(split="train", request=2), Registered)
 
 
 def _hear(connection: RemoteConnection, patience: Deadline) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.hub.address import LONGEST, socket_address, socket_file
+from penstock.wire.transport.unix import LONGEST, socket_address, socket_file
 
 
 def test_a_name_without_a_file_is_abstract() -> None:

@@ -11,7 +11,7 @@ from penstock.client.remote.remote_graph import check_same
 from penstock.errors import ServerGone
 from penstock.graph.schema import ArrayKey
 from penstock.server.outline import outline_of
-from penstock.wire.remote import AbsentArray, Outline
+from penstock.wire.messages import AbsentArray, Outline
 from tests.client.graphs import small_graph, typed_graph
 
 ADDRESS = "tcp://host:5555"
