@@ -88,13 +88,15 @@ def test_one_channel_too_many_is_refused_until_another_goes(rank: Ranks, server:
     third.register(split="train", request=2)
 
 
-def test_channels_by_calls_and_those_of_loaders_count_together(rank: Ranks, server: Server) -> None:
+def test_channels_by_calls_and_those_of_loaders_count_together(
+    rank: Ranks, server: Server, key: str
+) -> None:
     """CONTRACT 53: a rank has no more by one way than by the other."""
     reader, other = rank(), rank()
     reader.register(split="train")
     with closing(Store(Endpoint(server.address))) as store:
         calls = RemoteDistServer(store)
-        made = backend(calls)
+        made = backend(calls, key)
         number = channel(calls, made)
         assert server.statistics().channels == 2
         with pytest.raises(Overloaded, match="setting: max_channels"):
@@ -104,16 +106,16 @@ def test_channels_by_calls_and_those_of_loaders_count_together(rank: Ranks, serv
         calls.destroy_sampling_input(number)
         other.register(split="train", request=2)
         with pytest.raises(Overloaded, match="setting: max_channels"):
-            channel(calls, backend(calls))
+            channel(calls, backend(calls, key))
     other.goodbye()
     until(lambda: server.statistics().channels == 1, "one has gone")
 
 
-def test_a_channel_that_could_not_be_opened_does_not_count(server: Server) -> None:
+def test_a_channel_that_could_not_be_opened_does_not_count(server: Server, key: str) -> None:
     """CONTRACT 32: nor do its inputs."""
     with closing(Store(Endpoint(server.address))) as store:
         calls = RemoteDistServer(store)
-        made = backend(calls)
+        made = backend(calls, key)
         for _ in range(3):
             with pytest.raises(ValueError, match="batch_size"):
                 channel(calls, made, SamplerInput(ids=np.arange(100)), terms={"batch_size": 0})
@@ -130,13 +132,13 @@ def test_a_channel_that_could_not_be_opened_does_not_count(server: Server) -> No
     ],
 )
 def test_memory_for_batches_is_bounded_also_for_calls(
-    server: Server, wish: dict[str, Any], setting: str
+    server: Server, key: str, wish: dict[str, Any], setting: str
 ) -> None:
     """CONTRACT 53: one batch, and the slots of all channels together."""
     with closing(Store(Endpoint(server.address))) as store:
         calls = RemoteDistServer(store)
         with pytest.raises(Overloaded, match=f"setting: {setting}"):
-            channel(calls, backend(calls), **wish)
+            channel(calls, backend(calls, key), **wish)
 
 
 def test_slots_of_loaders_are_bounded_too(rank: Ranks) -> None:

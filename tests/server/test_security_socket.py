@@ -35,7 +35,7 @@ from penstock.wire.messages import (
 )
 from penstock.wire.payload import pack
 from penstock.wire.transport.tls import client_context
-from tests.cli.servers import Running
+from tests.cli.servers import Running, serving
 from tests.client.graphs import NODES, PATIENCE_S, SPEC, expected, small_graph
 from tests.processes import stopped, until
 from tests.server.bystanders import AT_ONCE_S, answers_at_once, listened_to, unharmed
@@ -491,6 +491,22 @@ def test_on_loopback_nobody_waits_because_another_was_refused(
     answers_at_once(server.address)
 
 
+@pytest.mark.xfail(
+    strict=True,
+    reason="by a socket for both kinds of address, 127.0.0.1 is ::ffff:127.0.0.1, which "
+    "is_loopback does not know (before Python 3.13); nor would a proxy's address match",
+)
+def test_loopback_is_loopback_for_a_server_of_both_kinds_of_address(
+    folder: Path, stack: ExitStack
+) -> None:
+    """CONTRACT 73"""
+    options = ("--bind", "tcp://[::]:0", "--allow-plaintext", "--workers", 1)
+    running = stack.enter_context(serving(folder, *options, "--lease", PATIENCE_S))
+    address = running.address.replace("[::]", "127.0.0.1")
+    stack.enter_context(Stranger(address, b"GET / HTTP/1.1\r\n\r\n")).hear_all()
+    answers_at_once(address)
+
+
 # --- messages without end -----------------------------------------------------------------------
 
 
@@ -509,7 +525,7 @@ def test_bytes_without_end_are_not_kept_and_cut_off(
     """CONTRACT 73: of frames that make no sense nothing more is read after the first."""
     begin = (PREAMBLE, HELLO) if greets else (PREAMBLE,)
     with unharmed(server, graph):
-        with Stranger(server.address, *begin) as stranger:
+        with saying(server.address, begin) as stranger:
             assert _endless(stranger) < 16384, "sixteen gigabytes were taken"
         answers_at_once(server.address)
 
@@ -764,7 +780,8 @@ def test_encrypted_connections_that_end_at_any_byte_leave_nothing(
             with recorder.stranger as stranger:
                 if recorder.greet(most):
                     recorder.say(words, most - 600)
-                assert steady.call("ping") == (None, {})  # so it was looked at
+                for _ in range(3):  # it was accepted, looked at, and dealt with
+                    assert steady.call("ping") == (None, {})
                 stranger.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         steady.goodbye()
 

@@ -400,7 +400,8 @@ def test_a_file_that_may_not_be_read_is_not_even_opened(rank: Ranks, file: str) 
 
 
 def _backend(visitor: BareRank, config: Any = SPEC) -> int:
-    request = {"backend_key": "words", "sampling_config": msgspec.to_builtins(config)}
+    key = f"words {next(_requests)}"  # that of who has just left may still be on its way out
+    request = {"backend_key": key, "sampling_config": msgspec.to_builtins(config)}
     found = ask(visitor, "init_sampling_backend", request=request)
     assert isinstance(found, int)
     return found

@@ -18,7 +18,7 @@ from penstock.wire.framing import CHUNK, HEADER
 from penstock.wire.messages import Call, Goodbye, Message, ReturnSlot
 from penstock.wire.payload import pack
 from tests.client.ranks import rank
-from tests.client.remote.puppets import CHANNEL, Puppet, frames, ready, registered, soon
+from tests.client.remote.puppets import CHANNEL, PATIENCE_S, Puppet, frames, ready, registered, soon
 from tests.client.remote.signals import interrupts, strike_in
 from tests.processes import until
 
@@ -90,6 +90,9 @@ def test_who_reads_a_connection_on_which_sending_was_interrupted_is_told_at_once
     server: Puppet,
 ) -> None:
     with registered(server) as connection:
+        heard = threading.Event()
+        connection._link._io._call(heard.set)
+        assert heard.wait(PATIENCE_S)  # the I/O thread has dealt with all that came before
         strike_in(connection, "send", gone=5)
         with interrupts(), pytest.raises(KeyboardInterrupt):
             connection.post(returned(1))

@@ -215,9 +215,9 @@ def test_an_interrupt_is_one_callers_alone(
 
         def interrupt() -> int:
             server.hear(Call)
+            until(lambda: client._somebody_receives, "the main thread waits")
             other = threads.submit(ask, client, "get_other")
             number = server.hear(Call).request
-            until(lambda: client._somebody_receives, "the main thread waits")
             signal.pthread_kill(main, signal.SIGUSR1)
             others.append(other)
             return number
@@ -305,6 +305,7 @@ def test_an_interrupt_in_the_middle_of_receiving_is_told_to_all(
 
     def answer() -> None:
         call = server.hear(Call)
+        until(lambda: client._somebody_receives, "the main thread does")
         others.append(threads.submit(ask, client, "get_other"))
         server.hear(Call)
         server.say(
