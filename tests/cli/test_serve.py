@@ -212,7 +212,12 @@ def test_certificates_are_made_once_and_let_in_who_knows_them(graph: Path, tmp_p
     with serving(graph, "--workers", 1, *own, *wanted) as running:
         assert running.address.startswith("tls://")
         sample = ("sample", running.address, "--num-neighbors", "2", "--timeout", WAIT_S)
-        client = ("--certificate", keys / "clients/rank-0.pem", "--key", keys / "clients/rank-0.key")
+        client = (
+            "--certificate",
+            keys / "clients/rank-0.pem",
+            "--key",
+            keys / "clients/rank-0.key",
+        )
         opened = run(*sample, "--ca", keys / "ca.pem", *client, "--token", token)
         assert opened.returncode == 0, opened.stderr
         without = run(*sample, "--ca", keys / "ca.pem", *client)

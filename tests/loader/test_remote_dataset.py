@@ -312,11 +312,6 @@ def test_a_part_of_a_graph_is_spoken_of_by_ids_of_the_whole(
             next(iter(foreign))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="tcp.connect raises ConnectionError for an attempt that had no time left, which Tries "
-    "takes for the reason; a TimeoutError it would not",
-)
 def test_a_server_that_leaves_says_so_to_those_who_come() -> None:
     with plain_graph() as graph, serve(graph, num_workers=1) as server:
         with ps.connect(server.address, same_host=False):

@@ -108,11 +108,6 @@ def test_a_hub_that_dies_under_its_server_is_gone_on_with(
         assert seen == expected
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="tcp.connect raises ConnectionError for an attempt that had no time left, which Tries "
-    "takes for the reason; a TimeoutError it would not",
-)
 @WAYS
 def test_a_server_that_does_not_come_back_is_named(folder: Path, way: str) -> None:
     """CONTRACT 41: with its address, what was tried, for how long, and the last error."""
@@ -157,11 +152,6 @@ def test_a_server_that_comes_back_with_another_graph_is_told_from_it(
                 pass
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="tcp.connect raises ConnectionError for an attempt that had no time left, which Tries "
-    "takes for the reason; a TimeoutError it would not",
-)
 def test_nobody_there_is_waited_for_and_then_named() -> None:
     """A rank may be started before its server: `timeout` says how long it waits."""
     words = r"tcp://127.0.0.1:1 does not answer: \d+ attempts .*timeout.*refused"

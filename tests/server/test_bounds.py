@@ -386,11 +386,6 @@ def test_who_never_reads_what_it_asks_for_is_hung_up_on(
     assert server.statistics().leases_lost == lost + 1
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Relay.forward posts whatever a rank says to the hub's connection, whose outbox has no "
-    "bound: while the hub does not listen, all of it is kept",
-)
 def test_what_waits_for_a_hub_that_does_not_listen_is_bounded(graph: Graph) -> None:
     """CONTRACT 73: the rank that says it is held back, or has to go."""
     with serve(graph, num_workers=1, lease=PATIENCE_S) as served, BareRank(served.address) as pushy:
@@ -499,11 +494,6 @@ def test_questions_of_those_who_have_left_do_not_stay(
             stays.hear(Answer)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="RankMessages._grant_call looks at the answers that a session has not read when a call "
-    "comes, and nobody looks when it is answered: one session takes all that there is for answers",
-)
 def test_answers_to_calls_made_at_once_are_bounded_for_each_rank(
     server: Server, rank: Ranks, deaf: BareRank, monkeypatch: pytest.MonkeyPatch
 ) -> None:

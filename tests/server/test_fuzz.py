@@ -361,14 +361,6 @@ def reading(running: Running, graph: Graph) -> Iterator[Reader]:
         made.ended()
 
 
-DEFECTS = pytest.mark.xfail(
-    strict=True,
-    reason="BufferError in TcpStream._drop_incoming, Goodbye with a payload, and connections reset "
-    "before their handshake: each ends the event loop (see test_security_*)",
-)
-
-
-@DEFECTS
 @pytest.mark.parametrize(
     "frames",
     [3000, pytest.param(MILLION, marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)])],
@@ -391,7 +383,6 @@ def test_mutated_frames_harm_nobody(
         assert during >= before / 2
 
 
-@DEFECTS
 @pytest.mark.parametrize(
     "frames",
     [300, pytest.param(100_000, marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)])],

@@ -359,11 +359,6 @@ def test_a_rank_stopped_with_more_on_its_way_than_the_kernel_takes_loses_its_lea
         until(lambda: not is_here(wide_server, "stopped"), "the stopped rank is let go of")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="TCP_USER_TIMEOUT is the lease, and counts while the other side's window is closed: the "
-    "kernel ends the connection of a rank that does not read, whatever it says",
-)
 def test_a_rank_that_reads_nothing_for_longer_than_a_lease_keeps_it_by_signs_of_life(
     wide_server: Server,
 ) -> None:
@@ -530,11 +525,6 @@ def test_a_server_that_leaves_says_so_and_waits_for_ranks(graph: Graph) -> None:
         assert server.drain(PATIENCE_S)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the last attempt has no time left, and wire.transport.tcp.connect raises that as a "
-    "ConnectionError, which Tries takes for the reason",
-)
 def test_who_connects_to_a_server_that_leaves_hears_why_it_cannot(graph: Graph) -> None:
     with serve(graph, num_workers=1, lease=HOUR) as server, BareRank(server.address) as reader:
         reader.greet()

@@ -245,13 +245,6 @@ PIECES = st.lists(st.sampled_from([1, 2, 15, 16, 17, 100, SCRATCH - 1, SCRATCH, 
 FRAMES = st.lists(st.tuples(st.booleans(), LANES, SIZES), max_size=8)
 
 
-CUT = pytest.mark.xfail(
-    strict=True,
-    reason="TcpStream._drop_incoming clears a bytearray that the frames of the error still see: "
-    "a BufferError takes the place of the ProtocolError, and ends the event loop",
-)
-
-
 class Model:
     """What is to become of frames, told as simply as can be."""
 
@@ -319,7 +312,6 @@ def cut(data: bytes, pieces: list[int]) -> Iterator[bytes]:
             return
 
 
-@CUT
 @given(FRAMES, PIECES)
 @example([(True, 0, CHUNK + 1), (True, 1, 3), (False, 0, 1)], [1])
 @example([(True, 0, CHUNK + 1), (False, 0, 2)], [SCRATCH])
@@ -354,7 +346,6 @@ def test_frames_are_messages_or_a_protocol_error_however_they_are_cut(
     assert heard == model.complete
 
 
-@CUT
 @given(st.binary(max_size=400), PIECES, st.booleans())
 @example(frame(b"\xc1" * 10), [20], True)
 @example(frame(b"", size=2**32 - 1), [3], True)

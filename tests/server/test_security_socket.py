@@ -178,14 +178,6 @@ def test_all_of_them_together_leave_nothing_and_a_reader_notices_nothing(
         answers_at_once(server.address)
 
 
-CUT = pytest.mark.xfail(
-    strict=True,
-    reason="TcpStream._drop_incoming clears a bytearray that the frames of the error still see: "
-    "a BufferError takes the place of the ProtocolError, and ends the event loop",
-)
-
-
-@CUT
 def test_the_same_bytes_harm_nobody_when_they_come_all_at_once(folder: Path, graph: Graph) -> None:
     """CONTRACT 73: what follows the first message is there before that was dealt with."""
     options = ("--workers", 1, "--lease", PATIENCE_S)
@@ -197,7 +189,6 @@ def test_the_same_bytes_harm_nobody_when_they_come_all_at_once(folder: Path, gra
                 answers_at_once(running.address)
 
 
-@CUT
 def test_the_same_bytes_harm_nobody_when_they_come_in_parts(
     folder: Path, graph: Graph, stack: ExitStack
 ) -> None:
@@ -392,11 +383,6 @@ def test_a_server_without_descriptors_left_comes_to_itself(
     assert late.read() == expected(graph)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="TcpListener._hang_up_on_one takes for granted that it gets its spare descriptor back: "
-    "what os.open raises ends the event loop",
-)
 def test_a_server_that_may_have_fewer_descriptors_than_it_has_lives_on(
     folder: Path, stack: ExitStack
 ) -> None:
@@ -491,11 +477,6 @@ def test_on_loopback_nobody_waits_because_another_was_refused(
     answers_at_once(server.address)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="by a socket for both kinds of address, 127.0.0.1 is ::ffff:127.0.0.1, which "
-    "is_loopback does not know (before Python 3.13); nor would a proxy's address match",
-)
 def test_loopback_is_loopback_for_a_server_of_both_kinds_of_address(
     folder: Path, stack: ExitStack
 ) -> None:
@@ -801,11 +782,6 @@ def test_encrypted_bytes_that_were_changed_on_the_way_harm_nobody(
                 answers_at_once(encrypted.address, tls)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="TcpStream._take_in stops where a payload is complete, although OpenSSL may have "
-    "decrypted more than was asked for: no poller tells of that",
-)
 def test_what_follows_a_payload_in_the_same_record_is_heard_at_once(
     encrypted: Running, tls: ssl.SSLContext
 ) -> None:
@@ -825,11 +801,6 @@ def test_what_follows_a_payload_in_the_same_record_is_heard_at_once(
         assert heard == {1, 2}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="SSLContext.wrap_socket of a connection that was reset raises, having taken the socket: "
-    "Strangers._forget finds no descriptor, the poller keeps it, and fails for the next one",
-)
 def test_who_is_reset_before_it_was_looked_at_harms_nobody(
     folder: Path, keys: Path, tls: ssl.SSLContext
 ) -> None:

@@ -205,11 +205,6 @@ def test_a_payload_on_a_message_that_cannot_have_one_ends_that_session(
     assert bystander.call("ping") == (None, {})
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="RankMessages.reserve lets the conversation end before it finds that Goodbye cannot "
-    "have a payload; to say so then is a ProtocolError of its own, and ends the event loop",
-)
 def test_a_goodbye_with_a_payload_ends_that_session(graph: Graph) -> None:
     """CONTRACT 73: the end of a conversation is no place for another refusal; nobody fails."""
     with (

@@ -281,11 +281,6 @@ def test_who_announces_arrays_and_says_nothing_more_loses_its_lease(
     until(lambda: strict.statistics().input_bytes == 0, "their room is free again")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="EventLoop._look_at_leases asks Session.stalled_for only while something was granted: "
-    "the first time it is told for how long the session has been there",
-)
 def test_arrays_of_an_old_session_have_as_much_time_as_those_of_a_new_one(
     strict: Server, rank: Ranks
 ) -> None:

@@ -24,12 +24,12 @@ from penstock.sampling.spec import CustomSpec, Feed, NeighborSpec, Spec
 from penstock.wire.frames import read
 from penstock.wire.messages import (
     BatchId,
-    Heartbeat,
     Begun,
     Done,
     Failed,
     FromHubToWorker,
     FromWorkerToHub,
+    Heartbeat,
     OpenBackend,
     OpenChannel,
     Outfit,

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from penstock.wire.messages import Heartbeat, Begun, Done, Ready
+from penstock.wire.messages import Begun, Done, Heartbeat, Ready
 from penstock.workers import child
 from penstock.workers.autopsy import examine
 from penstock.workers.ended import Breach
@@ -183,7 +183,7 @@ def test_what_a_worker_started_dies_with_it() -> None:
     with rehearsal("leave_a_child") as stage:
         stage.pool.start(1)
         stage.until_ended(1)
-        assert wait_for_the_end(stage.until_heard(Heartbeat).private)  # where it put the child's pid
+        assert wait_for_the_end(stage.until_heard(Heartbeat).private)
 
 
 def test_an_end_that_was_told_is_not_told_again_in_the_same_turn() -> None:

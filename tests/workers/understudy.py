@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 from penstock.wire.messages import (
     BatchId,
-    Heartbeat,
     Begun,
     CloseChannel,
     Done,
     FromHubToWorker,
+    Heartbeat,
     Ready,
     Retire,
     Struck,

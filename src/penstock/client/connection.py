@@ -108,6 +108,11 @@ class Connection:
         self._stream.flush()
 
     @property
+    def queued(self) -> int:
+        """How many messages wait for room on the way to the hub."""
+        return self._stream.queued
+
+    @property
     def pending(self) -> bool:
         """Whether something that was posted waits for room."""
         return self._stream.pending

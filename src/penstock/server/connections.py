@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 # Seconds to say Hello in; with many strangers there, the oldest may have only the second.
 HELLO_S: Final = 5.0
 LEAST_HELLO_S: Final = 0.5
+# Seconds without listening where no descriptor is left.
+NO_DESCRIPTOR_S: Final = 0.1
 # Connections that are accepted in one turn of the loop.
 AT_ONCE: Final = 64
 # Of a lease: how long what was sent may stay unacknowledged. It begins with the next thing that is
@@ -103,7 +105,14 @@ class Strangers:
     def accept(self, events: int) -> None:
         """Takes those in who want to connect, as many as may at once."""
         for _ in range(AT_ONCE):
-            if not self._has_room() or (found := self._state.listener.accept()) is None:
+            if not self._has_room():
+                return
+            try:
+                found = self._state.listener.accept()
+            except BlockingIOError:  # no descriptor: one that is waited for may be free soon
+                self._pause(self.now + NO_DESCRIPTOR_S)
+                return
+            if found is None:
                 return
             self._came(*found)
 
@@ -263,6 +272,8 @@ class Strangers:
             return
         certificates = self._state.access.certificates
         assert certificates is not None
+        # Before: of a connection that has ended nothing would be left to forget it by.
+        self._state.poller.forget(stranger.fileno())
         stranger.tls = TlsSocket(
             certificates.context.wrap_socket(
                 stranger.socket, server_side=True, do_handshake_on_connect=False

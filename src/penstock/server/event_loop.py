@@ -163,7 +163,7 @@ class EventLoop(threading.Thread):
     def _read_on(self) -> None:
         for session in list(self._unread):
             self._unread.discard(session)
-            self._hear(session)
+            self._attend(session, READ)
 
     def _let_time_pass(self) -> None:
         # Between the waking and the clock this process may have been stopped: what was said
@@ -235,6 +235,8 @@ class EventLoop(threading.Thread):
             self._messages.expel(session, error)
             return
         session.heard_at = self._now
+        if stream.pending:
+            stream.allow_pauses()
         for message, payload in received:
             self._messages.handle(session, message, payload)
             if session.is_over:
@@ -332,11 +334,11 @@ class EventLoop(threading.Thread):
         """Ends sessions that nothing was heard of, and those whose arrays do not come."""
         now, self._leases_at = self._now, math.inf
         for session in list(self._state.sessions):
-            silent = now - session.heard_at
+            silent, stalled = now - session.heard_at, session.stalled_for(now)
             if silent >= self._lease:
                 session.lost = True
                 session.end(f"nothing was heard of it for {silent:.1f} s")
-            elif session.granted and session.stalled_for(now) > UPLOAD_LEASES * self._lease:
+            elif session.granted and stalled > UPLOAD_LEASES * self._lease:
                 self._dismiss(session, TimeoutError("the arrays of a request have not come"))
             else:
                 self._look_at_leases_by(session.heard_at + self._lease)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from penstock.errors import HubGone, ProtocolError
+from penstock.errors import HubGone, Overloaded, ProtocolError
 from penstock.hub.reports import SHORT, report_of, shortened
 from penstock.server.limits import check_at_most
 from penstock.server.poller import READ, WRITE
@@ -76,7 +76,7 @@ class RankMessages:
                     session.say(_HEARTBEAT)
                 return
             self._handle(session, message, payload)
-        except (ProtocolError, HubGone) as error:
+        except (ProtocolError, HubGone, Overloaded) as error:
             self.expel(session, error)
         except Exception as error:  # a mistake of ours is no reason to leave the others alone
             log.exception("%r has said something that could not be dealt with", session)
@@ -84,9 +84,9 @@ class RankMessages:
 
     def reserve(self, session: Session, message: FromRankToServer, nbytes: int) -> Bytes | None:
         """Memory for the payload of a request; None if it is refused. ProtocolError ends all."""
-        session.conversation.rank_says(message)
         if not isinstance(message, Register | Call):
             raise ProtocolError(f"{type(message).__name__} cannot have a payload")
+        session.conversation.rank_says(message)
         return self._granted(session, message, nbytes)
 
     def expel(self, session: Session, error: Exception) -> None:
@@ -102,6 +102,8 @@ class RankMessages:
                 if session.relay is not None:
                     session.relay.forward(message)
                     self.watch_relay(session)
+                    if session.relay.is_overfull:
+                        raise Overloaded("the hub does not listen, and too much waits for it")
             case Call(verb=verb, request=request) if verb == PING and payload is None:
                 session.check_new(request)
                 session.say(Answer(request=request))
@@ -283,7 +285,9 @@ class RankMessages:
             self._refuse(session, call.request, error)
 
     def _say_answer(self, session: Session, answer: Answer, packed: Packed) -> None:
-        budget = self._state.answer_budget
+        budget, unread = self._state.answer_budget, session.unread.taken + packed.nbytes
+        most = self._state.limits.max_answer_bytes
+        check_at_most(unread, most, "bytes of answers are unread", "max_answer_bytes")
         budget.take(packed.nbytes)
         session.say(answer, packed, lambda: budget.give(packed.nbytes))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import structs
 
@@ -31,6 +31,9 @@ from penstock.wire.messages import (
     StartEpoch,
 )
 from penstock.wire.payload import NOTHING, Packed, pack_batch
+
+# Messages on their way to a hub that does not listen, beside one for each slot.
+MOST_WAITING: Final = 1024
 
 ForTheRank: TypeAlias = tuple[FromServerToRank, Packed]
 
@@ -60,6 +63,11 @@ class Relay:
     def pending(self) -> bool:
         """Whether something waits for room on the way to the hub."""
         return self._line.connection.pending
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether far more waits on the way to the hub than an honest rank has to say."""
+        return self._line.connection.queued > MOST_WAITING + self.slots
 
     def flush(self) -> None:
         """Sends it, as far as there is room."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from penstock.errors import ProtocolError
@@ -18,7 +19,7 @@ from penstock.server.questions import Visit
 from penstock.server.relay import Relay
 from penstock.server.statistics import SessionStatistics
 from penstock.wire.conversation import Conversation, Medium
-from penstock.wire.framing import encode
+from penstock.wire.framing import CALL_LANES, CONTROL_LANE, encode
 from penstock.wire.messages import Answer, BatchReady, FromServerToRank, Hello, Refused
 from penstock.wire.payload import NOTHING, Packed
 from penstock.wire.tcp_stream import TcpStream, Then
@@ -27,9 +28,6 @@ from penstock.wire.tcp_stream import TcpStream, Then
 # own: the objects around it.
 MOST_UNREAD: Final = 4 << 20
 BESIDE_A_MESSAGE: Final = 512
-# Lanes: one for the channel, one for last words, the others for calls.
-_CHANNEL_LANE: Final = 0
-_LAST_LANE: Final = 0xFFFF
 
 
 def _nothing(events: int) -> None:
@@ -38,7 +36,7 @@ def _nothing(events: int) -> None:
 
 def lane_of(request: int) -> int:
     """The lane of a call: answers of different calls do not wait for each other."""
-    return 1 + request % (_LAST_LANE - 1)
+    return 1 + request % CALL_LANES
 
 
 class Session:
@@ -163,9 +161,10 @@ class Session:
     def say_last(self, refused: Refused) -> None:
         """Says why it is over, before all that waits to be read: nobody will read that."""
         if self.ending is None and not self.stream.broken:
-            self.conversation.hub_says(refused)
-            self.stream.drop_queued()
-            self.stream.send(refused, lane=_LAST_LANE)
+            with suppress(ProtocolError):  # it has taken leave, and hears nothing more
+                self.conversation.hub_says(refused)
+                self.stream.drop_queued()
+                self.stream.send(refused, lane=CONTROL_LANE)
 
     # --- the end -----------------------------------------------------------------------------
 

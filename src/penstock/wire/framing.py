@@ -28,6 +28,10 @@ from penstock.wire.messages import Message
 
 HEADER: Final = struct.Struct("<IHHQ")
 CHUNK: Final = 1 << 20
+# Lanes: 0 is the channel's, the last one that of words about the connection itself (signs of life,
+# last words), which wait for no payload; those between them are for calls.
+CONTROL_LANE: Final = 0xFFFF
+CALL_LANES: Final = CONTROL_LANE - 1
 # What the first bytes of a connection between hosts are, in both directions. Whoever says
 # something else is no peer of ours, and nothing of it is decoded.
 PREAMBLE: Final = b"penstock"

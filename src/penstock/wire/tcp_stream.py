@@ -64,6 +64,7 @@ class ByteSocket(Protocol):
     def sendmsg(self, buffers: Buffers, /) -> int: ...
     def recv_into(self, buffer: memoryview, /) -> int: ...
     def recvmsg_into(self, buffers: Buffers, /) -> tuple[int, *tuple[Any, ...]]: ...
+    def setsockopt(self, level: int, option: int, value: int, /) -> None: ...
     def shutdown(self, how: int, /) -> None: ...
     def close(self) -> None: ...
 
@@ -109,6 +110,10 @@ class _Parcel:
             yield view
 
 
+# In the outbox: what was left there before, and has not been sent yet, is not to be.
+_DROP: Final = _Parcel(b"", 0, (), None)
+
+
 class _Open:
     """A message whose payload is coming in. Without memory, it is only counted."""
 
@@ -121,6 +126,17 @@ class _Open:
         self.memory = memory
         self.view: memoryview | None = None if memory is None else memory.data
         self.have = 0
+
+
+def encoded(message: Message) -> bytes:
+    """A message in bytes. ValueError for one that the other side would not take."""
+    body = encode(message)
+    if len(body) > MOST_MESSAGE:
+        raise ValueError(
+            f"a {type(message).__name__} has {len(body)} bytes beside its arrays, and at most "
+            f"{MOST_MESSAGE} may be sent: give arrays in the place of long lists"
+        )
+    return body
 
 
 class TcpStream(Sender, Generic[Received]):
@@ -164,6 +180,7 @@ class TcpStream(Sender, Generic[Received]):
         self._ring: deque[int] = deque()  # of the lanes, in turn
         self._frame: Buffers = [PREAMBLE]
         self.blocked = False  # whether the socket had no room for more
+        self._may_pause = False
         self.reason = ""  # why the connection has ended, where that is known
         self.bytes_out = self.bytes_in = self.payload_in = 0
         # --- in ---
@@ -193,13 +210,7 @@ class TcpStream(Sender, Generic[Received]):
         being sent; also where it is never sent. Once the connection has ended, here or there, this
         does nothing. ValueError for a message that the other side would not take.
         """
-        body = encode(message)
-        if len(body) > MOST_MESSAGE:
-            raise ValueError(
-                f"a {type(message).__name__} has {len(body)} bytes beside its arrays, and at most "
-                f"{MOST_MESSAGE} may be sent: give arrays in the place of long lists"
-            )
-        self.send_encoded(body, payload=payload, lane=lane, then=then)
+        self.send_encoded(encoded(message), payload=payload, lane=lane, then=then)
 
     def send_encoded(
         self,
@@ -275,11 +286,23 @@ class TcpStream(Sender, Generic[Received]):
         """Sends about so many bytes of what is kept. `blocked` tells whether there was no room."""
         self._push(nbytes)
 
+    def allow_pauses(self) -> None:
+        """The other side is known to live, and says so: it may read nothing for long.
+
+        The kernel cannot tell one that does not read from one that has vanished (`notice_death`).
+        """
+        option = getattr(socket, "TCP_USER_TIMEOUT", None)
+        if not self._may_pause and option is not None:
+            self._may_pause = True
+            with suppress(OSError):  # it has ended
+                self._socket.setsockopt(socket.IPPROTO_TCP, option, 0)
+
     def _drain(self, nbytes: float) -> bool:
         if self._unsure:
             self._break("it was interrupted while something was sent")
             return True
         self._unsure, self.blocked = True, False
+        self._sort_outbox()
         while nbytes > 0 and (self._frame or self._next_frame()):
             sent = self._send_some()
             if not sent:
@@ -290,12 +313,7 @@ class TcpStream(Sender, Generic[Received]):
 
     def _next_frame(self) -> bool:
         """Puts the next frame where it is sent from; False if there is none."""
-        while self._outbox:
-            parcel = self._outbox.popleft()
-            if parcel.lane not in self._lanes:
-                self._lanes[parcel.lane] = deque()
-                self._ring.append(parcel.lane)
-            self._lanes[parcel.lane].append(parcel)
+        self._sort_outbox()
         if not self._ring:
             return False
         lane = self._ring.popleft()
@@ -308,6 +326,18 @@ class TcpStream(Sender, Generic[Received]):
         else:
             del self._lanes[lane]
         return True
+
+    def _sort_outbox(self) -> None:
+        """Puts what was left in the outbox into its lanes."""
+        while self._outbox:
+            parcel = self._outbox.popleft()
+            if parcel is _DROP:
+                self._drop_lanes()
+                continue
+            if parcel.lane not in self._lanes:
+                self._lanes[parcel.lane] = deque()
+                self._ring.append(parcel.lane)
+            self._lanes[parcel.lane].append(parcel)
 
     def _send_some(self) -> int:
         """Sends as much of the frame as goes in; how many bytes, 0 if none."""
@@ -330,20 +360,23 @@ class TcpStream(Sender, Generic[Received]):
         self.reason = self.reason or reason
 
     def drop_queued(self) -> None:
-        """Lets go of messages that were not sent; a frame that was begun is still completed."""
-        with self._turn:
-            self._drop_parcels()
+        """Lets go of messages that were not sent; a frame that was begun is still completed.
 
-    def _drop_parcels(self) -> None:
-        left = [*self._outbox, *(parcel for lane in self._lanes.values() for parcel in lane)]
-        self._outbox.clear()
+        Never waits: who is sending, which may be ourselves further up the stack, comes to it.
+        """
+        self._outbox.append(_DROP)
+        self._push(0)
+
+    def _drop_lanes(self) -> None:
+        left = [parcel for lane in self._lanes.values() for parcel in lane]
         self._lanes.clear()
         self._ring.clear()
         for parcel in left:
             parcel.done()
 
     def _drop_unsent(self) -> None:
-        self._drop_parcels()
+        self._sort_outbox()
+        self._drop_lanes()
         self._frame = []
         if self._closed:
             self._socket.close()
@@ -598,6 +631,12 @@ class TcpStream(Sender, Generic[Received]):
             with suppress(OSError):  # it has ended already
                 self._socket.shutdown(socket.SHUT_RDWR)
 
+    def stop_receiving(self) -> None:
+        """Whoever waits for something to come wakes, and finds the end. Any thread."""
+        if self.fileno() >= 0:
+            with suppress(OSError):  # it has ended already
+                self._socket.shutdown(socket.SHUT_RD)
+
     def finish(self) -> None:
         """Says that nothing more will be sent; the other side sees the end of the stream."""
         if self.fileno() >= 0:
@@ -616,7 +655,7 @@ class TcpStream(Sender, Generic[Received]):
         self._inbox.clear()
 
     def _drop_incoming(self) -> None:
-        self._partial.clear()
+        self._partial = bytearray()  # a new one: whatever failed may still look at the old one
         self._open.clear()
         self._current, self._chunk_left = None, 0
         self.has_more = False

@@ -141,11 +141,6 @@ def test_who_answers_and_is_no_server_of_ours_is_told_from_one(
 
 
 @pytest.mark.parametrize("lease", [0.0, -1.0, float("nan")])
-@pytest.mark.xfail(
-    strict=True,
-    reason="connection.greet takes any lease: of 0 it divides by it, of others it never beats or "
-    "beats without end",
-)
 def test_a_lease_that_makes_no_sense_is_refused(
     server: Puppet, threads: ThreadPoolExecutor, lease: float
 ) -> None:
@@ -592,10 +587,6 @@ def test_closing_does_not_wait_for_what_the_server_does_not_read(
         until(lambda: connection._link.descriptor < 0, "the socket is closed")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Link.close says Goodbye in the lane of the payload that it has just cut short",
-)
 def test_closing_in_the_middle_of_arrays_says_nothing_that_makes_no_sense(server: Puppet) -> None:
     """The server would take it for a rank that does not keep to the protocol."""
     with greeted(server) as connection:

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.client.remote.connection import RemoteConnection
 from penstock.wire.framing import CHUNK, HEADER
-from penstock.wire.messages import Call, Goodbye, Message, ReturnSlot
+from penstock.wire.messages import Call, Goodbye, Heartbeat, Message, ReturnSlot
 from penstock.wire.payload import pack
 from tests.client.ranks import rank
 from tests.client.remote.puppets import CHANNEL, PATIENCE_S, Puppet, frames, ready, registered, soon
@@ -32,6 +32,7 @@ def returned(slot: int) -> ReturnSlot:
 
 def slots_of(said: list[Message]) -> list[int]:
     """Of what was said before a connection ended; a farewell may be missing."""
+    said = [each for each in said if not isinstance(each, Heartbeat)]
     assert said[-1:] in ([], [Goodbye()]) or all(isinstance(each, ReturnSlot) for each in said)
     return [each.slot for each in said if isinstance(each, ReturnSlot)]
 
@@ -81,11 +82,6 @@ def test_who_reads_a_connection_on_which_sending_was_interrupted_is_told_of_its_
             read_to_the_end(connection)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Link.send and Link.beat do not look whether the stream is broken: whoever reads is not "
-    "told before the server says something, hangs up, or has been silent for long",
-)
 def test_who_reads_a_connection_on_which_sending_was_interrupted_is_told_at_once(
     server: Puppet,
 ) -> None:
@@ -178,6 +174,7 @@ def test_an_interrupt_of_one_who_waits_loses_nothing(
 
 
 OPENING = """
+import linecache
 import penstock
 from pathlib import Path
 from penstock.client.deadline import Deadline
@@ -190,13 +187,22 @@ endpoint = Endpoint(sys.argv[1])
 
 def is_interrupted(line):
     '''Opens a connection, but for an interrupt before such a line of our code; whether it came.'''
-    left = line
+    left, entered = line, set()
+
+    def leaves_with(frame):
+        # A tracer comes by once more, where no signal can: it would part a lock from its release.
+        if linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()[:5] != "with ":
+            return False
+        place = id(frame), frame.f_lineno
+        was_there = place in entered
+        entered.symmetric_difference_update([place])
+        return was_there
 
     def trace(frame, event, _):
         nonlocal left
         if not frame.f_code.co_filename.startswith(OURS):
             return None
-        if event == "line":
+        if event == "line" and not leaves_with(frame):
             left -= 1
             if not left:
                 raise KeyboardInterrupt
@@ -231,11 +237,6 @@ os._exit(0)
 """
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="between a Link's first descriptor and its RemoteConnection's finalizer, an interrupt "
-    "leaves an eventfd behind, and in the end a connection that the I/O thread keeps for ever",
-)
 def test_an_interrupt_at_any_moment_of_connecting_leaves_nothing_behind(server: Puppet) -> None:
     """Neither a thread nor a descriptor; nor, at the server, a session that lives for ever."""
     with rank(OPENING, server.address) as opening:

@@ -236,11 +236,6 @@ def test_silence_before_anything_was_asked_for_does_not_count(
         assert next_message(connection) == ready(0)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Link.beat judges a silence that it has never asked the server to break: where half a "
-    "lease is longer than SILENCE_S, whatever takes longer than that is given up",
-)
 @OWED
 def test_a_server_that_was_not_asked_whether_it_lives_is_not_given_up(
     server: Puppet, short_silence: float, what: str
@@ -256,11 +251,6 @@ def test_a_server_that_was_not_asked_whether_it_lives_is_not_given_up(
                 assert not coming.done(), coming.exception()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Link.beat looks for silence every half lease only: of a server with a long lease it is "
-    "not noticed for as long",
-)
 def test_silence_is_noticed_whatever_the_lease_may_be(server: Puppet, short_silence: float) -> None:
     """CONTRACT 41: within seconds."""
     with asked_for(server, "a call", patience=5.0) as coming:
@@ -268,11 +258,6 @@ def test_silence_is_noticed_whatever_the_lease_may_be(server: Puppet, short_sile
             coming.result(PATIENCE_S)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="RemoteConnection.register sends its payload in lane 0, and Link.beat its heartbeats "
-    "behind it: an upload that takes longer than SILENCE_S is given up, every time",
-)
 def test_a_server_is_asked_whether_it_lives_in_the_middle_of_an_upload(
     server: Puppet, silence: float
 ) -> None:
@@ -280,26 +265,22 @@ def test_a_server_is_asked_whether_it_lives_in_the_middle_of_an_upload(
     with greeted(server, lease=LEASE_S) as connection, ThreadPoolExecutor(1) as threads:
         coming = threads.submit(connection.register, REGISTER, pack(zeros()), soon())
         try:
-            heard: list[Message] = []
-            while not heard or not isinstance(heard[-1], Register):
+            came: Register | None = None
+            while came is None:
                 moment = Deadline(silence / 4)
                 until(lambda moment=moment: moment.passed, "it takes its time")  # type: ignore[misc]
                 for message in server.take_a_little():
-                    heard.append(message)
-                    if message == Heartbeat(reply=True):
+                    if isinstance(message, Register):
+                        came = message
+                    elif message == Heartbeat(reply=True):
                         server.say(Heartbeat())
                 assert not coming.done(), coming.exception()
-            server.say(a_channel(heard[-1]))
+            server.say(a_channel(came))
             assert coming.result(PATIENCE_S).channel == CHANNEL
         finally:
             connection.hang_up()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Link.beat does not look whether something has come over a driven connection that "
-    "nobody has taken in yet, as is so when a process goes on after SIGSTOP",
-)
 def test_what_has_come_and_was_not_taken_in_yet_is_no_silence(
     server: Puppet, client: RpcClient, threads: ThreadPoolExecutor
 ) -> None:
@@ -363,11 +344,6 @@ def test_a_connection_in_a_cycle_is_closed_when_it_is_collected(
     until(lambda: not threads_of_ours(), "the thread has ended")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="IoThread._watch goes on asking for news of a connection that has ended, and is told of "
-    "that without end: a processor is busy until somebody closes it",
-)
 def test_a_connection_that_has_ended_costs_nothing_until_it_is_closed(
     server: Puppet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,11 +369,6 @@ def test_a_connection_that_has_ended_costs_nothing_until_it_is_closed(
 # --- moments -------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Inbox.clear takes the news of an end away that comes between its look at `failure` and "
-    "its reading: whoever waits for the descriptor waits for ever",
-)
 def test_an_end_that_comes_while_old_news_is_cleared_is_not_cleared_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -416,11 +387,6 @@ def test_an_end_that_comes_while_old_news_is_cleared_is_not_cleared_with_it(
         inbox.close()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="IoThread._call writes to the descriptor after the call may have been made: the thread "
-    "may have ended by then, and the number be closed, or somebody else's",
-)
 def test_a_thread_that_ends_before_it_is_woken_is_not_woken(
     server: Puppet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -569,11 +535,6 @@ say(thread.is_alive())
 """
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="TcpStream.drop_queued waits for the turn to send, which a finalizer that runs in the "
-    "middle of sending has itself: the I/O thread stands still for good",
-)
 def test_a_connection_that_is_collected_while_its_heartbeat_is_sent_is_closed(
     server: Puppet,
 ) -> None:

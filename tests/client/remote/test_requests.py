@@ -90,11 +90,6 @@ def test_a_registration_with_too_many_bytes_of_its_own_is_refused_at_once(server
         assert server.is_quiet()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Link.send notes in its conversation that a Register was sent before it is known "
-    "whether it can be: the next one makes no sense there",
-)
 def test_after_a_registration_that_was_too_large_another_one_may_be_tried(
     server: Puppet, threads: ThreadPoolExecutor
 ) -> None:

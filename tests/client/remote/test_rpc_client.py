@@ -200,11 +200,6 @@ def test_signs_of_life_are_no_answers(
 # --- signals -------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="RpcClient._receive ends the connection for all if the one who receives is interrupted, "
-    "though it was only waiting",
-)
 def test_an_interrupt_is_one_callers_alone(
     server: Puppet, client: RpcClient, threads: ThreadPoolExecutor
 ) -> None:
@@ -230,10 +225,6 @@ def test_an_interrupt_is_one_callers_alone(
         assert others[0].result(PATIENCE_S) == "well"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Link.drive has one `poll` for all, which cannot be entered again: RuntimeError",
-)
 def test_a_signals_handler_may_call_while_its_thread_waits_for_an_answer(
     server: Puppet, client: RpcClient, threads: ThreadPoolExecutor
 ) -> None:
@@ -259,11 +250,6 @@ def test_a_signals_handler_may_call_while_its_thread_waits_for_an_answer(
     assert found == ["get_inner"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="RpcClient._turn may be entered again: a handler that calls in the middle of "
-    "TcpStream.receive receives there itself, and the answer has bytes in the wrong places",
-)
 def test_a_signals_handler_that_calls_in_the_middle_of_receiving_spoils_no_answer(
     server: Puppet, client: RpcClient, threads: ThreadPoolExecutor
 ) -> None:
@@ -523,11 +509,6 @@ def test_closing_a_store_wakes_all_who_wait(server: Puppet, threads: ThreadPoolE
         server.wait_for_end()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="RpcClient.close hangs up before anything was said, if somebody receives: the server "
-    "cannot tell it from a crash",
-)
 def test_closing_takes_leave_also_while_somebody_waits(
     server: Puppet, threads: ThreadPoolExecutor
 ) -> None:

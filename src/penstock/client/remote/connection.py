@@ -8,6 +8,7 @@ that of its hub, show as `ConnectionError`; what to do about it, others know.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import weakref
@@ -58,6 +59,7 @@ class RemoteConnection:
         # One that an interrupt, or anybody, left without an owner; at exit the system does it.
         self._let_go = weakref.finalize(self, _close, self._link, self._owner)
         self._let_go.atexit = False
+        self._link.start()
 
     @classmethod
     def open(cls, endpoint: Endpoint, deadline: Deadline, *, driven: bool = False) -> Self:
@@ -99,6 +101,9 @@ class RemoteConnection:
             raise ProtocolError(
                 f"the server at {endpoint.address} speaks protocol {theirs}, this is {PROTOCOL}"
             )
+        if not 0 < self.welcome.lease < math.inf:
+            lease = self.welcome.lease
+            raise ProtocolError(f"the server at {endpoint.address} gives a lease of {lease} s")
         self._link.keep_alive(self.welcome.lease)
 
     # --- saying ------------------------------------------------------------------------------
@@ -203,6 +208,11 @@ class RemoteConnection:
             raise ConnectionResetError("the server has left")
 
     # --- the end -----------------------------------------------------------------------------
+
+    def take_leave(self) -> None:
+        """Says that nothing more will be said; a thread that drives it wakes. Any thread."""
+        if os.getpid() == self._owner:
+            self._link.take_leave()
 
     def hang_up(self) -> None:
         """Ends the conversation; a thread that waits here wakes. Any thread."""

@@ -72,6 +72,7 @@ class Endpoint:
     def connect(self, deadline: Deadline) -> ByteSocket:
         """A connected socket, which does not block. `ConnectionError` with the reason.
 
+        `TimeoutError` if there was no answer in time: of that no reason is known.
         `AccessDenied` if one side does not trust the other's certificate.
         """
         address = tcp.Address.parse(self.address)
@@ -100,10 +101,10 @@ class Endpoint:
             while (event := encrypted.handshake()) is not None:
                 poll(encrypted, _EVENTS[event], deadline.remaining)
                 if deadline.passed:
-                    raise ConnectionError(f"no TLS with {self.address} in time")
+                    raise TimeoutError(f"no TLS with {self.address} in time")
         except OSError as error:
             encrypted.close()
-            if isinstance(error, ConnectionError) and error.errno is None:
+            if isinstance(error, TimeoutError) and error.errno is None:
                 raise
             raise explained(error, self.address) from None
         return encrypted

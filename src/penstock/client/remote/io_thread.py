@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from io import FileIO
 from typing import Final, Protocol
 
 from penstock.wire.framing import LONGEST_POLL
@@ -38,8 +39,8 @@ class Connected(Protocol):
         """Whether something waits for room in the socket."""
 
     @property
-    def is_driven(self) -> bool:
-        """Whether somebody else receives what comes."""
+    def is_heard(self) -> bool:
+        """Whether the thread is to receive what comes: somebody else may, or nothing more does."""
 
     def attend(self, *, readable: bool, now: float) -> None:
         """Sends what waits; receives, if there is something."""
@@ -54,48 +55,57 @@ class Connected(Protocol):
         """Closes the socket."""
 
 
+def eventfd() -> FileIO:
+    """A descriptor to wake somebody by. Whoever drops it closes it, interrupt or not."""
+    return FileIO(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "r+")
+
+
 class IoThread:
-    """Looks after connections. `add`, `remove` and `flush` are for any thread."""
+    """Looks after connections. `remove`, `flush` and `keep_alive` are for any thread."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._nudge_file = eventfd()
+        self._nudge = self._nudge_file.fileno()
         self._epoll.register(self._nudge, _READ)
         self._calls: deque[Callable[[], None]] = deque()
         self._there: dict[int, Connected] = {}
         self._events: dict[int, int] = {}
         self._beats: dict[Connected, float] = {}
         self._next_beat = math.inf
-        self.users = 0  # connections that are here, or on their way; under the lock
+        self._users: set[Connected] = set()  # those here, or on their way; under the lock
         self._over = False
         self._thread = threading.Thread(target=self._run, name="penstock-io", daemon=True)
         self._thread.start()
 
     # --- from any thread ---
 
-    def add(self, connection: Connected) -> None:
-        """Looks after a connection from now on."""
+    def look_after(self, connection: Connected) -> None:
+        """From now on, until `remove`. Whoever got the thread holds the lock."""
+        self._users.add(connection)
         self._call(lambda: self._add(connection))
 
     def remove(self, connection: Connected) -> None:
         """Closes a connection: the thread itself does, so that it never reads what is closed."""
-        if self._over:
-            connection.shut()
-        else:
-            self._call(lambda: self._remove(connection))
+        with _LOCK:
+            if not self._over:
+                self._call(lambda: self._remove(connection))
+                return
+        connection.shut()
 
     def flush(self, connection: Connected) -> None:
         """Sends, as soon as there is room, what a connection could not send itself."""
-        self._call(lambda: self._watch(connection))
+        self._call(lambda: self._attend_again(connection))
 
     def keep_alive(self, connection: Connected, at: float) -> None:
         """Has `beat` called at that time, and again when that says so."""
         self._call(lambda: self._beat_at(connection, at))
 
     def _call(self, call: Callable[[], None]) -> None:
-        self._calls.append(call)
-        if self._nudge >= 0:  # else it has failed, and told everybody so
-            os.eventfd_write(self._nudge, 1)
+        with _LOCK:  # or the thread could end before it is woken, and the descriptor be another's
+            self._calls.append(call)
+            if self._nudge >= 0:  # else it has failed, and told everybody so
+                os.eventfd_write(self._nudge, 1)
 
     # --- in the thread ---
 
@@ -107,8 +117,9 @@ class IoThread:
             log.exception("the thread for connections to servers has failed")
             self._fail(error)
         finally:
-            nudge, self._nudge = self._nudge, -1
-            os.close(nudge)
+            with _LOCK:
+                self._nudge = -1
+                self._nudge_file.close()
             self._epoll.close()
 
     def _fail(self, error: BaseException) -> None:
@@ -145,6 +156,10 @@ class IoThread:
             connection.lose(ConnectionResetError(f"it could not be dealt with: {error!r}"))
         self._watch(connection)
 
+    def _attend_again(self, connection: Connected) -> None:
+        if self._there.get(connection.descriptor) is connection:
+            self._attend(connection, readable=False, now=time.monotonic())
+
     def _add(self, connection: Connected) -> None:
         self._there[connection.descriptor] = connection
         self._watch(connection)
@@ -153,7 +168,7 @@ class IoThread:
         descriptor = connection.descriptor
         if self._there.get(descriptor) is not connection:
             return
-        events = 0 if connection.is_driven else _READ
+        events = _READ if connection.is_heard else 0
         if connection.pending:
             events |= _WRITE
         before = self._events.get(descriptor, 0)
@@ -173,7 +188,8 @@ class IoThread:
                 self._epoll.unregister(descriptor)
         self._beats.pop(connection, None)
         connection.shut()
-        release(self)
+        with _LOCK:
+            self._users.discard(connection)
 
     def _beat_at(self, connection: Connected, at: float) -> None:
         if self._there.get(connection.descriptor) is connection:
@@ -191,7 +207,7 @@ class IoThread:
     def _is_over(self) -> bool:
         """Whether nobody needs it any more; then nobody gets it any more either."""
         with _LOCK:
-            if self.users or self._calls:
+            if self._users or self._calls:
                 return False
             if _threads.get(os.getpid()) is self:
                 del _threads[os.getpid()]
@@ -214,17 +230,14 @@ def _forget_in_fork() -> None:
 os.register_at_fork(after_in_child=_forget_in_fork)
 
 
-def acquire() -> IoThread:
-    """This process's thread, for one more connection; `remove` lets go of it."""
+def look_after(connection: Connected, note: Callable[[IoThread], None]) -> None:
+    """Has this process's thread look after one more connection; its `remove` ends that.
+
+    `note` is told which thread it is, before anything else: an interrupt may come at any moment.
+    """
     with _LOCK:
         found = _threads.get(os.getpid())
         if found is None:
             found = _threads[os.getpid()] = IoThread()
-        found.users += 1
-        return found
-
-
-def release(thread: IoThread) -> None:
-    """One connection less. In the thread itself, which looks at it after each turn."""
-    with _LOCK:
-        thread.users -= 1
+        note(found)
+        found.look_after(connection)

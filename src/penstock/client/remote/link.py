@@ -17,10 +17,11 @@ from penstock.client.deadline import Deadline
 from penstock.client.remote import io_thread
 from penstock.client.remote.buffer_pool import BufferPool
 from penstock.client.remote.endpoint import SILENCE_S, Endpoint
+from penstock.client.remote.io_thread import IoThread, eventfd
 from penstock.errors import HubGone, ProtocolError
 from penstock.wire.conversation import Conversation, Medium
 from penstock.wire.frames import Bytes
-from penstock.wire.framing import LONGEST_POLL
+from penstock.wire.framing import CONTROL_LANE, poll
 from penstock.wire.messages import (
     Answer,
     BatchReady,
@@ -36,7 +37,7 @@ from penstock.wire.messages import (
     Welcome,
 )
 from penstock.wire.payload import NOTHING, Packed, reserved
-from penstock.wire.tcp_stream import TcpStream
+from penstock.wire.tcp_stream import TcpStream, encoded
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +52,12 @@ _GOODBYE: Final = Goodbye()
 
 
 def _next_beat(lease: float) -> float:
-    """When to say next that we live, by the monotonic clock.
+    """When to say next that we live, and to look whether the server does, by the monotonic clock.
 
     All ranks do so at the same moments, by the clock on the wall, as far as clocks agree: a server
     that is woken once for a thousand of them has far less to do than if each one wakes it.
     """
-    every = lease / BEATS
+    every = min(lease, SILENCE_S) / BEATS
     return time.monotonic() + every - time.time() % every
 
 
@@ -81,7 +82,8 @@ class Inbox:
     """Keeps what has come for one reader, who waits for a descriptor."""
 
     def __init__(self) -> None:
-        self.nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._nudge = eventfd()
+        self.nudge = self._nudge.fileno()
         self.kept: deque[tuple[FromServerToRank, Any]] = deque()
         self.owed = False
         self.failure: Exception | None = None
@@ -109,15 +111,15 @@ class Inbox:
 
     def clear(self) -> None:
         """Nothing is news any more; but for the end, which stays so until somebody hears of it."""
-        if self.failure is None:
-            with suppress(BlockingIOError, OSError):
-                os.eventfd_read(self.nudge)
+        with suppress(BlockingIOError, OSError):
+            os.eventfd_read(self.nudge)
+        if self.failure is not None:  # looked at afterwards: it may come at any moment
+            self.wake()
 
     def close(self) -> None:
         """Lets go of the descriptor. Idempotent."""
-        nudge, self.nudge = self.nudge, -1
-        if nudge >= 0:
-            os.close(nudge)
+        self.nudge = -1
+        self._nudge.close()
 
 
 class Link:
@@ -128,7 +130,7 @@ class Link:
     """
 
     def __init__(self, endpoint: Endpoint, deadline: Deadline, *, driven: bool = False) -> None:
-        self.is_driven = driven
+        self._is_driven = driven
         self._address = endpoint.address
         self._stream: TcpStream[FromServerToRank] = TcpStream(
             endpoint.connect(deadline),
@@ -145,10 +147,17 @@ class Link:
         self._over = self._closed = False
         self._lease = SILENCE_S
         self._heard_at = self._owed_since = time.monotonic()
-        self._poll = select.poll()
-        self._poll.register(self._stream.fileno(), select.POLLIN)
-        self._io = io_thread.acquire()
-        self._io.add(self)
+        self._asked = False  # whether the server was asked to say something, and why not
+        self._taking_in = False
+        self._sent = 0  # bytes, when that was last looked at
+        self._io: IoThread | None = None
+
+    def start(self) -> None:
+        """Has the I/O thread look after it, until `close`."""
+        io_thread.look_after(self, self._note_thread)
+
+    def _note_thread(self, thread: IoThread) -> None:
+        self._io = thread
 
     # --- for any thread ----------------------------------------------------------------------
 
@@ -157,15 +166,18 @@ class Link:
 
         Arrays are sent from where they lie, and must stay as they are until they have gone.
         """
+        stream, body = self._stream, encoded(message)
         self._conversation.rank_says(message)
-        stream = self._stream
-        stream.send(message, payload=packed.views, lane=lane)
-        if stream.pending:
-            self._io.flush(self)
+        try:
+            stream.send_encoded(body, payload=packed.views, lane=lane)
+        finally:
+            if stream.pending and self._io is not None:  # also if it was interrupted in the middle
+                self._io.flush(self)
 
     def keep_alive(self, lease: float) -> None:
         """From now on says that we live, often enough for a lease."""
         self._lease = lease
+        assert self._io is not None
         self._io.keep_alive(self, _next_beat(lease))
 
     def note_asked(self) -> None:
@@ -176,7 +188,7 @@ class Link:
         """It is over; whoever waits is told."""
         self._over = True
         self.listener.end(error)
-        if self.is_driven:
+        if self._is_driven:
             self._stream.hang_up()  # whoever waits for the socket wakes
 
     def close(self) -> None:
@@ -184,24 +196,46 @@ class Link:
         if self._closed:
             return
         self._closed = True
-        if not (self._stream.broken or self._stream.ended):
-            with suppress(ProtocolError):  # nobody has been greeted yet
-                self._conversation.rank_says(_GOODBYE)
-                self._stream.drop_queued()
-                self._stream.send(_GOODBYE)
-            self._stream.finish()
-        self.is_driven = False
+        self.take_leave()
+        self._is_driven = False
         self.lose(ConnectionResetError("it was closed"))
-        self._io.remove(self)
+        if self._io is None:
+            self.shut()
+        else:
+            self._io.remove(self)
+
+    def take_leave(self) -> None:
+        """Says that nothing more will be said; whoever waits for the socket wakes."""
+        stream = self._stream
+        if not (stream.broken or stream.ended):
+            with suppress(ProtocolError):  # nobody has been greeted yet, or leave was taken
+                self._conversation.rank_says(_GOODBYE)
+                stream.drop_queued()
+                stream.send(_GOODBYE, lane=CONTROL_LANE)
+            stream.finish()
+        stream.stop_receiving()
 
     # --- for whoever receives ----------------------------------------------------------------
 
     def drive(self, timeout: float | None) -> bool:
-        """Waits for something to come, and takes it in; False if nothing has in so long."""
-        milliseconds = None if timeout is None else min(timeout * 1000, LONGEST_POLL)
-        if not self._poll.poll(milliseconds):
+        """Waits for something to come, and takes it in; False if nothing has in so long.
+
+        A signal's handler may call while its thread waits here, but not while it receives: then
+        nobody knows what is where, and the connection is over.
+        """
+        if self._taking_in:
+            self.lose(ConnectionResetError("somebody called in the middle of receiving"))
+            return True
+        if not poll(self._stream, select.POLLIN, timeout):
             return False
-        self._take_in(time.monotonic())
+        self._taking_in = True
+        try:
+            self._take_in(time.monotonic())
+        except BaseException:  # what was being read may have been an answer to anybody
+            self.lose(ConnectionResetError("it was interrupted while it was read"))
+            raise
+        finally:
+            self._taking_in = False
         return True
 
     # --- for the I/O thread ------------------------------------------------------------------
@@ -216,11 +250,21 @@ class Link:
         """Whether something waits for room in the socket."""
         return self._stream.pending
 
+    @property
+    def is_driven(self) -> bool:
+        """Whether somebody else receives what comes."""
+        return self._is_driven
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the I/O thread is to receive what comes."""
+        return not (self._is_driven or self._over)
+
     def attend(self, *, readable: bool, now: float) -> None:
         """Sends what waits; receives, if there is something."""
         if self._stream.pending:
             self._stream.flush_some(_SENT_AT_ONCE)
-        if readable and not self.is_driven:
+        if readable and self.is_heard:
             self._take_in(now)
         elif self._stream.broken:
             self.lose(ConnectionResetError(self._stream.reason or "the connection was lost"))
@@ -247,15 +291,23 @@ class Link:
 
     def beat(self, now: float) -> float:
         """Says that we live, and asks whether the server does if it owes us something."""
-        owed = self.listener.owed
+        owed, stream = self.listener.owed, self._stream
+        if stream.pending and stream.bytes_out != self._sent:
+            self._heard_at = now  # it takes what we send, if slowly
+        self._sent = stream.bytes_out
         silent = now - max(self._heard_at, self._owed_since)
-        if owed and silent > SILENCE_S:
+        if owed and self._asked and silent > SILENCE_S and not self._has_come():
             self.lose(ConnectionResetError(f"the server has said nothing for {silent:.1f} s"))
         elif not self._over:
             if not owed:
                 self._owed_since = now
-            self._stream.send(Heartbeat(reply=owed))
+            self._asked = owed
+            stream.send(Heartbeat(reply=owed), lane=CONTROL_LANE)
         return _next_beat(self._lease)
+
+    def _has_come(self) -> bool:
+        """Whether there is something that nobody has taken in yet."""
+        return poll(self._stream, select.POLLIN, 0.0) != 0
 
     def shut(self) -> None:
         """Closes the socket."""

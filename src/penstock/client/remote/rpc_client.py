@@ -21,6 +21,7 @@ from penstock.client.failures import error_of
 from penstock.client.remote.connection import RemoteConnection
 from penstock.errors import ProtocolError
 from penstock.wire.frames import Bytes, private_memory, read
+from penstock.wire.framing import CALL_LANES
 from penstock.wire.messages import Answer, Call, FromServerToRank, Refused
 from penstock.wire.payload import Arrays, Packed
 
@@ -32,7 +33,6 @@ Failure: TypeAlias = Callable[[], Exception]
 # there is room for those who wait for nobody.
 AT_ONCE: Final = 48
 _WAITS_FOR_NOBODY: Final = frozenset({"destroy_sampling_input", "exit", "ping"})
-_LANES: Final = (1 << 16) - 2
 # A word to one who waits: to look whether anybody receives, or whether there is room.
 _LOOK: Final = None
 # After so long somebody looks without a word: an interrupt may have cost it that.
@@ -148,7 +148,7 @@ class RpcClient:
         self._closing = True
         self._calls.end(ConnectionResetError("it was closed"))
         if self._somebody_receives:
-            self._connection.hang_up()  # it wakes, and lets go of the connection
+            self._connection.take_leave()  # it wakes, and lets go of the connection
         self._shut()
 
     # --- calling -----------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class RpcClient:
         self._check()
         self._calls.sent.add(call.request)
         try:
-            self._connection.send(call, arrays, 1 + call.request % _LANES)
+            self._connection.send(call, arrays, 1 + call.request % CALL_LANES)
         except ProtocolError:  # it has ended just now
             self._check()
             raise
@@ -215,12 +215,10 @@ class RpcClient:
         try:
             self._somebody_receives = True
             while inbox.empty() and self._calls.failure is None:
-                if not self._connection.drive(deadline.remaining) and deadline.passed:
+                # Not for ever: a signal's handler may have received what we wait for.
+                until = Deadline(_LOOK_S).or_sooner(deadline)
+                if not self._connection.drive(until.remaining) and deadline.passed:
                     return
-        except BaseException:
-            # What was being read is lost, and may have been an answer to anybody.
-            self._calls.end(ConnectionResetError("it was interrupted while it was read"))
-            raise
         finally:
             self._somebody_receives = before
             self._release()

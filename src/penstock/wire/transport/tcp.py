@@ -89,7 +89,8 @@ class TcpListener:
 
     def __init__(self, address: Address) -> None:
         self._socket = _listening(address)
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._spare = -1
+        self._reserve()
         host, port = self._socket.getsockname()[:2]
         self.address = str(Address(address.scheme, host, port))
         self._near = is_loopback(host)
@@ -99,7 +100,10 @@ class TcpListener:
         return self._socket.fileno()
 
     def accept(self) -> tuple[socket.socket, str] | None:
-        """The next connection and the host it comes from; None if there is none."""
+        """The next connection and the host it comes from; None if there is none.
+
+        BlockingIOError if somebody is there for whom there is no descriptor, not even to hang up.
+        """
         while True:
             try:
                 connected, peer = self._socket.accept()
@@ -113,21 +117,39 @@ class TcpListener:
             connected.setblocking(False)
             if self._near:
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, NEAR_UNSENT)
-            return connected, str(peer[0])
+            return connected, _without_mapping(str(peer[0]))
 
     def close(self) -> None:
         """Takes no more connections. Idempotent."""
         if self._socket.fileno() >= 0:
             self._socket.close()
-            os.close(self._spare)
+            self._give_up_reserve()
 
     def _hang_up_on_one(self) -> None:
-        os.close(self._spare)
+        self._give_up_reserve()
         try:
-            with suppress(OSError):
-                self._socket.accept()[0].close()
+            self._socket.accept()[0].close()
+        except OSError as error:
+            if error.errno in _OUT_OF_DESCRIPTORS:  # another thread was quicker to take it
+                raise BlockingIOError(error.errno, "no descriptor is left") from None
         finally:
+            self._reserve()
+
+    def _reserve(self) -> None:
+        with suppress(OSError):  # there is none: perhaps later
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _give_up_reserve(self) -> None:
+        spare, self._spare = self._spare, -1
+        if spare >= 0:
+            os.close(spare)
+
+
+def _without_mapping(host: str) -> str:
+    """127.0.0.1 of ::ffff:127.0.0.1, as a socket for both kinds of address has it."""
+    found = ipaddress.ip_address(host.partition("%")[0])
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return host if mapped is None else str(mapped)
 
 
 def _listening(address: Address) -> socket.socket:
@@ -151,14 +173,14 @@ def _listening(address: Address) -> socket.socket:
 
 
 def connect(address: Address, timeout: float | None) -> socket.socket:
-    """A connection to `address`. `ConnectionError` with the reason if there is none in time."""
+    """A connection to `address`. `ConnectionError` with the reason, `TimeoutError` without."""
     try:
         connected = socket.create_connection((address.host, address.port), timeout)
     except socket.gaierror as error:
         words = f"the host {address.host!r} is not known: {error.strerror}"
         raise ConnectionError(words) from None
     except (TimeoutError, BlockingIOError):
-        raise ConnectionError(f"nothing answered at {address} in time") from None
+        raise TimeoutError(f"nothing answered at {address} in time") from None
     except OSError as error:
         raise ConnectionRefusedError(f"{address}: {error.strerror or error}") from None
     connected.setblocking(False)

@@ -124,15 +124,21 @@ class TlsSocket:
                 raise BlockingIOError from None
 
     def recvmsg_into(self, buffers: list[Any]) -> tuple[int]:
-        """Receives into the first of some buffers, as many records as there are for it."""
+        """Receives into the first of some buffers, as many records as there are for it.
+
+        What OpenSSL has decrypted beyond that goes to the next one: no selector tells of it.
+        """
         received, view = 0, buffers[0]
         try:
             while received < len(view):
                 with self._lock:
                     nbytes = self._socket.recv_into(view[received:])
                 if not nbytes:
-                    break
+                    return (received,)
                 received += nbytes
+            if buffers[1:] and self._socket.pending():
+                with self._lock:
+                    received += self._socket.recv_into(buffers[1])
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             if not received:
                 raise BlockingIOError from None
@@ -142,6 +148,10 @@ class TlsSocket:
         """The plain socket, without any encryption: this one is of no use from then on."""
         with self._lock:
             return socket.socket(fileno=self._socket.detach())
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        """Sets an option of the plain socket."""
+        self._socket.setsockopt(level, option, value)
 
     def shutdown(self, how: int) -> None:
         """Ends a direction of the connection."""
