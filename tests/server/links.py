@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +16,20 @@ from typing import Self
 from tests.processes import PATIENCE_S
 from tests.server.strangers import place_of
 
+_SO_ATTACH_FILTER = 26
 _AT_ONCE = 64 << 10
 # What kernels keep on the way to it: little, or the network would only seem slow later.
 _KEPT = 64 << 10
+
+
+def cut(connected: socket.socket) -> None:
+    """Has the kernel drop whatever comes for a connection: the other host's packets are lost.
+
+    What is sent over it still goes out, but nothing is acknowledged, and no acknowledgement heard.
+    """
+    program = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # BPF: drop
+    attached = struct.pack("HL", 1, ctypes.addressof(program))
+    connected.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, attached)
 
 
 class Link:

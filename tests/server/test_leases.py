@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
+import os
 import socket
 import subprocess
 import sys
@@ -35,7 +37,7 @@ from penstock.wire.messages import (
 from tests.client.graphs import expected
 from tests.client.ranks import ROOT
 from tests.processes import PATIENCE_S, stopped, strike, until
-from tests.server.links import Link
+from tests.server.links import Link, cut
 from tests.server.ranks import BareRank, channel_at
 from tests.server.strangers import frame
 
@@ -149,6 +151,44 @@ def test_a_killed_rank_is_noticed_at_once_while_another_goes_on(
         until(lambda: channels(server) == before, "its channel is freed")
     assert server.statistics().leases_lost > lost
     assert other.read() == expected(graph)
+
+
+def test_a_rank_behind_a_cut_cable_is_noticed_by_tcp_whatever_it_says(
+    strict: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CONTRACT 72: nothing of what it is sent is acknowledged, though its signs of life come."""
+    with BareRank(strict.address) as rank, caplog.at_level(logging.INFO):
+        rank.greet(name="behind a cut cable")
+        cut(rank.socket)
+
+        def has_gone() -> bool:
+            rank.stream.send(Heartbeat(reply=True))
+            return not is_here(strict, "behind a cut cable")
+
+        until(has_gone, "its session is over")
+        assert "the connection was lost: Connection timed out" in caplog.text
+
+
+@pytest.mark.parametrize("says", ["nothing", "batches"])
+def test_a_host_that_has_vanished_is_noticed_by_its_silence(
+    strict: Server, rank: Ranks, says: str
+) -> None:
+    """CONTRACT 72: neither side hears anything of the other any more."""
+    vanished = rank(strict.address, name="vanished")
+    (session,) = (one for one in strict._loop._state.sessions if one.hello.name == "vanished")
+    if says == "batches":
+        vanished.register(split="train")
+        vanished.start()
+    with socket.socket(fileno=os.dup(session.stream.fileno())) as other_end:
+        cut(other_end)
+    cut(vanished.socket)
+
+    def has_gone() -> bool:
+        vanished.stream.send(Heartbeat(reply=True))
+        return not is_here(strict, "vanished")
+
+    until(has_gone, "its session is over")
+    until(lambda: channels(strict) == 0, "its channel is freed")
 
 
 def _hang_up(rank: BareRank) -> None:

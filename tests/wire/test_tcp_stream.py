@@ -444,9 +444,9 @@ def test_hanging_up_wakes_who_waits(pair: Pair) -> None:
     left, _ = pair
     thread = threading.Thread(target=left.hang_up)
     thread.start()
-    assert left.wait(BOUND_S)
-    assert left.receive() == []
-    assert left.ended
+    while not left.ended:  # what OpenSSL says of its own accord wakes, too
+        assert left.wait(BOUND_S)
+        assert left.receive() == []
     thread.join()
 
 

@@ -431,9 +431,12 @@ class TcpStream(Sender, Generic[Received]):
         scratch = self._scratch
         try:
             nbytes = self._socket.recv_into(scratch)
-        except OSError:  # nothing, or the end: asked for again, and looked into there
+        except (BlockingIOError, InterruptedError):
             return None
-        if not nbytes:
+        except OSError as error:  # the kernel says why only once
+            self._lose(error)
+            return None
+        if not nbytes:  # asked for again, and looked into there
             return None
         self.bytes_in += nbytes
         if nbytes > HEADER.size:
@@ -473,9 +476,9 @@ class TcpStream(Sender, Generic[Received]):
                 direct = min(nbytes, room.nbytes)
         except (BlockingIOError, InterruptedError):
             return 0
-        except OSError as error:  # a reset: the other side went without reading all
-            self._break(f"the connection was lost: {error.strerror or error}")
-            nbytes = direct = 0
+        except OSError as error:  # a reset, say: the other side went without reading all
+            self._lose(error)
+            return 0
         if not nbytes:
             self._ended = True
             self.reason = self.reason or "the other side closed the connection"
@@ -486,6 +489,10 @@ class TcpStream(Sender, Generic[Received]):
         if nbytes > direct:
             self._parse(scratch[: nbytes - direct])
         return nbytes
+
+    def _lose(self, error: OSError) -> None:
+        self._break(f"the connection was lost: {error.strerror or error}")
+        self._ended = True
 
     def _parse(self, data: memoryview) -> None:
         """Makes messages of what has come, and keeps what is not complete."""
