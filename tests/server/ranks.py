@@ -49,6 +49,7 @@ from penstock.wire.tcp_stream import TcpStream
 from penstock.wire.transport.tls import TlsSocket
 from tests.client.graphs import BATCH, PATIENCE_S, SPEC
 from tests.server.strangers import frame, place_of
+from tests.wire.tcp_streams import shaken
 
 Said = TypeVar("Said", bound=Message)
 
@@ -82,6 +83,7 @@ class BareRank:
             self.socket.close()
             raise
         self.socket.setblocking(False)
+        self._used = used
         self.stream: TcpStream[FromServerToRank] = TcpStream(
             used, FromServerToRank, limit=64 << 20, reserve=lambda _, n: private_memory(n)
         )
@@ -90,8 +92,7 @@ class BareRank:
 
     def _encrypted(self, tls: ssl.SSLContext) -> TlsSocket:
         self.socket.settimeout(PATIENCE_S)
-        self.socket = encrypted = tls.wrap_socket(self.socket, server_hostname="localhost")
-        return TlsSocket(encrypted)
+        return shaken(TlsSocket(tls, self.socket, server_name="localhost"))
 
     # --- messages ---
 
@@ -122,7 +123,8 @@ class BareRank:
     def say_raw(self, data: bytes) -> None:
         """What may not even be a frame."""
         self.socket.setblocking(True)
-        self.socket.sendall(data)
+        while data:
+            data = data[self._used.send(data) :]
         self.socket.setblocking(False)
 
     def sends(self, data: bytes, patience: float = 1.0) -> bool:

@@ -83,8 +83,19 @@ def test_only_a_certificate_or_a_flag_opens_a_server_to_other_hosts(keys: Path) 
         with pytest.raises(ValueError, match="which other hosts can reach"):
             weak.address(anywhere)
     assert str(Access(allow_plaintext=True).address(anywhere)) == anywhere
-    encrypted = Access.of(certificate=keys / "server.pem", key=keys / "server.key")
-    assert str(encrypted.address(anywhere)) == "tls://0.0.0.0:7070"
+    own = {"certificate": keys / "server.pem", "key": keys / "server.key"}
+    for known in ({"tokens": {"alice": "x"}}, {"client_ca": keys / "ca.pem"}):
+        assert str(Access.of(**own, **known).address(anywhere)) == "tls://0.0.0.0:7070"
+
+
+def test_a_certificate_alone_opens_a_server_to_no_other_host(keys: Path) -> None:
+    """Whoever reaches it could read the graph: that is allowed by name only."""
+    own = {"certificate": keys / "server.pem", "key": keys / "server.key"}
+    assert str(Access.of(**own).address("tcp://127.0.0.1:7070")) == "tls://127.0.0.1:7070"
+    with pytest.raises(ValueError, match=r"client_ca=…, tokens=….*allow_anyone=True"):
+        Access.of(**own).address("tcp://0.0.0.0:7070")
+    anyone = Access.of(**own, allow_anyone=True)
+    assert str(anyone.address("tcp://0.0.0.0:7070")) == "tls://0.0.0.0:7070"
 
 
 def test_an_encrypted_address_wants_a_certificate() -> None:

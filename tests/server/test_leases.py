@@ -384,6 +384,19 @@ def slow(patient: Server, link: Link) -> Iterator[BareRank]:
     until(lambda: not is_here(patient, "slow"), "it has gone")
 
 
+def test_who_gives_slots_back_without_having_read_them_is_expelled(wide_server: Server) -> None:
+    """CONTRACT 73: or batches without end would wait for it."""
+    with BareRank(wide_server.address, kept=LITTLE) as blind:
+        blind.greet(name="blind")
+        blind.register(spec=SEEDS, split="train", batch_size=ROWS, shuffle=False, slots=30)
+        blind.start()
+        until(lambda: _unsent(wide_server, "blind") > 2, "much is on its way")
+        (session,) = (one for one in wide_server._loop._state.sessions if one.relay is not None)
+        assert session.relay is not None
+        blind.say(ReturnSlot(channel=blind.channel, slot=max(session.relay._unsent)))
+        until(lambda: not is_here(wide_server, "blind"), "it is hung up on")
+
+
 def _unsent(server: Server, name: str = "slow") -> float:
     """What waits for a rank; more than any number if it was let go of already."""
     there = server.statistics().sessions

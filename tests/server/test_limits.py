@@ -141,6 +141,15 @@ def test_memory_for_batches_is_bounded_also_for_calls(
             channel(calls, backend(calls, key), **wish)
 
 
+def test_the_names_of_arrays_count_too(rank: Ranks, server: Server) -> None:
+    """CONTRACT 53, CONTRACT 73: of arrays without a byte there may be thousands."""
+    layouts = pack({f"{'name' * 40}{number}": np.empty(0) for number in range(1000)}).arrays
+    wordy = rank()
+    wordy.say(Call(request=1, verb="get_node_label", arrays=layouts))
+    with pytest.raises(Overloaded, match="setting: max_call_bytes"):
+        raise wordy.refusal()
+
+
 def test_slots_of_loaders_are_bounded_too(rank: Ranks) -> None:
     """CONTRACT 53"""
     reader = rank()

@@ -7,6 +7,8 @@ import resource
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from functools import partial
@@ -37,6 +39,7 @@ from penstock.wire.payload import pack
 from penstock.wire.transport.tls import client_context
 from tests.cli.servers import Running, serving
 from tests.client.graphs import NODES, PATIENCE_S, SPEC, expected, small_graph
+from tests.client.ranks import ROOT
 from tests.processes import stopped, until
 from tests.server.bystanders import AT_ONCE_S, answers_at_once, listened_to, unharmed
 from tests.server.links import Link
@@ -799,6 +802,53 @@ def test_what_follows_a_payload_in_the_same_record_is_heard_at_once(
         rank.say_raw(data[-100:] + PING)
         heard = {rank.hear_any(AT_ONCE_S / 2)[0].request for _ in range(2)}
         assert heard == {1, 2}
+
+
+# Python has no way to ask for new keys, but OpenSSL, which it has loaded, has. The pointer to the
+# connection is the second field of the object.
+UPDATING = """
+import ctypes, _ssl, sys
+from penstock.wire.transport.tls import client_context
+from tests.processes import until
+from tests.server.test_security_socket import HELLO, PREAMBLE, Recorder
+library = ctypes.CDLL(_ssl.__file__)
+library.SSL_key_update.argtypes = [ctypes.c_void_p, ctypes.c_int]
+library.SSL_do_handshake.argtypes = [ctypes.c_void_p]
+recorder = Recorder(sys.argv[1], client_context(sys.argv[2]))
+with recorder.stranger as stranger:
+    assert recorder.greet(1 << 30)
+    recorder.say(PREAMBLE + HELLO, 1 << 30)
+    pointer = ctypes.c_void_p.from_address(id(recorder._tls._sslobj) + 24).value
+    for _ in range(20_000):
+        assert library.SSL_key_update(pointer, 0) == 1
+        library.SSL_do_handshake(pointer)
+    data = recorder._out.read()
+    assert len(data) > 20_000 * 20
+    print("updating", flush=True)
+    stranger.send(data)
+    until(lambda: stranger.is_closed, "it is hung up on, long before its lease ends")
+    print("hung up on", flush=True)
+"""
+
+
+def test_who_asks_for_new_keys_without_end_is_hung_up_on(
+    encrypted: Running, keys: Path, tls: ssl.SSLContext
+) -> None:
+    """CONTRACT 73: each such record costs time, and carries nothing."""
+    with BareRank(encrypted.address, tls=tls) as steady:
+        steady.greet(name="steady")
+        attack = subprocess.Popen(
+            [sys.executable, "-c", UPDATING, encrypted.address, keys / "ca.pem"],
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            text=True,
+        )
+        said, _ = attack.communicate()
+        if not said.startswith("updating"):
+            pytest.skip("this Python's OpenSSL cannot be reached")
+        assert said.splitlines() == ["updating", "hung up on"]
+        assert steady.call("ping") == (None, {})
+        steady.goodbye()
 
 
 def test_who_is_reset_before_it_was_looked_at_harms_nobody(

@@ -271,6 +271,19 @@ def test_arrays_that_come_byte_by_byte_are_waited_for(strict: Server, rank: Rank
     assert slow.hear(Answer).request == call.request
 
 
+def test_refused_arrays_are_not_waited_for_for_ever_either(strict: Server, rank: Ranks) -> None:
+    """CONTRACT 73: nor is the message kept that they came with, which may be large."""
+    liar = rank(strict.address, name="liar")
+    announce_too_much(liar, 1 << 40)
+    (session,) = (one for one in strict._loop._state.sessions if one.hello.name == "liar")
+    assert [each.message for each in session.stream._open.values()] == [None]
+    liar.say_raw(bytes(CHUNK))
+    until(lambda: not liar.say_if_connected(Heartbeat(), lane=2), "it is hung up on")
+    (refused,) = liar.hear_all()
+    assert isinstance(refused, Refused)
+    assert refused.report.kind == "TimeoutError"
+
+
 def test_who_announces_arrays_and_says_nothing_more_loses_its_lease(
     strict: Server, rank: Ranks
 ) -> None:

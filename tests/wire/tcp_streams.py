@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.server.authority import Authority
 from penstock.wire.frames import private_memory
-from penstock.wire.framing import PREAMBLE, head
+from penstock.wire.framing import PREAMBLE, head, poll
 from penstock.wire.tcp_stream import TcpStream
 from penstock.wire.transport.tls import TlsSocket, client_context
 from tests.wire.streams import BOUND_S, Note
@@ -93,12 +93,8 @@ def numbers(received: Received) -> list[int]:
 
 def shaken(tls: TlsSocket) -> TlsSocket:
     """One whose handshake is done; the other side's must be done by another thread."""
-    import select
-
-    from penstock.wire.framing import poll
-
     while (event := tls.handshake()) is not None:
-        assert poll(tls, {1: select.POLLIN, 2: select.POLLOUT}[event], BOUND_S)
+        assert poll(tls, event, BOUND_S)
     return tls
 
 
@@ -108,14 +104,8 @@ def encrypted(keys: Path, **options: Any) -> Iterator[tuple[TcpStream[Note], Tcp
     one, other = tcp_pair()
     server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_context.load_cert_chain(keys / "server.pem", keys / "server.key")
-    client = TlsSocket(
-        client_context(keys / "ca.pem").wrap_socket(
-            one, server_hostname="localhost", do_handshake_on_connect=False
-        )
-    )
-    server = TlsSocket(
-        server_context.wrap_socket(other, server_side=True, do_handshake_on_connect=False)
-    )
+    client = TlsSocket(client_context(keys / "ca.pem"), one, server_name="localhost")
+    server = TlsSocket(server_context, other, server_side=True)
     thread = threading.Thread(target=shaken, args=(server,))
     thread.start()
     shaken(client)

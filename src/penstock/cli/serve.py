@@ -63,6 +63,7 @@ _FAILED: Final = 1
 )
 @click.option("--tokens", type=click.Path(path_type=Path), help="Let in only those with a token.")
 @click.option("--allow-plaintext", is_flag=True, help="Go beyond this host without a certificate.")
+@click.option("--allow-anyone", is_flag=True, help="Let in whoever can reach it, beyond this host.")
 @click.option(
     "--proxy",
     "proxies",
@@ -113,8 +114,9 @@ def serve(graph: Path, **given: Any) -> None:
     it: nobody new is let in, and those who are there have some seconds to leave; a second one ends
     it at once. The exit status is 3 if ranks had left channels behind.
 
-    Beyond this host it wants a certificate (see 'penstock keys'), or --allow-plaintext. SIGHUP has
-    it read the certificate's files again; no rank notices.
+    Beyond this host it wants a certificate (see 'penstock keys') or --allow-plaintext, and
+    --client-ca, --tokens or --allow-anyone. SIGHUP has it read the certificate's files again; no
+    rank notices.
 
     With --http there are /healthz, /readyz, /metrics for Prometheus, and a page at /.
 
@@ -123,7 +125,7 @@ def serve(graph: Path, **given: Any) -> None:
       penstock serve products.graph
       penstock serve products.graph --workers 8 --http 127.0.0.1:7071
       penstock serve products.graph --bind tcp://0.0.0.0:7070 \\
-          --certificate keys/server.pem --key keys/server.key
+          --certificate keys/server.pem --key keys/server.key --tokens keys/tokens
       penstock serve parts/part-0 --bind tcp://127.0.0.1:7000
     """
     logging.basicConfig(
@@ -164,6 +166,7 @@ def _served(graph: Path, given: dict[str, Any]) -> Server:
         proxies=given["proxies"],
         tokens=given["tokens"],
         allow_plaintext=given["allow_plaintext"],
+        allow_anyone=given["allow_anyone"],
         samplers=samplers_of(given["samplers"]),
         limits=limits_of(given["limits"]),
         files=given["files"],

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 _ADVICE: Final = {
     "certificate=…": "--certificate",
     "key=…": "--key",
+    "client_ca=…": "--client-ca",
+    "tokens=…": "--tokens",
     "allow_plaintext=True": "--allow-plaintext",
+    "allow_anyone=True": "--allow-anyone",
     "http_public=True": "--http-public",
 }
 # Options that have another name than the argument.

@@ -15,6 +15,7 @@ from typing import Final
 
 from penstock.errors import Overloaded, ProtocolError
 from penstock.hub.reports import report_of
+from penstock.wire.framing import frame
 from penstock.wire.messages import FromRankToHub, Refused
 from penstock.wire.stream import Stream
 from penstock.wire.transport.unix import peer_user
@@ -34,7 +35,8 @@ class Listener:
         self.address = address
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(False)
-        self._spare = os.open(os.devnull, os.O_RDONLY)
+        self._spare = -1
+        self._reserve()
 
     def fileno(self) -> int:
         """For a selector: readable when somebody wants to connect."""
@@ -54,7 +56,10 @@ class Listener:
                 # Else the visitor was gone before it was let in.
                 continue
             if reason := self._objection(visitor, room - len(admitted)):
-                turn_away(visitor, reason)
+                if isinstance(reason, PermissionError):
+                    hang_up_on(visitor, reason)
+                else:
+                    turn_away(visitor, reason)
             else:
                 admitted.append(visitor)
         return admitted
@@ -63,7 +68,7 @@ class Listener:
         """This hub lets nobody in any more. Those inside are not concerned. Idempotent."""
         if self._socket.fileno() >= 0:
             self._socket.close()
-            os.close(self._spare)
+            self._give_up_reserve()
 
     def _objection(self, visitor: socket.socket, room: int) -> Exception | None:
         user = peer_user(visitor)
@@ -78,14 +83,31 @@ class Listener:
 
     def _refuse_without_descriptors(self) -> None:
         # Left in the queue, the visitor would wake the hub for ever: one descriptor is kept for it.
-        os.close(self._spare)
+        self._give_up_reserve()
         try:
             visitor, _ = self._socket.accept()
             turn_away(visitor, Overloaded("the hub has no descriptors left (see `ulimit -n`)"))
         except OSError:
             pass
         finally:
-            self._spare = os.open(os.devnull, os.O_RDONLY)
+            self._reserve()
+
+    def _reserve(self) -> None:
+        with suppress(OSError):  # there is none: perhaps later
+            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _give_up_reserve(self) -> None:
+        spare, self._spare = self._spare, -1
+        if spare >= 0:
+            os.close(spare)
+
+
+def hang_up_on(visitor: socket.socket, reason: Exception) -> None:
+    """Says why not to another user, and closes. Nothing of what that one has said is looked at."""
+    log.info("a connection is refused: %s", reason)
+    with visitor, suppress(OSError):
+        visitor.setblocking(False)
+        visitor.send(frame(Refused(request=0, report=report_of(reason))))
 
 
 def turn_away(visitor: socket.socket, reason: Exception) -> None:

@@ -36,8 +36,8 @@ class Peer:
 class Access:
     """What a server wants of those who connect.
 
-    Without certificate and tokens, and unless plain text is allowed by name, the server listens on
-    loopback alone: then everybody who can reach it may come in.
+    Beyond loopback a server has a certificate, and lets in only who has one too, or a token; unless
+    plain text, or anyone, is allowed by name.
     """
 
     def __init__(
@@ -46,12 +46,14 @@ class Access:
         tokens: Mapping[str, str] | None = None,
         *,
         allow_plaintext: bool = False,
+        allow_anyone: bool = False,
     ) -> None:
         self.certificates = certificates
         # Only their digests: of the same length, whatever is compared with them.
         self._tokens = {name: _digest(token) for name, token in (tokens or {}).items()}
         self._wants_token = tokens is not None
         self._allow_plaintext = allow_plaintext
+        self._allow_anyone = allow_anyone
 
     @classmethod
     def of(
@@ -62,6 +64,7 @@ class Access:
         client_ca: StrPath | None = None,
         tokens: Mapping[str, str] | StrPath | None = None,
         allow_plaintext: bool = False,
+        allow_anyone: bool = False,
     ) -> Access:
         """Of what users give: files, or tokens by name."""
         if certificate is None and (key is not None or client_ca is not None):
@@ -76,12 +79,19 @@ class Access:
             )
         if tokens is not None and not isinstance(tokens, Mapping):
             tokens = read_tokens(Path(tokens))
-        return cls(certificates, tokens, allow_plaintext=allow_plaintext)
+        return cls(certificates, tokens, allow_plaintext=allow_plaintext, allow_anyone=allow_anyone)
 
     def address(self, text: str) -> Address:
         """Where to listen; ValueError for an address that this is too weak for, or that is none."""
         address = Address.parse(text, listening=True)
         if self.certificates is not None:
+            knows = self._wants_token or self.certificates.client_ca is not None
+            if not (knows or address.is_loopback or self._allow_anyone):
+                raise ValueError(
+                    f"address is {text!r}, which other hosts can reach, and whoever does could "
+                    "read the graph: name those who may (client_ca=…, tokens=…), or allow it to "
+                    "all by name (allow_anyone=True)"
+                )
             return Address(ENCRYPTED, address.host, address.port)
         if address.is_encrypted:
             raise ValueError(f"address is {text!r}: give the server a certificate, or use tcp://")

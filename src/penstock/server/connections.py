@@ -9,6 +9,7 @@ each time; not on loopback or behind a proxy, where many share a host's address.
 from __future__ import annotations
 
 import logging
+import select
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -69,10 +70,10 @@ class Stranger:
         self.handler: Callable[[int], None] = lambda events: None
 
     def fileno(self) -> int:
-        return (self.tls or self.socket).fileno()
+        return self.socket.fileno()
 
     def close(self) -> None:
-        (self.stream or self.tls or self.socket).close()
+        (self.stream or self.socket).close()
 
 
 class Strangers:
@@ -109,7 +110,8 @@ class Strangers:
                 return
             try:
                 found = self._state.listener.accept()
-            except BlockingIOError:  # no descriptor: one that is waited for may be free soon
+            except BlockingIOError as error:  # no descriptor, say: one may be free soon
+                log.warning("nobody can be let in for a moment: %s", error.strerror)
                 self._pause(self.now + NO_DESCRIPTOR_S)
                 return
             if found is None:
@@ -147,9 +149,14 @@ class Strangers:
             return
         stranger = Stranger(connected, host, self.now)
         stranger.handler = lambda events: self._attend(stranger, events)
+        try:
+            self._state.poller.watch(stranger.fileno(), READ, stranger.handler)
+        except OSError as error:  # the system has no memory for it
+            log.warning("a connection of %s is refused: %s", host, error)
+            connected.close()
+            return
         self._there[stranger] = None
         self._hosts[host] += 1
-        self._state.poller.watch(stranger.fileno(), READ, stranger.handler)
 
     def _objection(self, host: str) -> str:
         """Why one may not even say Hello; "" if it may."""
@@ -272,13 +279,7 @@ class Strangers:
             return
         certificates = self._state.access.certificates
         assert certificates is not None
-        # Before: of a connection that has ended nothing would be left to forget it by.
-        self._state.poller.forget(stranger.fileno())
-        stranger.tls = TlsSocket(
-            certificates.context.wrap_socket(
-                stranger.socket, server_side=True, do_handshake_on_connect=False
-            )
-        )
+        stranger.tls = TlsSocket(certificates.context, stranger.socket, server_side=True)
         self._shake_hands(stranger)
 
     def _shake_hands(self, stranger: Stranger) -> None:
@@ -296,7 +297,7 @@ class Strangers:
             self._note_refusal(stranger.host)
             self._part_from(stranger, f"no TLS: {outcome}")
         elif outcome is not None:
-            events = READ if outcome == 1 else WRITE  # those of `selectors`
+            events = READ if outcome == select.POLLIN else WRITE
             self._state.poller.watch(stranger.fileno(), events, stranger.handler)
         else:
             assert stranger.tls is not None
@@ -341,8 +342,7 @@ class Strangers:
         self._state.refused += 1
         log.info("%s is refused: %s", stranger.host, reason)
         self._forget(stranger)
-        plain = stranger.socket if stranger.tls is None else stranger.tls.detach()
-        self.farewells.begin((end or RawEnd)(plain), self.now)
+        self.farewells.begin((end or RawEnd)(stranger.socket), self.now)
 
     def _turn_away(self, stranger: Stranger, reason: str) -> None:
         if stranger in self._there:

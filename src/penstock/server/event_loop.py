@@ -71,7 +71,9 @@ class EventLoop(threading.Thread):
         self._lease = state.welcome.lease
         self._poller = state.poller
         self._touched = state.touched
-        self._messages = RankMessages(state, self._statistics, self._hear_hub)
+        self._messages = RankMessages(state, self._statistics_of_this_turn, self._hear_hub)
+        self._counted_at = -math.inf
+        self._counted: ServerStatistics | None = None  # what it was then
         self._handshaking = Threads("penstock-handshake", HANDSHAKE_THREADS, wakeup)
         self._writers = TlsWriters(ENCRYPTING_THREADS, wakeup)
         self._strangers = Strangers(state, self._handshaking, self._lease, self._admit)
@@ -79,6 +81,7 @@ class EventLoop(threading.Thread):
         self._leases_at = math.inf  # when the first lease may end
         self._certificate_at = self._began
         self._unread: set[Session] = set()  # those with more to hear that no poller tells of
+        self._unwritten: set[Session] = set()  # those that are over, and still being encrypted for
         self._left = False  # whether somebody has, since memory was given back
         self._stopping = False
         # Set when the last session has left a server that is leaving.
@@ -273,6 +276,8 @@ class EventLoop(threading.Thread):
             session.in_writers = False
             if session.ending is None:
                 self._watch(session)
+            elif session in self._unwritten:
+                self._hang_up(session)
 
         session.in_writers = True
         self._watch(session)
@@ -316,10 +321,12 @@ class EventLoop(threading.Thread):
 
     def _carry(self, session: Session) -> None:
         assert session.relay is not None
-        for message, packed in session.relay.hear():
+        relay = session.relay
+        for message, packed in relay.hear():
             if isinstance(message, BatchReady | BatchLost):
                 self._state.registrations.hub.note_progress()
-            session.say(message, packed)
+            then = partial(relay.note_sent, message.slot) if type(message) is BatchReady else None
+            session.say(message, packed, then)
             if isinstance(message, Refused):
                 session.end(f"the hub says: {message.report.message}")
             if session.ending is not None:
@@ -338,7 +345,7 @@ class EventLoop(threading.Thread):
             if silent >= self._lease:
                 session.lost = True
                 session.end(f"nothing was heard of it for {silent:.1f} s")
-            elif session.granted and stalled > UPLOAD_LEASES * self._lease:
+            elif session.stream.is_open and stalled > UPLOAD_LEASES * self._lease:
                 self._dismiss(session, TimeoutError("the arrays of a request have not come"))
             else:
                 self._look_at_leases_by(session.heard_at + self._lease)
@@ -389,9 +396,13 @@ class EventLoop(threading.Thread):
     def _hang_up(self, session: Session) -> None:
         """Ends the connection; a rank that still reads is told why first."""
         stream = session.stream
+        self._unwritten.discard(session)
         if session.lost or stream.broken:
             self._poller.forget(stream.fileno())
             stream.close()
+        elif session.in_writers:  # they come back with it as soon as there is no more room
+            self._poller.forget(stream.fileno())
+            self._unwritten.add(session)
         else:
             self._strangers.farewells.begin(stream, self._now)
 
@@ -419,8 +430,17 @@ class EventLoop(threading.Thread):
         """Until all that was said has been read, for a while. Nobody else is listened to."""
         self._poller.forget(self._state.listener.fileno())
         deadline = time.monotonic() + CLOSE_S
-        while self._strangers.farewells and (left := deadline - time.monotonic()) > 0:
+        while self._has_last_words() and (left := deadline - time.monotonic()) > 0:
             self._handle(left)
+
+    def _has_last_words(self) -> bool:
+        return bool(self._strangers.farewells or self._unwritten)
+
+    def _statistics_of_this_turn(self) -> ServerStatistics:
+        """One who asks again and again has them counted once a turn."""
+        if self._counted is None or self._counted_at != self._now:
+            self._counted, self._counted_at = self._statistics(), self._now
+        return self._counted
 
     def _statistics(self) -> ServerStatistics:
         state, now = self._state, time.monotonic()

@@ -31,7 +31,7 @@ class Limits:
     max_calls          calls of one session that are not answered yet
     max_call_bytes     arguments of calls, of one session: arrays; and others of more than 4 kB
                        each, 32 times
-    max_calls_bytes    the same, of all together
+    max_calls_bytes    the same, of all together; and small ones, too
     max_answer_bytes   arrays of one answer, and of those that one session has not read
     max_answers_bytes  arrays of answers that were not read, of all sessions together
     max_partial_bytes  messages that have come in part, of all sessions together

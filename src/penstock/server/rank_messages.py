@@ -19,7 +19,7 @@ from penstock.hub.reports import SHORT, report_of, shortened
 from penstock.server.limits import check_at_most
 from penstock.server.poller import READ, WRITE
 from penstock.server.questions import GOODBYE, PING, STATISTICS
-from penstock.server.session import Session
+from penstock.server.session import CallBytes, Session
 from penstock.server.state import ServerState
 from penstock.server.statistics import ServerStatistics
 from penstock.server.verbs import MAKING
@@ -45,8 +45,8 @@ from penstock.wire.payload import NOTHING, Arrays, Packed, pack, reserved
 log = logging.getLogger(__name__)
 
 END: Final = "end"  # of a session: no verb, but something that has to be done in its turn
-# Memory for a byte of plain data, at most, roughly: it may be an empty list. A little of it is not
-# counted.
+# Memory for a byte of plain data, at most, roughly: it may be an empty list. A little of it is
+# counted only for all sessions together.
 _READ_AS: Final = 32
 _SMALL: Final = 4096
 _GONE: Final = "nobody is there to be answered"
@@ -112,6 +112,7 @@ class RankMessages:
             case Unregister():
                 self._unregister(session, message)
             case Goodbye():
+                session.stream.drop_queued()  # nobody will read it
                 session.end(GOODBYE)
 
     # --- requests ----------------------------------------------------------------------------
@@ -158,9 +159,10 @@ class RankMessages:
         limits = self._state.limits
         channels = sum(one.relay is not None or one.registering > 0 for one in self._state.sessions)
         check_at_most(channels + 1, limits.max_channels, "channels are asked for", "max_channels")
-        check_at_most(nbytes, limits.max_input_bytes, "bytes of inputs", "max_input_bytes")
-        self._state.registrations.budget.take(nbytes)
-        session.input_bytes, session.registering = nbytes, asked.request
+        counted = nbytes + _READ_AS * max(0, len(encode(asked)) - _SMALL)
+        check_at_most(counted, limits.max_input_bytes, "bytes of inputs", "max_input_bytes")
+        self._state.registrations.budget.take(counted)
+        session.input_bytes, session.registering = counted, asked.request
         try:
             return reserved(asked.arrays, nbytes)
         except BaseException:  # no memory for it: it may ask for less
@@ -230,20 +232,28 @@ class RankMessages:
 
     def _grant_call(self, session: Session, call: Any, nbytes: int) -> Bytes:
         limits, state = self._state.limits, self._state
-        plain = len(encode(call)) if call.arguments else 0
-        counted = nbytes + _READ_AS * max(0, plain - _SMALL)
+        plain = len(encode(call)) if call.arguments or call.arrays else 0
+        counted = CallBytes(
+            of_session=nbytes + _READ_AS * max(0, plain - _SMALL),
+            of_all=nbytes + _READ_AS * plain,
+        )
         unread = "bytes of answers are unread"
         check_at_most(session.unread.taken, limits.max_answer_bytes, unread, "max_answer_bytes")
         check_at_most(len(session.calls) + 1, limits.max_calls, "calls at once", "max_calls")
-        ours = sum(session.calls.values()) + counted
+        ours = sum(call.of_session for call in session.calls.values()) + counted.of_session
         check_at_most(ours, limits.max_call_bytes, "bytes of arguments", "max_call_bytes")
-        state.call_budget.take(counted)
+        state.call_budget.take(counted.of_all)
         session.begin_call(call.request, counted)
         try:
             return reserved(call.arrays, nbytes)
         except BaseException:
-            state.call_budget.give(session.calls.pop(call.request))
+            self._forget_call(session, call.request)
             raise
+
+    def _forget_call(self, session: Session, request: int) -> None:
+        """Its arguments are not kept any more."""
+        if (counted := session.calls.pop(request, None)) is not None:
+            self._state.call_budget.give(counted.of_all)
 
     def _ask(self, session: Session, call: Call, arrays: Arrays) -> None:
         if session.visit is None:
@@ -272,7 +282,7 @@ class RankMessages:
     def _answer(self, session: Session, call: Call, outcome: Any) -> None:
         """In the loop's thread: somebody has worked it out, or failed to."""
         session.asked.discard(call.request)
-        self._state.call_budget.give(session.calls.pop(call.request, 0))
+        self._forget_call(session, call.request)
         if session.ending is not None:
             self._end_asking(session)
             return
@@ -308,7 +318,7 @@ class RankMessages:
         # What is being answered keeps its arrays, and what they count for, until it is; what has
         # only come in part is dropped.
         for request in session.granted:
-            state.call_budget.give(session.calls.pop(request, 0))
+            self._forget_call(session, request)
         for then in (*state.registering.drop(session), *state.answering.drop(session)):
             then(ConnectionError(_GONE))
         self._end_asking(session)

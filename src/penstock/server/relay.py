@@ -45,6 +45,7 @@ class Relay:
         self._line = line
         self._numbering = numbering
         self._out: set[int] = set()  # slots with batches that the rank has not given back
+        self._unsent: set[int] = set()  # those of them of which the rank cannot have all
         self.channel = line.channel
         self.job = job
         self.slots = line.plan.slots
@@ -78,10 +79,14 @@ class Relay:
         if message.channel != self.channel:
             raise ProtocolError(f"channel {message.channel} is not this session's")
         if isinstance(message, ReturnSlot):
-            if message.slot not in self._out:
+            if message.slot not in self._out or message.slot in self._unsent:
                 raise ProtocolError(f"slot {message.slot} was not with the rank")
             self._out.discard(message.slot)
         self._line.connection.post(message)
+
+    def note_sent(self, slot: int) -> None:
+        """The rank may have all of a batch by now: from now on it can give the slot back."""
+        self._unsent.discard(slot)
 
     def hear(self) -> Iterator[ForTheRank]:
         """What the hub has said, for the rank. `ConnectionError` when the hub has gone."""
@@ -108,6 +113,7 @@ class Relay:
     def _batch(self, ready: BatchReady, fds: list[int]) -> ForTheRank:
         memory = self._line.take(ready, fds).memory()
         self._out.add(ready.slot)
+        self._unsent.add(ready.slot)
         if not self._numbering.is_identity:
             self._numbering.to_whole(read(memory, ready.layouts), ready.facts)
         packed = pack_batch(memory, ready.layouts)

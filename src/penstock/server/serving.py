@@ -150,6 +150,7 @@ def serve(
     client_ca: StrPath | None = None,
     tokens: Mapping[str, str] | StrPath | None = None,
     allow_plaintext: bool = False,
+    allow_anyone: bool = False,
     proxies: Sequence[str] = (),
     samplers: Sequence[str | type[Any]] = (),
     files: Sequence[StrPath] = (),
@@ -161,7 +162,8 @@ def serve(
 
     data              a graph, a `Partition`, or the folder of either
     address           where to listen, tcp://host:port; port 0: any that is free. Beyond loopback
-                      only with a certificate, or with `allow_plaintext`
+                      only with a certificate (or `allow_plaintext`), and with client_ca or tokens
+                      (or `allow_anyone`)
     certificate, key  files in PEM: with them all is encrypted (TLS), and the address is tls://…
     client_ca         lets in only those whose certificate this authority has signed
     tokens            words of which a rank must know one: by name, or a file of them
@@ -181,6 +183,7 @@ def serve(
         client_ca=client_ca,
         tokens=tokens,
         allow_plaintext=allow_plaintext,
+        allow_anyone=allow_anyone,
     )
     where = access.address(address)
     positive_seconds(lease, "lease")

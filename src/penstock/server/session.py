@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.errors import ProtocolError
 from penstock.server.access import Peer
@@ -39,6 +39,13 @@ def lane_of(request: int) -> int:
     return 1 + request % CALL_LANES
 
 
+class CallBytes(NamedTuple):
+    """What the arguments of a call count for: by its session's limit, and by that of all."""
+
+    of_session: int
+    of_all: int
+
+
 class Session:
     """One rank's; `number` is never used again."""
 
@@ -61,7 +68,7 @@ class Session:
         self.conversation = Conversation(Medium.TCP)
         self.relay: Relay | None = None
         self.visit: Visit | None = None  # who answers its calls, since it made one
-        self.calls: dict[int, int] = {}  # not answered yet, with the bytes of their arguments
+        self.calls: dict[int, CallBytes] = {}  # not answered yet
         self.granted: set[int] = set()  # requests that were granted, and have not come completely
         self.asked: set[int] = set()  # calls that make something, while they do
         # What the poller calls: for the rank's socket, and for the hub's.
@@ -84,7 +91,7 @@ class Session:
 
     # --- hearing -----------------------------------------------------------------------------
 
-    def begin_call(self, request: int, nbytes: int) -> None:
+    def begin_call(self, request: int, nbytes: CallBytes) -> None:
         """A call is to be answered, with so many bytes of arguments."""
         self.calls[request] = nbytes
         self.calls_heard += 1
@@ -117,11 +124,11 @@ class Session:
         self.conversation.hub_says(message)
         if isinstance(message, BatchReady):
             self.batches += 1
-            self.stream.send_encoded(encode(message), payload=packed.views)
+            self.stream.send_encoded(encode(message), payload=packed.views, then=then)
         else:
             lane = lane_of(message.request) if isinstance(message, Answer | Refused) else 0
             self._send(message, packed, lane, then)
-        if self.stream.pending:
+        if self.stream.pending or self.stream.broken:
             self._touched.add(self)
 
     def _send(

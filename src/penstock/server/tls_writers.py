@@ -7,6 +7,7 @@ waits, in turn.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from typing import Any, Final
 
 from penstock.server.threads import Wakeup
 from penstock.wire.tcp_stream import TcpStream
+
+log = logging.getLogger(__name__)
 
 # What is encrypted of one session before the others have their turn.
 PIECE: Final = 256 << 10
@@ -58,7 +61,13 @@ class TlsWriters:
     def _run(self) -> None:
         while (job := self._next()) is not None:
             stream, then = job
-            stream.flush_some(PIECE)
+            try:
+                stream.flush_some(PIECE)
+            except Exception:  # no memory, say: it is this session's end, and no other's
+                log.exception("what a rank is sent could not be encrypted")
+                stream.hang_up()
+                self._wakeup.call(then)
+                continue
             if not stream.pending or stream.blocked or stream.broken:
                 self._wakeup.call(then)
             else:

@@ -167,6 +167,7 @@ class TcpStream(Sender, Generic[Received]):
     ) -> None:
         super().__init__()
         self._socket = socket
+        self._reads_ahead = getattr(socket, "reads_ahead", False)
         self._decoder = decoder_for(receives)
         self._limit = limit
         self.most_at_once = most_at_once
@@ -240,7 +241,7 @@ class TcpStream(Sender, Generic[Received]):
         if self._frame or self._ring or self._outbox or self._turn.locked():
             return False
         with self._turn:
-            if self._frame or self._unsure or self._broken or self._closed:
+            if self.pending or self._unsure or self._broken or self._closed:
                 return False
             self._unsure = True
             frame = head(body, 0, lane, 0)
@@ -443,6 +444,7 @@ class TcpStream(Sender, Generic[Received]):
             length, descriptors, _, payload = HEADER.unpack_from(scratch)
             is_whole = nbytes == HEADER.size + length and not (descriptors or payload)
             if is_whole and length <= self._limit:
+                self.has_more = self._reads_ahead
                 return decode(self._decoder, scratch[HEADER.size : nbytes]), None
         self._parse(scratch[:nbytes])
         return None
@@ -458,7 +460,8 @@ class TcpStream(Sender, Generic[Received]):
                 self.has_more = True
                 return
             nbytes = self._receive_some()
-            if not nbytes or (nbytes < SCRATCH and self._current is None):
+            is_told = nbytes < SCRATCH and self._current is None and not self._reads_ahead
+            if not nbytes or is_told:
                 return  # the socket had no more, or a selector will tell
             taken += nbytes
 
@@ -565,7 +568,9 @@ class TcpStream(Sender, Generic[Received]):
         memory = self.reserve(message, nbytes)
         if memory is not None and memory.nbytes != nbytes:
             raise AssertionError(f"{memory.nbytes} bytes were reserved for {nbytes}")
-        self._current = self._open[lane] = _Open(message, lane, nbytes, memory)
+        # Of a payload that nobody wants the message is not kept either: it may be large.
+        kept = None if memory is None else message
+        self._current = self._open[lane] = _Open(kept, lane, nbytes, memory)
         self._chunk_left = min(nbytes, CHUNK)
 
     def _go_on(self, lane: int, nbytes: int) -> None:

@@ -158,14 +158,17 @@ def test_an_interrupt_of_one_who_waits_loses_nothing(
     main = threading.main_thread().ident
     assert main is not None
     with registered(server) as connection, interrupts():
+        waits = threading.Event()
 
         def strike() -> None:
+            assert waits.wait(PATIENCE_S)
             server.say_raw(begun)
             signal.pthread_kill(main, signal.SIGUSR1)
 
         begun, rest = frames(ready(2 * CHUNK), bytes(2 * CHUNK))
         striking = threads.submit(strike)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (the signal may strike before it)
+            waits.set()
             connection.wait(soon())
         striking.result()
         server.say_raw(rest)

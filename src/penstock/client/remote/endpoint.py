@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import ssl
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from penstock.client.deadline import Deadline
 from penstock.wire.framing import poll
@@ -20,7 +19,6 @@ SCHEMES: Final = ("tcp://", "tls://")
 CA_VARIABLE: Final = "PENSTOCK_CA"
 # Without a sign of life for so long, a server has gone: its host, or its process.
 SILENCE_S: Final = 5.0
-_EVENTS: Final = {1: select.POLLIN, 2: select.POLLOUT}  # those of `selectors`
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +86,14 @@ class Endpoint:
         self, connected: socket.socket, address: tcp.Address, deadline: Deadline
     ) -> ByteSocket:
         assert self.tls is not None
+        name = self.server_name or address.host
         try:
-            secured: Any = self.tls.wrap_socket(
-                connected,
-                server_hostname=self.server_name or address.host,
-                do_handshake_on_connect=False,
-            )
-            encrypted = TlsSocket(secured)
-        except OSError as error:
-            raise explained(error, self.address) from None
-        try:
+            encrypted = TlsSocket(self.tls, connected, server_name=name)
             while (event := encrypted.handshake()) is not None:
-                poll(encrypted, _EVENTS[event], deadline.remaining)
+                poll(encrypted, event, deadline.remaining)
                 if deadline.passed:
                     raise TimeoutError(f"no TLS with {self.address} in time")
         except OSError as error:
-            encrypted.close()
             if isinstance(error, TimeoutError) and error.errno is None:
                 raise
             raise explained(error, self.address) from None

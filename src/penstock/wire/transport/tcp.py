@@ -32,6 +32,19 @@ _MOST_PORT: Final = (1 << 16) - 1
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 # Of what `accept` may raise: there is nobody any more.
 _NOBODY: Final = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EBADF, errno.EINVAL)
+# And: that one was gone before it was let in.
+_GONE: Final = (
+    errno.ECONNABORTED,
+    errno.EINTR,
+    errno.EPERM,
+    errno.EPROTO,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ENOPROTOOPT,
+    errno.EOPNOTSUPP,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +115,7 @@ class TcpListener:
     def accept(self) -> tuple[socket.socket, str] | None:
         """The next connection and the host it comes from; None if there is none.
 
-        BlockingIOError if somebody is there for whom there is no descriptor, not even to hang up.
+        BlockingIOError if somebody is there for whom the system has no memory or descriptor now.
         """
         while True:
             try:
@@ -113,7 +126,9 @@ class TcpListener:
                     return None
                 if error.errno in _NOBODY:
                     return None
-                continue  # it was gone before it was let in
+                if error.errno in _GONE:
+                    continue
+                raise BlockingIOError(error.errno, error.strerror) from None
             connected.setblocking(False)
             if self._near:
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, NEAR_UNSENT)

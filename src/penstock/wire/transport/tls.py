@@ -7,11 +7,14 @@ only those whose certificate that authority has signed.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import select
 import socket
 import ssl
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,16 +28,16 @@ StrPath: TypeAlias = str | os.PathLike[str]
 
 # What one record of TLS carries: more is not encrypted in one call anyway.
 RECORD: Final = 16 << 10
-# What is encrypted in one go.
-AT_ONCE: Final = 256 << 10
+# What is encrypted in one go, and received: OpenSSL keeps as much memory for each connection.
+AT_ONCE: Final = 64 << 10
+# Bytes that may come after the handshake and carry nothing: several times those of one record.
+MOST_IDLE: Final = 128 << 10
 # How long before a certificate expires its owner is warned.
 WARN_BEFORE: Final = timedelta(days=30)
 # The first byte of whoever begins to speak TLS.
 HANDSHAKE: Final = 0x16
 # What one who speaks TLS is told where nobody does: a fatal alert, "protocol version".
 NO_TLS_HERE: Final = bytes((0x15, 3, 3, 0, 2, 2, 70))
-# In Python since 3.12; OpenSSL ignores it where kernel or build have none.
-_KERNEL_TLS: Final = getattr(ssl, "OP_ENABLE_KTLS", 0)
 # Parts of the names that OpenSSL has for alerts about a certificate.
 _ABOUT_CERTIFICATES: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR")
 
@@ -43,125 +46,190 @@ _ABOUT_CERTIFICATES: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DEC
 
 
 class TlsSocket:
-    """An encrypted connection, as `wire.tcp_stream` uses a socket.
+    """An encrypted connection over a plain socket, as `wire.tcp_stream` uses a socket.
 
-    One thread may read while another one writes: OpenSSL cannot bear that, so each call has a lock,
-    for as long as one record takes. It may be entered again, since a finalizer that runs in the
-    reader's thread may have something to send.
+    OpenSSL works on memory here, not on the socket: else one call could go on reading for as long
+    as a peer sends records that carry nothing, and keep the caller's thread for itself.
+
+    One thread may read while another one writes. OpenSSL cannot bear that, so each call to it has a
+    lock, for as long as one record takes. It may be entered again, since a finalizer that runs in
+    the reader's thread may have something to send.
     """
 
-    def __init__(self, encrypted: ssl.SSLSocket) -> None:
-        self._socket = encrypted
+    # What was received may be here and not decrypted yet: no selector tells of it.
+    reads_ahead: Final = True
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        connected: socket.socket,
+        *,
+        server_side: bool = False,
+        server_name: str | None = None,
+    ) -> None:
+        self._socket = connected
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_side, server_hostname=server_name
+        )
         self._lock = threading.RLock()
-        self._retried: Any = None  # what OpenSSL had no room for: it wants the same bytes again
+        self._unsent = memoryview(b"")  # encrypted, and not with the kernel yet
+        self._accepted = 0  # bytes that it was made of, which the caller was not told of
+        self._is_shaken = False
+        self._idle = 0  # bytes received since the last that carried something
 
     def fileno(self) -> int:
         """The socket's descriptor; -1 once closed."""
         return self._socket.fileno()
 
+    # --- the handshake ---
+
     def handshake(self) -> int | None:
-        """Goes on with the handshake. None once it is done, else the event to wait for.
+        """Goes on with the handshake. None once it is done, else the event to poll for.
 
         OSError, as `explained` tells, if it fails.
         """
-        import selectors
+        while True:
+            done = self._shake()
+            if not self._flush():
+                return select.POLLOUT
+            if done:
+                self._idle, self._is_shaken = 0, True
+                return None
+            try:
+                self._receive()
+            except BlockingIOError:
+                return select.POLLIN
 
-        try:
-            with self._lock:
-                self._socket.do_handshake()
-        except ssl.SSLWantReadError:
-            return selectors.EVENT_READ
-        except ssl.SSLWantWriteError:
-            return selectors.EVENT_WRITE
-        return None
+    def _shake(self) -> bool:
+        with self._lock:
+            try:
+                self._tls.do_handshake()
+                return True
+            except ssl.SSLWantReadError:
+                return False
+            except ssl.SSLError:
+                self._collect()
+                with suppress(OSError):
+                    self._flush()  # the other side is told why
+                raise
+            finally:
+                self._collect()
 
     def peer_name(self) -> str | None:
         """The name in the other side's certificate, which was checked; None if there is none."""
-        found: dict[str, Any] = self._socket.getpeercert() or {}
+        found: dict[str, Any] = self._tls.getpeercert() or {}
         named = dict(pair for pairs in found.get("subject", ()) for pair in pairs)
         return named.get("commonName")
 
-    def sendmsg(self, buffers: list[Any]) -> int:
-        """Sends the beginning of what is given; how many bytes. BlockingIOError without room.
-
-        Small buffers are put together into one record. A large one is sent record by record, since
-        OpenSSL takes one at a time, and others may need the lock in between.
-        """
-        first = buffers[0]
-        if self._retried is not None or (len(first) < RECORD and len(buffers) > 1):
-            return self._send_record(self._retried or _joined(buffers))
-        sent, view = 0, memoryview(first)[:AT_ONCE]
-        try:
-            while sent < len(view):
-                with self._lock:
-                    sent += self._socket.send(view[sent:])
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            if not sent:
-                raise BlockingIOError from None
-        return sent
-
-    def _send_record(self, data: Any) -> int:
-        # What OpenSSL had no room for it wants again, to the byte, before anything else.
-        with self._lock:
-            try:
-                sent = self._socket.send(data)
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                self._retried = data
-                raise BlockingIOError from None
-            self._retried = None
-            return sent
+    # --- out ---
 
     def send(self, data: bytes) -> int:
         """Sends the beginning of what is given; how many bytes. BlockingIOError without room."""
         return self.sendmsg([data])
 
-    def recv_into(self, buffer: Any) -> int:
-        """Receives what one record has; how many bytes, 0 at the end."""
+    def sendmsg(self, buffers: list[Any]) -> int:
+        """Sends the beginning of what is given; how many bytes. BlockingIOError without room.
+
+        What was encrypted and found no room is sent by the next call, which must be given the same
+        bytes again. Small buffers are put together into one record.
+        """
+        if not self._accepted:
+            first = buffers[0]
+            is_small = len(first) < RECORD and len(buffers) > 1
+            self._encrypt(memoryview(_joined(buffers) if is_small else first)[:AT_ONCE])
+        if not self._flush():
+            raise BlockingIOError
+        sent, self._accepted = self._accepted, 0
+        return sent
+
+    def _encrypt(self, view: memoryview) -> None:
+        while self._accepted < len(view):
+            with self._lock:  # for one record: others may need it in between
+                self._accepted += self._tls.write(view[self._accepted :])
         with self._lock:
+            self._collect()
+
+    def _collect(self) -> None:
+        if self._outgoing.pending:
+            self._unsent = memoryview(bytes(self._unsent) + self._outgoing.read())
+
+    def _flush(self) -> bool:
+        """Gives the kernel what is encrypted; False if it has no room for all of it."""
+        while self._unsent:
             try:
-                return self._socket.recv_into(buffer)
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                raise BlockingIOError from None
+                sent = self._socket.send(self._unsent)
+            except (BlockingIOError, InterruptedError):
+                return False
+            self._unsent = self._unsent[sent:]
+        return True
+
+    # --- in ---
+
+    def recv_into(self, buffer: Any) -> int:
+        """Receives what one record has; how many bytes, 0 at the end. BlockingIOError for none."""
+        nbytes = self._decrypt(buffer)
+        if nbytes is None:
+            self._receive()
+            nbytes = self._decrypt(buffer)
+        if nbytes is None:
+            raise BlockingIOError
+        return nbytes
 
     def recvmsg_into(self, buffers: list[Any]) -> tuple[int]:
-        """Receives into the first of some buffers, as many records as there are for it.
-
-        What OpenSSL has decrypted beyond that goes to the next one: no selector tells of it.
-        """
+        """Receives into the first of some buffers, as many records as there are for it."""
         received, view = 0, buffers[0]
         try:
-            while received < len(view):
-                with self._lock:
-                    nbytes = self._socket.recv_into(view[received:])
-                if not nbytes:
-                    return (received,)
+            while received < len(view) and (nbytes := self.recv_into(view[received:])):
                 received += nbytes
-            if buffers[1:] and self._socket.pending():
-                with self._lock:
-                    received += self._socket.recv_into(buffers[1])
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        except BlockingIOError:
             if not received:
-                raise BlockingIOError from None
+                raise
         return (received,)
 
-    def detach(self) -> socket.socket:
-        """The plain socket, without any encryption: this one is of no use from then on."""
+    def _decrypt(self, buffer: Any) -> int | None:
+        """What is there, of one record; None if there is no complete one."""
         with self._lock:
-            return socket.socket(fileno=self._socket.detach())
+            try:
+                nbytes: Any = self._tls.read(len(buffer), buffer)  # the stub means another form
+            except ssl.SSLWantReadError:
+                return None
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                return 0
+        if nbytes:
+            self._idle = 0
+        return int(nbytes)
+
+    def _receive(self) -> None:
+        """Takes in some of what has come. BlockingIOError if nothing has.
+
+        A peer may send records that carry nothing (`KeyUpdate`), each of which costs time. Nobody
+        who means well sends many.
+        """
+        scratch = _scratch()
+        nbytes = self._socket.recv_into(scratch)
+        self._idle += nbytes
+        if self._idle > MOST_IDLE and self._is_shaken:
+            raise ConnectionAbortedError(errno.ECONNABORTED, "records came that carry nothing")
+        with self._lock:
+            if nbytes:
+                self._incoming.write(scratch[:nbytes])
+            else:
+                self._incoming.write_eof()
+
+    # --- the socket itself ---
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
         """Sets an option of the plain socket."""
         self._socket.setsockopt(level, option, value)
 
     def shutdown(self, how: int) -> None:
-        """Ends a direction of the connection."""
-        # Of the plain socket: TLS's own farewell would wait for an answer.
-        socket.socket.shutdown(self._socket, how)
+        """Ends a direction of the connection, without TLS's own farewell."""
+        self._socket.shutdown(how)
 
     def close(self) -> None:
         """Closes the connection. Idempotent."""
-        with self._lock:
-            self._socket.close()
+        self._socket.close()
 
 
 def _joined(buffers: list[Any]) -> bytearray:
@@ -172,6 +240,17 @@ def _joined(buffers: list[Any]) -> bytearray:
         if len(joined) >= RECORD:
             break
     return joined
+
+
+_memory = threading.local()
+
+
+def _scratch() -> memoryview:
+    """This thread's memory for what is received: a connection of its own would cost too much."""
+    found: memoryview | None = getattr(_memory, "scratch", None)
+    if found is None:
+        found = _memory.scratch = memoryview(bytearray(AT_ONCE))
+    return found
 
 
 def explained(error: OSError, address: str) -> Exception:
@@ -237,7 +316,6 @@ class ServerCertificates:
         """Reads the files. If they make no sense, ValueError, and all stays as it was."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.options |= _KERNEL_TLS
         context.num_tickets = 0  # ranks connect once, and a ticket costs memory
         load_chain(context, self.certificate, self.key)
         if self.client_ca is not None:
@@ -265,7 +343,6 @@ def client_context(
     """What a rank trusts, and who it is. Without `ca` it trusts the system's authorities."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.options |= _KERNEL_TLS
     if ca is None:
         context.load_default_certs()
     else:
