@@ -276,6 +276,7 @@ def test_refused_arrays_are_not_waited_for_for_ever_either(strict: Server, rank:
     liar = rank(strict.address, name="liar")
     announce_too_much(liar, 1 << 40)
     (session,) = (one for one in strict._loop._state.sessions if one.hello.name == "liar")
+    until(lambda: session.stream.is_open, "what was announced is known")
     assert [each.message for each in session.stream._open.values()] == [None]
     liar.say_raw(bytes(CHUNK))
     until(lambda: not liar.say_if_connected(Heartbeat(), lane=2), "it is hung up on")

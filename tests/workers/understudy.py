@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 
+from penstock.wire.framing import HEADER
 from penstock.wire.messages import (
     BatchId,
     Begun,
@@ -121,7 +122,7 @@ def fill_memory(line: Line) -> None:
 
 def talk_nonsense(line: Line) -> None:
     be_ready(line)
-    os.write(line.fileno(), b"\x03\x00\x00\x00\x00\x00abc")
+    os.write(line.fileno(), HEADER.pack(3, 0, 0, 0) + b"abc")
     threading.Event().wait()
 
 
