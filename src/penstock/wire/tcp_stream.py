@@ -167,7 +167,7 @@ class TcpStream(Sender, Generic[Received]):
     ) -> None:
         super().__init__()
         self._socket = socket
-        self._reads_ahead = getattr(socket, "reads_ahead", False)
+        self._reads_ahead = hasattr(socket, "has_buffered")
         self._decoder = decoder_for(receives)
         self._limit = limit
         self.most_at_once = most_at_once
@@ -444,10 +444,14 @@ class TcpStream(Sender, Generic[Received]):
             length, descriptors, _, payload = HEADER.unpack_from(scratch)
             is_whole = nbytes == HEADER.size + length and not (descriptors or payload)
             if is_whole and length <= self._limit:
-                self.has_more = self._reads_ahead
+                self.has_more = self._has_buffered()
                 return decode(self._decoder, scratch[HEADER.size : nbytes]), None
         self._parse(scratch[:nbytes])
         return None
+
+    def _has_buffered(self) -> bool:
+        """Whether the socket keeps something that no selector tells of."""
+        return self._reads_ahead and bool(self._socket.has_buffered)  # type: ignore[attr-defined]
 
     def _take_in(self) -> None:
         if self.has_more:
@@ -460,8 +464,8 @@ class TcpStream(Sender, Generic[Received]):
                 self.has_more = True
                 return
             nbytes = self._receive_some()
-            is_told = nbytes < SCRATCH and self._current is None and not self._reads_ahead
-            if not nbytes or is_told:
+            is_short = nbytes < SCRATCH and self._current is None
+            if not nbytes or (is_short and not self._has_buffered()):
                 return  # the socket had no more, or a selector will tell
             taken += nbytes
 

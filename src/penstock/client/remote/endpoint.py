@@ -12,7 +12,13 @@ from penstock.client.deadline import Deadline
 from penstock.wire.framing import poll
 from penstock.wire.tcp_stream import ByteSocket
 from penstock.wire.transport import tcp
-from penstock.wire.transport.tls import StrPath, TlsSocket, client_context, explained
+from penstock.wire.transport.tls import (
+    MOST_AT_ONCE,
+    StrPath,
+    TlsSocket,
+    client_context,
+    explained,
+)
 
 SCHEMES: Final = ("tcp://", "tls://")
 # Whom to trust, for those who give only an address.
@@ -88,7 +94,7 @@ class Endpoint:
         assert self.tls is not None
         name = self.server_name or address.host
         try:
-            encrypted = TlsSocket(self.tls, connected, server_name=name)
+            encrypted = TlsSocket(self.tls, connected, server_name=name, at_once=MOST_AT_ONCE)
             while (event := encrypted.handshake()) is not None:
                 poll(encrypted, event, deadline.remaining)
                 if deadline.passed:

@@ -21,7 +21,7 @@ from penstock.client.remote.io_thread import IoThread, eventfd
 from penstock.errors import HubGone, ProtocolError
 from penstock.wire.conversation import Conversation, Medium
 from penstock.wire.frames import Bytes
-from penstock.wire.framing import CONTROL_LANE, poll
+from penstock.wire.framing import CONTROL_LANE, LONGEST_POLL, poll
 from penstock.wire.messages import (
     Answer,
     BatchReady,
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 # Bytes of a message, without its payload, that a server may send: its statistics can be long.
 MOST_RECEIVED: Final = 64 << 20
+_MOMENT_S: Final = 0.01
 # Signs of life in a lease.
 BEATS: Final = 2.0
 # Batches that a reader has at a time, mostly.
@@ -150,6 +151,8 @@ class Link:
         self._asked = False  # whether the server was asked to say something, and why not
         self._taking_in = False
         self._sent = 0  # bytes, when that was last looked at
+        self._poll = select.poll()
+        self._poll.register(self._stream.fileno(), select.POLLIN)
         self._io: IoThread | None = None
 
     def start(self) -> None:
@@ -226,7 +229,7 @@ class Link:
         if self._taking_in:
             self.lose(ConnectionResetError("somebody called in the middle of receiving"))
             return True
-        if not poll(self._stream, select.POLLIN, timeout):
+        if not self._wait(timeout):
             return False
         self._taking_in = True
         try:
@@ -237,6 +240,13 @@ class Link:
         finally:
             self._taking_in = False
         return True
+
+    def _wait(self, timeout: float | None) -> bool:
+        milliseconds = None if timeout is None else min(timeout * 1000, LONGEST_POLL)
+        try:
+            return bool(self._poll.poll(milliseconds))
+        except RuntimeError:  # a signal's handler calls while its thread waits here
+            return bool(poll(self._stream, select.POLLIN, timeout))
 
     # --- for the I/O thread ------------------------------------------------------------------
 
@@ -303,7 +313,13 @@ class Link:
                 self._owed_since = now
             self._asked = owed
             stream.send(Heartbeat(reply=owed), lane=CONTROL_LANE)
-        return _next_beat(self._lease)
+        again = _next_beat(self._lease)
+        if (
+            owed and not self._over
+        ):  # silent until then, it is given up
+            silent_at = max(self._heard_at, self._owed_since) + SILENCE_S
+            return min(again, silent_at + _MOMENT_S) if silent_at > now else again
+        return again
 
     def _has_come(self) -> bool:
         """Whether there is something that nobody has taken in yet."""

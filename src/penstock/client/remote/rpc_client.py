@@ -216,8 +216,9 @@ class RpcClient:
             self._somebody_receives = True
             while inbox.empty() and self._calls.failure is None:
                 # Not for ever: a signal's handler may have received what we wait for.
-                until = Deadline(_LOOK_S).or_sooner(deadline)
-                if not self._connection.drive(until.remaining) and deadline.passed:
+                left = deadline.remaining
+                seconds = _LOOK_S if left is None else min(left, _LOOK_S)
+                if not self._connection.drive(seconds) and deadline.passed:
                     return
         finally:
             self._somebody_receives = before

@@ -30,6 +30,7 @@ StrPath: TypeAlias = str | os.PathLike[str]
 RECORD: Final = 16 << 10
 # What is encrypted in one go, and received: OpenSSL keeps as much memory for each connection.
 AT_ONCE: Final = 64 << 10
+MOST_AT_ONCE: Final = 256 << 10
 # Bytes that may come after the handshake and carry nothing: several times those of one record.
 MOST_IDLE: Final = 128 << 10
 # How long before a certificate expires its owner is warned.
@@ -56,9 +57,6 @@ class TlsSocket:
     the reader's thread may have something to send.
     """
 
-    # What was received may be here and not decrypted yet: no selector tells of it.
-    reads_ahead: Final = True
-
     def __init__(
         self,
         context: ssl.SSLContext,
@@ -66,6 +64,7 @@ class TlsSocket:
         *,
         server_side: bool = False,
         server_name: str | None = None,
+        at_once: int = AT_ONCE,
     ) -> None:
         self._socket = connected
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -73,6 +72,7 @@ class TlsSocket:
             self._incoming, self._outgoing, server_side=server_side, server_hostname=server_name
         )
         self._lock = threading.RLock()
+        self._at_once = at_once
         self._unsent = memoryview(b"")  # encrypted, and not with the kernel yet
         self._accepted = 0  # bytes that it was made of, which the caller was not told of
         self._is_shaken = False
@@ -168,13 +168,18 @@ class TlsSocket:
 
     def recv_into(self, buffer: Any) -> int:
         """Receives what one record has; how many bytes, 0 at the end. BlockingIOError for none."""
-        nbytes = self._decrypt(buffer)
+        nbytes = self._decrypt(buffer) if self.has_buffered else None
         if nbytes is None:
             self._receive()
             nbytes = self._decrypt(buffer)
         if nbytes is None:
             raise BlockingIOError
         return nbytes
+
+    @property
+    def has_buffered(self) -> bool:
+        """Whether something was received and not decrypted: perhaps a part of a record only."""
+        return self._incoming.pending > 0 or self._tls.pending() > 0
 
     def recvmsg_into(self, buffers: list[Any]) -> tuple[int]:
         """Receives into the first of some buffers, as many records as there are for it."""
@@ -206,11 +211,11 @@ class TlsSocket:
         A peer may send records that carry nothing (`KeyUpdate`), each of which costs time. Nobody
         who means well sends many.
         """
-        scratch = _scratch()
-        nbytes = self._socket.recv_into(scratch)
-        self._idle += nbytes
         if self._idle > MOST_IDLE and self._is_shaken:
             raise ConnectionAbortedError(errno.ECONNABORTED, "records came that carry nothing")
+        scratch = _scratch()[: self._at_once]
+        nbytes = self._socket.recv_into(scratch)
+        self._idle += nbytes
         with self._lock:
             if nbytes:
                 self._incoming.write(scratch[:nbytes])
@@ -249,7 +254,7 @@ def _scratch() -> memoryview:
     """This thread's memory for what is received: a connection of its own would cost too much."""
     found: memoryview | None = getattr(_memory, "scratch", None)
     if found is None:
-        found = _memory.scratch = memoryview(bytearray(AT_ONCE))
+        found = _memory.scratch = memoryview(bytearray(MOST_AT_ONCE))
     return found
 
 
