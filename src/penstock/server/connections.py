@@ -23,6 +23,7 @@ from penstock.server.access import Peer
 from penstock.server.limits import LONGEST_NAME
 from penstock.server.poller import READ, WRITE
 from penstock.server.rate_limits import Penalties, TokenBucket
+from penstock.server.session import UNACKNOWLEDGED
 from penstock.server.state import ServerState
 from penstock.server.threads import Threads
 from penstock.wire.framing import PREAMBLE
@@ -40,9 +41,6 @@ LEAST_HELLO_S: Final = 0.5
 NO_DESCRIPTOR_S: Final = 0.1
 # Connections that are accepted in one turn of the loop.
 AT_ONCE: Final = 64
-# Of a lease: how long what was sent may stay unacknowledged. It begins with the next thing that is
-# sent, which is half a lease later at the most, and is to end with the lease.
-UNACKNOWLEDGED: Final = 0.6
 # Seconds that one who must go has for reading why, and how many may be about it.
 LAST_WORDS_S: Final = 1.0
 MOST_LEAVING: Final = 256

@@ -238,8 +238,6 @@ class EventLoop(threading.Thread):
             self._messages.expel(session, error)
             return
         session.heard_at = self._now
-        if stream.pending:
-            stream.allow_pauses()
         for message, payload in received:
             self._messages.handle(session, message, payload)
             if session.is_over:

@@ -19,7 +19,7 @@ from penstock.hub.reports import SHORT, report_of, shortened
 from penstock.server.limits import check_at_most
 from penstock.server.poller import READ, WRITE
 from penstock.server.questions import GOODBYE, PING, STATISTICS
-from penstock.server.session import CallBytes, Session
+from penstock.server.session import UNACKNOWLEDGED, CallBytes, Session
 from penstock.server.state import ServerState
 from penstock.server.statistics import ServerStatistics
 from penstock.server.verbs import MAKING
@@ -41,6 +41,7 @@ from penstock.wire.messages import (
     Unregister,
 )
 from penstock.wire.payload import NOTHING, Arrays, Packed, pack, reserved
+from penstock.wire.transport.tcp import awaits_reader
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,8 @@ class RankMessages:
             if type(message) is Heartbeat:  # which comes most often, of ranks that are idle
                 if message.reply:
                     session.say(_HEARTBEAT)
+                if session.stream.pending or session.pauses:
+                    self._look_at_pause(session)
                 return
             self._handle(session, message, payload)
         except (ProtocolError, HubGone, Overloaded) as error:
@@ -81,6 +84,14 @@ class RankMessages:
         except Exception as error:  # a mistake of ours is no reason to leave the others alone
             log.exception("%r has said something that could not be dealt with", session)
             self.expel(session, error)
+
+    def _look_at_pause(self, session: Session) -> None:
+        """A rank that lives and does not read is not given up by the kernel, which would."""
+        stream = session.stream
+        pauses = stream.pending and awaits_reader(stream.fileno())
+        if pauses != session.pauses:
+            session.pauses = pauses
+            stream.give_up_after(0 if pauses else UNACKNOWLEDGED * self._state.welcome.lease)
 
     def reserve(self, session: Session, message: FromRankToServer, nbytes: int) -> Bytes | None:
         """Memory for the payload of a request; None if it is refused. ProtocolError ends all."""

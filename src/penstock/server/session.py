@@ -24,6 +24,9 @@ from penstock.wire.messages import Answer, BatchReady, FromServerToRank, Hello, 
 from penstock.wire.payload import NOTHING, Packed
 from penstock.wire.tcp_stream import TcpStream, Then
 
+# Of a lease: how long what was sent may stay unacknowledged. It begins with the next thing that is
+# sent, which is half a lease later at the most, and is to end with the lease.
+UNACKNOWLEDGED: Final = 0.6
 # Bytes of messages, other than batches, that may wait to be read, and what each takes beside its
 # own: the objects around it.
 MOST_UNREAD: Final = 4 << 20
@@ -81,6 +84,7 @@ class Session:
         # Why it is over; None while it is well.
         self.ending: str | None = None
         self.lost = False  # it is over because the rank has gone, or might as well have
+        self.pauses = False  # whether it lives, and reads nothing
         self.in_writers = False  # whether a thread is encrypting for it
         self._touched = touched  # those that the loop is to look at: ended, or waiting for room
         self._since = self.heard_at = time.monotonic()

@@ -35,6 +35,7 @@ from penstock.errors import ProtocolError
 from penstock.wire.framing import CHUNK, HEADER, PREAMBLE, decode, decoder_for, encode, head, poll
 from penstock.wire.messages import MOST_MESSAGE, Message
 from penstock.wire.sending import Sender
+from penstock.wire.transport import tcp
 
 Received = TypeVar("Received")
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -181,7 +182,6 @@ class TcpStream(Sender, Generic[Received]):
         self._ring: deque[int] = deque()  # of the lanes, in turn
         self._frame: Buffers = [PREAMBLE]
         self.blocked = False  # whether the socket had no room for more
-        self._may_pause = False
         self.reason = ""  # why the connection has ended, where that is known
         self.bytes_out = self.bytes_in = self.payload_in = 0
         # --- in ---
@@ -287,16 +287,10 @@ class TcpStream(Sender, Generic[Received]):
         """Sends about so many bytes of what is kept. `blocked` tells whether there was no room."""
         self._push(nbytes)
 
-    def allow_pauses(self) -> None:
-        """The other side is known to live, and says so: it may read nothing for long.
-
-        The kernel cannot tell one that does not read from one that has vanished (`notice_death`).
-        """
-        option = getattr(socket, "TCP_USER_TIMEOUT", None)
-        if not self._may_pause and option is not None:
-            self._may_pause = True
-            with suppress(OSError):  # it has ended
-                self._socket.setsockopt(socket.IPPROTO_TCP, option, 0)
+    def give_up_after(self, seconds: float) -> None:
+        """Has the kernel end it when nothing is acknowledged for so long; 0: never."""
+        with suppress(OSError):  # it has ended
+            tcp.give_up_after(self._socket, seconds)
 
     def _drain(self, nbytes: float) -> bool:
         if self._unsure:

@@ -308,15 +308,14 @@ class Link:
         silent = now - max(self._heard_at, self._owed_since)
         if owed and self._asked and silent > SILENCE_S and not self._has_come():
             self.lose(ConnectionResetError(f"the server has said nothing for {silent:.1f} s"))
+            self._stream.hang_up()  # if it lives after all, it lets go of what is ours
         elif not self._over:
             if not owed:
                 self._owed_since = now
             self._asked = owed
             stream.send(Heartbeat(reply=owed), lane=CONTROL_LANE)
         again = _next_beat(self._lease)
-        if (
-            owed and not self._over
-        ):  # silent until then, it is given up
+        if owed and not self._over:  # silent until then, it is given up
             silent_at = max(self._heard_at, self._owed_since) + SILENCE_S
             return min(again, silent_at + _MOMENT_S) if silent_at > now else again
         return again

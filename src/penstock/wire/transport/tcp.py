@@ -9,13 +9,15 @@ the protocol tells.
 from __future__ import annotations
 
 import errno
+import fcntl
 import ipaddress
 import os
 import re
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 PLAIN: Final = "tcp"
 ENCRYPTED: Final = "tls"
@@ -28,6 +30,9 @@ NEAR_UNSENT: Final = 512 << 10
 _ADDRESS: Final = re.compile(r"(tcp|tls)://(\[[^\]]+\]|[^:/\[\]]+):(\d{1,9}|\*)")
 # What the kernel takes for a time between two questions.
 _LONGEST_S: Final = 32767
+# Linux: bytes that were not acknowledged yet, and those of them that were not even sent.
+_SIOCOUTQ: Final = 0x5411
+_SIOCOUTQNSD: Final = 0x894B
 _MOST_PORT: Final = (1 << 16) - 1
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 # Of what `accept` may raise: there is nobody any more.
@@ -91,6 +96,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:  # a name, or *
         return False
+
+
+class HasOptions(Protocol):
+    """A socket, plain or encrypted."""
+
+    def setsockopt(self, level: int, option: int, value: int, /) -> None: ...
 
 
 class TcpListener:
@@ -213,7 +224,32 @@ def notice_death(connected: socket.socket, seconds: float) -> None:
         ("TCP_KEEPIDLE", half),
         ("TCP_KEEPINTVL", half // asked),
         ("TCP_KEEPCNT", asked),
-        ("TCP_USER_TIMEOUT", max(1, int(min(seconds, 2 * _LONGEST_S) * 1000))),
     ):
         if (option := getattr(socket, name, None)) is not None:  # not every system has all
             connected.setsockopt(socket.IPPROTO_TCP, option, value)
+    give_up_after(connected, seconds)
+
+
+def give_up_after(connected: HasOptions, seconds: float) -> None:
+    """Has the kernel end a connection when nothing is acknowledged for so long; 0: never.
+
+    It does so as well where the other side acknowledges, but reads nothing: see `awaits_reader`.
+    """
+    if (option := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
+        value = max(1, int(min(seconds, 2 * _LONGEST_S) * 1000)) if seconds else 0
+        connected.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def awaits_reader(descriptor: int) -> bool:
+    """Whether all that was sent has been acknowledged, and what is left waits for room over there.
+
+    So it is if the other side lives and does not read. Where the system does not tell: true.
+    """
+    try:
+        unacknowledged, unsent = (
+            int.from_bytes(fcntl.ioctl(descriptor, request, bytes(4)), sys.byteorder)
+            for request in (_SIOCOUTQ, _SIOCOUTQNSD)
+        )
+    except OSError:
+        return True
+    return unacknowledged == unsent
