@@ -128,6 +128,9 @@ def serve(graph: Path, **given: Any) -> None:
           --certificate keys/server.pem --key keys/server.key --tokens keys/tokens
       penstock serve parts/part-0 --bind tcp://127.0.0.1:7000
     """
+    from penstock.server.heap import share_arenas
+
+    share_arenas()
     logging.basicConfig(
         level=logging.INFO if given["verbose"] else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",

@@ -18,6 +18,7 @@ from penstock.hub.reports import report_of
 from penstock.wire.framing import frame
 from penstock.wire.messages import FromRankToHub, Refused
 from penstock.wire.stream import Stream
+from penstock.wire.transport.spare import SpareDescriptor
 from penstock.wire.transport.unix import peer_user
 
 log = logging.getLogger(__name__)
@@ -35,8 +36,7 @@ class Listener:
         self.address = address
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(False)
-        self._spare = -1
-        self._reserve()
+        self._spare = SpareDescriptor()
 
     def fileno(self) -> int:
         """For a selector: readable when somebody wants to connect."""
@@ -68,7 +68,7 @@ class Listener:
         """This hub lets nobody in any more. Those inside are not concerned. Idempotent."""
         if self._socket.fileno() >= 0:
             self._socket.close()
-            self._give_up_reserve()
+            self._spare.close()
 
     def _objection(self, visitor: socket.socket, room: int) -> Exception | None:
         user = peer_user(visitor)
@@ -82,24 +82,9 @@ class Listener:
         return None
 
     def _refuse_without_descriptors(self) -> None:
-        # Left in the queue, the visitor would wake the hub for ever: one descriptor is kept for it.
-        self._give_up_reserve()
-        try:
+        with self._spare.given_up(), suppress(OSError):
             visitor, _ = self._socket.accept()
             turn_away(visitor, Overloaded("the hub has no descriptors left (see `ulimit -n`)"))
-        except OSError:
-            pass
-        finally:
-            self._reserve()
-
-    def _reserve(self) -> None:
-        with suppress(OSError):  # there is none: perhaps later
-            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-
-    def _give_up_reserve(self) -> None:
-        spare, self._spare = self._spare, -1
-        if spare >= 0:
-            os.close(spare)
 
 
 def hang_up_on(visitor: socket.socket, reason: Exception) -> None:

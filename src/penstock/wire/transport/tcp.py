@@ -11,13 +11,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import ipaddress
-import os
 import re
 import socket
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
+
+from penstock.wire.transport.spare import SpareDescriptor
 
 PLAIN: Final = "tcp"
 ENCRYPTED: Final = "tls"
@@ -105,16 +105,11 @@ class HasOptions(Protocol):
 
 
 class TcpListener:
-    """A listening socket. `accept` never waits.
-
-    One descriptor is kept in reserve: a visitor for whom none is left would stay in the queue, and
-    wake the server for ever.
-    """
+    """A listening socket. `accept` never waits."""
 
     def __init__(self, address: Address) -> None:
         self._socket = _listening(address)
-        self._spare = -1
-        self._reserve()
+        self._spare = SpareDescriptor()
         host, port = self._socket.getsockname()[:2]
         self.address = str(Address(address.scheme, host, port))
         self._near = is_loopback(host)
@@ -149,26 +144,15 @@ class TcpListener:
         """Takes no more connections. Idempotent."""
         if self._socket.fileno() >= 0:
             self._socket.close()
-            self._give_up_reserve()
+            self._spare.close()
 
     def _hang_up_on_one(self) -> None:
-        self._give_up_reserve()
-        try:
-            self._socket.accept()[0].close()
-        except OSError as error:
-            if error.errno in _OUT_OF_DESCRIPTORS:  # another thread was quicker to take it
-                raise BlockingIOError(error.errno, "no descriptor is left") from None
-        finally:
-            self._reserve()
-
-    def _reserve(self) -> None:
-        with suppress(OSError):  # there is none: perhaps later
-            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-
-    def _give_up_reserve(self) -> None:
-        spare, self._spare = self._spare, -1
-        if spare >= 0:
-            os.close(spare)
+        with self._spare.given_up():
+            try:
+                self._socket.accept()[0].close()
+            except OSError as error:
+                if error.errno in _OUT_OF_DESCRIPTORS:  # another thread was quicker to take it
+                    raise BlockingIOError(error.errno, "no descriptor is left") from None
 
 
 def _without_mapping(host: str) -> str:
