@@ -116,11 +116,15 @@ class Puppet:
         return not self._heard
 
     def wait_for_end(self) -> list[Message]:
-        """All that whoever spoke last says before its connection ends."""
+        """All that whoever spoke last says before its connection ends, but that it lives."""
         rank, deadline = self._speaker, soon()
         while not rank.stream.ended:
             assert self._take_in(deadline.remaining), "the rank does not hang up"
-        said: list[Message] = [message for whose, message, _ in self._heard if whose is rank]
+        said: list[Message] = [
+            message
+            for whose, message, _ in self._heard
+            if whose is rank and not isinstance(message, Heartbeat)
+        ]
         self._heard = deque(each for each in self._heard if each[0] is not rank)
         return said
 

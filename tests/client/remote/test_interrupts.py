@@ -15,7 +15,7 @@ import pytest
 
 from penstock.client.remote.connection import RemoteConnection
 from penstock.wire.framing import CHUNK, HEADER
-from penstock.wire.messages import Call, Goodbye, Heartbeat, Message, ReturnSlot
+from penstock.wire.messages import Call, Goodbye, Message, ReturnSlot
 from penstock.wire.payload import pack
 from tests.client.ranks import rank
 from tests.client.remote.puppets import CHANNEL, PATIENCE_S, Puppet, frames, ready, registered, soon
@@ -32,7 +32,6 @@ def returned(slot: int) -> ReturnSlot:
 
 def slots_of(said: list[Message]) -> list[int]:
     """Of what was said before a connection ended; a farewell may be missing."""
-    said = [each for each in said if not isinstance(each, Heartbeat)]
     assert said[-1:] in ([], [Goodbye()]) or all(isinstance(each, ReturnSlot) for each in said)
     return [each.slot for each in said if isinstance(each, ReturnSlot)]
 

@@ -309,7 +309,7 @@ class Link:
         if owed and self._asked and silent > SILENCE_S and not self._has_come():
             self.lose(ConnectionResetError(f"the server has said nothing for {silent:.1f} s"))
             self._stream.hang_up()  # if it lives after all, it lets go of what is ours
-        elif not self._over:
+        elif not (self._over or self._closed):
             if not owed:
                 self._owed_since = now
             self._asked = owed
