@@ -114,9 +114,9 @@ def serve(graph: Path, **given: Any) -> None:
     it: nobody new is let in, and those who are there have some seconds to leave; a second one ends
     it at once. The exit status is 3 if ranks had left channels behind.
 
-    Beyond this host it wants a certificate (see 'penstock keys') or --allow-plaintext, and
-    --client-ca, --tokens or --allow-anyone. SIGHUP has it read the certificate's files again; no
-    rank notices.
+    Beyond this host it wants a certificate (see 'penstock keys') with --tokens, --client-ca or
+    --allow-anyone; or --allow-plaintext. SIGHUP has it read the certificate's files again; no rank
+    notices.
 
     With --http there are /healthz, /readyz, /metrics for Prometheus, and a page at /.
 

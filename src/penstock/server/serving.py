@@ -162,8 +162,8 @@ def serve(
 
     data              a graph, a `Partition`, or the folder of either
     address           where to listen, tcp://host:port; port 0: any that is free. Beyond loopback
-                      only with a certificate (or `allow_plaintext`), and with client_ca or tokens
-                      (or `allow_anyone`)
+                      only with a certificate and tokens, client_ca or `allow_anyone`; or with
+                      `allow_plaintext`
     certificate, key  files in PEM: with them all is encrypted (TLS), and the address is tls://…
     client_ca         lets in only those whose certificate this authority has signed
     tokens            words of which a rank must know one: by name, or a file of them

@@ -31,7 +31,7 @@ RECORD: Final = 16 << 10
 # What is encrypted in one go, and received: OpenSSL keeps as much memory for each connection.
 AT_ONCE: Final = 64 << 10
 MOST_AT_ONCE: Final = 256 << 10
-# Bytes that may come after the handshake and carry nothing: several times those of one record.
+# Bytes that may come and carry nothing, a handshake's included: several times those of one record.
 MOST_IDLE: Final = 128 << 10
 # How long before a certificate expires its owner is warned.
 WARN_BEFORE: Final = timedelta(days=30)
@@ -75,7 +75,6 @@ class TlsSocket:
         self._at_once = at_once
         self._unsent = memoryview(b"")  # encrypted, and not with the kernel yet
         self._accepted = 0  # bytes that it was made of, which the caller was not told of
-        self._is_shaken = False
         self._idle = 0  # bytes received since the last that carried something
 
     def fileno(self) -> int:
@@ -94,7 +93,7 @@ class TlsSocket:
             if not self._flush():
                 return select.POLLOUT
             if done:
-                self._idle, self._is_shaken = 0, True
+                self._idle = 0
                 return None
             try:
                 self._receive()
@@ -179,7 +178,10 @@ class TlsSocket:
     @property
     def has_buffered(self) -> bool:
         """Whether something was received and not decrypted: perhaps a part of a record only."""
-        return self._incoming.pending > 0 or self._tls.pending() > 0
+        if self._incoming.pending:
+            return True
+        with self._lock:
+            return self._tls.pending() > 0
 
     def recvmsg_into(self, buffers: list[Any]) -> tuple[int]:
         """Receives into the first of some buffers, as many records as there are for it."""
@@ -208,10 +210,10 @@ class TlsSocket:
     def _receive(self) -> None:
         """Takes in some of what has come. BlockingIOError if nothing has.
 
-        A peer may send records that carry nothing (`KeyUpdate`), each of which costs time. Nobody
-        who means well sends many.
+        A peer may send records that carry nothing (`KeyUpdate`), each of which costs time, or a
+        handshake without end. Nobody who means well sends much of either.
         """
-        if self._idle > MOST_IDLE and self._is_shaken:
+        if self._idle > MOST_IDLE:
             raise ConnectionAbortedError(errno.ECONNABORTED, "records came that carry nothing")
         scratch = _scratch()[: self._at_once]
         nbytes = self._socket.recv_into(scratch)
