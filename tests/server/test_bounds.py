@@ -399,7 +399,7 @@ def test_what_waits_for_a_hub_that_does_not_listen_is_bounded(graph: Graph) -> N
 
         def nothing_comes_any_more() -> bool:
             looks.append(session.stream.bytes_in)
-            return session.is_over or (len(looks) == 50 and looks[0] == looks[-1])
+            return session.ending is not None or (len(looks) == 50 and looks[0] == looks[-1])
 
         with stopped(served.hub.pid):
             for _ in takewhile(pushy.sends, repeat(words, 100)):

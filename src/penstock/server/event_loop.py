@@ -58,6 +58,7 @@ ENCRYPTING_THREADS: Final = 4
 # Of a message that has come in part: what is not counted.
 _SMALL: Final = 4096
 _LOOK_S: Final = 0.1
+_BATCHES: Final = (BatchReady, BatchLost)
 
 
 class EventLoop(threading.Thread):
@@ -161,7 +162,8 @@ class EventLoop(threading.Thread):
             self._read_on()
         if self._now >= due:
             self._let_time_pass()
-        self._tidy()
+        if self._touched:
+            self._tidy()
 
     def _read_on(self) -> None:
         for session in list(self._unread):
@@ -217,9 +219,9 @@ class EventLoop(threading.Thread):
 
     def _attend(self, session: Session, events: int) -> None:
         try:
-            if session.ending is None and events & WRITE:
+            if events & WRITE and session.ending is None:
                 self._flush(session)
-            if session.ending is None and events & ~WRITE:
+            if events & ~WRITE and session.ending is None:
                 self._hear(session)
         except Exception as error:  # a mistake of ours is no reason to leave the others alone
             log.exception("%r could not be dealt with", session)
@@ -227,8 +229,6 @@ class EventLoop(threading.Thread):
 
     def _hear(self, session: Session) -> None:
         """What a rank has said, as much as it may say at once."""
-        if session.ending is not None:
-            return
         stream = session.stream
         try:
             received = stream.receive()
@@ -240,7 +240,7 @@ class EventLoop(threading.Thread):
         session.heard_at = self._now
         for message, payload in received:
             self._messages.handle(session, message, payload)
-            if session.is_over:
+            if session.ending is not None:
                 return
         if stream.has_more:
             self._unread.add(session)
@@ -321,7 +321,7 @@ class EventLoop(threading.Thread):
         assert session.relay is not None
         relay = session.relay
         for message, packed in relay.hear():
-            if isinstance(message, BatchReady | BatchLost):
+            if isinstance(message, _BATCHES):
                 self._state.registrations.hub.note_progress()
             then = partial(relay.note_sent, message.slot) if type(message) is BatchReady else None
             session.say(message, packed, then)

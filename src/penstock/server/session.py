@@ -31,6 +31,7 @@ UNACKNOWLEDGED: Final = 0.6
 # own: the objects around it.
 MOST_UNREAD: Final = 4 << 20
 BESIDE_A_MESSAGE: Final = 512
+_OF_CALLS: Final = (Answer, Refused)
 
 
 def _nothing(events: int) -> None:
@@ -126,11 +127,11 @@ class Session:
                 then()
             return
         self.conversation.hub_says(message)
-        if isinstance(message, BatchReady):
+        if type(message) is BatchReady:
             self.batches += 1
             self.stream.send_encoded(encode(message), payload=packed.views, then=then)
         else:
-            lane = lane_of(message.request) if isinstance(message, Answer | Refused) else 0
+            lane = lane_of(message.request) if isinstance(message, _OF_CALLS) else 0
             self._send(message, packed, lane, then)
         if self.stream.pending or self.stream.broken:
             self._touched.add(self)
@@ -178,11 +179,6 @@ class Session:
                 self.stream.send(refused, lane=CONTROL_LANE)
 
     # --- the end -----------------------------------------------------------------------------
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it is to be closed, or was."""
-        return self.ending is not None
 
     def end(self, reason: str) -> None:
         """Marks it as one to be closed; the first reason stands."""

@@ -240,32 +240,30 @@ class TcpStream(Sender, Generic[Received]):
         """
         if self._frame or self._ring or self._outbox or self._turn.locked():
             return False
+        frame = head(body, 0, lane, 0)
         with self._turn:
             if self.pending or self._unsure or self._broken or self._closed:
                 return False
             self._unsure = True
-            frame = head(body, 0, lane, 0)
             self._frame = [frame]
-            if (sent := self._send_one(frame)) == len(frame):
-                self._frame = []
-            elif sent:
-                self._frame = [memoryview(frame)[sent:]]
+            try:
+                sent = self._socket.send(frame)
+            except OSError as error:
+                sent = self._sent_nothing(error)
+            self.bytes_out += sent
+            self._frame = [memoryview(frame)[sent:]] if sent < len(frame) else []
             self._unsure = False
         if self._outbox or self._closed:  # meanwhile, by others, who have left it to us
             self._push(self._inline)
         return True
 
-    def _send_one(self, frame: bytes) -> int:
-        try:
-            sent = self._socket.send(frame)
-        except (BlockingIOError, InterruptedError):
+    def _sent_nothing(self, error: OSError) -> int:
+        """Why nothing was sent: there was no room, or there is nobody any more."""
+        if isinstance(error, (BlockingIOError, InterruptedError)):
             self.blocked = True
-            return 0
-        except OSError as error:
+        else:
             self._break(f"the connection was lost: {error.strerror or error}")
-            return 0
-        self.bytes_out += sent
-        return sent
+        return 0
 
     @property
     def pending(self) -> bool:
@@ -339,12 +337,8 @@ class TcpStream(Sender, Generic[Received]):
         frame = self._frame
         try:
             sent = self._socket.sendmsg(frame[:_MOST_BUFFERS])
-        except (BlockingIOError, InterruptedError):
-            self.blocked = True
-            return 0
         except OSError as error:
-            self._break(f"the connection was lost: {error.strerror or error}")
-            return 0
+            return self._sent_nothing(error)
         self.bytes_out += sent
         self._frame = _without(frame, sent)
         return sent
@@ -438,7 +432,7 @@ class TcpStream(Sender, Generic[Received]):
             length, descriptors, _, payload = HEADER.unpack_from(scratch)
             is_whole = nbytes == HEADER.size + length and not (descriptors or payload)
             if is_whole and length <= self._limit:
-                self.has_more = self._has_buffered()
+                self.has_more = self._reads_ahead and self._has_buffered()
                 return decode(self._decoder, scratch[HEADER.size : nbytes]), None
         self._parse(scratch[:nbytes])
         return None

@@ -36,7 +36,7 @@ from penstock.wire.messages import (
     StartEpoch,
     Welcome,
 )
-from penstock.wire.payload import NOTHING, Packed
+from penstock.wire.payload import Packed
 from penstock.wire.transport.tls import is_about_certificates
 
 # Each with its payload: the memory of a batch, or nothing.
@@ -53,7 +53,10 @@ class RemoteConnection:
         self._endpoint = endpoint
         self._owner = os.getpid()
         self._link = Link(endpoint, deadline, driven=driven)
-        self.drive = self._link.drive  # where it is driven
+        # As its link does: `send` never waits, and is for any thread; `drive`, where it is driven.
+        self.send, self.drive = self._link.send, self._link.drive
+        # The server owes something from now on: that it was silent before does not count.
+        self.note_asked = self._link.note_asked
         self._inbox = self._link.inbox
         self._numbers = count(1)
         # One that an interrupt, or anybody, left without an owner; at exit the system does it.
@@ -116,13 +119,6 @@ class RemoteConnection:
         self.send(request, inputs)
         return self._answer_to(number, Registered, deadline)
 
-    def send(self, message: FromRankToServer, packed: Packed = NOTHING, lane: int = 0) -> None:
-        """Sends a message without ever waiting; any thread. ValueError for one that is too large.
-
-        Arrays are sent from where they lie, and must stay as they are until they have gone.
-        """
-        self._link.send(message, packed, lane)
-
     def post(self, message: FromRankToServer) -> None:
         """Sends a small message without ever waiting; any thread, any time, also after the end."""
         if os.getpid() != self._owner:  # in a fork the socket is the parent's
@@ -143,10 +139,6 @@ class RemoteConnection:
     def _note_owed(self) -> None:
         self.note_asked()
         self._inbox.owed = True
-
-    def note_asked(self) -> None:
-        """The server owes something from now on: that it was silent before does not count."""
-        self._link.note_asked()
 
     # --- hearing -----------------------------------------------------------------------------
 

@@ -229,8 +229,13 @@ class Link:
         if self._taking_in:
             self.lose(ConnectionResetError("somebody called in the middle of receiving"))
             return True
-        if not self._wait(timeout):
-            return False
+        milliseconds = None if timeout is None else min(timeout * 1000, LONGEST_POLL)
+        try:
+            if not self._poll.poll(milliseconds):
+                return False
+        except RuntimeError:  # a signal's handler calls while its thread waits here
+            if not poll(self._stream, select.POLLIN, timeout):
+                return False
         self._taking_in = True
         try:
             self._take_in(time.monotonic())
@@ -240,13 +245,6 @@ class Link:
         finally:
             self._taking_in = False
         return True
-
-    def _wait(self, timeout: float | None) -> bool:
-        milliseconds = None if timeout is None else min(timeout * 1000, LONGEST_POLL)
-        try:
-            return bool(self._poll.poll(milliseconds))
-        except RuntimeError:  # a signal's handler calls while its thread waits here
-            return bool(poll(self._stream, select.POLLIN, timeout))
 
     # --- for the I/O thread ------------------------------------------------------------------
 
@@ -281,23 +279,20 @@ class Link:
 
     def _take_in(self, now: float) -> None:
         self._heard_at = now
+        stream = self._stream
         try:
-            self._receive()
+            while True:
+                for message, payload in stream.receive():
+                    self._hear(message, payload)
+                if not stream.has_more:
+                    break
         except ProtocolError as error:
             self.lose(error)
         except Exception as error:  # no memory, say: whoever reads may try again
             log.exception("what came from %s could not be taken in", self._address)
             self.lose(ConnectionResetError(f"what came could not be taken in: {error!r}"))
-        if self._stream.ended or self._stream.broken:
-            self.lose(ConnectionResetError(self._stream.reason or "the connection was lost"))
-
-    def _receive(self) -> None:
-        stream = self._stream
-        while True:
-            for message, payload in stream.receive():
-                self._hear(message, payload)
-            if not stream.has_more:
-                return
+        if stream.ended or stream.broken:
+            self.lose(ConnectionResetError(stream.reason or "the connection was lost"))
 
     def beat(self, now: float) -> float:
         """Says that we live, and asks whether the server does if it owes us something."""
@@ -332,6 +327,8 @@ class Link:
     def _hear(self, message: FromServerToRank, payload: Bytes | None) -> None:
         self._conversation.hub_says(message)
         match message:
+            case Answer():
+                pass
             case Heartbeat():
                 return
             case Leaving(reason=reason, grace=grace):

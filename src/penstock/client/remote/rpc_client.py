@@ -67,9 +67,10 @@ class PendingCalls:
     def hear(self, message: FromServerToRank, payload: Bytes | None) -> None:
         """An answer, or a refusal."""
         match message:
-            case Answer(request=number, value=value, arrays=arrays):
+            case Answer():
                 memory = _NO_BYTES if payload is None else payload
-                self._tell(number, (value, read(memory, arrays) if arrays else {}))
+                arrays = read(memory, message.arrays) if message.arrays else {}
+                self._tell(message.request, (message.value, arrays))
             case Refused(request=0, report=report):
                 self.fail(partial(error_of, report))
             case Refused(request=number, report=report):
@@ -192,8 +193,8 @@ class RpcClient:
 
     def _next(self, inbox: _Inbox, deadline: Deadline) -> Answered | Failure | None:
         """What we are told next; after a while, to look around, if nothing else."""
-        with suppress(Empty):
-            return inbox.get_nowait()
+        if not inbox.empty():
+            return inbox.get_nowait()  # nobody else takes from it
         self._check()
         if deadline.passed:
             raise TimeoutError("the server has not answered in time")
@@ -211,14 +212,15 @@ class RpcClient:
         """For all, until there is something for us; not at all if somebody does already."""
         if not self._turn.acquire(blocking=False):
             return
+        drive = self._connection.drive
         before = self._somebody_receives  # if we call in the middle of receiving
         try:
             self._somebody_receives = True
             while inbox.empty() and self._calls.failure is None:
                 # Not for ever: a signal's handler may have received what we wait for.
                 left = deadline.remaining
-                seconds = _LOOK_S if left is None else min(left, _LOOK_S)
-                if not self._connection.drive(seconds) and deadline.passed:
+                seconds = _LOOK_S if left is None or left > _LOOK_S else left
+                if not drive(seconds) and deadline.passed:
                     return
         finally:
             self._somebody_receives = before
