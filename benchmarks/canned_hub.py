@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from penstock import Graph
-from penstock.client.joined import JoinedHub
+from penstock.client.hub.joined import JoinedHub
 from penstock.core.plan import EpochPlan
 from penstock.sampling.spec import Feed
 from penstock.wire.messages import (
@@ -42,7 +42,7 @@ from penstock.wire.payload import pack_batch
 from penstock.wire.stream import Stream
 from penstock.wire.transport.unix import socket_address
 from penstock.workers.arena import Arena
-from penstock.workers.station import Station, slot_bytes_for
+from penstock.workers.batch_maker import BatchMaker, slot_bytes_for
 
 _BACKEND: Final = 1
 _CHANNEL: Final = 1
@@ -90,7 +90,7 @@ class Canned:
     def __init__(self, graph: Graph, spec: Any, seeds: int, slots: int) -> None:
         feed = Feed(num_inputs=graph.num_nodes(), batch_size=seeds, shuffle=True)
         self._arena = Arena.create(slots, slot_bytes_for(spec, graph, feed), 1 << 40)
-        station = Station(graph)
+        station = BatchMaker(graph)
         station.open_backend(_BACKEND, spec)
         self._ready = []
         for slot in range(slots):
@@ -138,7 +138,7 @@ class Canned:
                 )
 
 
-def _written(station: Station, graph: Graph, slot: int, seeds: int, memory: Any) -> Any:
+def _written(station: BatchMaker, graph: Graph, slot: int, seeds: int, memory: Any) -> Any:
     from penstock.sampling.request import Request
 
     ids = np.random.default_rng(slot).integers(0, graph.num_nodes(), seeds)

@@ -52,7 +52,7 @@ from penstock.kernels import Adjacency, Buffers, _native
 from penstock.kernels.ppr import Push, PushRecord, PushRelation
 from penstock.sampling import NeighborSampler
 from penstock.sampling.kinds import batches_of, prepare
-from penstock.sampling.links import LinkStarter
+from penstock.sampling.links import LinkSeedBuilder
 from penstock.sampling.ppr import options_of
 from penstock.sampling.request import Request
 from penstock.sampling.spec import (
@@ -145,7 +145,7 @@ class Bench:
         """Edges, negatives beside them, and the neighbourhoods of all ends."""
         spec = LinkSpec(neighbors=NeighborSpec(num_neighbors=tuple(FANOUTS)), negatives="binary")
         prepare(spec, self.graph)
-        starter, sampler = LinkStarter(self.graph, spec), NeighborSampler(self.graph, FANOUTS)
+        starter, sampler = LinkSeedBuilder(self.graph, spec), NeighborSampler(self.graph, FANOUTS)
         out = self.buffers()
 
         def run(index: int) -> Batch:

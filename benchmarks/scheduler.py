@@ -23,13 +23,13 @@ from typing import Any
 
 from penstock.core.events import (
     Assign,
-    Batch,
     BatchBegun,
     BatchDone,
+    BatchKey,
     ChannelRegistered,
-    CrewSized,
     Deliver,
     EpochStarted,
+    GroupSized,
     Instruction,
     SlotReturned,
     StartWorker,
@@ -50,7 +50,7 @@ class Surroundings:
         self.costs = [dice.uniform(0.001, 0.1) for _ in range(channels)]
         self.now = 0.0
         self._given: deque[Assign] = deque()
-        starts = self.scheduler.handle(CrewSized(0.0, "", WORKERS))
+        starts = self.scheduler.handle(GroupSized(0.0, "", WORKERS))
         for channel in range(channels):
             self.scheduler.handle(ChannelRegistered(0.0, channel, "", SLOTS, deadline=60.0))
             self.scheduler.handle(EpochStarted(0.0, channel, 0, ENDLESS))
@@ -84,7 +84,7 @@ def records(batches: int) -> float:
     """The floor: what is said about a batch, and nobody there to think about it."""
     start = time.process_time()
     for step in range(batches):
-        batch = Batch(1, 0, step)
+        batch = BatchKey(1, 0, step)
         Assign(1, batch, 0, step, 1)
         BatchBegun(0.0, 1, batch)
         BatchDone(0.0, 1, batch, 1.0)

@@ -61,12 +61,12 @@ from pool import Readers, pairs, told
 from rmat import benchmark_graph
 
 from penstock import Graph, SharedDistSamplingBackend
-from penstock.client.channel import Channel
+from penstock.client.channel.channel import Channel
+from penstock.client.channel.inputs import inputs_of
+from penstock.client.channel.readiness import wait_any
+from penstock.client.channel.registration import Registration
 from penstock.client.deadline import Deadline
-from penstock.client.hub import Provider
-from penstock.client.inputs import inputs_of
-from penstock.client.readiness import wait_any
-from penstock.client.registration import Registration
+from penstock.client.hub.hub import Provider
 from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
 from penstock.client.remote.same_host import hub_on_this_host
@@ -219,7 +219,7 @@ def moving(
 @contextmanager
 def certificates() -> Iterator[Path]:
     """A folder with an authority and a server's certificate."""
-    from penstock.server.authority import Authority
+    from penstock.server.transport.authority import Authority
 
     with tempfile.TemporaryDirectory() as folder:
         authority = Authority(Path(folder))

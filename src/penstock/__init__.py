@@ -26,17 +26,17 @@ from penstock.errors import (
 
 if TYPE_CHECKING:
     from penstock.client.backend import SharedDistSamplingBackend
-    from penstock.client.batch import Batch
-    from penstock.client.hub_process import HubProcess
-    from penstock.client.joined import JoinedHub
+    from penstock.client.channel.batch import Batch
+    from penstock.client.hub.hub_process import HubProcess
+    from penstock.client.hub.joined import JoinedHub
     from penstock.core.slices import ServerSlice, compute_server_assignments
     from penstock.graph import Graph, SharedArray
-    from penstock.loader.ablp_loader import ABLPLoader
-    from penstock.loader.hgt_loader import HGTLoader
-    from penstock.loader.link_neighbor_loader import LinkNeighborLoader
-    from penstock.loader.neighbor_loader import NeighborLoader
-    from penstock.loader.ppr_loader import PPRLoader
-    from penstock.loader.remote_dataset import (
+    from penstock.loader.pyg.ablp_loader import ABLPLoader
+    from penstock.loader.pyg.hgt_loader import HGTLoader
+    from penstock.loader.pyg.link_neighbor_loader import LinkNeighborLoader
+    from penstock.loader.pyg.neighbor_loader import NeighborLoader
+    from penstock.loader.pyg.ppr_loader import PPRLoader
+    from penstock.loader.source.remote_dataset import (
         RemoteDistDataset,
         init_compute_process,
         shutdown_compute_process,
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
         SubgraphSpec,
         WalkSpec,
     )
-    from penstock.server.dist_server import DistServer
-    from penstock.server.lifecycle import get_server, init_server, wait_and_shutdown_server
+    from penstock.server.dist.dist_server import DistServer
     from penstock.server.limits import Limits
+    from penstock.server.ops.lifecycle import get_server, init_server, wait_and_shutdown_server
     from penstock.server.serving import Server, serve
     from penstock.wire.requests import (
         FetchABLPInputRequest,
@@ -121,28 +121,28 @@ __all__ = [
 
 # Public name -> module that defines it.
 _LOADED_ON_USE = {
-    "ABLPLoader": "penstock.loader.ablp_loader",
+    "ABLPLoader": "penstock.loader.pyg.ablp_loader",
     "ABLPSpec": "penstock.sampling.spec",
-    "Batch": "penstock.client.batch",
+    "Batch": "penstock.client.channel.batch",
     "CustomSpec": "penstock.sampling.spec",
-    "DistServer": "penstock.server.dist_server",
+    "DistServer": "penstock.server.dist.dist_server",
     "FetchABLPInputRequest": "penstock.wire.requests",
     "FetchNodesRequest": "penstock.wire.requests",
     "Graph": "penstock.graph",
-    "HGTLoader": "penstock.loader.hgt_loader",
+    "HGTLoader": "penstock.loader.pyg.hgt_loader",
     "HGTSpec": "penstock.sampling.spec",
-    "HubProcess": "penstock.client.hub_process",
+    "HubProcess": "penstock.client.hub.hub_process",
     "InitSamplingBackendRequest": "penstock.wire.requests",
-    "JoinedHub": "penstock.client.joined",
+    "JoinedHub": "penstock.client.hub.joined",
     "Limits": "penstock.server.limits",
-    "LinkNeighborLoader": "penstock.loader.link_neighbor_loader",
+    "LinkNeighborLoader": "penstock.loader.pyg.link_neighbor_loader",
     "LinkSpec": "penstock.sampling.spec",
-    "NeighborLoader": "penstock.loader.neighbor_loader",
+    "NeighborLoader": "penstock.loader.pyg.neighbor_loader",
     "NeighborSpec": "penstock.sampling.spec",
-    "PPRLoader": "penstock.loader.ppr_loader",
+    "PPRLoader": "penstock.loader.pyg.ppr_loader",
     "PPRSpec": "penstock.sampling.spec",
     "RegisterBackendRequest": "penstock.wire.requests",
-    "RemoteDistDataset": "penstock.loader.remote_dataset",
+    "RemoteDistDataset": "penstock.loader.source.remote_dataset",
     "SamplerInput": "penstock.wire.requests",
     "Server": "penstock.server.serving",
     "ServerSlice": "penstock.core.slices",
@@ -152,12 +152,12 @@ _LOADED_ON_USE = {
     "WalkSpec": "penstock.sampling.spec",
     "WorkerOptions": "penstock.wire.requests",
     "compute_server_assignments": "penstock.core.slices",
-    "get_server": "penstock.server.lifecycle",
-    "init_compute_process": "penstock.loader.remote_dataset",
-    "init_server": "penstock.server.lifecycle",
+    "get_server": "penstock.server.ops.lifecycle",
+    "init_compute_process": "penstock.loader.source.remote_dataset",
+    "init_server": "penstock.server.ops.lifecycle",
     "serve": "penstock.server.serving",
-    "shutdown_compute_process": "penstock.loader.remote_dataset",
-    "wait_and_shutdown_server": "penstock.server.lifecycle",
+    "shutdown_compute_process": "penstock.loader.source.remote_dataset",
+    "wait_and_shutdown_server": "penstock.server.ops.lifecycle",
 }
 
 
@@ -166,10 +166,10 @@ def connect(address: str, **options: Any) -> Any:
 
     "unix://…" (a hub's `address`, a loader's): a `JoinedHub`, of which `timeout` can be given.
     "tcp://host:port", or "tls://host:port" where all is encrypted (`penstock serve`): a
-    `RemoteDistDataset`; see `penstock.loader.remote_dataset.connect` for what can be given.
+    `RemoteDistDataset`; see `penstock.loader.source.remote_dataset.connect` for what can be given.
     """
     is_remote = str(address).startswith(("tcp://", "tls://"))
-    home = "penstock.loader.remote_dataset" if is_remote else "penstock.client.joined"
+    home = "penstock.loader.source.remote_dataset" if is_remote else "penstock.client.hub.joined"
     return import_module(home).connect(address, **options)
 
 

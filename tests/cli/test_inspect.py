@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from penstock.graph import Graph, SharedArray
-from penstock.graph.aids import SortedRows
+from penstock.graph.derived import SortedNeighbors
 from penstock.graph.format import write
 from penstock.graph.schema import EDGE, NODE, ArrayKey
-from tests.graph.aid_graphs import EDGES, files_of, make_all, web
+from tests.graph.derived_graphs import EDGES, files_of, make_all, web
 from tests.graph.format_graphs import Parts, data_files, library, shared, tiny
 
 COMMAND = Path(sys.executable).with_name("penstock")
@@ -149,24 +149,24 @@ def test_its_help_has_examples() -> None:
     assert "penstock inspect products.graph --verify" in run_inspect("--help").stdout
 
 
-def test_it_lists_the_aids_that_were_saved_and_verifies_them(tmp_path: Path) -> None:
+def test_it_lists_the_derived_arrays_that_were_saved_and_verifies_them(tmp_path: Path) -> None:
     """CONTRACT 60."""
     with web() as graph:
         make_all(graph).save(tmp_path / "graph")
     done = run_inspect(tmp_path / "graph", "--verify")
     told = words(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "verified all sums agree, the topology is sound, aids agree with it" in told
+    assert "verified all sums agree, the topology is sound, derived arrays agree with it" in told
     assert f"(all) in.weights.edge_weight int64[{EDGES}] 1.6 kB" in told
     assert f"(all) coo int32[2, {EDGES}] 1.6 kB" in told
-    assert re.search(r"edges [\d.]+ kB, aids [\d.]+ kB", told)
+    assert re.search(r"edges [\d.]+ kB, derived arrays [\d.]+ kB", told)
 
 
-def test_verify_names_the_file_of_an_aid_that_does_not_agree(tmp_path: Path) -> None:
+def test_verify_names_the_file_of_an_derived_array_that_does_not_agree(tmp_path: Path) -> None:
     """Its own sum is right: only what it was made from tells."""
     with web() as graph:
         graph.sorted_rows()
-        (in_rows,) = SortedRows(EDGE).keys
+        (in_rows,) = SortedNeighbors(EDGE).keys
         with SharedArray.from_array(graph.arrays[in_rows].array, writable=True) as copy:
             copy.array[...] = 0
             Graph(graph.schema, {**graph.arrays, in_rows: copy}).save(tmp_path / "graph")

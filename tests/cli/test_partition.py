@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.graph.partition import Partition
+from penstock.graph.partition.partition import Partition
 from tests.cli.servers import run, save_small
 
 

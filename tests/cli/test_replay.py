@@ -17,7 +17,7 @@ from penstock.sampling.digest import batch_digest
 from penstock.sampling.spec import CustomSpec, Feed, NeighborSpec, Spec
 from penstock.workers.recipe import Recipe
 from tests.hub.raw import running_hub
-from tests.sampling.graphs import Array, made, station_for, web
+from tests.sampling.graphs import Array, made, maker_for, web
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -68,7 +68,7 @@ def write(folder: Path, spec: Spec = SPEC, **more: Any) -> str:
 def expected(spec: Spec = SPEC, ids: Array | None = None) -> str:
     with web() as graph:
         feed = FEED if ids is None else Feed(num_inputs=len(ids), batch_size=32)
-        return batch_digest(made(station_for(graph, spec, feed, ids), 1, 2, 1 << 20)[1])
+        return batch_digest(made(maker_for(graph, spec, feed, ids), 1, 2, 1 << 20)[1])
 
 
 def test_it_makes_the_same_batch_and_says_what_is_in_it(tmp_path: Path, graph_path: Path) -> None:

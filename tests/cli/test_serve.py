@@ -19,7 +19,7 @@ import pytest
 
 from penstock import Graph, NeighborLoader, NeighborSpec, SharedDistSamplingBackend, connect
 from penstock.errors import PenstockError
-from penstock.server.lifecycle import LEFT_BEHIND
+from penstock.server.ops.lifecycle import LEFT_BEHIND
 from tests.cli.servers import COMMAND, WAIT_S, Running, run, save_small, serving
 from tests.processes import wait_until_gone
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.client.hub_process import HubProcess
+from penstock.client.hub.hub_process import HubProcess
 from tests.client.graphs import backend_of, small_graph
 
 

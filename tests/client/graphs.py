@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from penstock.client.backend import ChannelId, SharedDistSamplingBackend
-from penstock.client.batch import Batch
-from penstock.client.hub import Hub
-from penstock.client.hub_process import HubProcess
-from penstock.client.reader import Reader
+from penstock.client.channel.batch import Batch
+from penstock.client.channel.reader import Reader
+from penstock.client.hub.hub import Hub
+from penstock.client.hub.hub_process import HubProcess
 from penstock.graph import Graph
 from penstock.sampling.digest import batch_digest
 from penstock.sampling.spec import NeighborSpec
@@ -96,11 +96,11 @@ def digests(batches: Iterator[Batch] | list[Batch]) -> list[tuple[int, int, str]
 
 
 def expected(
-    graph: Graph, epoch: int = 0, spec: Any = SPEC, inputs: Any = "train", **terms: Any
+    graph: Graph, epoch: int = 0, spec: Any = SPEC, inputs: Any = "train", **channel_options: Any
 ) -> list[tuple[int, int, str]]:
     """What an epoch must give: sampled in this process, without any pool."""
     with backend_of(graph, spec, num_workers=0) as backend:
-        backend.register_input("expected", inputs, **{**TERMS, **terms})
+        backend.register_input("expected", inputs, **{**TERMS, **channel_options})
         backend.start_new_epoch_sampling("expected", epoch)
         return digests(rest(backend, "expected"))
 

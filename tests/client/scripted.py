@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.client.connection import Connection
+from penstock.client.channel.inputs import inputs_of
+from penstock.client.channel.registration import Registration
 from penstock.client.deadline import Deadline
-from penstock.client.hub import Hub
-from penstock.client.inputs import inputs_of
-from penstock.client.registration import Registration
+from penstock.client.hub.connection import HubConnection
+from penstock.client.hub.hub import Hub
 from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.wire.frames import BatchWriter
@@ -99,10 +99,10 @@ class ScriptedHub(Hub):
         self._scripts = deque(scripts)
         self.all = scripts
 
-    def reach(self, deadline: Deadline, patience: Deadline | None = None) -> Connection:
+    def reach(self, deadline: Deadline, patience: Deadline | None = None) -> HubConnection:
         if not self._scripts:
             raise HubGone("the play is over")
-        connection = Connection(self._scripts.popleft().ours)
+        connection = HubConnection(self._scripts.popleft().ours)
         try:
             connection.greet(deadline)
         except BaseException:

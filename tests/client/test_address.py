@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.client.hub_process import HubProcess
-from penstock.client.joined import connect
+from penstock.client.hub.hub_process import HubProcess
+from penstock.client.hub.joined import connect
 from penstock.errors import HubGone, PenstockError
 from penstock.wire.transport.unix import UnixListener, socket_address
 from penstock.workers.recipe import fetch_graph

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from penstock.client.backend import SharedDistSamplingBackend
-from penstock.client.batch import Batch
-from penstock.client.hub_process import HubProcess
+from penstock.client.channel.batch import Batch
+from penstock.client.hub.hub_process import HubProcess
 from penstock.client.naming import spec_of
 from penstock.graph import EdgeType, Graph
 from penstock.hub.backends import check_spec
@@ -171,9 +171,9 @@ def test_terms_of_another_kind_are_refused_by_name_here_and_in_a_pool(
 ) -> None:
     with inline_or_of(pool, workers) as backend:
         for name, value, words in TERMS_THAT_ARE_NONE:
-            terms: dict[str, Any] = {**TERMS, name: value}
+            channel_options: dict[str, Any] = {**TERMS, name: value}
             with pytest.raises(ValueError, match=f"^{words}$"):
-                backend.register_input("a", "train", **terms)
+                backend.register_input("a", "train", **channel_options)
         backend.register_input("a", "train", **{**TERMS, "shuffle": np.True_})
         with pytest.raises(ValueError, match="weight is 'heavy'; expected a number"):
             backend.reweigh("a", "heavy")  # type: ignore[arg-type]

@@ -14,10 +14,10 @@ import numpy as np
 import psutil
 import pytest
 
-from penstock.client import roster
 from penstock.client.backend import SharedDistSamplingBackend
-from penstock.client.description import ChannelDescription
-from penstock.client.hub_process import HubProcess
+from penstock.client.channel import channel_registry
+from penstock.client.channel.description import ChannelDescription
+from penstock.client.hub.hub_process import HubProcess
 from penstock.errors import ChannelClosed, HubGone, WorkerDied
 from penstock.graph import Graph
 from penstock.sampling.spec import CustomSpec, NeighborSpec
@@ -59,8 +59,8 @@ def test_the_constructor_starts_nothing() -> None:
 def test_init_returns_when_all_workers_are_ready_and_is_idempotent() -> None:
     """CONTRACT 24: when `init_backend` returns, every worker is ready; again, it does nothing."""
     with small_graph() as graph, backend_of(graph, num_workers=3) as backend:
-        crew = backend.statistics().hub["scheduler"]["crews"][0]
-        assert (crew["ready"], crew["wanted"]) == (3, 3)
+        group = backend.statistics().hub["scheduler"]["groups"][0]
+        assert (group["ready"], group["wanted"]) == (3, 3)
         hub, workers = hub_of(backend).pid, pids_of_workers(backend)
         backend.init_backend()
         assert (hub_of(backend).pid, pids_of_workers(backend)) == (hub, workers)
@@ -241,9 +241,9 @@ NONSENSE: list[tuple[Any, dict[str, Any], str]] = [
 def test_inputs_and_terms_that_make_no_sense_are_refused(workers: int, pool: HubProcess) -> None:
     """CONTRACT 25: the same refusals with and without a pool, and nothing is left behind."""
     with inline_or_of(pool, workers) as backend:
-        for inputs, terms, words in NONSENSE:
+        for inputs, channel_options, words in NONSENSE:
             with pytest.raises(ValueError, match=words):
-                backend.register_input("a", inputs, **{**TERMS, **terms})
+                backend.register_input("a", inputs, **{**TERMS, **channel_options})
             assert backend.describe_channel("a").epoch == -1
 
 
@@ -358,7 +358,7 @@ def test_starting_an_unknown_channel_is_an_error_that_names_it(
 
 def test_ids_that_have_gone_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """CONTRACT 10: the last of them are remembered."""
-    monkeypatch.setattr(roster, "REMEMBERED", 2)
+    monkeypatch.setattr(channel_registry, "REMEMBERED", 2)
     with small_graph() as graph, backend_of(graph, num_workers=0) as backend:
         for channel in "abcb":
             backend.register_input(channel, "train", **TERMS)
@@ -489,7 +489,7 @@ def test_statistics_have_the_hubs_numbers_and_the_readers() -> None:
         seen = numbers.channels["a"]
         assert (seen.epoch, seen.given, seen.due, seen.failed) == (0, STEPS, STEPS, 0)
         assert seen.fetches["count"] == STEPS
-        assert numbers.hub["scheduler"]["crews"][0]["done"] == STEPS
+        assert numbers.hub["scheduler"]["groups"][0]["done"] == STEPS
 
 
 @both

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.client.backend import SharedDistSamplingBackend
-from penstock.client.hub_process import HubProcess
+from penstock.client.hub.hub_process import HubProcess
 from penstock.graph import Graph
 from penstock.sampling.ablp import label_type
 from penstock.sampling.spec import (

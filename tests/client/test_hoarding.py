@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.client.hub_process import HubProcess
+from penstock.client.hub.hub_process import HubProcess
 from penstock.errors import BatchTooLarge
 from tests.client.graphs import (
     PATIENCE_S,

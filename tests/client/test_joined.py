@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.client.hub_process import HubProcess
-from penstock.client.joined import connect
+from penstock.client.hub.hub_process import HubProcess
+from penstock.client.hub.joined import connect
 from penstock.errors import HubGone
 from penstock.sampling.spec import NeighborSpec
 from tests.client.graphs import (
@@ -190,7 +190,7 @@ def test_a_pool_can_be_given_another_size_while_it_runs() -> None:
         assert kill_hub(backend)
         # More than had been on their way: the channel has come back to the new one.
         found += digests([b for _ in range(6) if (b := backend.next_batch("a", PATIENCE_S))])
-        assert backend.statistics().hub["scheduler"]["crews"][0]["wanted"] == 3
+        assert backend.statistics().hub["scheduler"]["groups"][0]["wanted"] == 3
         assert hub_of(backend).resize(1) == 1
         assert found + digests(rest(backend, "a")) == expected(graph)
         assert len(found) < STEPS

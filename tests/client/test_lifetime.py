@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.client import child
 from penstock.client.backend import SharedDistSamplingBackend
-from penstock.client.batch import Batch
-from penstock.client.hub_process import HubProcess
+from penstock.client.channel.batch import Batch
+from penstock.client.hub import child
+from penstock.client.hub.hub_process import HubProcess
 from penstock.errors import ChannelClosed, HubGone
 from tests.client.graphs import (
     PATIENCE_S,

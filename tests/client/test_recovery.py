@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from penstock.client.backend import SharedDistSamplingBackend
-from penstock.client.hub_process import RESTARTS, HubProcess
+from penstock.client.hub.hub_process import RESTARTS, HubProcess
 from penstock.errors import HubGone
 from penstock.graph import Graph
 from tests.client.graphs import (
@@ -35,9 +35,9 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 @contextmanager
-def registered(graph: Graph, **terms: object) -> Iterator[SharedDistSamplingBackend]:
+def registered(graph: Graph, **channel_options: object) -> Iterator[SharedDistSamplingBackend]:
     with backend_of(graph, num_workers=2) as backend:
-        backend.register_input("a", "train", **{**TERMS, "max_attempts": 20, **terms})
+        backend.register_input("a", "train", **{**TERMS, "max_attempts": 20, **channel_options})
         yield backend
 
 

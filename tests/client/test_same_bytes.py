@@ -6,7 +6,7 @@ import numpy as np
 import numpy.testing as npt
 import pytest
 
-from penstock.client.hub_process import HubProcess
+from penstock.client.hub.hub_process import HubProcess
 from penstock.sampling.spec import NeighborSpec
 from tests.client.graphs import (
     NODES,
@@ -53,11 +53,11 @@ def test_ids_a_split_by_name_and_a_mask_give_the_same_batches(
         ids = pool.graph.split("train").copy()
         mask = np.zeros(NODES, bool)
         mask[ids] = True
-        terms = {**TERMS, "shuffle": False}
-        backend.register_input("split", "train", **terms)
-        backend.register_input("ids", ids, **terms)
-        backend.register_input("sorted", np.sort(ids), **terms)
-        backend.register_input("mask", mask, **terms)
+        channel_options = {**TERMS, "shuffle": False}
+        backend.register_input("split", "train", **channel_options)
+        backend.register_input("ids", ids, **channel_options)
+        backend.register_input("sorted", np.sort(ids), **channel_options)
+        backend.register_input("mask", mask, **channel_options)
         assert digests(read(backend, "split", 0)) == digests(read(backend, "ids", 0))
         assert digests(read(backend, "sorted", 0)) == digests(read(backend, "mask", 0))
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import numpy as np
 import pytest
 
 from penstock import errors
-from penstock.client.batch import Batch
+from penstock.client.channel.batch import Batch
 from penstock.client.deadline import Deadline
 from penstock.client.failures import error_of
-from penstock.client.private import PrivateMemory
 from penstock.client.sizes import parse_bytes
 from penstock.wire.messages import Report
 
@@ -70,18 +68,6 @@ def test_a_report_of_an_unknown_kind_is_an_error_of_ours(kind: str) -> None:
 
 def test_the_text_of_a_key_error_is_not_quoted_twice() -> None:
     assert error_of(Report(kind="KeyError", message="no 'x'")).args == ("no 'x'",)
-
-
-def test_private_memory_is_used_again_when_its_last_view_has_gone() -> None:
-    memory = PrivateMemory(4096)
-    first = memory.lend()
-    address = first.ctypes.data
-    part = first[64:128].view(np.int64)
-    del first
-    assert memory.lend().ctypes.data != address
-    del part
-    gc.collect()
-    assert memory.lend().ctypes.data == address
 
 
 def test_a_batch_shows_what_it_has() -> None:

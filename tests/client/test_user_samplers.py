@@ -220,8 +220,8 @@ def test_a_users_sampler_has_workers_of_its_own_in_a_borrowed_pool() -> None:
         with backend_of(hub_of(owner), Stars, num_workers=2) as backend:
             backend.register_input("a", "train", **TERMS)
             assert digests(read(backend, "a", 0)) == expected(graph, spec=Stars)
-            crews = {
-                crew["crew"]: crew["ready"]
-                for crew in backend.statistics().hub["scheduler"]["crews"]
+            groups = {
+                group["group"]: group["ready"]
+                for group in backend.statistics().hub["scheduler"]["groups"]
             }
-            assert crews == {"": 1, "tests.client.samplers:Stars": 2}
+            assert groups == {"": 1, "tests.client.samplers:Stars": 2}

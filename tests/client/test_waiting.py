@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.client.hub_process import HubProcess
+from penstock.client.hub.hub_process import HubProcess
 from tests.client.graphs import (
     PATIENCE_S,
     STEPS,
@@ -168,7 +168,7 @@ def test_reading_before_an_epoch_was_started_is_an_error(workers: int, pool: Hub
 
 def test_fetches_are_counted_and_slow_ones_named(caplog: pytest.LogCaptureFixture) -> None:
     """CONTRACT 55, 56: from a threshold on, and every so many fetches."""
-    caplog.set_level("INFO", "penstock.client.reader")
+    caplog.set_level("INFO", "penstock.client.channel.reader")
     with small_graph() as graph, backend_of(graph, num_workers=0) as backend:
         backend.register_input("a", "train", **TERMS)
         channel = channel_of(backend, "a")

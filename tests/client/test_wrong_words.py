@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.client.channel import Channel
-from penstock.client.line import Line
+from penstock.client.channel.channel import Channel
+from penstock.client.channel.session import HubSession
 from penstock.errors import HubGone, Overloaded, ProtocolError, SamplingError, WorkerDied
 from penstock.wire.messages import (
     BatchId,
@@ -263,7 +263,7 @@ def test_an_interrupt_while_another_hub_is_found_leaves_no_line_on_which_nothing
         channel.start(0)
         first.stream.close()
         with monkeypatch.context() as patched:
-            patched.setattr(Line, "start", interrupt)
+            patched.setattr(HubSession, "start", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 channel.next(10)
         third.say(third.ready(0))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.compat.memory import MOST, Memory
+from penstock.compat.memory import MOST, TensorMemory
 from penstock.compat.operators import neighbor_sample
-from penstock.compat.topology import Edges, Topology
+from penstock.compat.topology import TensorEdges, TensorTopology
 
 torch = pytest.importorskip("torch")
 
@@ -20,7 +20,7 @@ def topology() -> tuple[Any, Any]:
 
 
 def relation_of(rowptr: Any, col: Any) -> Any:
-    return Topology((Edges(rowptr, col, ()),)).relations()[0]
+    return TensorTopology((TensorEdges(rowptr, col, ()),)).relations()[0]
 
 
 def test_the_same_tensors_are_looked_at_once() -> None:
@@ -45,7 +45,7 @@ def test_what_is_written_to_a_tensor_counts() -> None:
 
 
 def test_what_was_made_goes_with_the_tensor() -> None:
-    memory, tensor = Memory(), torch.zeros(1)
+    memory, tensor = TensorMemory(), torch.zeros(1)
     memory.recall([tensor], "a", list)
     assert len(memory) == 1
     del tensor
@@ -70,7 +70,7 @@ def test_a_graph_that_was_sampled_can_be_freed() -> None:
 
 
 def test_only_the_latest_things_are_kept() -> None:
-    memory, tensors = Memory(), [torch.zeros(1) for _ in range(MOST + 3)]
+    memory, tensors = TensorMemory(), [torch.zeros(1) for _ in range(MOST + 3)]
     for tensor in tensors:
         memory.recall([tensor], "a", list)
     assert len(memory) == MOST
@@ -79,7 +79,7 @@ def test_only_the_latest_things_are_kept() -> None:
 
 
 def test_every_thread_has_its_own() -> None:
-    memory, tensor = Memory(), torch.zeros(1)
+    memory, tensor = TensorMemory(), torch.zeros(1)
     here, there = memory.recall([tensor], "a", list), []
     thread = threading.Thread(target=lambda: there.append(memory.recall([tensor], "a", list)))
     thread.start()
@@ -89,7 +89,7 @@ def test_every_thread_has_its_own() -> None:
 
 
 def test_tensors_whose_changes_nobody_counts_are_looked_at_every_time() -> None:
-    memory = Memory()
+    memory = TensorMemory()
     with torch.inference_mode():
         tensor = torch.zeros(1)
     assert memory.recall([tensor], "a", list) is not memory.recall([tensor], "a", list)

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.compat import operators, sampler
 from penstock.compat.operators import hetero_neighbor_sample, neighbor_sample
-from penstock.compat.topology import Edges, Topology
+from penstock.compat.topology import TensorEdges, TensorTopology
 from penstock.errors import GraphFormatError
 from penstock.kernels import reference
 
@@ -75,7 +75,7 @@ def test_integers_are_those_of_the_topology() -> None:
 
 
 def test_a_topology_is_read_where_it_lies() -> None:
-    (relation,) = Topology((Edges(ROWPTR, COL, ()),)).relations()
+    (relation,) = TensorTopology((TensorEdges(ROWPTR, COL, ()),)).relations()
     assert relation.adjacency.entries.ctypes.data == COL.data_ptr()
     assert relation.adjacency.indptr.ctypes.data == ROWPTR.data_ptr()
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from penstock.core.statistics import ChannelStatistics, CrewStatistics, Statistics
+from penstock.core.statistics import ChannelStatistics, GroupStatistics, SchedulerStatistics
 from tests.core.scheduler_books import ChannelBook, CrewBook, Holder, Phase
 from tests.core.scheduler_model import Ledger
 
 
-def audit(ledger: Ledger, figures: Statistics) -> None:
+def audit(ledger: Ledger, figures: SchedulerStatistics) -> None:
     """Raises AssertionError where the two differ."""
     here = [book for book in ledger.channels.values() if book.phase is not Phase.GONE]
     told = {channel.id: channel for channel in figures.channels}
     assert set(told) == {book.id for book in here}
     for book in here:
         audit_channel(book, told[book.id])
-    assert {crew.crew for crew in figures.crews} == set(ledger.crews)
-    for crew in figures.crews:
-        audit_crew(ledger, ledger.crews[crew.crew], crew)
+    assert {group.group for group in figures.groups} == set(ledger.groups)
+    for group in figures.groups:
+        audit_group(ledger, ledger.groups[group.group], group)
     audit_totals(ledger.channels.values(), figures)
 
 
@@ -30,7 +30,7 @@ def audit_channel(book: ChannelBook, told: ChannelStatistics) -> None:
     holders = [slot.holder for slot in book.slots]
     again = len(book.waiting())
     facts = {
-        "crew": book.entry.crew,
+        "group": book.entry.group,
         "phase": book.phase.value,
         "epoch": book.epoch,
         "handed_out": book.handed,
@@ -54,25 +54,25 @@ def audit_channel(book: ChannelBook, told: ChannelStatistics) -> None:
         assert close, f"channel {book.id}: service is {book.service}; {told}"
 
 
-def audit_crew(ledger: Ledger, crew: CrewBook, told: CrewStatistics) -> None:
-    workers = crew.workers.values()
+def audit_group(ledger: Ledger, group: CrewBook, told: GroupStatistics) -> None:
+    workers = group.workers.values()
     alive = [worker for worker in workers if worker.fault is None]
     facts = {
-        "wanted": crew.wanted,
+        "wanted": group.wanted,
         "starting": sum(worker.stays and worker.ready is None for worker in alive),
-        "ready": len(crew.serving()),
+        "ready": len(group.serving()),
         "busy": sum(bool(worker.held) for worker in workers),
         "leaving": sum(worker.leave is not None for worker in alive),
-        "doomed": crew.dying,
+        "doomed": group.dying,
         "in_flight": sum(len(worker.held) for worker in workers),
-        "done": crew.done,
+        "done": group.done,
     }
     for name, fact in facts.items():
-        assert getattr(told, name) == fact, f"crew {crew.name!r}: {name} is {fact}; {told}"
-    assert (told.breaker == "closed") is not ledger.breaker_open(crew), f"{crew}; {told}"
+        assert getattr(told, name) == fact, f"group {group.name!r}: {name} is {fact}; {told}"
+    assert (told.breaker == "closed") is not ledger.breaker_open(group), f"{group}; {told}"
 
 
-def audit_totals(books: Iterable[ChannelBook], figures: Statistics) -> None:
+def audit_totals(books: Iterable[ChannelBook], figures: SchedulerStatistics) -> None:
     books = list(books)
     assert figures.totals.channels == len(books)
     for how in ("delivered", "failed", "cancelled"):

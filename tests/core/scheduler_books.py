@@ -1,4 +1,4 @@
-"""What the ledger writes down: one record per batch in the making, worker, crew and channel.
+"""What the ledger writes down: one record per batch in the making, worker, group and channel.
 
 They hold facts that anybody could collect who sees the events and instructions go by. They must
 not know anything of how the scheduler keeps its own.
@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.core.events import Batch, ChannelRegistered, Fault, Leave, OnError
+from penstock.core.events import BatchKey, ChannelRegistered, KillReason, Leave, OnError
 
 NEVER = -math.inf
 
@@ -36,7 +36,7 @@ class Holder(Enum):
 class Flight:
     """A batch between its first hand-out and its end; its slot stays with it."""
 
-    batch: Batch
+    batch: BatchKey
     slot: int
     source: int
     charged: int = 0  # attempts that count, of this source
@@ -62,7 +62,7 @@ class WorkerBook:
     """A worker from StartWorker to WorkerLost."""
 
     id: int
-    crew: str
+    group: str
     started: float
     heard: float
     ready: float | None = None
@@ -71,11 +71,11 @@ class WorkerBook:
     answered: int = 0  # made or failed
     bytes: int = 0  # by its last beat
     leave: Leave | None = None
-    fault: Fault | None = None
+    fault: KillReason | None = None
 
     @property
     def stays(self) -> bool:
-        """Whether its crew can count on it: neither asked to leave nor killed."""
+        """Whether its group can count on it: neither asked to leave nor killed."""
         return self.leave is None and self.fault is None
 
     @property
@@ -99,7 +99,7 @@ class CrewBook:
     workers: dict[int, WorkerBook] = field(default_factory=dict)
     done: int = 0
     losses: int = 0  # of workers, since a batch was completed
-    losers: set[Batch] = field(default_factory=set)  # begun batches they held
+    losers: set[BatchKey] = field(default_factory=set)  # begun batches they held
     failed_starts: int = 0  # in a row
     last_failed_start: float = NEVER
 
@@ -136,9 +136,9 @@ class ChannelBook:
     steps: range = range(0)
     handed: int = 0  # how many steps were handed out at least once
     ended: dict[int, str] = field(default_factory=dict)  # step -> how
-    flights: dict[Batch, Flight] = field(default_factory=dict)  # those of dead epochs too
+    flights: dict[BatchKey, Flight] = field(default_factory=dict)  # those of dead epochs too
     queued: int | None = None  # since when it waits for its turn, as the ledger counts
-    front: Batch | None = None  # lost by the last worker that died at it: next to be handed out
+    front: BatchKey | None = None  # lost by the last worker that died at it: next to be handed out
     quarantined: set[int] = field(default_factory=set)  # sources, of this epoch
     substitutes: int = 0
     announced: set[int] = field(default_factory=set)
@@ -151,7 +151,7 @@ class ChannelBook:
         """What is to be handed out again."""
         return [flight for flight in self.flights.values() if flight.worker is None]
 
-    def alive(self, batch: Batch) -> bool:
+    def alive(self, batch: BatchKey) -> bool:
         """Whether the rank still waits for this batch."""
         return self.phase is Phase.ACTIVE and batch.epoch == self.epoch
 

@@ -10,9 +10,9 @@ from penstock.core.events import (
     BatchDone,
     BatchFailed,
     ChannelRegistered,
-    CrewSized,
     EpochStarted,
     Event,
+    GroupSized,
     Instruction,
     SlotReturned,
     StartWorker,
@@ -26,12 +26,12 @@ Kind = TypeVar("Kind", bound=Instruction)
 
 
 class Hub:
-    """A scheduler with a crew "c", spoken to in few words; `now` is moved by hand."""
+    """A scheduler with a group "c", spoken to in few words; `now` is moved by hand."""
 
     def __init__(self, workers: int = 1, **settings: object) -> None:
         self.scheduler = Scheduler(Settings(**{"worker_concurrency": 1} | settings))  # type: ignore[arg-type]
         self.now = 0.0
-        starts = self.send(CrewSized(0.0, "c", workers))
+        starts = self.send(GroupSized(0.0, "c", workers))
         self.workers = [order.worker for order in only(StartWorker, starts)]
 
     def send(self, event: Event) -> list[Instruction]:
@@ -40,12 +40,14 @@ class Hub:
         return answer
 
     def ready(self, *workers: int) -> list[Instruction]:
-        """These become ready; all of the first crew if none is named."""
+        """These become ready; all of the first group if none is named."""
         answers = [self.send(WorkerReady(self.now, w)) for w in workers or self.workers]
         return [order for answer in answers for order in answer]
 
-    def register(self, channel: int, slots: int = 2, **terms: object) -> list[Instruction]:
-        return self.send(ChannelRegistered(self.now, channel, "c", slots, **terms))  # type: ignore[arg-type]
+    def register(
+        self, channel: int, slots: int = 2, **channel_options: object
+    ) -> list[Instruction]:
+        return self.send(ChannelRegistered(self.now, channel, "c", slots, **channel_options))  # type: ignore[arg-type]
 
     def start(self, channel: int, steps: int, epoch: int = 0) -> list[Instruction]:
         return self.send(EpochStarted(self.now, channel, epoch, range(steps)))

@@ -13,20 +13,20 @@ from typing import Any
 
 from penstock.core.events import (
     Assign,
-    Batch,
     BatchBegun,
     BatchDone,
     BatchFailed,
+    BatchKey,
     BreakChannel,
     ChannelRegistered,
     ChannelUnregistered,
-    CrewSized,
     Deliver,
     EpochStarted,
     Event,
     Fail,
     FinishEpoch,
     Forget,
+    GroupSized,
     Instruction,
     KillWorker,
     RetireWorker,
@@ -62,7 +62,7 @@ class Ledger(CrewWatch):
         self.number = 0  # of the event being watched
         self.last_channel = -math.inf
         self.attempts_lost = 0
-        self.owed: dict[Batch, Deliver | Fail] = {}  # due in this answer
+        self.owed: dict[BatchKey, Deliver | Fail] = {}  # due in this answer
 
     # --- before: what must be refused --------------------------------------------------------
 
@@ -71,7 +71,7 @@ class Ledger(CrewWatch):
         match event:
             case ChannelRegistered(channel=channel) if channel <= self.last_channel:
                 return ValueError
-            case ChannelRegistered(crew=crew) if crew not in self.crews:
+            case ChannelRegistered(group=group) if group not in self.groups:
                 return ValueError
             case EpochStarted(channel=channel) if channel > self.last_channel:
                 return KeyError
@@ -101,16 +101,16 @@ class Ledger(CrewWatch):
         for instruction in answer:
             INSTRUCTIONS[type(instruction)](self, instruction)
         assert not self.owed, f"not answered: {list(self.owed.values())}"
-        if isinstance(event, CrewSized):
-            self._forget_crews()
+        if isinstance(event, GroupSized):
+            self._forget_groups()
         if self.number % self.look_every == 0:
             self._look_round(wakeup)
 
     # --- events ------------------------------------------------------------------------------
 
-    def _crew_sized(self, event: CrewSized) -> None:
-        crew = self.crews.setdefault(event.crew, CrewBook(event.crew))
-        crew.wanted, crew.kept = event.workers, event.kept
+    def _group_sized(self, event: GroupSized) -> None:
+        group = self.groups.setdefault(event.group, CrewBook(event.group))
+        group.wanted, group.kept = event.workers, event.kept
 
     def _channel_registered(self, event: ChannelRegistered) -> None:
         self.last_channel = event.channel
@@ -154,7 +154,7 @@ class Ledger(CrewWatch):
         worker = self.heard(event.worker)
         if worker is not None and worker.ready is None:
             worker.ready = self.now
-            self.crews[worker.crew].failed_starts = 0
+            self.groups[worker.group].failed_starts = 0
 
     def _batch_begun(self, event: BatchBegun) -> None:
         if worker := self.heard(event.worker):
@@ -165,10 +165,10 @@ class Ledger(CrewWatch):
         if (worker := self.heard(event.worker)) is None:
             return
         flight = self._answered(worker, event)
-        crew, channel = self.crews[worker.crew], self.channels[event.batch.channel]
+        group, channel = self.groups[worker.group], self.channels[event.batch.channel]
         worker.made += 1
-        crew.done += 1
-        crew.losses, crew.losers = 0, set()
+        group.done += 1
+        group.losses, group.losers = 0, set()
         if channel.alive(flight.batch):
             due = Deliver(flight.batch, flight.slot, flight.source, worker.id)
             self.owed[flight.batch] = due
@@ -194,20 +194,20 @@ class Ledger(CrewWatch):
         worker = self.workers.pop(event.worker, None)
         if worker is None:
             return
-        crew = self.crews[worker.crew]
-        del crew.workers[worker.id]
+        group = self.groups[worker.group]
+        del group.workers[worker.id]
         if worker.ready is None:
             if worker.leave is None:
-                crew.failed_starts += 1
-                crew.last_failed_start = self.now
+                group.failed_starts += 1
+                group.last_failed_start = self.now
         elif worker.leave is None or worker.held:
-            crew.losses += 1
+            group.losses += 1
             if worker.begun is not None and not worker.begun.too_late:
-                crew.losers.add(worker.begun.batch)
+                group.losers.add(worker.begun.batch)
         for flight in worker.held:
             self.channels[flight.batch.channel].front = None
         for flight in worker.held:
-            self._orphaned(crew, flight, event.cause)
+            self._orphaned(group, flight, event.cause)
 
     def _tick(self, event: Tick) -> None:
         pass
@@ -224,7 +224,7 @@ class Ledger(CrewWatch):
         flight.too_late, flight.waits_since = False, self.number
         return flight
 
-    def _orphaned(self, crew: CrewBook, flight: Flight, cause: str) -> None:
+    def _orphaned(self, group: CrewBook, flight: Flight, cause: str) -> None:
         channel, began = self.channels[flight.batch.channel], flight.begun
         counts = began is not None and not flight.too_late
         channel.service += self.now - began if counts and began is not None else 0.0
@@ -235,7 +235,7 @@ class Ledger(CrewWatch):
         elif counts:
             self.attempts_lost += 1
             most = channel.entry.max_attempts
-            if crew.failing and flight.excused < 2 * most:
+            if group.failing and flight.excused < 2 * most:
                 flight.excused += 1
             else:
                 flight.charged += 1
@@ -259,17 +259,17 @@ class Ledger(CrewWatch):
         flight.source, flight.charged, flight.excused = source, 0, 0
         return True
 
-    def _forget_crews(self) -> None:
+    def _forget_groups(self) -> None:
         """Of those that nobody wants nothing is kept, once nothing is left of them.
 
         But an open breaker has to rest first, or leaving and coming back would be a way round it.
         """
-        here = {c.entry.crew for c in self.channels.values() if c.phase is not Phase.GONE}
-        for crew in list(self.crews.values()):
-            left = crew.kept or crew.workers or crew.name in here
-            rested = crew.last_failed_start + self.settings.breaker_rest <= self.now
-            if not left and (rested or not self.breaker_open(crew)):
-                del self.crews[crew.name]
+        here = {c.entry.group for c in self.channels.values() if c.phase is not Phase.GONE}
+        for group in list(self.groups.values()):
+            left = group.kept or group.workers or group.name in here
+            rested = group.last_failed_start + self.settings.breaker_rest <= self.now
+            if not left and (rested or not self.breaker_open(group)):
+                del self.groups[group.name]
 
     def _cancel(self, channel: ChannelBook) -> None:
         """Ends what is left of an epoch. Batches at a worker keep their slot until it answers."""
@@ -298,11 +298,11 @@ class Ledger(CrewWatch):
     def _assign(self, order: Assign) -> None:
         worker = self._told(order)
         assert worker.serves, f"{order}: the worker is not to be given anything"
-        least = min(len(other.held) for other in self.crews[worker.crew].serving())
+        least = min(len(other.held) for other in self.groups[worker.group].serving())
         assert len(worker.held) < self.settings.worker_concurrency, f"{order}: it has its fill"
         assert len(worker.held) == least, f"{order}: another one has only {least}"
         channel = self.channels[order.batch.channel]
-        assert channel.entry.crew == worker.crew, f"{order}: another crew's"
+        assert channel.entry.group == worker.group, f"{order}: another group's"
         assert channel.alive(order.batch), f"{order}: nobody waits for it"
         assert channel.front in (None, order.batch), f"{order}: {channel.front} goes first"
         channel.front, channel.queued = None, self.number
@@ -383,11 +383,11 @@ class Ledger(CrewWatch):
 
     def _break_channel(self, order: BreakChannel) -> None:
         channel = self.channels[order.channel]
-        crew = self.crews[channel.entry.crew]
+        group = self.groups[channel.entry.group]
         assert channel.phase is Phase.ACTIVE, f"{order}: no epoch is running"
         assert order.epoch == channel.epoch, f"{order}: epoch {channel.epoch} is running"
-        assert self.breaker_open(crew), f"{order}: only {crew.failed_starts} starts failed"
-        assert not crew.serving(), f"{order}: {crew.serving()[0].id} serves it"
+        assert self.breaker_open(group), f"{order}: only {group.failed_starts} starts failed"
+        assert not group.serving(), f"{order}: {group.serving()[0].id} serves it"
         assert order.cause, f"{order}: no cause"
         self._cancel(channel)
         channel.broken.add(order.epoch)
@@ -416,8 +416,8 @@ class Ledger(CrewWatch):
     def _look_round(self, wakeup: float | None) -> None:
         for channel in self.channels.values():
             self._nothing_due_to(channel)
-        for crew in self.crews.values():
-            self._nothing_left_undone(crew, wakeup)
+        for group in self.groups.values():
+            self._nothing_left_undone(group, wakeup)
         for worker in self.workers.values():
             self.in_time(worker, wakeup)
         if isinstance(self.event, Tick) and wakeup is not None:
@@ -434,28 +434,28 @@ class Ledger(CrewWatch):
         if channel.phase is Phase.LEAVING:
             assert channel.flights, f"{channel.id}: nobody holds it back from being forgotten"
 
-    def _nothing_left_undone(self, crew: CrewBook, wakeup: float | None) -> None:
-        assert crew.strength <= crew.wanted, f"{crew.name}: {crew.strength} of {crew.wanted}"
-        room = [w for w in crew.serving() if len(w.held) < self.settings.worker_concurrency]
-        mine = [c for c in self.channels.values() if c.entry.crew == crew.name]
+    def _nothing_left_undone(self, group: CrewBook, wakeup: float | None) -> None:
+        assert group.strength <= group.wanted, f"{group.name}: {group.strength} of {group.wanted}"
+        room = [w for w in group.serving() if len(w.held) < self.settings.worker_concurrency]
+        mine = [c for c in self.channels.values() if c.entry.group == group.name]
         if room:
             idle = [channel.id for channel in mine if channel.can_give]
             assert not idle, f"worker {room[0].id} has room, and {idle} have batches"
-        short = crew.strength + crew.dying < crew.wanted
-        if short and not self.breaker_open(crew):
-            assert wakeup is not None, f"{crew.name}: nothing will start a worker"
-        if crew.wanted and self.breaker_open(crew) and not crew.serving():
+        short = group.strength + group.dying < group.wanted
+        if short and not self.breaker_open(group):
+            assert wakeup is not None, f"{group.name}: nothing will start a worker"
+        if group.wanted and self.breaker_open(group) and not group.serving():
             stuck = [channel.id for channel in mine if channel.phase is Phase.ACTIVE]
-            trial = any(w.stays and w.ready is None for w in crew.workers.values())
-            assert not stuck or trial, f"{crew.name}: {stuck} wait for nobody"
+            trial = any(w.stays and w.ready is None for w in group.workers.values())
+            assert not stuck or trial, f"{group.name}: {stuck} wait for nobody"
 
 
-def _held(worker: WorkerBook, batch: Batch) -> Flight:
+def _held(worker: WorkerBook, batch: BatchKey) -> Flight:
     return next(flight for flight in worker.held if flight.batch == batch)
 
 
 EVENTS: dict[type[Event], Callable[[Ledger, Any], None]] = {
-    CrewSized: Ledger._crew_sized,
+    GroupSized: Ledger._group_sized,
     ChannelRegistered: Ledger._channel_registered,
     WeightChanged: Ledger._weight_changed,
     EpochStarted: Ledger._epoch_started,

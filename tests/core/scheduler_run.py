@@ -12,9 +12,9 @@ from penstock.core.events import (
     BatchBegun,
     BatchDone,
     ChannelUnregistered,
-    CrewSized,
     EpochStarted,
     Event,
+    GroupSized,
     Instruction,
     SlotReturned,
     Tick,
@@ -23,7 +23,7 @@ from penstock.core.events import (
     WorkerReady,
 )
 from penstock.core.scheduler import Scheduler, SchedulerError, Settings
-from penstock.core.statistics import Statistics
+from penstock.core.statistics import SchedulerStatistics
 from tests.core.scheduler_audit import audit
 from tests.core.scheduler_books import Holder, Phase, WorkerBook
 from tests.core.scheduler_model import Ledger
@@ -36,7 +36,7 @@ class Run:
         self.settings = settings
         self.look_every = look_every
         self.failed = False
-        self.figures: Statistics | None = None  # as of the last look
+        self.figures: SchedulerStatistics | None = None  # as of the last look
         self.scheduler = Scheduler(settings)
         self.ledger = Ledger(settings, look_every)
         self.log: list[tuple[Event, list[Instruction] | type[Exception]]] = []
@@ -139,15 +139,15 @@ class Run:
         for channel in list(self.ledger.channels):
             self.send(ChannelUnregistered(self.now, channel))
         self.drain()
-        for crew in list(self.ledger.crews):
-            self.send(CrewSized(self.now, crew, 0, kept=False))
+        for group in list(self.ledger.groups):
+            self.send(GroupSized(self.now, group, 0, kept=False))
         self.drain()
         assert not self.ledger.workers, f"still there: {list(self.ledger.workers)}"
         phases = {channel.phase for channel in self.ledger.channels.values()}
         assert phases <= {Phase.GONE}
         self.rest()
-        self.send(CrewSized(self.now + self.settings.breaker_rest, "", 0, kept=False))
-        assert self.scheduler.statistics().crews == ()
+        self.send(GroupSized(self.now + self.settings.breaker_rest, "", 0, kept=False))
+        assert self.scheduler.statistics().groups == ()
 
     def rest(self) -> None:
         """With nobody there, nothing is left to wait for."""
@@ -157,10 +157,10 @@ class Run:
         raise AssertionError(f"an empty scheduler still wakes at {self.scheduler.next_wakeup()}")
 
     def revive(self) -> None:
-        """Gives every crew a worker, and every channel an epoch that can be served."""
-        for crew, book in list(self.ledger.crews.items()):
+        """Gives every group a worker, and every channel an epoch that can be served."""
+        for group, book in list(self.ledger.groups.items()):
             if book.wanted == 0:
-                self.send(CrewSized(self.now, crew, 1))
+                self.send(GroupSized(self.now, group, 1))
 
     def ask_again(self, steps: int = 2) -> list[int]:
         """Starts one more epoch on every channel there is; answers which."""

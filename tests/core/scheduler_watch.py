@@ -11,10 +11,10 @@ import math
 from penstock.core.events import (
     Assign,
     ChannelRegistered,
-    CrewSized,
     EpochStarted,
     Event,
-    Fault,
+    GroupSized,
+    KillReason,
     KillWorker,
     Leave,
     RetireWorker,
@@ -26,40 +26,40 @@ from tests.core.scheduler_books import ChannelBook, CrewBook, WorkerBook
 
 
 class CrewWatch:
-    """All crews and workers of a run."""
+    """All groups and workers of a run."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.now = -math.inf
         self.event: Event = Tick(-math.inf)  # the one being watched
-        self.crews: dict[str, CrewBook] = {}
+        self.groups: dict[str, CrewBook] = {}
         self.channels: dict[int, ChannelBook] = {}
         self.workers: dict[int, WorkerBook] = {}  # those not lost yet
         self.last_worker = -math.inf
 
-    def breaker_open(self, crew: CrewBook) -> bool:
+    def breaker_open(self, group: CrewBook) -> bool:
         """Whether so many starts failed in a row that no more are tried for a while."""
-        return crew.failed_starts >= self.settings.breaker_deaths
+        return group.failed_starts >= self.settings.breaker_deaths
 
     # --- orders ------------------------------------------------------------------------------
 
     def start_worker(self, order: StartWorker) -> None:
         """A new worker: only where one is missing, and no storm of them where all fail."""
         assert order.worker > self.last_worker, f"{order}: ids count up"
-        crew = self.crews[order.crew]
-        assert crew.strength < crew.wanted, f"{order}: the crew has all of its {crew.wanted}"
-        if self.breaker_open(crew):
-            self._is_a_trial(crew, order)
-        worker = WorkerBook(order.worker, order.crew, started=self.now, heard=self.now)
+        group = self.groups[order.group]
+        assert group.strength < group.wanted, f"{order}: the group has all of its {group.wanted}"
+        if self.breaker_open(group):
+            self._is_a_trial(group, order)
+        worker = WorkerBook(order.worker, order.group, started=self.now, heard=self.now)
         self.last_worker = order.worker
-        self.workers[order.worker] = crew.workers[order.worker] = worker
+        self.workers[order.worker] = group.workers[order.worker] = worker
 
-    def _is_a_trial(self, crew: CrewBook, order: StartWorker) -> None:
-        rested = crew.last_failed_start + self.settings.breaker_rest <= self.now
-        assert rested, f"{order}: {crew.failed_starts} starts failed just now"
-        asked = isinstance(self.event, EpochStarted | ChannelRegistered | CrewSized)
+    def _is_a_trial(self, group: CrewBook, order: StartWorker) -> None:
+        rested = group.last_failed_start + self.settings.breaker_rest <= self.now
+        assert rested, f"{order}: {group.failed_starts} starts failed just now"
+        asked = isinstance(self.event, EpochStarted | ChannelRegistered | GroupSized)
         assert asked, f"{order}: nobody asked for it"
-        assert all(w.ready is not None for w in crew.workers.values() if w.stays), f"{order}: two"
+        assert all(w.ready is not None for w in group.workers.values() if w.stays), f"{order}: two"
 
     def retire_worker(self, order: RetireWorker) -> None:
         """A worker is asked to leave: once, and with a reason."""
@@ -70,7 +70,7 @@ class CrewWatch:
         worker.leave = order.reason
 
     def _may_leave(self, worker: WorkerBook, order: RetireWorker) -> bool:
-        settings, crew = self.settings, self.crews[worker.crew]
+        settings, group = self.settings, self.groups[worker.group]
         match order.reason:
             case Leave.BATCHES:
                 most = settings.max_batches
@@ -81,9 +81,9 @@ class CrewWatch:
             case Leave.MEMORY:
                 return self._over(worker, settings.soft_memory)
             case Leave.SHRINK:
-                idle = [w.id for w in crew.workers.values() if w.stays and not w.held]
+                idle = [w.id for w in group.workers.values() if w.stays and not w.held]
                 assert not worker.held or not idle, f"{order}: {idle} are idle"
-                return crew.strength > crew.wanted
+                return group.strength > group.wanted
 
     def kill_worker(self, order: KillWorker) -> None:
         """A worker is ended: once, with a reason, and by the clock only when input was drained."""
@@ -91,20 +91,20 @@ class CrewWatch:
         assert worker.fault is None, f"{order}: killed before"
         begun = worker.begun
         assert order.batch == (begun.batch if begun else None), f"{order}: it is at {begun}"
-        if order.fault is not Fault.MEMORY:
+        if order.fault is not KillReason.MEMORY:
             assert isinstance(self.event, Tick), f"{order}: input may still be waiting"
         assert self._is_past_hope(worker, order.fault), f"{order}: {worker}"
         worker.fault = order.fault
 
-    def _is_past_hope(self, worker: WorkerBook, fault: Fault) -> bool:
+    def _is_past_hope(self, worker: WorkerBook, fault: KillReason) -> bool:
         match fault:
-            case Fault.DEADLINE:
+            case KillReason.DEADLINE:
                 return self._overdue(worker) <= self.now
-            case Fault.SILENCE:
+            case KillReason.SILENCE:
                 return worker.ready is not None and self._quiet(worker) <= self.now
-            case Fault.START:
+            case KillReason.START:
                 return worker.ready is None and self._quiet(worker) <= self.now
-            case Fault.MEMORY:
+            case KillReason.MEMORY:
                 return self._over(worker, self.settings.hard_memory)
 
     def _told(self, order: RetireWorker | KillWorker | Assign) -> WorkerBook:
@@ -120,7 +120,7 @@ class CrewWatch:
         settings = self.settings
         due = min(self._overdue(worker), self._quiet(worker))
         # Where nobody can be started, a worn worker may stay: it is better than none.
-        goes = worker.serves and not self.breaker_open(self.crews[worker.crew])
+        goes = worker.serves and not self.breaker_open(self.groups[worker.group])
         if goes and worker.ready is not None and settings.max_age is not None:
             due = min(due, worker.ready + settings.max_age)
         next_look = math.inf if wakeup is None else wakeup

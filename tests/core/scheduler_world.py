@@ -18,10 +18,10 @@ from typing import Protocol
 
 from penstock.core.events import (
     Assign,
-    Batch,
     BatchBegun,
     BatchDone,
     BatchFailed,
+    BatchKey,
     BreakChannel,
     ChannelRegistered,
     ChannelUnregistered,
@@ -70,7 +70,7 @@ class Nature:
     start_takes = 0.5
     dying_takes = 0.125
 
-    def cost(self, batch: Batch, source: int) -> float:
+    def cost(self, batch: BatchKey, source: int) -> float:
         return 1.0
 
     def fate(self, order: Assign) -> Fate:
@@ -79,7 +79,7 @@ class Nature:
     def start(self, order: StartWorker) -> Fate:
         return Fate.WELL
 
-    def reading(self, batch: Batch) -> float | None:
+    def reading(self, batch: BatchKey) -> float | None:
         """Seconds until a rank hands a slot back; None: it does not before it is woken."""
         return 0.0
 
@@ -112,7 +112,7 @@ class FakeRank:
     early: dict[int, int | None] = field(default_factory=dict)  # step -> slot, if it has one
     paused: bool = False
     kept: list[int] = field(default_factory=list)  # slots it will hand back when woken
-    got: Counter[Batch] = field(default_factory=Counter)
+    got: Counter[BatchKey] = field(default_factory=Counter)
     done: Counter[int] = field(default_factory=Counter)
     broken: int = 0
     gone: bool = False
@@ -131,7 +131,7 @@ class World:
         self.starts = 0
         self.events = 0
         self.on_finish: Callable[[FakeRank], None] = lambda rank: None
-        self.on_done: Callable[[Batch], None] = lambda batch: None
+        self.on_done: Callable[[BatchKey], None] = lambda batch: None
         self.on_assign: Callable[[Assign], None] = lambda order: None
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
@@ -331,7 +331,7 @@ class World:
         rank.got[order.batch] += 1
         self._takes(rank, order.batch, order.slot)
 
-    def _takes(self, rank: FakeRank, batch: Batch, slot: int | None) -> None:
+    def _takes(self, rank: FakeRank, batch: BatchKey, slot: int | None) -> None:
         """A step has ended, with a batch or without. Who goes by order may have to wait for it."""
         if not rank.in_order:
             self._reads(rank, batch, slot)
@@ -342,7 +342,7 @@ class World:
             self._reads(rank, batch._replace(step=step), rank.early.pop(step))
             rank.at += 1
 
-    def _reads(self, rank: FakeRank, batch: Batch, slot: int | None) -> None:
+    def _reads(self, rank: FakeRank, batch: BatchKey, slot: int | None) -> None:
         if slot is None:
             return
         wait = None if rank.paused else self.nature.reading(batch)

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.core.events import (
     Assign,
-    Batch,
+    BatchKey,
     ChannelRegistered,
     ChannelUnregistered,
     Deliver,
@@ -141,7 +141,7 @@ def test_a_channel_is_in_the_run_queue_once_however_often_it_becomes_runnable() 
     hub.register(1, slots=3)
     for epoch in range(3):
         hub.start(1, 3, epoch)
-    assert hub.scheduler.statistics().crews[0].runnable == 1
+    assert hub.scheduler.statistics().groups[0].runnable == 1
     assert len(only(Assign, hub.ready())) == 1
 
 
@@ -235,7 +235,7 @@ def test_epochs_may_leave_a_gap(hub: Hub) -> None:
     """CONTRACT 10"""
     hub.register(1)
     hub.start(1, 0, epoch=3)
-    assert one(hub.start(1, 5, epoch=7)).batch == Batch(1, 7, 0)
+    assert one(hub.start(1, 5, epoch=7)).batch == BatchKey(1, 7, 0)
 
 
 def test_an_epoch_of_a_channel_never_registered_is_an_error_that_names_it(hub: Hub) -> None:
@@ -296,7 +296,7 @@ def test_a_later_epoch_cancels_what_is_left_of_the_last(hub: Hub) -> None:
     hub.start(1, 2, epoch=1)
     answer = hub.done(old)
     assert only(Deliver, answer) == []
-    assert one(answer).batch == Batch(1, 1, 0)
+    assert one(answer).batch == BatchKey(1, 1, 0)
     (channel,) = hub.scheduler.statistics().channels
     assert channel.cancelled_before == 5
 
@@ -375,7 +375,7 @@ def test_an_id_is_never_used_again(hub: Hub) -> None:
             hub.register(channel)
 
 
-def test_a_channel_of_a_crew_that_is_not_there_is_refused(hub: Hub) -> None:
-    with pytest.raises(InvalidEvent, match="no crew 'd'"):
+def test_a_channel_of_a_group_that_is_not_there_is_refused(hub: Hub) -> None:
+    with pytest.raises(InvalidEvent, match="no group 'd'"):
         hub.send(ChannelRegistered(0.0, 1, "d", 2))
     hub.register(1)

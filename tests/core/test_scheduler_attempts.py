@@ -8,8 +8,8 @@ import pytest
 
 from penstock.core.events import (
     Assign,
-    Batch,
     BatchDone,
+    BatchKey,
     ChannelRegistered,
     Deliver,
     EpochStarted,
@@ -128,10 +128,10 @@ def test_after_its_attempts_a_batch_is_quarantined_with_its_cause(hub: Hub) -> N
         order = one(answer)
         assert (order.batch.step, order.attempt) == (0, attempt)
         answer = die_at(hub, order)
-    assert only(Fail, answer) == [Fail(Batch(1, 0, 0), "SIGKILL", 3)]
+    assert only(Fail, answer) == [Fail(BatchKey(1, 0, 0), "SIGKILL", 3)]
     assert one(answer).batch.step == 1
     (record,) = hub.scheduler.statistics().quarantined
-    assert (record.batch, record.cause, record.attempts) == (Batch(1, 0, 0), "SIGKILL", 3)
+    assert (record.batch, record.cause, record.attempts) == (BatchKey(1, 0, 0), "SIGKILL", 3)
 
 
 def test_a_sampler_that_raises_fails_its_batch_at_once_and_the_worker_goes_on(hub: Hub) -> None:
@@ -172,7 +172,7 @@ def test_a_step_that_failed_in_the_place_of_another_is_not_tried_in_its_own(hub:
     assert (one(answer).batch.step, one(answer).source) == (1, 2)
 
 
-def test_while_the_whole_crew_is_failing_nobody_is_charged() -> None:
+def test_while_the_whole_group_is_failing_nobody_is_charged() -> None:
     """CONTRACT 19"""
     hub = Hub(workers=2)
     hub.register(1, slots=2, max_attempts=2)
@@ -192,7 +192,7 @@ def test_while_the_whole_crew_is_failing_nobody_is_charged() -> None:
     assert only(Fail, answer) == []
 
 
-def test_a_crew_that_never_stops_failing_is_excused_only_so_often() -> None:
+def test_a_group_that_never_stops_failing_is_excused_only_so_often() -> None:
     """CONTRACT 17, CONTRACT 19: everything ends."""
     hub = Hub()
     hub.ready()
@@ -201,11 +201,11 @@ def test_a_crew_that_never_stops_failing_is_excused_only_so_often() -> None:
     hub.start(2, 1)
     answer = hub.start(1, 1)
     failed: list[Fail] = []
-    answer = hub.failed(Assign(hub.workers[0], Batch(2, 0, 0), 0, 0, 1))
+    answer = hub.failed(Assign(hub.workers[0], BatchKey(2, 0, 0), 0, 0, 1))
     order = one(answer)
     answer = die_at(hub, order)  # charged: one worker, one batch
     failed += only(Fail, answer)
-    assert [fail.batch for fail in failed] == [Batch(1, 0, 0)]
+    assert [fail.batch for fail in failed] == [BatchKey(1, 0, 0)]
     answer = hub.start(2, 1, epoch=1)
     deaths = 0
     while orders := only(Assign, answer):
@@ -213,7 +213,7 @@ def test_a_crew_that_never_stops_failing_is_excused_only_so_often() -> None:
         deaths += 1
     (fail,) = only(Fail, answer)
     assert deaths == fail.attempts == 3
-    assert "whole crew was failing" in fail.cause
+    assert "whole group was failing" in fail.cause
 
 
 # --- refusals and doubts ---------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_a_report_about_a_batch_that_was_not_given_is_false_and_changes_nothing(
     hub.register(1, slots=1)
     order = one(hub.start(1, 5))
     before = hub.scheduler.statistics()
-    false = Assign(order.worker, Batch(1, 0, 3), 0, 3, 1)
+    false = Assign(order.worker, BatchKey(1, 0, 3), 0, 3, 1)
     with pytest.raises(FalseReport, match="EpochStarted"):
         getattr(hub, kind)(false)
     assert hub.scheduler.statistics() == before

@@ -17,13 +17,13 @@ import pytest
 
 from penstock.core.events import (
     Assign,
-    Batch,
     BatchDone,
+    BatchKey,
     ChannelRegistered,
-    CrewSized,
     Deliver,
     EpochStarted,
     Event,
+    GroupSized,
     Instruction,
     SlotReturned,
     StartWorker,
@@ -48,34 +48,34 @@ class FirstCome:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.crew_of: dict[int, str] = {}
+        self.group_of: dict[int, str] = {}
         self.slots: dict[int, int] = {}
         self.step: Counter[int] = Counter()
         self.line: defaultdict[str, deque[tuple[int, int]]] = defaultdict(deque)
         self.load: dict[str, Counter[int]] = defaultdict(Counter)
-        self.made: dict[Batch, Assign] = {}
-        self.crew_of_worker: list[str] = []
+        self.made: dict[BatchKey, Assign] = {}
+        self.group_of_worker: list[str] = []
 
     def next_wakeup(self) -> None:
         return None
 
     def handle(self, event: Event) -> list[Instruction]:
         match event:
-            case CrewSized():
-                first = len(self.crew_of_worker)
-                self.crew_of_worker += [event.crew] * event.workers
-                return [StartWorker(first + n, event.crew) for n in range(event.workers)]
+            case GroupSized():
+                first = len(self.group_of_worker)
+                self.group_of_worker += [event.group] * event.workers
+                return [StartWorker(first + n, event.group) for n in range(event.workers)]
             case ChannelRegistered():
-                self.crew_of[event.channel], self.slots[event.channel] = event.crew, event.slots
+                self.group_of[event.channel], self.slots[event.channel] = event.group, event.slots
             case EpochStarted():
-                line = self.line[self.crew_of[event.channel]]
+                line = self.line[self.group_of[event.channel]]
                 line.extend((event.channel, slot) for slot in range(self.slots[event.channel]))
             case SlotReturned():
-                self.line[self.crew_of[event.channel]].append((event.channel, event.slot))
+                self.line[self.group_of[event.channel]].append((event.channel, event.slot))
             case WorkerReady():
-                self.load[self.crew_of_worker[event.worker]][event.worker] = 0
+                self.load[self.group_of_worker[event.worker]][event.worker] = 0
             case BatchDone():
-                self.load[self.crew_of[event.batch.channel]][event.worker] -= 1
+                self.load[self.group_of[event.batch.channel]][event.worker] -= 1
                 order = self.made.pop(event.batch)
                 done = Deliver(order.batch, order.slot, order.source, order.worker)
                 return [done, *self._dispatch()]
@@ -83,12 +83,12 @@ class FirstCome:
 
     def _dispatch(self) -> list[Instruction]:
         orders: list[Instruction] = []
-        for crew, load in self.load.items():
-            line = self.line[crew]
+        for group, load in self.load.items():
+            line = self.line[group]
             while line and load and min(load.values()) < self.settings.worker_concurrency:
                 channel, slot = line.popleft()
                 worker = min(load, key=lambda w: load[w])
-                batch = Batch(channel, 0, self.step[channel])
+                batch = BatchKey(channel, 0, self.step[channel])
                 self.step[channel] += 1
                 load[worker] += 1
                 self.made[batch] = Assign(worker, batch, slot, batch.step, 1)
@@ -105,7 +105,7 @@ class Flow:
 
     cost: float
     weight: float = 1.0
-    crew: str = ""
+    group: str = ""
     spread: float = 0.0  # how far a batch's cost may be from it, as a fraction
     estimate: float | None = None  # None: it is registered with its true cost
     slots: int = 24
@@ -124,7 +124,7 @@ class Prices(Nature):
     def __init__(self, flows: list[Flow]) -> None:
         self.flows = flows
 
-    def cost(self, batch: Batch, source: int) -> float:
+    def cost(self, batch: BatchKey, source: int) -> float:
         flow = self.flows[batch.channel]
         whim = random.Random(f"{batch.channel} {source}").uniform(-1, 1) if flow.spread else 0.0
         return flow.cost * (1 + flow.spread * whim)
@@ -132,7 +132,7 @@ class Prices(Nature):
 
 @dataclass
 class Race:
-    """Some flows sharing crews of equal size, from the moment all of them want batches."""
+    """Some flows sharing groups of equal size, from the moment all of them want batches."""
 
     flows: list[Flow]
     make: Callable[[Settings], Party] = Scheduler
@@ -152,8 +152,8 @@ class Race:
         settings = Settings(worker_concurrency=self.concurrency, silence=1e9, trim_after=1e9)
         self.world = World(self.make(settings), self.nature(self.flows))
         self.weights = {number: flow.weight for number, flow in enumerate(self.flows)}
-        for crew in sorted({flow.crew for flow in self.flows}):
-            self.world.send(CrewSized(0.0, crew, self.workers))
+        for group in sorted({flow.group for flow in self.flows}):
+            self.world.send(GroupSized(0.0, group, self.workers))
         for number, flow in enumerate(self.flows):
             self.register(number, flow)
 
@@ -161,7 +161,7 @@ class Race:
         """One more that wants batches from now on."""
         guess = flow.cost if flow.estimate is None else flow.estimate
         now = self.world.now
-        entry = ChannelRegistered(now, number, flow.crew, flow.slots, flow.weight, guess)
+        entry = ChannelRegistered(now, number, flow.group, flow.slots, flow.weight, guess)
         self.world.start_epoch(self.world.register(entry), ENDLESS)
 
     def go(self, seconds: float) -> Race:
@@ -179,12 +179,12 @@ class Race:
         self.mark()
         flows = self.flows
         both = combinations(range(len(flows)), 2)
-        self.pairs = [(a, b) for a, b in both if flows[a].crew == flows[b].crew]
+        self.pairs = [(a, b) for a, b in both if flows[a].group == flows[b].group]
         self.world.on_done = self._note_lag
         self.world.on_assign = self._note_hand_out
         return self
 
-    def _note_lag(self, batch: Batch) -> None:
+    def _note_lag(self, batch: BatchKey) -> None:
         amounts = [self.received(number) for number in range(len(self.flows))]
         self.worst_lag = max(self.worst_lag, self._widest(batch.channel, amounts))
 
@@ -219,16 +219,16 @@ def jain(amounts: list[float]) -> float:
 
 
 def demand_fair_shares(race: Race, channels: Iterable[int] | None = None) -> None:
-    """Jain's index >= 0.99 and every share >= 95 % of ideal, among the backlogged of each crew."""
+    """Jain's index >= 0.99 and every share >= 95 % of ideal, among the backlogged of each group."""
     here = list(range(len(race.flows)) if channels is None else channels)
-    for crew in {race.flows[number].crew for number in here}:
-        group = [number for number in here if race.flows[number].crew == crew]
-        index = jain([race.received(number) for number in group])
+    for group in {race.flows[number].group for number in here}:
+        members = [number for number in here if race.flows[number].group == group]
+        index = jain([race.received(number) for number in members])
         if index < 0.99:
-            raise Unfair(f"Jain's index is {index:.3f} in crew {crew!r}")
-        total = sum(race.served(number) for number in group)
-        weight = sum(race.weights[number] for number in group)
-        for number in group:
+            raise Unfair(f"Jain's index is {index:.3f} in group {group!r}")
+        total = sum(race.served(number) for number in members)
+        weight = sum(race.weights[number] for number in members)
+        for number in members:
             share = race.served(number) / (total * race.weights[number] / weight)
             if share < 0.95:
                 raise Unfair(f"channel {number} has {share:.1%} of its ideal share")
@@ -254,14 +254,14 @@ def demand_bounded_lag(race: Race) -> None:
 SKEWED = [Flow(cost) for cost in (0.01, 0.03, 0.1, 0.3, 1.0)]
 SIZES = [Flow(cost, spread=0.8) for cost in (0.05, 0.2, 0.5, 1.0)]
 WEIGHTS = [Flow(0.1, 1.0), Flow(0.1, 2.0), Flow(0.4, 4.0), Flow(0.02, 0.5)]
-CREWS = [Flow(c, crew=crew) for c, crew in [(0.01, "a"), (1.0, "a"), (0.5, "b"), (0.05, "b")]]
+CREWS = [Flow(c, group=group) for c, group in [(0.01, "a"), (1.0, "a"), (0.5, "b"), (0.05, "b")]]
 STRANGERS = [Flow(cost, estimate=0.0) for cost in (0.01, 0.1, 1.0)]
 WRONG = [Flow(0.01, estimate=1.0), Flow(1.0, estimate=0.01), Flow(0.1, estimate=0.1)]
 SCENARIOS = {
     "a hundredfold skew of cost": SKEWED,
     "batches of unequal size": SIZES,
     "unequal weights": WEIGHTS,
-    "several crews": CREWS,
+    "several groups": CREWS,
     "costs nobody knew": STRANGERS,
     "costs guessed a hundredfold wrong": WRONG,
 }
@@ -297,7 +297,7 @@ def test_shares_are_fair_with_one_worker_and_with_many(workers: int, concurrency
     demand_fair_shares(race)
 
 
-def test_a_crew_gives_all_it_has_while_anybody_wants_it() -> None:
+def test_a_group_gives_all_it_has_while_anybody_wants_it() -> None:
     """CONTRACT 7: fairness costs nothing."""
     race = Race(SKEWED, workers=3).go(20).mark().go(100)
     total = sum(race.served(number) for number in range(len(SKEWED)))

@@ -17,10 +17,10 @@ import pytest
 
 from penstock.core.events import (
     Assign,
-    Batch,
+    BatchKey,
     ChannelRegistered,
-    CrewSized,
     Event,
+    GroupSized,
     Instruction,
     OnError,
     StartWorker,
@@ -82,15 +82,15 @@ class Rough(Nature):
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
         self.calm = False
-        self.bad_crew_until = 0.0
+        self.bad_group_until = 0.0
         self.clock: Callable[[], float] = lambda: 0.0
         self.base: dict[int, float] = {}  # what a channel's batches cost, about
         self.slowness: dict[int, float] = {}  # how long its rank takes over one
 
-    def cost(self, batch: Batch, source: int) -> float:
+    def cost(self, batch: BatchKey, source: int) -> float:
         return self.base[batch.channel] * self.dice.uniform(0.3, 3.0)
 
-    def reading(self, batch: Batch) -> float | None:
+    def reading(self, batch: BatchKey) -> float | None:
         return self.slowness[batch.channel] * self.dice.random()
 
     def fate(self, order: Assign) -> Fate:
@@ -103,7 +103,7 @@ class Rough(Nature):
     def start(self, order: StartWorker) -> Fate:
         if self.calm:
             return Fate.WELL
-        if order.crew == "bad" and self.clock() < self.bad_crew_until:
+        if order.group == "bad" and self.clock() < self.bad_group_until:
             return self.dice.choice([Fate.DIES, Fate.DIES, Fate.FALLS_SILENT])
         return self.dice.choices([Fate.WELL, Fate.DIES, Fate.FALLS_SILENT], [90, 8, 2])[0]
 
@@ -116,7 +116,7 @@ class Simulation:
         self.size = size
         self.party = Watched(SETTINGS, look_every=200)
         self.nature = Rough(self.dice)
-        self.nature.bad_crew_until = size.seconds / 2
+        self.nature.bad_group_until = size.seconds / 2
         self.world = World(self.party, self.nature)
         self.nature.clock = lambda: self.world.now
         self.world.on_finish = self.finished
@@ -190,7 +190,7 @@ class Simulation:
         """Somebody turns the knob."""
         if not self.closing:
             workers = self.dice.randint(1, self.size.workers)
-            self.world.send(CrewSized(self.world.now, "", workers))
+            self.world.send(GroupSized(self.world.now, "", workers))
             self.world.after(self.dice.expovariate(0.05), self.resize)
 
     def murder(self) -> None:
@@ -206,9 +206,9 @@ class Simulation:
 
     def rage(self) -> None:
         """The rough part."""
-        self.world.send(CrewSized(0.0, "", self.size.workers))
-        self.world.send(CrewSized(0.0, "own", 2))
-        self.world.send(CrewSized(0.0, "bad", 2))
+        self.world.send(GroupSized(0.0, "", self.size.workers))
+        self.world.send(GroupSized(0.0, "own", 2))
+        self.world.send(GroupSized(0.0, "bad", 2))
         for _ in range(self.size.channels):
             self.world.at(self.dice.uniform(0, self.size.seconds / 4), self.come)
         self.world.after(1.0, self.murder)
@@ -218,7 +218,7 @@ class Simulation:
     def calm_down(self) -> None:
         """No more faults, no more wishes: everything that was asked for comes to its end."""
         self.closing = self.nature.calm = True
-        self.world.send(CrewSized(self.world.now, "", self.size.workers))
+        self.world.send(GroupSized(self.world.now, "", self.size.workers))
         for rank in self.world.ranks.values():
             self.world.wake(rank)
         self.world.run(self.world.now + 4 * self.size.seconds + 500)
@@ -227,8 +227,8 @@ class Simulation:
         """Everybody goes."""
         for rank in self.world.ranks.values():
             self.world.unregister(rank)
-        for crew in ("", "own", "bad"):
-            self.world.send(CrewSized(self.world.now, crew, 0))
+        for group in ("", "own", "bad"):
+            self.world.send(GroupSized(self.world.now, group, 0))
         self.world.run(self.world.now + 100)
 
     # --- what must be true -------------------------------------------------------------------

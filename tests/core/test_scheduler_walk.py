@@ -24,9 +24,9 @@ from penstock.core.events import (
     BatchFailed,
     ChannelRegistered,
     ChannelUnregistered,
-    CrewSized,
     EpochStarted,
     Event,
+    GroupSized,
     OnError,
     SlotReturned,
     Tick,
@@ -171,7 +171,7 @@ class State:
         return (
             self.spent,
             soon,
-            tuple(crew_key(crew) for crew in ledger.crews.values()),
+            tuple(group_key(group) for group in ledger.groups.values()),
             rest_left(self.run),
             tuple((*worker_key(ledger.workers[n]), time_left(self.run, n)) for n in order),
             tuple(channel_key(book, order) for book in ledger.channels.values()),
@@ -181,7 +181,7 @@ class State:
 
 
 def virtual_times(run: Run) -> Iterator[tuple[int, float]]:
-    """How far each channel is ahead of its crew's virtual now."""
+    """How far each channel is ahead of its group's virtual now."""
     assert run.figures is not None
     for channel in run.figures.channels:
         yield channel.id, max(channel.vtime_lag, 0.0)
@@ -195,15 +195,15 @@ def run_queue(run: Run) -> Hashable:
 
 
 def rest_left(run: Run) -> float | None:
-    """How long nobody may ask for the crew again; None while its breaker is closed."""
-    (crew,) = run.ledger.crews.values()
-    if not run.ledger.breaker_open(crew):
+    """How long nobody may ask for the group again; None while its breaker is closed."""
+    (group,) = run.ledger.groups.values()
+    if not run.ledger.breaker_open(group):
         return None
-    return max(crew.last_failed_start + REST - run.now, 0.0)
+    return max(group.last_failed_start + REST - run.now, 0.0)
 
 
-def crew_key(crew: CrewBook) -> Hashable:
-    return crew.wanted, crew.losses, tuple(sorted(crew.losers)), crew.failed_starts
+def group_key(group: CrewBook) -> Hashable:
+    return group.wanted, group.losses, tuple(sorted(group.losers)), group.failed_starts
 
 
 def time_left(run: Run, worker: int) -> float | None:
@@ -306,7 +306,7 @@ class Walk:
             breaker_rest=REST,
         )
         state = State(Run(settings))
-        state.run.send(CrewSized(0.0, "", plan.workers))
+        state.run.send(GroupSized(0.0, "", plan.workers))
         for entry, steps in zip(plan.channels, plan.steps, strict=True):
             state.run.send(entry)
             state.run.send(EpochStarted(0.0, entry.channel, 0, range(steps)))

@@ -6,12 +6,12 @@ import pytest
 
 from penstock.core.events import (
     Assign,
-    Batch,
+    BatchKey,
     BreakChannel,
     ChannelRegistered,
-    CrewSized,
-    Fault,
+    GroupSized,
     Instruction,
+    KillReason,
     KillWorker,
     Leave,
     RetireWorker,
@@ -53,7 +53,7 @@ def test_a_batch_past_its_deadline_costs_its_worker_its_life() -> None:
     order = one(hub.start(1, 1))
     hub.begin(order)
     assert hub.scheduler.next_wakeup() == 5.0
-    assert hub.tick(5.0) == [KillWorker(order.worker, Fault.DEADLINE, order.batch)]
+    assert hub.tick(5.0) == [KillWorker(order.worker, KillReason.DEADLINE, order.batch)]
     answer = hub.lose(order.worker, "killed: deadline")
     assert one(answer).batch == order.batch
     assert one(answer).worker != order.worker
@@ -72,7 +72,7 @@ def test_a_worker_that_is_silent_is_killed_though_it_is_idle(hub: Hub) -> None:
     """CONTRACT 51"""
     hub.send(WorkerBeat(4.0, hub.workers[0]))
     assert hub.tick(13.9) == []
-    assert hub.tick(14.0) == [KillWorker(hub.workers[0], Fault.SILENCE, None)]
+    assert hub.tick(14.0) == [KillWorker(hub.workers[0], KillReason.SILENCE, None)]
     assert hub.tick(50.0) == []
     assert len(only(StartWorker, hub.lose(hub.workers[0]))) == 1
 
@@ -80,7 +80,7 @@ def test_a_worker_that_is_silent_is_killed_though_it_is_idle(hub: Hub) -> None:
 def test_a_worker_that_does_not_become_ready_is_killed() -> None:
     """CONTRACT 51"""
     hub = Hub(start_limit=60.0)
-    assert hub.tick(60.0) == [KillWorker(hub.workers[0], Fault.START, None)]
+    assert hub.tick(60.0) == [KillWorker(hub.workers[0], KillReason.START, None)]
 
 
 def test_a_worker_above_its_soft_limit_finishes_and_is_replaced() -> None:
@@ -104,7 +104,7 @@ def test_a_worker_above_its_hard_limit_is_killed_and_its_batch_tried_again() -> 
     order = one(hub.start(1, 1))
     hub.begin(order)
     answer = hub.send(WorkerBeat(0.0, order.worker, 101))
-    assert answer == [KillWorker(order.worker, Fault.MEMORY, order.batch)]
+    assert answer == [KillWorker(order.worker, KillReason.MEMORY, order.batch)]
     (start,) = only(StartWorker, hub.lose(order.worker))
     assert one(hub.ready(start.worker)).batch == order.batch
 
@@ -126,17 +126,17 @@ def test_a_worn_worker_is_replaced_at_once(settings: dict[str, object], reason: 
     assert len(only(StartWorker, answer)) == 1
 
 
-def test_a_smaller_crew_lets_the_idle_go_first() -> None:
+def test_a_smaller_group_lets_the_idle_go_first() -> None:
     hub = Hub(workers=3)
     hub.ready()
     hub.register(1, slots=1)
     busy = one(hub.start(1, 5)).worker
-    answer = hub.send(CrewSized(0.0, "c", 1))
+    answer = hub.send(GroupSized(0.0, "c", 1))
     assert {order.worker for order in only(RetireWorker, answer)} == set(hub.workers) - {busy}
 
 
-def test_a_larger_crew_gets_its_workers_at_once(hub: Hub) -> None:
-    assert len(only(StartWorker, hub.send(CrewSized(0.0, "c", 4)))) == 3
+def test_a_larger_group_gets_its_workers_at_once(hub: Hub) -> None:
+    assert len(only(StartWorker, hub.send(GroupSized(0.0, "c", 4)))) == 3
 
 
 # --- back-off and breaker --------------------------------------------------------------------
@@ -187,7 +187,7 @@ def broken(hub: Hub) -> list[Instruction]:
     """Workers die at their start until the breaker opens; what was answered then. None is left."""
     answer: list[Instruction] = []
     starting = list(hub.workers)
-    while hub.scheduler.statistics().crews[0].breaker == "closed":
+    while hub.scheduler.statistics().groups[0].breaker == "closed":
         if not starting:
             wakeup = hub.scheduler.next_wakeup()
             assert wakeup is not None
@@ -199,7 +199,7 @@ def broken(hub: Hub) -> list[Instruction]:
     return answer
 
 
-def test_a_crew_that_cannot_start_breaks_its_channels_with_the_cause() -> None:
+def test_a_group_that_cannot_start_breaks_its_channels_with_the_cause() -> None:
     """CONTRACT 53"""
     hub = Hub(breaker_deaths=3)
     hub.register(1)
@@ -208,10 +208,10 @@ def test_a_crew_that_cannot_start_breaks_its_channels_with_the_cause() -> None:
     assert hub.scheduler.next_wakeup() is None
 
 
-def test_the_breaker_of_one_crew_is_nothing_to_another() -> None:
+def test_the_breaker_of_one_group_is_nothing_to_another() -> None:
     """CONTRACT 53"""
     hub = Hub(breaker_deaths=1)
-    (start,) = only(StartWorker, hub.send(CrewSized(0.0, "d", 1)))
+    (start,) = only(StartWorker, hub.send(GroupSized(0.0, "d", 1)))
     hub.send(ChannelRegistered(0.0, 1, "d", 2))
     hub.start(1, 5)
     broken(hub)
@@ -236,45 +236,45 @@ def test_whoever_asks_after_the_rest_gets_one_trial() -> None:
     assert only(StartWorker, hub.start(1, 5, epoch=1)) == []
     answer = hub.ready(trial.worker)
     assert len(only(StartWorker, answer)) == 2
-    assert one(answer).batch == Batch(1, 1, 0)
+    assert one(answer).batch == BatchKey(1, 1, 0)
 
 
-def test_a_crew_that_is_not_kept_is_forgotten_once_it_is_empty() -> None:
+def test_a_group_that_is_not_kept_is_forgotten_once_it_is_empty() -> None:
     """Or there would be one for every sampler that was ever used."""
     scheduler = Scheduler()
-    (start,) = scheduler.handle(CrewSized(0.0, "one", 1))
+    (start,) = scheduler.handle(GroupSized(0.0, "one", 1))
     scheduler.handle(WorkerReady(0.0, start.worker))
-    scheduler.handle(CrewSized(1.0, "one", 0, kept=False))
-    scheduler.handle(CrewSized(1.0, "rests", 0))
-    assert [crew.crew for crew in scheduler.statistics().crews] == ["one", "rests"]
+    scheduler.handle(GroupSized(1.0, "one", 0, kept=False))
+    scheduler.handle(GroupSized(1.0, "rests", 0))
+    assert [group.group for group in scheduler.statistics().groups] == ["one", "rests"]
     scheduler.handle(WorkerLost(2.0, start.worker, "left as asked"))
-    scheduler.handle(CrewSized(2.0, "other", 0))
-    assert [crew.crew for crew in scheduler.statistics().crews] == ["rests", "other"]
-    assert scheduler.handle(CrewSized(3.0, "one", 1)) == [StartWorker(start.worker + 1, "one")]
+    scheduler.handle(GroupSized(2.0, "other", 0))
+    assert [group.group for group in scheduler.statistics().groups] == ["rests", "other"]
+    assert scheduler.handle(GroupSized(3.0, "one", 1)) == [StartWorker(start.worker + 1, "one")]
     scheduler.check()
 
 
-def test_the_breaker_of_a_crew_that_is_not_kept_is_remembered_until_it_has_rested() -> None:
+def test_the_breaker_of_a_group_that_is_not_kept_is_remembered_until_it_has_rested() -> None:
     """CONTRACT 53: leaving and coming back is no way round it."""
     scheduler = Scheduler(Settings(breaker_deaths=1, breaker_rest=30.0))
-    (start,) = scheduler.handle(CrewSized(0.0, "one", 1))
+    (start,) = scheduler.handle(GroupSized(0.0, "one", 1))
     scheduler.handle(WorkerLost(0.0, start.worker, "cannot be loaded"))
-    scheduler.handle(CrewSized(1.0, "one", 0, kept=False))
-    assert scheduler.handle(CrewSized(2.0, "one", 1)) == []
-    scheduler.handle(CrewSized(3.0, "one", 0, kept=False))
-    scheduler.handle(CrewSized(31.0, "other", 0))
-    assert [crew.crew for crew in scheduler.statistics().crews] == ["other"]
+    scheduler.handle(GroupSized(1.0, "one", 0, kept=False))
+    assert scheduler.handle(GroupSized(2.0, "one", 1)) == []
+    scheduler.handle(GroupSized(3.0, "one", 0, kept=False))
+    scheduler.handle(GroupSized(31.0, "other", 0))
+    assert [group.group for group in scheduler.statistics().groups] == ["other"]
 
 
-def test_sizing_a_crew_again_is_asking_too() -> None:
+def test_sizing_a_group_again_is_asking_too() -> None:
     """CONTRACT 53"""
     hub = Hub(breaker_deaths=1, breaker_rest=30.0)
     broken(hub)
-    assert hub.send(CrewSized(29.0, "c", 1)) == []
-    (trial,) = only(StartWorker, hub.send(CrewSized(30.0, "c", 1)))
-    assert hub.send(CrewSized(31.0, "c", 1)) == []
+    assert hub.send(GroupSized(29.0, "c", 1)) == []
+    (trial,) = only(StartWorker, hub.send(GroupSized(30.0, "c", 1)))
+    assert hub.send(GroupSized(31.0, "c", 1)) == []
     hub.ready(trial.worker)
-    assert hub.scheduler.statistics().crews[0].breaker == "closed"
+    assert hub.scheduler.statistics().groups[0].breaker == "closed"
 
 
 def test_a_trial_that_fails_opens_the_breaker_again() -> None:
@@ -323,4 +323,4 @@ def test_deaths_after_ready_do_not_feed_the_breaker() -> None:
         wakeup = hub.scheduler.next_wakeup()
         (start,) = only(StartWorker, answer if wakeup is None or answer else hub.tick(wakeup))
         worker = start.worker
-    assert hub.scheduler.statistics().crews[0].breaker == "closed"
+    assert hub.scheduler.statistics().groups[0].breaker == "closed"

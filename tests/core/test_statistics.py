@@ -73,7 +73,7 @@ def test_statistics_can_be_written_as_json_at_any_time() -> None:
     hub.failed(one(hub.start(1, 4)))
     numbers = json.loads(json.dumps(asdict(hub.scheduler.statistics())))
     assert numbers["quarantined"][0]["cause"] == "bad seed"
-    assert numbers["crews"][0]["ready"] == 1
+    assert numbers["groups"][0]["ready"] == 1
 
 
 def test_a_copy_goes_its_own_way(hub: Hub) -> None:

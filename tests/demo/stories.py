@@ -37,7 +37,7 @@ def told() -> Chronicle:
         worker=2, pid=4713, at=13.5, youngest=2, verdict="SIGKILL, no sign of memory pressure"
     )
     story.numbers = {
-        "scheduler": {"crews": [{"lost": 1}]},
+        "scheduler": {"groups": [{"lost": 1}]},
         "pool": {
             "workers": [
                 {"worker": 1, "pid": 4712, "state": "ready", "batches": 9, "cpu": 0.5},

@@ -12,7 +12,7 @@ from rich.console import Console
 from penstock.cli.demo import BatchesDiffer, _tell
 from penstock.demo.chronicle import Chronicle
 from penstock.demo.plot import NoPlot, plot
-from penstock.demo.report import Report, in_words, proof_of, report_of, shares_of
+from penstock.demo.report import DemoReport, in_words, proof_of, report_of, shares_of
 from penstock.demo.telling import Proved
 from penstock.demo.view import PlainView, picture
 from tests.demo.stories import digests, told
@@ -20,7 +20,7 @@ from tests.demo.stories import digests, told
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def report(story: Chronicle | None = None) -> Report:
+def report(story: Chronicle | None = None) -> DemoReport:
     return report_of(story or told(), chance=0.25, nodes=100, edges=1000)
 
 

@@ -16,11 +16,11 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from penstock.client.channel import Channel
+from penstock.client.channel.channel import Channel
+from penstock.client.channel.inputs import inputs_of
+from penstock.client.channel.registration import Registration
 from penstock.client.deadline import Deadline
-from penstock.client.hub import Provider
-from penstock.client.inputs import inputs_of
-from penstock.client.registration import Registration
+from penstock.client.hub.hub import Provider
 from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
 from penstock.client.remote.same_host import hub_on_this_host

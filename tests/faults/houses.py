@@ -34,19 +34,19 @@ def moody(pair: Twins, *acts: tuple[int, str], **options: Any) -> SharedDistSamp
     return SharedDistSamplingBackend(hub, spec, num_workers=1)
 
 
-def crew_name(pair: Twins) -> str:
-    """What the one crew of a user's sampler is called."""
-    found = pair.backend.statistics().hub["scheduler"]["crews"]
-    [name] = [crew["crew"] for crew in found if crew["crew"]]
+def group_name(pair: Twins) -> str:
+    """What the one group of a user's sampler is called."""
+    found = pair.backend.statistics().hub["scheduler"]["groups"]
+    [name] = [group["group"] for group in found if group["group"]]
     return str(name)
 
 
 def outcomes(
-    backend: SharedDistSamplingBackend, batches: int = 8, epoch: int = 0, **terms: Any
+    backend: SharedDistSamplingBackend, batches: int = 8, epoch: int = 0, **channel_options: Any
 ) -> list[Batch | PenstockError]:
     """An epoch of a channel of its own: of each batch itself, or what became of it."""
-    terms = {"batch_size": 4, "slots": 2, "max_attempts": 1, **terms}
-    backend.register_input("bad", np.arange(4 * batches), **terms)
+    channel_options = {"batch_size": 4, "slots": 2, "max_attempts": 1, **channel_options}
+    backend.register_input("bad", np.arange(4 * batches), **channel_options)
     backend.start_new_epoch_sampling("bad", epoch)
     found: list[Batch | PenstockError] = []
     while (outcome := _next(backend)) is not None:

@@ -91,9 +91,9 @@ def numbers(backend: SharedDistSamplingBackend) -> dict[str, Any]:
     return backend.statistics().hub
 
 
-def crew(backend: SharedDistSamplingBackend, name: str = "") -> dict[str, Any]:
-    """What the scheduler counts of one crew."""
-    [found] = [c for c in numbers(backend)["scheduler"]["crews"] if c["crew"] == name]
+def group(backend: SharedDistSamplingBackend, name: str = "") -> dict[str, Any]:
+    """What the scheduler counts of one group."""
+    [found] = [c for c in numbers(backend)["scheduler"]["groups"] if c["group"] == name]
     return dict(found)
 
 

@@ -36,7 +36,7 @@ class Plan:
     channels: int = 1
     reads: bool = False
     starts: bool = True  # epochs, whether it reads them or not
-    terms: dict[str, Any] = field(default_factory=dict)
+    channel_options: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     group: str | None = None
     until_error: bool = False  # says what goes wrong with the first channel
@@ -111,7 +111,7 @@ def main() -> int:
     with _backend(plan) as backend, Twins(backend) as pair:
         names = [f"channel {number}" for number in range(plan.channels)]
         for number, name in enumerate(names):
-            pair.register(name, **{"seed": number, **plan.terms})
+            pair.register(name, **{"seed": number, **plan.channel_options})
             if plan.starts and not plan.reads:
                 pair.start(name, 0)
         readers = [_Reader(pair, name) for name in names] if plan.reads else []

@@ -126,10 +126,10 @@ def test_inputs_that_were_given_are_in_the_recipe(monkeypatch: pytest.MonkeyPatc
     """CONTRACT 50: the memory they were in is gone by then."""
     kill_batch_3(monkeypatch)
     ids = np.random.default_rng(1).permutation(200)[:40]
-    terms: dict[str, Any] = {"batch_size": 4, "shuffle": True, "max_attempts": 1}
+    channel_options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "max_attempts": 1}
     with twins(workers=1) as pair:
         for backend in (pair.backend, pair.inline):
-            backend.register_input("one", ids, **terms)
+            backend.register_input("one", ids, **channel_options)
         pair.start("one", 2)
         for _ in range(3):
             pair.next("one")

@@ -17,11 +17,11 @@ from penstock import (
     SharedDistSamplingBackend,
     WorkerDied,
 )
-from penstock.client import child
+from penstock.client.hub import child
 from tests.client.ranks import ROOT
 from tests.faults import samplers
-from tests.faults.houses import crew_name, errors_of, house, moody, outcomes
-from tests.faults.processes import crew, hub_pid, private_bytes
+from tests.faults.houses import errors_of, group_name, house, moody, outcomes
+from tests.faults.processes import group, hub_pid, private_bytes
 from tests.faults.twins import Twins
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -44,7 +44,7 @@ NONSENSE = {
 def check_others(pair: Twins) -> None:
     """Nobody else has noticed anything."""
     assert pair.read("good", 0) == 16
-    assert crew(pair.backend)["lost"] == 0
+    assert group(pair.backend)["lost"] == 0
 
 
 def test_a_sampler_that_raises_fails_that_batch_alone() -> None:
@@ -52,7 +52,7 @@ def test_a_sampler_that_raises_fails_that_batch_alone() -> None:
     acts = (2, "raises"), (4, "leaves"), (5, "interrupts")
     with house() as pair, moody(pair, *acts) as backend:
         failed = errors_of(outcomes(backend))
-        assert crew(backend, crew_name(pair))["lost"] == 0
+        assert group(backend, group_name(pair))["lost"] == 0
         check_others(pair)
     assert {index: type(error) for index, error in failed.items()} == dict.fromkeys(
         (2, 4, 5), SamplingError
@@ -73,7 +73,7 @@ def test_a_sampler_that_returns_nonsense_fails_those_batches_alone() -> None:
     acts = [(2 * number, act) for number, act in enumerate(NONSENSE)]
     with house() as pair, moody(pair, *acts) as backend:
         failed = errors_of(outcomes(backend, 2 * len(acts)))
-        assert crew(backend, crew_name(pair))["lost"] == 0
+        assert group(backend, group_name(pair))["lost"] == 0
         check_others(pair)
     assert sorted(failed) == [index for index, _ in acts]
     for index, act in acts:
@@ -93,7 +93,7 @@ def test_a_sampler_that_is_only_odd_is_served_and_leaves_nothing_behind() -> Non
     )
     with house() as pair, moody(pair, *enumerate(acts)) as backend:
         assert errors_of(outcomes(backend)) == {}
-        assert crew(backend, crew_name(pair))["lost"] == 0
+        assert group(backend, group_name(pair))["lost"] == 0
         check_others(pair)
 
 
@@ -101,7 +101,7 @@ def test_a_sampler_that_returns_too_much_is_told_the_size_and_the_setting() -> N
     """CONTRACT 21."""
     with house() as pair, moody(pair, (3, "returns_too_much")) as backend:
         failed = errors_of(outcomes(backend, max_batch_bytes="16MB"))
-        assert crew(backend, crew_name(pair))["lost"] == 0
+        assert group(backend, group_name(pair))["lost"] == 0
         check_others(pair)
     assert list(failed) == [3]
     assert isinstance(failed[3], BatchTooLarge)
@@ -116,7 +116,7 @@ def test_a_sampler_that_kills_its_worker_fails_that_batch_alone() -> None:
     acts = (1, "vanishes"), (3, "crashes"), (5, "babbles_and_vanishes")
     with house() as pair, moody(pair, *acts) as backend:
         failed = errors_of(outcomes(backend))
-        assert crew(backend, crew_name(pair))["lost"] == 3
+        assert group(backend, group_name(pair))["lost"] == 3
         check_others(pair)
     assert {index: type(error) for index, error in failed.items()} == dict.fromkeys(
         (1, 3, 5), WorkerDied
@@ -137,7 +137,7 @@ def test_a_sampler_that_hangs_meets_its_deadline(act: str, monkeypatch: pytest.M
     monkeypatch.setattr(child, "_MODULE", "tests.hub.patient")
     with house() as pair, moody(pair, (2, act)) as backend:
         failed = errors_of(outcomes(backend, deadline=1.0, max_attempts=2))
-        killed = crew(backend, crew_name(pair))["killed"]
+        killed = group(backend, group_name(pair))["killed"]
         # On a busy machine another batch may miss it once.
         assert (set(killed), killed["deadline"] >= 2) == ({"deadline"}, True)
         check_others(pair)
@@ -152,7 +152,7 @@ def test_a_sampler_that_hangs_with_the_lock_is_missed_without_a_deadline_too() -
     """CONTRACT 51: it cannot beat."""
     with house(silence=1.5) as pair, moody(pair, (2, "hangs_with_the_lock")) as backend:
         failed = errors_of(outcomes(backend, max_attempts=2))
-        killed = crew(backend, crew_name(pair))["killed"]
+        killed = group(backend, group_name(pair))["killed"]
         # On a busy machine others may be taken for silent once.
         assert (set(killed), killed["silence"] >= 2) == ({"silence"}, True)
         assert pair.read("good", 0) == 16

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from penstock import CustomSpec, HubProcess, SharedDistSamplingBackend, WorkerDied
-from tests.faults.houses import MOODY, crew_name, errors_of, house, moody, outcomes
+from tests.faults.houses import MOODY, errors_of, group_name, house, moody, outcomes
 from tests.faults.orders import Order, arm
-from tests.faults.processes import crew
+from tests.faults.processes import group
 from tests.faults.twins import PATIENCE_S, PATIENT, SPEC, small_graph, twins
 from tests.processes import strike, until, wait_until_gone
 
@@ -35,7 +35,7 @@ def test_workers_that_die_at_every_start_are_given_up_with_the_cause(
         with pytest.raises(WorkerDied, match="exit code 41"):
             backend.init_backend()
         assert hub.statistics()["pool"]["started"] == started
-        assert hub.statistics()["scheduler"]["crews"][0]["breaker"] == "open"
+        assert hub.statistics()["scheduler"]["groups"][0]["breaker"] == "open"
         backend.shutdown()
 
 
@@ -55,25 +55,25 @@ def test_a_pool_of_its_own_that_cannot_start_leaves_nothing_and_may_be_tried_aga
             assert len(list(backend.batches("one"))) == 2
 
 
-def test_a_channel_whose_crew_is_given_up_gets_the_cause_and_does_not_hang(tmp_path: Path) -> None:
+def test_a_channel_whose_group_is_given_up_gets_the_cause_and_does_not_hang(tmp_path: Path) -> None:
     """CONTRACT 53: in the middle of an epoch; other backends go on."""
     spoilt = tmp_path / "spoilt"
     with house() as pair, moody(pair, at_start="raises", unless=str(spoilt)) as backend:
         backend.register_input("bad", np.arange(64), batch_size=4, slots=2)
         backend.start_new_epoch_sampling("bad", 0)
         assert backend.next_batch("bad", PATIENCE_S) is not None
-        name = crew_name(pair)
+        name = group_name(pair)
         spoilt.touch()
-        [worker] = [w for w in backend.statistics().hub["pool"]["workers"] if w["crew"] == name]
+        [worker] = [w for w in backend.statistics().hub["pool"]["workers"] if w["group"] == name]
         assert strike(worker["pid"])
         wait_until_gone([worker["pid"]])
         with pytest.raises(WorkerDied, match="the moon is in the wrong quarter"):
             read_on(backend)
-        found = crew(backend, name)
+        found = group(backend, name)
         assert found["breaker"] == "open"
         assert found["started"] <= 1 + MOST_STARTS
         assert pair.read("good", 0) == 16
-        assert crew(pair.backend)["lost"] == 0
+        assert group(pair.backend)["lost"] == 0
 
 
 def test_deaths_of_workers_that_were_ready_do_not_open_the_breaker(
@@ -90,7 +90,7 @@ def test_deaths_of_workers_that_were_ready_do_not_open_the_breaker(
             pair.backend.next_batch("one", PATIENCE_S)
         assert pair.inline.next_batch("one") is not None
         assert pair.finish("one") == 12
-        found = crew(pair.backend)
+        found = group(pair.backend)
         assert found["breaker"] == "closed"
         assert (found["lost"], found["started"]) == (6, 7)
 
@@ -105,7 +105,7 @@ def test_a_rank_hears_of_it_when_every_batch_kills_its_worker(
         pair.start("one", 0)
         with pytest.raises(WorkerDied, match="SIGSEGV"):
             pair.backend.next_batch("one", PATIENCE_S)
-        assert crew(pair.backend)["breaker"] == "closed"
+        assert group(pair.backend)["breaker"] == "closed"
 
 
 def read_on(backend: SharedDistSamplingBackend) -> None:
@@ -114,7 +114,7 @@ def read_on(backend: SharedDistSamplingBackend) -> None:
 
 
 @pytest.mark.soak
-def test_a_crew_that_was_given_up_is_tried_again_after_its_rest(tmp_path: Path) -> None:
+def test_a_group_that_was_given_up_is_tried_again_after_its_rest(tmp_path: Path) -> None:
     """CONTRACT 53: whoever asks half a minute later gets a trial, and all is well."""
     spoilt = tmp_path / "spoilt"
     spoilt.touch()

@@ -16,7 +16,7 @@ import pytest
 from penstock import SharedDistSamplingBackend, WorkerDied
 from penstock.sampling.digest import batch_digest
 from tests.faults.orders import Order, arm
-from tests.faults.processes import crew, numbers, worker_pids
+from tests.faults.processes import group, numbers, worker_pids
 from tests.faults.twins import PATIENCE_S, WATCHFUL, Twins, summary, twins
 from tests.processes import strike, until, wait_until_gone
 
@@ -46,7 +46,7 @@ def check_strikes(faults: list[Order], backend: SharedDistSamplingBackend) -> No
     exits = numbers(backend)["pool"]["exits"]
     assert (exits["SIGSEGV"], exits["SIGTERM"], exits["exit code 0"]) == (1, 1, 1)
     assert exits["SIGKILL"] >= 2  # the one on order, and the stopped one, by the hub
-    assert crew(backend)["killed"]["silence"] >= 1
+    assert group(backend)["killed"]["silence"] >= 1
 
 
 def unnoticed(backend: SharedDistSamplingBackend) -> Counter[str]:
@@ -57,7 +57,7 @@ def unnoticed(backend: SharedDistSamplingBackend) -> Counter[str]:
 
 def replaced(backend: SharedDistSamplingBackend) -> int:
     """How many workers were lost and have a successor."""
-    staff = crew(backend)
+    staff = group(backend)
     return int(min(staff["lost"], staff["started"] - staff["wanted"]))
 
 
@@ -113,8 +113,8 @@ def test_an_idle_worker_may_be_killed_from_outside() -> None:
             strike_the_only_worker(pair, signal.Signals[name])
             assert pair.read("one", epoch) == 16
         # Who was only slow may have been taken for the stopped one.
-        until(lambda: crew(pair.backend)["lost"] >= len(SIGNALS), "each death was counted")
-        assert crew(pair.backend)["killed"]["silence"] >= 1
+        until(lambda: group(pair.backend)["lost"] >= len(SIGNALS), "each death was counted")
+        assert group(pair.backend)["killed"]["silence"] >= 1
 
 
 def strike_the_only_worker(pair: Twins, number: signal.Signals) -> None:
@@ -140,7 +140,7 @@ def test_the_only_worker_may_die_at_every_stage_in_turn(
         pair.register("one")
         assert pair.read("one", 0) == 16
         assert all(fault.struck for fault in faults)
-        assert crew(pair.backend)["lost"] == len(STAGES)
+        assert group(pair.backend)["lost"] == len(STAGES)
 
 
 @pytest.mark.parametrize("stage", ["writing", "before-message", "after-message"])
@@ -155,7 +155,7 @@ def test_a_batch_with_memory_of_its_own_survives_its_maker(
         pair.register("one", 200, batch_size=100, buffer_size=4)
         assert pair.read("one", 0) == 2
         assert fault.struck
-        assert crew(pair.backend)["lost"] == 1
+        assert group(pair.backend)["lost"] == 1
 
 
 def test_writing_past_the_end_of_a_slot_hurts_nobody_else(
@@ -217,7 +217,7 @@ def test_another_batch_stands_in_for_one_that_kills_whoever_makes_it(
         assert [batch.index for batch in found if not batch.substitute] == sorted({*whole} - {3})
         assert found[3].index != 3
         assert all(whole[batch.index] == batch_digest(batch.arrays) for batch in found)
-        assert crew(pair.backend)["lost"] == 2
+        assert group(pair.backend)["lost"] == 2
 
 
 def test_a_stopped_worker_misses_its_deadline_and_its_state_is_named(
@@ -232,4 +232,4 @@ def test_a_stopped_worker_misses_its_deadline_and_its_state_is_named(
         found = {index: loss for index in range(16) if (loss := loss_of_next(pair, "one"))}
         # On a busy machine others may miss theirs as well.
         assert re.search(r"past its deadline: .*stopped \(state T\)", str(found[3]))
-        assert crew(pair.backend)["killed"] == {"deadline": len(found)}
+        assert group(pair.backend)["killed"] == {"deadline": len(found)}

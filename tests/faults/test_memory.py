@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from penstock import WorkerDied
-from tests.faults.houses import crew_name, errors_of, house, moody, outcomes
+from tests.faults.houses import errors_of, group_name, house, moody, outcomes
 from tests.faults.orders import Order, arm
-from tests.faults.processes import crew, numbers
+from tests.faults.processes import group, numbers
 from tests.faults.rank import rank
 from tests.faults.twins import PATIENCE_S, Twins, twins
 from tests.processes import wait_until_gone
@@ -48,9 +48,9 @@ def test_a_worker_that_leaks_is_replaced_unseen(monkeypatch: pytest.MonkeyPatch)
             assert epoch < 200
             assert pair.read("one", epoch) == 16
             epoch += 1
-            replaced = crew(pair.backend)["retired"].get("memory", 0)
-        assert crew(pair.backend)["lost"] == 0
-        assert crew(pair.backend)["killed"] == {}
+            replaced = group(pair.backend)["retired"].get("memory", 0)
+        assert group(pair.backend)["lost"] == 0
+        assert group(pair.backend)["killed"] == {}
 
 
 def test_a_worker_that_explodes_once_costs_nobody_anything(
@@ -63,7 +63,7 @@ def test_a_worker_that_explodes_once_costs_nobody_anything(
         pair.register("one")
         assert pair.read("one", 0) == 16
         assert fault.struck
-        assert crew(pair.backend)["lost"] == 1
+        assert group(pair.backend)["lost"] == 1
 
 
 def test_a_batch_that_explodes_each_time_says_which_limit_it_met(
@@ -74,7 +74,7 @@ def test_a_batch_that_explodes_each_time_says_which_limit_it_met(
     with twins(workers=1, hard_memory=HARD) as pair:
         pair.register("one", max_attempts=2)
         story = str(what_became_of_batch_3(pair))
-        assert crew(pair.backend)["lost"] == 2
+        assert group(pair.backend)["lost"] == 2
         peaks = [worker["private"] for worker in numbers(pair.backend)["pool"]["workers"]]
         assert max(peaks) < HARD
     assert "out of memory: it met its own hard limit of 160.0 MiB" in story
@@ -84,11 +84,11 @@ def test_a_batch_that_explodes_each_time_says_which_limit_it_met(
 
 
 def test_a_sampler_of_the_users_own_that_explodes_says_so_too() -> None:
-    """CONTRACT 52: in NumPy's memory, the worker of another crew; one that recovers is forgiven."""
+    """CONTRACT 52: in NumPy's memory, a worker of another group; one that recovers is forgiven."""
     acts = (2, "explodes"), (4, "swallows_its_lack_of_memory")
     with house(hard_memory=HARD) as pair, moody(pair, *acts) as backend:
         failed = errors_of(outcomes(backend))
-        assert crew(backend, crew_name(pair))["lost"] == 1
+        assert group(backend, group_name(pair))["lost"] == 1
         assert pair.read("good", 0) == 16
     assert list(failed) == [2]
     assert isinstance(failed[2], WorkerDied)

@@ -12,7 +12,7 @@ from penstock import HubGone
 from tests.faults.orders import Order, arm
 from tests.faults.processes import (
     adopting_orphans,
-    crew,
+    group,
     is_listening,
     numbers,
     reap,
@@ -57,7 +57,7 @@ def test_a_rank_killed_while_reading_takes_hub_and_workers_along() -> None:
 
 def test_a_rank_killed_while_its_hub_is_busy_takes_hub_and_workers_along() -> None:
     """CONTRACT 29: eight channels read at once, by threads that do nothing else."""
-    with rank(workers=2, channels=8, reads=True, terms={"batch_size": 1}) as victim:
+    with rank(workers=2, channels=8, reads=True, channel_options={"batch_size": 1}) as victim:
         check_all_gone(victim, victim.hear())
 
 
@@ -142,12 +142,12 @@ def test_a_joined_rank_killed_with_a_batch_in_the_making_leaves_the_worker_to_ot
     arm(monkeypatch, fault)
     with twins(workers=2) as pair:
         pair.register("mine", 16)  # four batches: the eighth is the other's
-        terms = {"deadline": 2.0, "slots": 12}
-        with rank(address=pair.backend.address, terms=terms) as victim:
+        channel_options = {"deadline": 2.0, "slots": 12}
+        with rank(address=pair.backend.address, channel_options=channel_options) as victim:
             victim.hear()
             until(lambda: fault.struck, "a worker hangs")
             victim.kill()
         assert pair.read("mine", 0) == 4
-        until(lambda: crew(pair.backend)["killed"].get("deadline", 0) >= 1, "it is killed")
+        until(lambda: group(pair.backend)["killed"].get("deadline", 0) >= 1, "it is killed")
         until(lambda: numbers(pair.backend)["hub"]["channels"] == 1, "its channel is gone")
         assert pair.read("mine", 1) == 4

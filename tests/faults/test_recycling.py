@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock import HubProcess
-from tests.faults.processes import crew, numbers
+from tests.faults.processes import group, numbers
 from tests.faults.twins import twins
 from tests.processes import until
 
@@ -20,7 +20,7 @@ def test_workers_are_replaced_after_so_many_batches() -> None:
         for epoch in range(2):
             for name in ("one", "other"):
                 assert pair.read(name, epoch) == 16
-        found = crew(pair.backend)
+        found = group(pair.backend)
         # Of the 64, each made five, and one more if it had that already; the last two fewer.
         assert found["retired"]["batches"] >= 9
         assert (found["lost"], found["killed"]) == (0, {})
@@ -33,17 +33,17 @@ def test_workers_are_replaced_when_they_are_old() -> None:
     with twins(workers=2, max_age=2.0) as pair:
         pair.register("one")
         epoch = 0
-        while crew(pair.backend)["retired"].get("age", 0) < 2:
+        while group(pair.backend)["retired"].get("age", 0) < 2:
             assert pair.read("one", epoch) == 16
             epoch += 1
-        assert crew(pair.backend)["lost"] == 0
+        assert group(pair.backend)["lost"] == 0
 
 
 def test_an_idle_worker_grows_old_too() -> None:
     """CONTRACT 16: nothing polls, and yet time passes."""
     with twins(workers=1, max_age=1.0) as pair:
         pair.register("one", 8)
-        until(lambda: crew(pair.backend)["retired"].get("age", 0) >= 2, "two have grown old")
+        until(lambda: group(pair.backend)["retired"].get("age", 0) >= 2, "two have grown old")
         assert pair.read("one", 0) == 2
 
 
@@ -61,7 +61,7 @@ def test_the_pool_may_grow_and_shrink_while_batches_are_made() -> None:
             assert hub.resize(size) == size
             batches += 10
         assert batches + pair.finish("one") == 100
-        found = crew(pair.backend)
+        found = group(pair.backend)
         assert (found["lost"], found["ready"]) == (0, 1)
         assert found["retired"]["shrink"] == 3
 
@@ -79,4 +79,4 @@ def test_a_pool_of_none_rests_until_it_grows_again() -> None:
         pair.start("one", 1)
         hub.resize(1)
         assert pair.finish("one") == 16
-        assert crew(pair.backend)["lost"] == 0
+        assert group(pair.backend)["lost"] == 0

@@ -18,7 +18,7 @@ from tests.cli.servers import Running, serving
 from tests.client.graphs import NODES, TRAIN, small_graph
 from tests.faults.far_rank import FarRank, due
 from tests.processes import PATIENCE_S, stopped, strike, until, wait_until_gone
-from tests.server.strangers import place_of
+from tests.server.transport.strangers import place_of
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.cli.servers import Running, serving
 from tests.client.graphs import small_graph
 from tests.faults.far_rank import FarRank, Line, due
 from tests.processes import strike
-from tests.server.strangers import place_of
+from tests.server.transport.strangers import place_of
 
 EPOCHS = 300
 

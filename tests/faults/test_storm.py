@@ -103,9 +103,9 @@ class Reader(threading.Thread):
         self.over = over
         self.epochs = self.batches = 0
         self.error: BaseException | None = None
-        self._pause, terms = READERS.get(name, (0.0, {}))
+        self._pause, channel_options = READERS.get(name, (0.0, {}))
         self._kept: deque[tuple[Batch, Any]] = deque()
-        self.terms = {"num_inputs": 160, "seed": len(name), "slots": 3, **terms}
+        self.channel_options = {"num_inputs": 160, "seed": len(name), "slots": 3, **channel_options}
 
     def run(self) -> None:
         try:
@@ -137,7 +137,7 @@ class Passenger(Reader):
 
     def read(self, channel: str, epoch: int) -> None:
         name = f"{channel} {epoch}"
-        self.pair.register(name, **self.terms)
+        self.pair.register(name, **self.channel_options)
         if epoch % 2:
             self.pair.start(name, epoch)
             self.pair.next(name)
@@ -174,7 +174,7 @@ def weather(seconds: float, hub_after: tuple[int, int], seed: int) -> None:
         storm, over = Storm(hub, seed, hub_after), threading.Event()
         threads = [Reader(pair, name, over) for name in READERS]
         for thread in threads:
-            pair.register(thread.name, **thread.terms)
+            pair.register(thread.name, **thread.channel_options)
         held, first, looks = Held.now(), Look.now(hub_pid(pair.backend)), []
         assert first is not None
         begun = time.monotonic()

@@ -44,11 +44,11 @@ class Twins:
         )
         self.inline.init_backend()
 
-    def register(self, name: str, num_inputs: int = 64, **terms: Any) -> None:
+    def register(self, name: str, num_inputs: int = 64, **channel_options: Any) -> None:
         """Opens a channel for the first nodes, four to a batch; it may lose many workers."""
-        terms = {"batch_size": 4, "shuffle": True, "max_attempts": 20, **terms}
-        self.backend.register_input(name, np.arange(num_inputs), **terms)
-        self.inline.register_input(name, np.arange(num_inputs), **terms)
+        channel_options = {"batch_size": 4, "shuffle": True, "max_attempts": 20, **channel_options}
+        self.backend.register_input(name, np.arange(num_inputs), **channel_options)
+        self.inline.register_input(name, np.arange(num_inputs), **channel_options)
 
     def start(self, name: str, epoch: int) -> None:
         """Starts an epoch of both."""

@@ -36,10 +36,10 @@ from penstock.wire.messages import (
     BatchReady,
     CreateBackend,
     EpochDone,
-    Found,
     FromHubToRank,
     FromRankToHub,
     Hello,
+    HubConfig,
     Refused,
     Register,
     Registered,
@@ -54,7 +54,7 @@ from penstock.wire.messages import (
 from penstock.wire.stream import Stream
 from penstock.wire.transport.unix import UnixListener, socket_address
 from penstock.workers.arena import Arena
-from penstock.workers.station import Station
+from penstock.workers.batch_maker import BatchMaker
 from tests.processes import written_to
 
 PATIENCE_S = 60.0
@@ -268,7 +268,7 @@ class HubProcess:
         self.address = told["address"]
         self.listener = UnixListener(self.address)
         self.founder, self.process, self.log = start_hub(program)
-        self.founder.say(Found(**told), (self.listener.fileno(), *graph.descriptors))
+        self.founder.say(HubConfig(**told), (self.listener.fileno(), *graph.descriptors))
 
     def greet(self) -> Self:
         self.founder.greet()
@@ -330,11 +330,11 @@ def inline(epoch: int = 0, spec: Spec = SPEC, inputs: Feed | None = None) -> dic
     memory = np.zeros(1 << 20, np.uint8)
     batches = {}
     with small_graph() as graph:
-        station = Station(graph)
-        station.open_backend(1, spec)
-        station.open_channel(1, 1, inputs)
+        maker = BatchMaker(graph)
+        maker.open_backend(1, spec)
+        maker.open_channel(1, 1, inputs)
         for index in range(num_batches(inputs.num_inputs, inputs.batch_size, inputs.drop_last)):
-            written = station.sample(1, epoch, index, memory)
+            written = maker.sample(1, epoch, index, memory)
             arrays = frames.read(memory, written.layouts)
             batches[index] = {name: array.copy() for name, array in arrays.items()}
     return batches

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.graph import Graph
-from penstock.hub.backends import BUILT_IN, Backends, check_spec, crew_of
+from penstock.hub.backends import BUILT_IN, HubBackends, check_spec, group_of
 from penstock.sampling.spec import CustomSpec, NeighborSpec
 
 WRITES = ("author", "writes", "paper")
@@ -32,43 +32,43 @@ def typed() -> Iterator[Graph]:
 
 
 def test_equal_specs_share_a_backend() -> None:
-    backends = Backends()
+    backends = HubBackends()
     made = backends.create(NeighborSpec(num_neighbors=(3, 2)))
     assert backends.find(NeighborSpec(num_neighbors=(3, 2))) is made
     assert backends.find(NeighborSpec(num_neighbors=(3, 3))) is None
 
 
 def test_options_are_equal_in_any_order() -> None:
-    backends = Backends()
+    backends = HubBackends()
     made = backends.create(CustomSpec(sampler="a:B", options={"p": 1, "q": 2}))
     assert backends.find(CustomSpec(sampler="a:B", options={"q": 2, "p": 1})) is made
 
 
 def test_options_that_only_compare_equal_are_different() -> None:
-    backends = Backends()
+    backends = HubBackends()
     backends.create(CustomSpec(sampler="a:B", options={"p": 1}))
     assert backends.find(CustomSpec(sampler="a:B", options={"p": True})) is None
     assert backends.find(CustomSpec(sampler="a:B", options={"p": 1.0})) is None
 
 
 def test_numbers_are_never_used_again() -> None:
-    backends = Backends()
+    backends = HubBackends()
     first = backends.create(NeighborSpec(num_neighbors=(3,)))
     backends.remove(first)
     assert backends.create(NeighborSpec(num_neighbors=(3,))).number > first.number
     assert backends.get(first.number) is None
 
 
-def test_built_in_samplers_have_one_crew_and_every_other_its_own() -> None:
+def test_built_in_samplers_have_one_group_and_every_other_its_own() -> None:
     specs = [
         CustomSpec(sampler="a:B"),
         CustomSpec(sampler="a:C"),
         CustomSpec(sampler="a:B", options={"p": 1}),
         CustomSpec(sampler="a:B", options={"p": 2}),
     ]
-    assert crew_of(NeighborSpec(num_neighbors=(1,))) == BUILT_IN
-    assert len({BUILT_IN, *map(crew_of, specs)}) == 5
-    assert all(crew_of(spec).startswith(spec.sampler) for spec in specs)
+    assert group_of(NeighborSpec(num_neighbors=(1,))) == BUILT_IN
+    assert len({BUILT_IN, *map(group_of, specs)}) == 5
+    assert all(group_of(spec).startswith(spec.sampler) for spec in specs)
 
 
 @pytest.mark.parametrize(

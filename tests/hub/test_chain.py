@@ -124,7 +124,7 @@ def test_a_stopped_worker_is_replaced() -> None:
         assert rank.workers() == 1
         assert rank.worker_pids() != [victim]
         # On a busy machine its successor may have been taken for silent as well.
-        assert list(rank.statistics()["scheduler"]["crews"][0]["killed"]) == ["silence"]
+        assert list(rank.statistics()["scheduler"]["groups"][0]["killed"]) == ["silence"]
 
 
 def test_a_hub_that_was_stopped_takes_no_worker_for_silent() -> None:
@@ -149,7 +149,7 @@ sys.exit(process.main(sys.argv[1:]))
             until(lambda: all(wakings(pid) >= enough[pid] for pid in pids), "all have beaten")
             assert strike(hub.process.pid, signal.SIGUSR1)  # for an hour, it will think
         numbers = rank.until(lambda numbers: numbers["hub"]["age"] > 3600)
-        assert numbers["scheduler"]["crews"][0]["killed"] == {}
+        assert numbers["scheduler"]["groups"][0]["killed"] == {}
         assert sorted(rank.worker_pids()) == sorted(pids)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.hub.connection import AT_ONCE, ENOUGH, TOO_MANY, Connection
+from penstock.hub.connection import AT_ONCE, ENOUGH, TOO_MANY, RankConnection
 from penstock.wire.messages import (
     PROTOCOL,
     BatchId,
@@ -30,14 +30,14 @@ LOST = BatchLost(
 
 
 @pytest.fixture
-def touched() -> set[Connection]:
+def touched() -> set[RankConnection]:
     return set()
 
 
 @pytest.fixture
-def line(touched: set[Connection]) -> Iterator[tuple[Connection, Stream[FromHubToRank]]]:
+def line(touched: set[RankConnection]) -> Iterator[tuple[RankConnection, Stream[FromHubToRank]]]:
     ours, theirs = socket.socketpair()
-    connection = Connection(1, Stream(ours, FromRankToHub), touched)
+    connection = RankConnection(1, Stream(ours, FromRankToHub), touched)
     connection.conversation.rank_says(Hello(protocol=PROTOCOL, pid=1))
     connection.conversation.hub_says(Welcome(protocol=PROTOCOL, boot="", pid=1, address=""))
     rank: Stream[FromHubToRank] = Stream(theirs, FromHubToRank)
@@ -47,7 +47,7 @@ def line(touched: set[Connection]) -> Iterator[tuple[Connection, Stream[FromHubT
 
 
 def test_whatever_is_said_marks_the_connection(
-    line: tuple[Connection, Stream[FromHubToRank]], touched: set[Connection]
+    line: tuple[RankConnection, Stream[FromHubToRank]], touched: set[RankConnection]
 ) -> None:
     connection, _ = line
     connection.send(LOST)
@@ -55,7 +55,7 @@ def test_whatever_is_said_marks_the_connection(
 
 
 def test_a_rank_that_reads_nothing_is_overfull_then_let_go_of(
-    line: tuple[Connection, Stream[FromHubToRank]],
+    line: tuple[RankConnection, Stream[FromHubToRank]],
 ) -> None:
     """CONTRACT 9: what it leaves unread is bounded."""
     connection, _ = line
@@ -72,7 +72,7 @@ def test_a_rank_that_reads_nothing_is_overfull_then_let_go_of(
 
 
 def test_a_rank_that_has_read_is_well_again(
-    line: tuple[Connection, Stream[FromHubToRank]],
+    line: tuple[RankConnection, Stream[FromHubToRank]],
 ) -> None:
     connection, rank = line
     sent = 0
@@ -88,7 +88,7 @@ def test_a_rank_that_has_read_is_well_again(
 
 
 def test_messages_are_answered_in_portions(
-    line: tuple[Connection, Stream[FromHubToRank]],
+    line: tuple[RankConnection, Stream[FromHubToRank]],
 ) -> None:
     connection, rank = line
     for slot in range(AT_ONCE + 5):
@@ -101,7 +101,7 @@ def test_messages_are_answered_in_portions(
 
 
 def test_nothing_more_is_answered_once_it_is_to_end(
-    line: tuple[Connection, Stream[FromHubToRank]],
+    line: tuple[RankConnection, Stream[FromHubToRank]],
 ) -> None:
     connection, rank = line
     for slot in range(3):
@@ -115,7 +115,7 @@ def test_nothing_more_is_answered_once_it_is_to_end(
 
 
 def test_descriptors_of_what_was_never_answered_are_closed(
-    line: tuple[Connection, Stream[FromHubToRank]],
+    line: tuple[RankConnection, Stream[FromHubToRank]],
 ) -> None:
     connection, rank = line
     with open(os.devnull) as file:
@@ -125,7 +125,7 @@ def test_descriptors_of_what_was_never_answered_are_closed(
 
 
 def test_a_message_larger_than_any_may_be_ends_the_connection(
-    line: tuple[Connection, Stream[FromHubToRank]],
+    line: tuple[RankConnection, Stream[FromHubToRank]],
 ) -> None:
     connection, _ = line
     report = Report(kind="SamplingError", message="x" * (17 << 20))

@@ -128,7 +128,9 @@ def test_a_batch_with_no_end_of_inputs_has_no_recipe_and_harms_nobody() -> None:
         assert f"more than {LARGEST} numbers to be written down" in hub.logged()
 
 
-def test_an_aid_that_can_be_had_no_more_is_made_again_and_costs_no_worker(tmp_path: Path) -> None:
+def test_an_derived_array_that_can_be_had_no_more_is_made_again_and_costs_no_worker(
+    tmp_path: Path,
+) -> None:
     """CONTRACT 53, 60: its maker is gone, and with it the file; no worker dies of that in vain."""
     spec = NeighborSpec(num_neighbors=(3, 2), direction="out")
     with small_graph() as graph:
@@ -136,8 +138,8 @@ def test_an_aid_that_can_be_had_no_more_is_made_again_and_costs_no_worker(tmp_pa
         graph.save(tmp_path / "with.graph")
     with running_hub(workers=1) as hub, Graph.open(tmp_path / "with.graph") as saved:
         rank = hub.founder
-        aids = {key: array for key, array in saved.arrays.items() if key.group == "csr"}
-        backend = rank.backend(spec, supplement=handle_of(saved.schema, aids, None))
+        derived_arrays = {key: array for key, array in saved.arrays.items() if key.group == "csr"}
+        backend = rank.backend(spec, supplement=handle_of(saved.schema, derived_arrays, None))
         shutil.rmtree(tmp_path / "with.graph")
         rank.workers()
         [worker] = rank.worker_pids()
@@ -199,13 +201,13 @@ def test_a_worker_that_talks_nonsense_is_killed_and_counts_as_lost(
         backend = rank.backend(custom(name, once=str(tmp_path / "once")))
         batches = rank.register(backend).epoch(0)
         assert len(batches) == 10
-        [crew] = rank.statistics()["scheduler"]["crews"]
-        assert (crew["lost"], crew["ready"]) == (1, 1)
+        [group] = rank.statistics()["scheduler"]["groups"]
+        assert (group["lost"], group["ready"]) == (1, 1)
         [gone] = rank.news
         assert "garbled" in gone.verdict
 
 
-def test_a_sampler_that_cannot_be_loaded_opens_the_breaker_of_its_own_crew() -> None:
+def test_a_sampler_that_cannot_be_loaded_opens_the_breaker_of_its_own_group() -> None:
     """CONTRACT 53, 24: no storm, no hang; the cause is told; other backends are served."""
     with running_hub(workers=1) as hub, Rank.join(hub.address) as other:
         rank = hub.founder
@@ -219,7 +221,7 @@ def test_a_sampler_that_cannot_be_loaded_opens_the_breaker_of_its_own_crew() -> 
         assert (broken.channel, broken.epoch) == (channel.number, 0)
         assert "this sampler wants a licence" in broken.report.message
         assert len(other.register(other.backend()).epoch(0)) == 10
-        started = {c["crew"]: c["started"] for c in rank.statistics()["scheduler"]["crews"]}
+        started = {c["group"]: c["started"] for c in rank.statistics()["scheduler"]["groups"]}
         assert started == {"tests.hub.samplers:Unloadable": 5, "": 1}
 
 
@@ -230,8 +232,8 @@ def test_a_users_sampler_has_workers_of_its_own_as_many_as_asked_for() -> None:
         backend = rank.backend(spec, workers=2)
         assert rank.workers(backend) == 2
         assert rank.workers() == 1
-        crews = sorted(worker["crew"] for worker in rank.statistics()["pool"]["workers"])
-        assert crews == ["", spec.sampler, spec.sampler]
+        groups = sorted(worker["group"] for worker in rank.statistics()["pool"]["workers"])
+        assert groups == ["", spec.sampler, spec.sampler]
 
 
 def test_workers_that_no_descriptors_are_left_for_are_not_waited_for() -> None:
@@ -257,7 +259,7 @@ def test_a_pool_of_another_size_is_one_of_users_samplers_too() -> None:
         rank.backend(custom("Large"), workers=1)
         assert rank.ask(Resize(request=0, workers=2), Resized).workers == 2
         assert rank.workers(following) == 2
-        wanted = {c["crew"]: c["wanted"] for c in rank.statistics()["scheduler"]["crews"]}
+        wanted = {c["group"]: c["wanted"] for c in rank.statistics()["scheduler"]["groups"]}
         assert wanted == {custom("Seeds").sampler: 2, custom("Large").sampler: 1}
 
 
@@ -267,7 +269,7 @@ def test_users_samplers_that_have_gone_leave_nothing_behind() -> None:
             with Rank.join(hub.address) as other:
                 other.backend(custom("Seeds", number=number))
             hub.founder.statistics()  # its leaving was noticed
-        assert len(hub.founder.statistics()["scheduler"]["crews"]) <= 2
+        assert len(hub.founder.statistics()["scheduler"]["groups"]) <= 2
 
 
 def test_the_workers_of_a_users_sampler_go_when_nobody_wants_it_any_more() -> None:

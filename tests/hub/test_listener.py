@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.hub.listener import AT_ONCE, Listener
+from penstock.hub.listener import AT_ONCE, HubListener
 from penstock.wire.messages import PROTOCOL, FromHubToRank, Hello, Refused
 from penstock.wire.stream import Stream
 from penstock.wire.transport.unix import UnixListener, peer_user, socket_address
@@ -22,16 +22,16 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 @pytest.fixture
-def listener() -> Iterator[Listener]:
+def listener() -> Iterator[HubListener]:
     address = f"unix://@penstock-test-{uuid.uuid4().hex}"
     founders = UnixListener(address)
-    opened = Listener(os.dup(founders.fileno()), address)
+    opened = HubListener(os.dup(founders.fileno()), address)
     founders.close()
     yield opened
     opened.close()
 
 
-def knock(listener: Listener) -> socket.socket:
+def knock(listener: HubListener) -> socket.socket:
     visitor = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     visitor.connect(socket_address(listener.address))
     return visitor
@@ -48,18 +48,18 @@ def told(visitor: socket.socket) -> list[FromHubToRank]:
     return said
 
 
-def test_nobody_there_is_nobody_admitted(listener: Listener) -> None:
+def test_nobody_there_is_nobody_admitted(listener: HubListener) -> None:
     assert listener.admit(room=10) == []
 
 
-def test_visitors_of_this_user_are_admitted(listener: Listener) -> None:
+def test_visitors_of_this_user_are_admitted(listener: HubListener) -> None:
     with knock(listener):
         [admitted] = listener.admit(room=10)
         with admitted:
             assert peer_user(admitted) == os.geteuid()
 
 
-def test_so_many_are_admitted_at_a_time(listener: Listener) -> None:
+def test_so_many_are_admitted_at_a_time(listener: HubListener) -> None:
     visitors = [knock(listener) for _ in range(AT_ONCE + 2)]
     first, rest = listener.admit(room=100), listener.admit(room=100)
     assert (len(first), len(rest)) == (AT_ONCE, 2)
@@ -67,7 +67,7 @@ def test_so_many_are_admitted_at_a_time(listener: Listener) -> None:
         each.close()
 
 
-def test_those_past_the_room_are_refused_with_the_setting(listener: Listener) -> None:
+def test_those_past_the_room_are_refused_with_the_setting(listener: HubListener) -> None:
     """CONTRACT 53."""
     first, second = knock(listener), knock(listener)
     [admitted] = listener.admit(room=1)
@@ -79,7 +79,7 @@ def test_those_past_the_room_are_refused_with_the_setting(listener: Listener) ->
     admitted.close()
 
 
-def test_the_refusal_is_read_also_by_who_has_greeted_already(listener: Listener) -> None:
+def test_the_refusal_is_read_also_by_who_has_greeted_already(listener: HubListener) -> None:
     visitor = knock(listener)
     visitor.send(Stream.encode(Hello(protocol=PROTOCOL, pid=1)))
     assert listener.admit(room=0) == []
@@ -87,7 +87,7 @@ def test_the_refusal_is_read_also_by_who_has_greeted_already(listener: Listener)
     assert isinstance(refused, Refused)
 
 
-def test_a_visitor_that_has_left_is_no_trouble(listener: Listener) -> None:
+def test_a_visitor_that_has_left_is_no_trouble(listener: HubListener) -> None:
     knock(listener).close()
     for gone in listener.admit(room=10):
         gone.close()
@@ -96,7 +96,7 @@ def test_a_visitor_that_has_left_is_no_trouble(listener: Listener) -> None:
 
 
 @only_root
-def test_other_users_are_refused(listener: Listener) -> None:
+def test_other_users_are_refused(listener: HubListener) -> None:
     visitors: list[socket.socket] = []
     as_nobody(lambda: visitors.append(knock(listener)))
     assert listener.admit(room=10) == []
@@ -105,13 +105,13 @@ def test_other_users_are_refused(listener: Listener) -> None:
     assert f"you are user {NOBODY}" in refused.report.message
 
 
-def test_two_cannot_listen_at_one_address(listener: Listener) -> None:
+def test_two_cannot_listen_at_one_address(listener: HubListener) -> None:
     with pytest.raises(OSError, match="in use") as caught:
         UnixListener(listener.address)
     assert caught.value.errno == errno.EADDRINUSE
 
 
-def test_one_that_is_closed_is_closed_once(listener: Listener) -> None:
+def test_one_that_is_closed_is_closed_once(listener: HubListener) -> None:
     listener.close()
     listener.close()
     with socket.socket(socket.AF_UNIX) as visitor, pytest.raises(ConnectionRefusedError):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.client.failures import error_of
-from penstock.core.events import Batch
+from penstock.core.events import BatchKey
 from penstock.core.scheduler import UnknownChannel
 from penstock.errors import Overloaded
 from penstock.hub.loop import DESCRIBE_EVERY_S
@@ -118,7 +118,8 @@ def changed(*changes: str) -> list[str]:
     """The program of a hub that is not quite as it should be."""
     program = """
 import sys
-from penstock.hub import errands, loop, process
+from penstock.hub import loop, process
+from penstock.hub import instructions
 """
     return ["-c", "\n".join([program, *changes, "sys.exit(process.main(sys.argv[1:]))"])]
 
@@ -156,7 +157,7 @@ def test_the_end_of_a_channel_is_timed() -> None:
 
 def test_an_end_that_takes_the_backend_along_may_take_longer() -> None:
     """CONTRACT 55: with a threshold that everything passes, unless so much more is allowed."""
-    program = changed("errands.WITH_BACKEND = 1e12")
+    program = changed("instructions.WITH_BACKEND = 1e12")
     spec = CustomSpec(sampler="tests.hub.samplers:SleepsAtThree")
     with running_hub(workers=1, program=program, slow_step=1e-9) as hub:
         rank = hub.founder
@@ -179,7 +180,7 @@ def test_an_end_that_takes_the_backend_along_may_take_longer() -> None:
 
 
 def test_a_hub_that_cannot_do_what_it_was_told_to_tells_the_story_and_ends() -> None:
-    program = changed("errands.Errands._finish_epoch = None")
+    program = changed("instructions.Errands._finish_epoch = None")
     with small_graph() as graph:
         hub = HubProcess(graph, workers=1, program=program).greet()
         rank = hub.founder
@@ -285,7 +286,7 @@ def test_timings_keep_counts_means_and_the_last_slow_ones() -> None:
     """CONTRACT 56."""
     timing = Timing("fetching")
     for step in range(20):
-        timing.add(float(step), threshold=5.0, batch=Batch(1, 0, step))
+        timing.add(float(step), threshold=5.0, batch=BatchKey(1, 0, step))
     numbers = timing.numbers()
     assert (numbers["count"], numbers["mean"], numbers["longest"]) == (20, 9.5, 19.0)
     assert numbers["slow"] == 15

@@ -19,7 +19,7 @@ from penstock.graph.handles import FileHandle
 from penstock.graph.sharing import GraphHandle
 from penstock.hub.process import EXIT_INTERNAL, EXIT_REFUSED
 from penstock.sampling.spec import NeighborSpec
-from penstock.wire.messages import PROTOCOL, Found, Hello, Refused, Stop, Welcome
+from penstock.wire.messages import PROTOCOL, Hello, HubConfig, Refused, Stop, Welcome
 from penstock.wire.transport.unix import UnixListener
 from tests.hub.raw import (
     PATIENCE_S,
@@ -167,7 +167,7 @@ def test_a_graph_that_is_not_there_is_refused() -> None:
     lost = GraphHandle(handle.schema, (FileHandle("/nowhere/graph"),), handle.arrays)
     founder, process, log = start_hub()
     listener = UnixListener(f"unix://@penstock-test-{uuid.uuid4().hex}")
-    told = Found(address=listener.address, graph=lost, workers=1)
+    told = HubConfig(address=listener.address, graph=lost, workers=1)
     founder.say(told, [listener.fileno()])
     listener.close()
     assert "/nowhere/graph" in founder.hear(Refused).report.message
@@ -179,7 +179,7 @@ def test_a_graph_that_is_not_there_is_refused() -> None:
 def test_a_hub_without_a_socket_to_listen_on_is_refused() -> None:
     founder, process, log = start_hub()
     with small_graph() as graph:
-        founder.say(Found(address="unix://@penstock-test", graph=graph.handle(), workers=1))
+        founder.say(HubConfig(address="unix://@penstock-test", graph=graph.handle(), workers=1))
     assert "without a socket" in founder.hear(Refused).report.message
     founder.close()
     assert process.wait(PATIENCE_S) == EXIT_REFUSED

@@ -20,7 +20,7 @@ RING = [(node, (node + step) % 4) for node in range(4) for step in (1, 3)]
 def biased(sorted_indptr: Array, entries: Array, is_reversed: bool) -> tuple[Array, Array]:
     """Walks round a ring, which look up edges in these rows."""
     ring = along(RING, 4, [0, 1, 2, 3])
-    lookup = walks.SortedRows(Adjacency(sorted_indptr, entries), is_reversed)
+    lookup = walks.WalkRows(Adjacency(sorted_indptr, entries), is_reversed)
     return walks.walk(
         [walks.Step(ring.path[0].adjacency, 4)],
         ring.starts,

@@ -32,11 +32,11 @@ class Walking:
     reversed_lookup: bool = False
 
     @property
-    def sorted_rows(self) -> walks.SortedRows:
+    def sorted_rows(self) -> walks.WalkRows:
         rows = self.path[0]
         if self.reversed_lookup:
             rows = transposed(rows, self.finds[0])
-        return walks.SortedRows(ascending(rows).adjacency, self.reversed_lookup)
+        return walks.WalkRows(ascending(rows).adjacency, self.reversed_lookup)
 
     def native(self) -> tuple[Array, Array]:
         is_biased = (self.p, self.q) != (1, 1)

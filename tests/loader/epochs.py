@@ -108,7 +108,7 @@ def through_json(state: Any) -> Any:
 
 def hub_of(loader: Any) -> Any:
     """The hub that a loader reads from."""
-    return loader._supply.hub()
+    return loader._batches_from.hub()
 
 
 def pids_of(loader: Any) -> list[int]:

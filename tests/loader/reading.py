@@ -17,10 +17,10 @@ with warnings.catch_warnings():
     pyg = pytest.importorskip("torch_geometric")
     from torch_geometric.testing import MyFeatureStore, MyGraphStore  # noqa: F401 - for tests
 
-    from penstock.loader.assembly import Assembly
-    from penstock.loader.inputs import Inputs, link_inputs, node_inputs
-    from penstock.loader.sources import Source, source_of
-    from penstock.loader.specs import link_spec, neighbor_spec
+    from penstock.loader.pyg.collate import Collate
+    from penstock.loader.pyg.specs import link_spec, neighbor_spec
+    from penstock.loader.source.inputs import Inputs, link_inputs, node_inputs
+    from penstock.loader.source.sources import DataSource, source_of
 
 # Threads that torch has started stay, and would pass for leaks.
 torch.set_num_threads(1)
@@ -35,44 +35,48 @@ _TERMS = ("batch_size", "shuffle", "seed", "drop_last")
 
 def node_batches(data: Any, num_neighbors: Any, **options: Any) -> Iterator[Any]:
     """As `NeighborLoader` of these arguments would give them; workers: those of a hub."""
-    workers, terms = options.pop("workers", 0), _taken(options, _TERMS)
+    workers, channel_options = options.pop("workers", 0), _taken(options, _TERMS)
     options.pop("is_sorted", None)  # which only tells what need not be sorted again
     given = _taken(options, _OF_NODES)
     source = source_of(data, time_attr=options.get("time_attr"))
     spec = neighbor_spec(source, num_neighbors, **options)
     inputs = node_inputs(source, **given, time_attr=options.get("time_attr"))
-    return batches(source, spec, inputs, workers, **terms)
+    return batches(source, spec, inputs, workers, **channel_options)
 
 
 def link_batches(data: Any, num_neighbors: Any, **options: Any) -> Iterator[Any]:
     """As `LinkNeighborLoader` of these arguments would give them."""
-    workers, terms = options.pop("workers", 0), _taken(options, _TERMS)
+    workers, channel_options = options.pop("workers", 0), _taken(options, _TERMS)
     options.pop("is_sorted", None)  # which only tells what need not be sorted again
     given, negatives = _taken(options, _OF_LINKS), _taken(options, _OF_NEGATIVES)
     source = source_of(data, time_attr=options.get("time_attr"))
     spec = link_spec(source, neighbor_spec(source, num_neighbors, **options), **negatives)
     inputs = link_inputs(source, **given, **negatives, time_attr=options.get("time_attr"))
-    return batches(source, spec, inputs, workers, **terms)
+    return batches(source, spec, inputs, workers, **channel_options)
 
 
 def batches(
-    source: Source, spec: Any, inputs: Inputs, workers: int = 0, **terms: Any
+    source: DataSource, spec: Any, inputs: Inputs, workers: int = 0, **channel_options: Any
 ) -> Iterator[Any]:
     """The batches of an epoch."""
-    assembly = Assembly(source, spec, inputs)
-    with reading(source, spec, inputs, workers, **terms) as backend:
+    collate = Collate(source, spec, inputs)
+    with reading(source, spec, inputs, workers, **channel_options) as backend:
         for batch in backend.batches("all"):
-            yield assembly.data(batch)
+            yield collate.data(batch)
 
 
 @contextmanager
 def reading(
-    source: Source, spec: Any, inputs: Inputs, workers: int = 0, **terms: Any
+    source: DataSource, spec: Any, inputs: Inputs, workers: int = 0, **channel_options: Any
 ) -> Iterator[SharedDistSamplingBackend]:
     """A backend with these inputs as channel "all", whose epoch 0 is started."""
     with SharedDistSamplingBackend(source.graph, spec, num_workers=workers) as backend:
         backend.register_input(
-            "all", inputs.sampler_input, columns=inputs.columns, tables=inputs.tables, **terms
+            "all",
+            inputs.sampler_input,
+            columns=inputs.columns,
+            tables=inputs.tables,
+            **channel_options,
         )
         backend.start_new_epoch_sampling("all", 0)
         yield backend

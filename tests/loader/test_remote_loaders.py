@@ -277,7 +277,7 @@ def test_no_ids_travel_for_a_split(plain: Shop) -> None:
     with everyday(plain.ways["by TCP"]) as loader:
         next(iter(loader))
         assert loader._inputs.ids is None
-        inputs = loader._supply._channel.registration.inputs
+        inputs = loader._batches_from._channel.registration.inputs
         assert (inputs.ids, inputs.split, inputs.num) == (None, "train", TRAIN)
         assert np.array_equal(loader.input_data.node, plain.graph.split("train"))
 

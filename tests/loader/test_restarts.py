@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client import child
+from penstock.client.hub import child
 from tests.loader.epochs import digests, everyday, hub_of, pids_of, small_data
 from tests.processes import strike
 
@@ -41,7 +41,7 @@ def test_a_killed_worker_is_one_warning_while_the_rank_is_busy(told: Any) -> Non
         until(told, "the worker is told of")
         digests(loader)
     [line] = told()
-    assert line.name == "penstock.client.restarts"
+    assert line.name == "penstock.client.hub.restart_log"
     assert line.getMessage().startswith(f"worker 1 (pid {worker}) is lost: SIGKILL, ")
 
 
@@ -81,7 +81,7 @@ def test_a_killed_hub_is_one_warning_and_its_workers_are_none(told: Any) -> None
         one.set_epoch(0), other.set_epoch(0)
         assert (digests(one), digests(other)) == expected
     [line] = told()
-    assert line.name == "penstock.client.restarts"
+    assert line.name == "penstock.client.hub.restart_log"
     assert line.getMessage() == f"the hub (pid {hub}) is lost: it ended by SIGKILL; another in 0 s"
 
 

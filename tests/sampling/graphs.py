@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from penstock.graph import Graph
 from penstock.graph.shared import SharedArray
-from penstock.sampling.inputs import Given
+from penstock.sampling.inputs import ChannelInputs
 from penstock.sampling.kinds import prepare
 from penstock.sampling.spec import Feed, Spec
 from penstock.wire.frames import SlotTooSmall, private_memory, read
-from penstock.workers.station import Station, Written, slot_bytes_for
+from penstock.workers.batch_maker import BatchMaker, Written, slot_bytes_for
 
 Array = npt.NDArray[Any]
 
@@ -71,31 +71,31 @@ def bfloat(num_nodes: int = 20) -> Graph:
     return Graph(plain.schema, {**plain.arrays, ArrayKey("node", NODE, "x"): x})
 
 
-def station_for(
+def maker_for(
     graph: Graph,
     spec: Spec,
     feed: Feed,
     ids: Array | None = None,
     columns: Mapping[str, Array] | None = None,
     tables: Mapping[str, Array] | None = None,
-) -> Station:
+) -> BatchMaker:
     """A station with backend 1 and channel 1; what the spec needs of the graph is made."""
     prepare(spec, graph)
-    station = Station(graph)
-    station.open_backend(1, spec)
-    station.open_channel(1, 1, feed, Given(ids, columns or {}, tables or {}))
-    return station
+    maker = BatchMaker(graph)
+    maker.open_backend(1, spec)
+    maker.open_channel(1, 1, feed, ChannelInputs(ids, columns or {}, tables or {}))
+    return maker
 
 
-def made(station: Station, epoch: int, index: int, room: int) -> tuple[Written, dict[str, Array]]:
+def made(maker: BatchMaker, epoch: int, index: int, room: int) -> tuple[Written, dict[str, Array]]:
     """A batch in `room` bytes, or in as many as it asks for if those do not do."""
     memory = private_memory(room)
     memory.fill(0xAA)  # whatever was there before
     try:
-        written = station.sample(1, epoch, index, memory)
+        written = maker.sample(1, epoch, index, memory)
     except SlotTooSmall as small:
         memory = private_memory(small.needed)
-        written = station.sample(1, epoch, index, memory)
+        written = maker.sample(1, epoch, index, memory)
     return written, read(memory, written.layouts)
 
 
@@ -109,6 +109,6 @@ def batch_of(
     index: int = 0,
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The facts and the arrays of one batch, in a slot of the size that a channel would have."""
-    station = station_for(graph, spec, feed, ids)
-    written, arrays = made(station, epoch, index, slot_bytes_for(spec, graph, feed))
+    maker = maker_for(graph, spec, feed, ids)
+    written, arrays = made(maker, epoch, index, slot_bytes_for(spec, graph, feed))
     return written.facts, arrays

@@ -13,10 +13,10 @@ from penstock.graph import EdgeType, Graph
 from penstock.graph.dtypes import storage_dtype
 from penstock.kernels.arrays import Array
 from penstock.sampling.collate import NeighborBatches
-from penstock.sampling.links import LinkStarter
+from penstock.sampling.links import LinkSeedBuilder
 from penstock.sampling.request import Request
+from penstock.sampling.seeds import Seeds
 from penstock.sampling.spec import LinkSpec, NeighborSpec
-from penstock.sampling.start import Start
 
 EDGE: EdgeType = ("", "", "")
 
@@ -49,8 +49,8 @@ def request_of(
     )
 
 
-def started(graph: Graph, spec: LinkSpec, request: Request) -> Start:
-    return LinkStarter(graph, spec).start(request)
+def started(graph: Graph, spec: LinkSpec, request: Request) -> Seeds:
+    return LinkSeedBuilder(graph, spec).start(request)
 
 
 @dataclass
@@ -73,7 +73,7 @@ def batch_of_links(
     graph: Graph, spec: LinkSpec, request: Request
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Facts and arrays of a whole batch."""
-    batches = NeighborBatches(graph, spec.neighbors, LinkStarter(graph, spec))
+    batches = NeighborBatches(graph, spec.neighbors, LinkSeedBuilder(graph, spec))
     start, pages = batches.start(request), Pages()
     facts = batches.write(request, start, batches.sizes_for(2**30, start), pages)
     return facts, pages.arrays

@@ -14,7 +14,7 @@ from penstock.sampling.ablp import label_type, label_types, walked
 from penstock.sampling.kinds import check
 from penstock.sampling.names import qualified
 from penstock.sampling.spec import ABLPSpec, Feed, NeighborSpec
-from tests.sampling.graphs import made, station_for
+from tests.sampling.graphs import made, maker_for
 
 BUYS = ("user", "buys", "item")
 LIKES = ("user", "likes", "item")
@@ -49,8 +49,8 @@ def batch_of(
 ) -> dict[str, Any]:
     anchors = np.asarray(anchors)
     feed = Feed(num_inputs=len(anchors), batch_size=max(len(anchors), 1), node_type=node_type)
-    station = station_for(graph, spec, feed, anchors, **given)
-    written, arrays = made(station, 0, 0, 1 << 20)
+    maker = maker_for(graph, spec, feed, anchors, **given)
+    written, arrays = made(maker, 0, 0, 1 << 20)
     return {**arrays, "facts": written.facts}
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from penstock.graph import Graph
 from penstock.kernels.arrays import Ids
-from penstock.sampling.cut import Cut, CutBatches
-from penstock.sampling.hgt import HGTCutter, check_hgt, cost_hgt, needs_hgt
+from penstock.sampling.buffered import BufferedBatches, Sampled
+from penstock.sampling.hgt import HGTSampler, check_hgt, cost_hgt, needs_hgt
 from penstock.sampling.names import qualified
 from penstock.sampling.request import Request
 from penstock.sampling.spec import Feed, HGTSpec
@@ -24,8 +24,8 @@ def request_for(seeds: list[int] | Ids, node_type: str = "", **options: int) -> 
     return Request(seeds=ids, positions=np.arange(len(ids)), node_type=node_type, **name)
 
 
-def cut(graph: Graph, spec: HGTSpec, seeds: list[int], node_type: str = "") -> Cut:
-    return HGTCutter(graph, spec).cut(request_for(seeds, node_type))
+def cut(graph: Graph, spec: HGTSpec, seeds: list[int], node_type: str = "") -> Sampled:
+    return HGTSampler(graph, spec).cut(request_for(seeds, node_type))
 
 
 @given(heterogeneous(), st.lists(st.integers(0, 4), max_size=3), st.integers(0, 2**32), st.data())
@@ -37,7 +37,7 @@ def test_a_batch_is_part_of_the_graph(
     start = data.draw(st.sampled_from(list(typed.num_nodes)))
     seeds = np.arange(typed.num_nodes[start])[::-1]
     spec = HGTSpec(num_samples=tuple(samples))
-    found = HGTCutter(graph, spec).cut(request_for(seeds, start, seed=seed))
+    found = HGTSampler(graph, spec).cut(request_for(seeds, start, seed=seed))
     nodes = {name: found.arrays[qualified(name, "n_id")] for name in graph.node_types}
     np.testing.assert_array_equal(nodes[start][: len(seeds)], seeds)
     assert all(len(set(ids.tolist())) == len(ids) for ids in nodes.values())
@@ -79,11 +79,11 @@ def test_a_homogeneous_graph_is_one_of_one_type() -> None:
 
 
 def test_a_batch_depends_on_its_name_and_nothing_else() -> None:
-    cutter = HGTCutter(web(), HGTSpec(num_samples=(9,)))
-    first = cutter.cut(request_for([1, 2])).arrays["n_id"]
+    sampler = HGTSampler(web(), HGTSpec(num_samples=(9,)))
+    first = sampler.cut(request_for([1, 2])).arrays["n_id"]
     for change in ({"seed": 9}, {"epoch": 9}, {"index": 9}):
-        assert cutter.cut(request_for([1, 2], **change)).arrays["n_id"].tolist() != first.tolist()
-    np.testing.assert_array_equal(cutter.cut(request_for([1, 2])).arrays["n_id"], first)
+        assert sampler.cut(request_for([1, 2], **change)).arrays["n_id"].tolist() != first.tolist()
+    np.testing.assert_array_equal(sampler.cut(request_for([1, 2])).arrays["n_id"], first)
 
 
 def test_edge_ids_can_be_left_out() -> None:
@@ -111,8 +111,8 @@ def test_attributes_go_with_nodes_and_edges(with_edge_ids: bool) -> None:
 
 def cut_ids(graph: Graph, spec: HGTSpec) -> Ids:
     """The edges of the first batch of papers."""
-    cutter = HGTCutter(graph, spec)
-    found = cutter.cut(request_for(list(range(5)), "paper", seed=0, epoch=0, index=0))
+    sampler = HGTSampler(graph, spec)
+    found = sampler.cut(request_for(list(range(5)), "paper", seed=0, epoch=0, index=0))
     ids = found.edge_ids[graph.edge_types.index(WRITES)]
     assert ids is not None
     return ids
@@ -124,7 +124,7 @@ def test_no_batch_is_larger_than_its_room(
 ) -> None:
     graph = web(12, 40)
     spec = HGTSpec(num_samples=tuple(samples), with_edge_ids=with_edge_ids)
-    batches = CutBatches(graph, spec, HGTCutter(graph, spec))
+    batches = BufferedBatches(graph, spec, HGTSampler(graph, spec))
     found = batches.cut(request_for(list(range(seeds)) * 2))
     assert batches.nbytes(found) <= batches.likely_bytes(2 * seeds, "")
 

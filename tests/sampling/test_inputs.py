@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.core.plan import num_batches
 from penstock.graph import Graph
 from penstock.kernels import permutation
-from penstock.sampling.inputs import Given, check_feed, positions_of, seeds_at
+from penstock.sampling.inputs import ChannelInputs, check_feed, positions_of, seeds_at
 from penstock.sampling.spec import Feed
 from tests.sampling.graphs import library
 
@@ -64,9 +64,9 @@ def test_a_feed_that_makes_no_sense_is_refused(
     usual: dict[str, Any] = {"num_inputs": 60, "batch_size": 8, "node_type": "paper"}
     feed = Feed(**usual | options)
     with pytest.raises(ValueError, match=message):
-        check_feed(feed, library(), Given(ids))
+        check_feed(feed, library(), ChannelInputs(ids))
 
 
 def test_more_inputs_than_nodes_are_fine_where_they_are_listed() -> None:
     graph = Graph.from_coo([[0], [1]])
-    check_feed(Feed(num_inputs=5, batch_size=2), graph, Given(np.array([0, 1, 0, 1, 0])))
+    check_feed(Feed(num_inputs=5, batch_size=2), graph, ChannelInputs(np.array([0, 1, 0, 1, 0])))

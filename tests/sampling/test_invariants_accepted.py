@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from penstock.graph import Graph
 from penstock.graph.schema import EDGE
-from penstock.sampling.inputs import Given
+from penstock.sampling.inputs import ChannelInputs
 from penstock.sampling.kinds import check, prepare, seconds_of
 from penstock.sampling.spec import Feed
 from penstock.wire.frames import SlotTooSmall, private_memory
-from penstock.workers.station import Station, slot_bytes_for
+from penstock.workers.batch_maker import BatchMaker, slot_bytes_for
 from tests.sampling.from_wire import GRAPHS, HUGE, NOTHING, TYPES, decoded
 from tests.sampling.graphs import CITES, HOUSES, WRITES, Array
 from tests.sampling.worlds import SOME
@@ -107,13 +107,13 @@ def test_a_spec_is_refused_at_once_or_works(kind: str, data: st.DataObject, hete
     assert math.isfinite(seconds_of(spec, graph, 2, feed.edge_type or feed.node_type or ""))
     room = slot_bytes_for(spec, graph, feed)
     assert 0 < room <= 1 << 30
-    station = Station(graph)
-    station.open_backend(1, spec)
-    station.open_channel(1, 1, feed, Given(ids, columns))
+    maker = BatchMaker(graph)
+    maker.open_backend(1, spec)
+    maker.open_channel(1, 1, feed, ChannelInputs(ids, columns))
     try:
-        station.sample(1, 0, 0, private_memory(min(room, 1 << 20)))
+        maker.sample(1, 0, 0, private_memory(min(room, 1 << 20)))
     except SlotTooSmall as small:
-        station.sample(1, 0, 0, private_memory(small.needed))
+        maker.sample(1, 0, 0, private_memory(small.needed))
 
 
 def inputs_for(kind: str, spec: Any, graph: Graph) -> tuple[Feed, Array | None, dict[str, Array]]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.graph.schema import EDGE
-from penstock.sampling.inputs import Given
+from penstock.sampling.inputs import ChannelInputs
 from penstock.sampling.kinds import prepare
 from penstock.sampling.spec import (
     ABLPSpec,
@@ -25,7 +25,7 @@ from penstock.sampling.spec import (
     WalkSpec,
 )
 from penstock.wire.frames import private_memory
-from penstock.workers.station import Station, slot_bytes_for
+from penstock.workers.batch_maker import BatchMaker, slot_bytes_for
 from tests.sampling.from_wire import GRAPHS
 from tests.sampling.graphs import CITES, WRITES, Array
 from tests.sampling.worlds import SOME
@@ -50,15 +50,15 @@ def opened(
     tables: Arrays | None = None,
     *,
     hetero: bool = False,
-) -> tuple[Station, Feed]:
+) -> tuple[BatchMaker, Feed]:
     """A station with a channel whose feed comes over the wire."""
     packed = msgspec.msgpack.encode({"num_inputs": 2, "batch_size": 2} | feed)
     graph, decoded = GRAPHS[hetero], msgspec.msgpack.decode(packed, type=Feed)
     prepare(spec, graph)
-    station = Station(graph)
-    station.open_backend(1, spec)
-    station.open_channel(1, 1, decoded, Given(ids, columns or {}, tables or {}))
-    return station, decoded
+    maker = BatchMaker(graph)
+    maker.open_backend(1, spec)
+    maker.open_channel(1, 1, decoded, ChannelInputs(ids, columns or {}, tables or {}))
+    return maker, decoded
 
 
 OF_NODES: list[tuple[dict[str, Any], Any, str]] = [
@@ -219,13 +219,13 @@ def test_ids_of_nobody_fail_the_batch_they_are_in(
     """CONTRACT 20, 38: an error, never a wrong row; the station goes on."""
     is_link = isinstance(spec, LinkSpec)
     feed = {"edge_type": EDGE} if is_link else {}
-    station, decoded = opened(spec, feed, ids, columns, tables)
-    memory = private_memory(slot_bytes_for(spec, station.graph, decoded))
+    maker, decoded = opened(spec, feed, ids, columns, tables)
+    memory = private_memory(slot_bytes_for(spec, maker.graph, decoded))
     with pytest.raises(ValueError, match=r"expected|weight|sums"):
-        station.sample(1, 0, 0, memory)
-    good = Given(ENDS if is_link else TWO, dict.fromkeys(columns, GOOD))
-    station.open_channel(2, 1, decoded, good)
-    assert station.sample(2, 0, 0, memory).nbytes
+        maker.sample(1, 0, 0, memory)
+    good = ChannelInputs(ENDS if is_link else TWO, dict.fromkeys(columns, GOOD))
+    maker.open_channel(2, 1, decoded, good)
+    assert maker.sample(2, 0, 0, memory).nbytes
 
 
 @SOME
@@ -241,7 +241,7 @@ def test_numbers_of_a_feed_are_refused_or_work(
     """CONTRACT 1, 2: whatever they are, opening a channel costs nothing."""
     feed = {"shuffle": shuffle, "drop_last": drop_last, field: value}
     try:
-        station, decoded = opened(HOPS, feed, None if field == "num_inputs" else TWO)
+        maker, decoded = opened(HOPS, feed, None if field == "num_inputs" else TWO)
     except ValueError:
         return
-    assert slot_bytes_for(HOPS, station.graph, decoded) > 0
+    assert slot_bytes_for(HOPS, maker.graph, decoded) > 0

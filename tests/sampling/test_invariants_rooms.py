@@ -22,13 +22,13 @@ from penstock.sampling.spec import (
     SubgraphSpec,
 )
 from penstock.wire.frames import SlotTooSmall, private_memory, read
-from penstock.workers.station import Station
+from penstock.workers.batch_maker import BatchMaker
 from tests.sampling import invariants as inv
 from tests.sampling.graphs import Array, made
 from tests.sampling.test_invariants_hops import neighbor_specs
 from tests.sampling.test_invariants_kinds import hgt_specs, walk_specs
 from tests.sampling.test_invariants_links import link_specs, links_in
-from tests.sampling.worlds import SOME, Inputs, World, hub, ring, seeds_in, station_of, worlds
+from tests.sampling.worlds import SOME, Inputs, World, hub, maker_of, ring, seeds_in, worlds
 
 Case = tuple[BuiltInSpec, Inputs]
 Batch = tuple[dict[str, Any], dict[str, Array]]
@@ -115,8 +115,8 @@ def drawn(data: st.DataObject, world: World, kind: str) -> Case:
     return spec, inputs
 
 
-def sampled(station: Station, epoch: int = 0, index: int = 0, room: int = ROOM) -> Batch:
-    written, arrays = made(station, epoch, index, room)
+def sampled(maker: BatchMaker, epoch: int = 0, index: int = 0, room: int = ROOM) -> Batch:
+    written, arrays = made(maker, epoch, index, room)
     return written.facts, arrays
 
 
@@ -128,13 +128,13 @@ def test_a_batch_that_did_not_fit_is_the_same_in_the_memory_it_asked_for(
 ) -> None:
     """CONTRACT 21: in one byte, in exactly what it takes, and in everything between."""
     spec, inputs = drawn(data, world, kind)
-    station = station_of(world, spec, inputs)
-    written, arrays = made(station, 0, 0, ROOM)
+    maker = maker_of(world, spec, inputs)
+    written, arrays = made(maker, 0, 0, ROOM)
     expected = written.facts, {name: array.copy() for name, array in arrays.items()}
     some = data.draw(st.integers(0, written.nbytes))
     for room in (1, some, written.nbytes):
-        inv.same_batches(sampled(station, room=room), expected)
-        fresh = station_of(world, spec, inputs)
+        inv.same_batches(sampled(maker, room=room), expected)
+        fresh = maker_of(world, spec, inputs)
         inv.same_batches(sampled(fresh, room=room), expected)
 
 
@@ -146,12 +146,12 @@ def test_what_a_batch_asks_for_is_enough_and_nothing_is_written_beyond(
 ) -> None:
     """CONTRACT 21: the second attempt fits, and memory behind the slot is not touched."""
     spec, inputs = drawn(data, world, kind)
-    station = station_of(world, spec, inputs)
+    maker = maker_of(world, spec, inputs)
     with pytest.raises(SlotTooSmall) as small:
-        station.sample(1, 0, 0, private_memory(1))
+        maker.sample(1, 0, 0, private_memory(1))
     memory = private_memory(small.value.needed + 256)
     memory.fill(0xAA)
-    written = station.sample(1, 0, 0, memory[: small.value.needed])
+    written = maker.sample(1, 0, 0, memory[: small.value.needed])
     assert written.nbytes <= small.value.needed
     assert np.all(memory[small.value.needed :] == 0xAA)
     assert set(read(memory, written.layouts))
@@ -166,16 +166,16 @@ def test_a_batch_is_the_same_whoever_makes_it_and_whatever_was_made_before(
     """CONTRACT 5: a pure function of graph, spec, seed, epoch and index."""
     spec, inputs = drawn(data, world, kind)
     inputs.batch_size = data.draw(st.integers(1, inputs.count))
-    station = station_of(world, spec, inputs)
+    maker = maker_of(world, spec, inputs)
     batches = -(-inputs.count // inputs.batch_size)
     index, epoch = data.draw(st.integers(0, batches - 1)), data.draw(st.integers(0, 2))
-    alone = sampled(station_of(world, spec, inputs), epoch, index)
+    alone = sampled(maker_of(world, spec, inputs), epoch, index)
     for other in data.draw(st.lists(st.integers(0, batches - 1), max_size=3)):
-        sampled(station, epoch, other)
+        sampled(maker, epoch, other)
         with pytest.raises(SlotTooSmall):
-            station.sample(1, epoch + 1, other, private_memory(1))
-    inv.same_batches(sampled(station, epoch, index), alone)
-    inv.same_batches(sampled(station, epoch, index), alone)
+            maker.sample(1, epoch + 1, other, private_memory(1))
+    inv.same_batches(sampled(maker, epoch, index), alone)
+    inv.same_batches(sampled(maker, epoch, index), alone)
 
 
 @SOME
@@ -188,9 +188,9 @@ def test_a_feed_without_inputs_is_opened_and_has_no_batches(
     spec, inputs = data.draw(CASES[kind](world))
     inputs.ids = inputs.ids[..., :0]
     inputs.columns = {name: column[:0] for name, column in inputs.columns.items()}
-    station = station_of(world, spec, inputs)
+    maker = maker_of(world, spec, inputs)
     with pytest.raises((ValueError, IndexError)):
-        station.sample(1, 0, 0, private_memory(1024))
+        maker.sample(1, 0, 0, private_memory(1024))
 
 
 @SOME
@@ -205,9 +205,9 @@ def test_channels_of_one_backend_do_not_see_each_other(
     """
     spec, inputs = drawn(data, world, kind)
     other = Inputs(**vars(inputs) | {"columns": _others(inputs.columns)})
-    both = station_of(world, spec, inputs)
+    both = maker_of(world, spec, inputs)
     both.open_channel(2, 1, other.feed(world), other.given)
-    expected = sampled(station_of(world, spec, other))
+    expected = sampled(maker_of(world, spec, other))
     with pytest.raises(SlotTooSmall):
         both.sample(1, 0, 0, private_memory(1))
     memory = private_memory(ROOM)
@@ -227,12 +227,12 @@ def test_links_made_whole_keep_their_own_labels_when_another_channel_did_not_fit
     first = Inputs(np.array([[0, 1], [1, 2]]), edge_type=EDGE)
     first.columns["label"] = np.array([5, 6])
     second = Inputs(first.ids, edge_type=EDGE, columns={"label": np.array([7, 8])})
-    station = station_of(world, spec, first)
-    station.open_channel(2, 1, second.feed(world), second.given)
+    maker = maker_of(world, spec, first)
+    maker.open_channel(2, 1, second.feed(world), second.given)
     with pytest.raises(SlotTooSmall):
-        station.sample(1, 0, 0, private_memory(1))
+        maker.sample(1, 0, 0, private_memory(1))
     memory = private_memory(ROOM)
-    written = station.sample(2, 0, 0, memory)
+    written = maker.sample(2, 0, 0, memory)
     assert read(memory, written.layouts)["edge_label"].tolist() == [7, 8]
 
 
@@ -257,8 +257,8 @@ def test_other_seeds_epochs_and_indices_give_other_batches(spec: BuiltInSpec) ->
     for seed, epoch, index in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (2**64 - 1, 0, 3)]:
         inputs = Inputs(ids, batch_size=1, seed=seed)
         inputs.columns["time"] = np.full(4, 9)
-        station = station_of(world, spec, _without_time(spec, inputs))
-        found.add(tuple(sampled(station, epoch, index)[1]["n_id"].tolist()))
+        maker = maker_of(world, spec, _without_time(spec, inputs))
+        found.add(tuple(sampled(maker, epoch, index)[1]["n_id"].tolist()))
     assert len(found) == 5
 
 
@@ -276,7 +276,7 @@ def test_a_tree_does_not_depend_on_the_trees_beside_it(data: st.DataObject, worl
     assume(inputs.count > 1)
     spec = data.draw(neighbor_specs(world, disjoint=True))
     fewer = replace_ids(inputs, inputs.ids[:1])
-    (_, many), (_, one) = (sampled(station_of(world, spec, given_)) for given_ in (inputs, fewer))
+    (_, many), (_, one) = (sampled(maker_of(world, spec, given_)) for given_ in (inputs, fewer))
     for name in world.sizes:
         first = many[qualified(name, "n_id")][many[qualified(name, "batch")] == 0]
         np.testing.assert_array_equal(first, one[qualified(name, "n_id")])
@@ -293,10 +293,10 @@ def test_attributes_and_edge_ids_left_out_change_nothing_else(
 ) -> None:
     """CONTRACT 42: what goes along is chosen by name, and what is sampled does not depend on it."""
     spec, inputs = drawn(data, world, data.draw(st.sampled_from(["hops", "walks", "others"])))
-    _, whole = sampled(station_of(world, spec, inputs))
+    _, whole = sampled(maker_of(world, spec, inputs))
     assert not isinstance(spec, LinkSpec | ABLPSpec)
     bare_spec = replace(spec, with_edge_ids=False, node_attributes=(), edge_attributes=())
-    _, bare = sampled(station_of(world, bare_spec, inputs))
+    _, bare = sampled(maker_of(world, bare_spec, inputs))
     ids = {name for name in whole if name.rpartition("/")[2] in ("e_id", "walk_edges")}
     attributes = inv.names_of(world) - {qualified(name, "n_id") for name in world.sizes}
     attributes -= {qualified(kind, "edge_index") for kind in world.edges}

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.graph import EdgeType, Graph
-from penstock.graph.aids import SortedRows
+from penstock.graph.derived import SortedNeighbors
 from penstock.kernels.arrays import Array
-from penstock.sampling.links import LinkStarter, cost_link, label_shift, needs_link
+from penstock.sampling.links import LinkSeedBuilder, cost_link, label_shift, needs_link
 from penstock.sampling.spec import LinkSpec
 from tests.sampling.graphs import CITES, HOUSES, WRITES, library, web
 from tests.sampling.linking import EDGE, batch_of_links, edge_set, request_of, spec_of, started
@@ -258,10 +258,10 @@ def test_a_node_of_weight_0_is_in_no_negative() -> None:
 
 
 def test_another_table_of_weights_is_heeded_at_once() -> None:
-    starter = LinkStarter(web(), spec_of(1, negatives="triplet", amount=9))
+    seed_builder = LinkSeedBuilder(web(), spec_of(1, negatives="triplet", amount=9))
     for only in (17, 18):
         sums = np.cumsum(np.arange(200) == only)
-        start = starter.start(request_of(EDGES, tables={"dst_weight": sums}))
+        start = seed_builder.start(request_of(EDGES, tables={"dst_weight": sums}))
         assert set(start.seeds[0][start.arrays["dst_neg_index"]].reshape(-1).tolist()) == {only}
 
 
@@ -298,9 +298,9 @@ def test_graphs_that_leave_no_choice_are_done_with(mode: str, disjoint: bool) ->
 def test_a_batch_is_a_pure_function_of_its_name() -> None:
     graph = web()
     spec = spec_of(3, 2, negatives="binary", amount=3, strict=True)
-    starter = LinkStarter(graph, spec)
-    other = starter.start(request_of(EDGES, index=8)).arrays["edge_label_index"].tolist()
-    first = starter.start(request_of(EDGES, index=7))
+    seed_builder = LinkSeedBuilder(graph, spec)
+    other = seed_builder.start(request_of(EDGES, index=8)).arrays["edge_label_index"].tolist()
+    first = seed_builder.start(request_of(EDGES, index=7))
     again = started(graph, spec, request_of(EDGES, index=7))
     assert first.seeds[0].tolist() == again.seeds[0].tolist()
     assert first.arrays["edge_label_index"].tolist() == again.arrays["edge_label_index"].tolist()
@@ -328,20 +328,20 @@ def test_a_batch_never_needs_more_room_than_is_said(
     graph = library()
     sizes = [graph.num_nodes(kind[end]) for end in (0, 2)]
     edges = np.random.default_rng(inputs).integers(0, sizes, (inputs, 2)).T
-    starter = LinkStarter(graph, _against(1, mode, amount, disjoint=disjoint))
-    start = starter.start(request_of(edges, kind, columns={}))
-    most = starter.most_seeds(inputs, kind)
+    seed_builder = LinkSeedBuilder(graph, _against(1, mode, amount, disjoint=disjoint))
+    start = seed_builder.start(request_of(edges, kind, columns={}))
+    most = seed_builder.most_seeds(inputs, kind)
     assert all(len(ids) <= bound for ids, bound in zip(start.seeds, most, strict=True))
-    room = sum(8 * int(np.prod(shape)) for _, shape in starter.most_arrays(inputs, kind))
+    room = sum(8 * int(np.prod(shape)) for _, shape in seed_builder.most_arrays(inputs, kind))
     assert sum(array.nbytes for array in start.arrays.values()) <= room
-    assert len(start.arrays) <= len(starter.most_arrays(inputs, kind))
+    assert len(start.arrays) <= len(seed_builder.most_arrays(inputs, kind))
 
 
 def test_rows_to_look_edges_up_in_are_needed_only_where_someone_looks() -> None:
     graph = library()
     assert needs_link(spec_of(1, negatives="binary"), graph) == []
     strict = needs_link(spec_of(1, negatives="binary", strict=True), graph)
-    assert strict == [SortedRows(kind) for kind in graph.edge_types]
+    assert strict == [SortedNeighbors(kind) for kind in graph.edge_types]
 
 
 def test_more_negatives_cost_more() -> None:
@@ -351,4 +351,4 @@ def test_more_negatives_cost_more() -> None:
 
 
 def test_edges_of_a_homogeneous_graph_have_the_nameless_type() -> None:
-    assert LinkStarter(web(), spec_of(1)).most_seeds(7, EDGE) == [14]
+    assert LinkSeedBuilder(web(), spec_of(1)).most_seeds(7, EDGE) == [14]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.graph import Graph
-from penstock.sampling.links import LinkStarter, check_link
+from penstock.sampling.links import LinkSeedBuilder, check_link
 from penstock.sampling.spec import LinkSpec, NeighborSpec
 from tests.sampling.graphs import library, web
 from tests.sampling.linking import request_of, spec_of, started
@@ -35,7 +35,7 @@ def test_negatives_that_make_no_sense_are_refused_at_once(
     with pytest.raises(ValueError, match=message):
         check_link(spec, web())
     with pytest.raises(ValueError, match=message):
-        LinkStarter(web(), spec)
+        LinkSeedBuilder(web(), spec)
 
 
 def test_labels_of_triplets_are_refused() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock import Graph
-from penstock.graph.aids import ByTime, OutEdges, WeightSums
+from penstock.graph.derived import ByTime, OutEdges, WeightSums
 from penstock.sampling import NeighborSampler
 from penstock.sampling.criteria import Criteria
 from penstock.sampling.neighbor import check_neighbor, cost_neighbor, needs_neighbor
@@ -160,8 +160,8 @@ def test_the_order_of_time_is_needed_of_the_types_that_lead_to_it() -> None:
 def test_a_sampler_makes_nothing_more_than_it_said_it_needs() -> None:
     graph = shop(edge_time={RATES: [1, 2, 3, 4]})
     spec = NeighborSpec(num_neighbors=(1,), time_attr="edge_time", direction="out")
-    for aid in needs_neighbor(spec, graph):
-        graph.aid(aid)
+    for derived in needs_neighbor(spec, graph):
+        graph.derived(derived)
     made = set(graph.arrays)
     NeighborSampler(graph, [1], time_attr="edge_time", direction="out")
     assert set(graph.arrays) == made

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from penstock import Graph
-from penstock.graph.aids import DegreeSizes, OutEdges
+from penstock.graph.derived import DegreeSizes, OutEdges
 from penstock.kernels.arrays import Array
-from penstock.sampling.cut import Cut, CutBatches
+from penstock.sampling.buffered import BufferedBatches, Sampled
 from penstock.sampling.kinds import prepare
-from penstock.sampling.ppr import PPRCutter, cost_ppr, needs_ppr, shares_of
+from penstock.sampling.ppr import PPRSampler, cost_ppr, needs_ppr, shares_of
 from penstock.sampling.request import Request
 from penstock.sampling.spec import Direction, Feed, PPRSpec
 from tests.sampling.graphs import CITES, HOUSES, WRITES, batch_of, library, web
@@ -23,8 +23,8 @@ def request(seeds: list[int], node_type: str = "", index: int = 0) -> Request:
     return Request(1, 2, index, ids, np.arange(len(ids)) + 100, node_type)
 
 
-def cut(graph: Graph, spec: PPRSpec, seeds: list[int], node_type: str = "") -> Cut:
-    return PPRCutter(graph, spec).cut(request(seeds, node_type))
+def cut(graph: Graph, spec: PPRSpec, seeds: list[int], node_type: str = "") -> Sampled:
+    return PPRSampler(graph, spec).cut(request(seeds, node_type))
 
 
 def small() -> Graph:
@@ -54,9 +54,9 @@ def test_out_edges_are_followed_where_asked() -> None:
 
 
 def test_edge_attributes_of_the_graph_give_way_where_there_is_one_kind_of_edges() -> None:
-    batches = CutBatches(small(), PPRSpec(), cutter := PPRCutter(small(), PPRSpec()))
+    batches = BufferedBatches(small(), PPRSpec(), sampler := PPRSampler(small(), PPRSpec()))
     made = batches.cut(request([0]))
-    assert cutter.own == {"edge_attr"}
+    assert sampler.own == {"edge_attr"}
     assert made.edge_ids == [None]
     assert batches.nbytes(made) < 2000  # without [E, 7] of float64
 
@@ -172,16 +172,16 @@ def test_edge_ids_are_left_out_where_nobody_wants_them() -> None:
 
 def test_a_batch_is_a_function_of_its_name() -> None:
     spec = PPRSpec(num_neighbors_per_hop=2, max_ppr_nodes=10)
-    cutter = PPRCutter(web(), spec)
-    first, other, again = (cutter.cut(request([1, 2, 3], index=index)) for index in (0, 1, 0))
+    sampler = PPRSampler(web(), spec)
+    first, other, again = (sampler.cut(request([1, 2, 3], index=index)) for index in (0, 1, 0))
     for name, array in first.arrays.items():
         np.testing.assert_array_equal(array, again.arrays[name])
     assert first.arrays["n_id"].tolist() != other.arrays["n_id"].tolist()
 
 
 def test_a_batch_does_not_depend_on_its_index_where_all_neighbors_are_looked_at() -> None:
-    cutter = PPRCutter(web(), PPRSpec())
-    first, other = (cutter.cut(request([1, 2, 3], index=index)) for index in (0, 1))
+    sampler = PPRSampler(web(), PPRSpec())
+    first, other = (sampler.cut(request([1, 2, 3], index=index)) for index in (0, 1))
     for name, array in first.arrays.items():
         np.testing.assert_array_equal(array, other.arrays[name])
 
@@ -218,10 +218,10 @@ def test_a_homogeneous_batch_keeps_its_scores_beside_all_attributes() -> None:
 def test_there_is_room_for_nearly_any_batch(edges: bool) -> None:
     graph = library()
     spec = PPRSpec(include_sampled_edges=edges, max_ppr_nodes=30)
-    cutter = PPRCutter(graph, spec)
-    batches = CutBatches(graph, spec, cutter)
+    sampler = PPRSampler(graph, spec)
+    batches = BufferedBatches(graph, spec, sampler)
     made = batches.cut(request(list(range(20)), "paper"))
-    for most, nodes in zip(cutter.likely_nodes(20, "paper"), made.nodes, strict=True):
+    for most, nodes in zip(sampler.likely_nodes(20, "paper"), made.nodes, strict=True):
         assert nodes is not None
         assert len(nodes) <= most
     assert batches.nbytes(made) <= batches.likely_bytes(20, "paper")

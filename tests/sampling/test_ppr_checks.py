@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock import Graph
-from penstock.sampling.ppr import PPRCutter, check_ppr
+from penstock.sampling.ppr import PPRSampler, check_ppr
 from penstock.sampling.spec import PPRSpec
 from tests.sampling.graphs import CITES, WRITES, library, web
 
@@ -37,7 +37,7 @@ from tests.sampling.graphs import CITES, WRITES, library, web
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    for act in (check_ppr, lambda spec, graph: PPRCutter(graph, spec)):
+    for act in (check_ppr, lambda spec, graph: PPRSampler(graph, spec)):
         with pytest.raises(ValueError, match=message):
             act(PPRSpec(**options), library())
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.graph import Graph
-from penstock.graph.aids import OutEdges
-from penstock.sampling.cut import Cut, CutBatches
+from penstock.graph.derived import OutEdges
+from penstock.sampling.buffered import BufferedBatches, Sampled
 from penstock.sampling.names import qualified
 from penstock.sampling.spec import Direction, SubgraphSpec
 from penstock.sampling.subgraph import (
-    SubgraphCutter,
+    SubgraphSampler,
     check_subgraph,
     cost_subgraph,
     needs_subgraph,
@@ -38,7 +38,7 @@ def test_a_subgraph_is_all_there_is_within_its_hops(
 ) -> None:
     node = st.integers(0, graph.num_nodes() - 1)
     seeds = data.draw(st.lists(node, max_size=6))
-    cut = SubgraphCutter(graph, SubgraphSpec(num_hops=num_hops, direction=direction)).cut(
+    cut = SubgraphSampler(graph, SubgraphSpec(num_hops=num_hops, direction=direction)).cut(
         request_of(seeds)
     )
     nodes, mapping = cut.arrays["n_id"], cut.arrays["mapping"]
@@ -57,7 +57,7 @@ def test_a_heterogeneous_subgraph_has_every_type(
 ) -> None:
     """CONTRACT 42: seeds first; CONTRACT 44: types not reached are there, and empty."""
     graph, seeds = library(), [3, 1, 3, 2]
-    cut = SubgraphCutter(graph, SubgraphSpec(num_hops=num_hops, direction=direction)).cut(
+    cut = SubgraphSampler(graph, SubgraphSpec(num_hops=num_hops, direction=direction)).cut(
         request_of(seeds, node_type)
     )
     expected = within(graph, {node_type: set(seeds)}, num_hops, along=direction)
@@ -76,55 +76,55 @@ def test_a_heterogeneous_subgraph_has_every_type(
 PATH = [[0, 1, 2, 0, 3], [1, 2, 3, 2, 1]]
 
 
-def parts(cut: Cut) -> tuple[list[int], list[list[int]], list[int]]:
+def parts(cut: Sampled) -> tuple[list[int], list[list[int]], list[int]]:
     arrays = cut.arrays
     return arrays["n_id"].tolist(), arrays["edge_index"].tolist(), arrays["e_id"].tolist()
 
 
 def test_no_hops_leave_the_seeds_and_the_edges_among_them() -> None:
-    cutter = SubgraphCutter(Graph.from_coo(PATH, 5), SubgraphSpec())
-    assert parts(cutter.cut(request_of([2, 0, 4]))) == ([2, 0, 4], [[1], [0]], [3])
-    assert parts(cutter.cut(request_of([2, 1]))) == ([2, 1], [[1], [0]], [1])
+    sampler = SubgraphSampler(Graph.from_coo(PATH, 5), SubgraphSpec())
+    assert parts(sampler.cut(request_of([2, 0, 4]))) == ([2, 0, 4], [[1], [0]], [3])
+    assert parts(sampler.cut(request_of([2, 1]))) == ([2, 1], [[1], [0]], [1])
 
 
 def test_a_seed_given_twice_has_two_rows_and_edges_at_the_first() -> None:
     """CONTRACT 43: the first `batch_size` nodes are the seeds, as given."""
-    cut = SubgraphCutter(Graph.from_coo(PATH, 5), SubgraphSpec()).cut(request_of([2, 2, 0]))
+    cut = SubgraphSampler(Graph.from_coo(PATH, 5), SubgraphSpec()).cut(request_of([2, 2, 0]))
     assert parts(cut) == ([2, 2, 0], [[2], [0]], [3])
     assert cut.arrays["mapping"].tolist() == [0, 0, 2]
     assert cut.facts == {"batch_size": 3}
 
 
 def test_the_nodes_come_hop_by_hop_and_the_edges_by_place() -> None:
-    cutter = SubgraphCutter(Graph.from_coo(PATH, 5), SubgraphSpec(num_hops=1))
-    cut = cutter.cut(request_of([2]))
+    sampler = SubgraphSampler(Graph.from_coo(PATH, 5), SubgraphSpec(num_hops=1))
+    cut = sampler.cut(request_of([2]))
     # 2 <- 1, 2 <- 0, and 1 <- 0, which nobody walked.
     assert parts(cut) == ([2, 1, 0], [[1, 2, 2], [0, 0, 1]], [1, 3, 0])
     assert cut.facts == {"batch_size": 1}
 
 
 def test_along_out_edges_the_node_found_stands_above() -> None:
-    cutter = SubgraphCutter(Graph.from_coo(PATH, 5), SubgraphSpec(num_hops=1, direction="out"))
-    assert parts(cutter.cut(request_of([2]))) == ([2, 3], [[1], [0]], [2])
+    sampler = SubgraphSampler(Graph.from_coo(PATH, 5), SubgraphSpec(num_hops=1, direction="out"))
+    assert parts(sampler.cut(request_of([2]))) == ([2, 3], [[1], [0]], [2])
 
 
 def test_no_seeds_make_an_empty_batch() -> None:
-    cut = SubgraphCutter(Graph.from_coo(PATH, 5), SubgraphSpec(num_hops=2)).cut(request_of([]))
+    cut = SubgraphSampler(Graph.from_coo(PATH, 5), SubgraphSpec(num_hops=2)).cut(request_of([]))
     assert parts(cut) == ([], [[], []], [])
     assert cut.arrays["mapping"].tolist() == []
 
 
 @pytest.mark.parametrize("bad", [-1, 5])
 def test_a_seed_that_is_no_node_is_named(bad: int) -> None:
-    cutter = SubgraphCutter(Graph.from_coo(PATH, 5), SubgraphSpec())
+    sampler = SubgraphSampler(Graph.from_coo(PATH, 5), SubgraphSpec())
     with pytest.raises(ValueError, match=rf"seeds\[2\] is {bad}; expected 0 <= id < 5"):
-        cutter.cut(request_of([0, 0, bad]))
+        sampler.cut(request_of([0, 0, bad]))
 
 
 def test_attributes_are_those_of_the_nodes_and_edges() -> None:
     """CONTRACT 43: x[i] is the row of n_id[i], and edge attributes those of e_id."""
     graph, spec, desk = web(), SubgraphSpec(num_hops=1, with_edge_ids=False), Desk()
-    batches = CutBatches(graph, spec, SubgraphCutter(graph, spec))
+    batches = BufferedBatches(graph, spec, SubgraphSampler(graph, spec))
     batches.write(batches.cut(request_of([5, 9])), desk)
     nodes, edges = desk.arrays["n_id"], desk.arrays["e_id"]  # which the attributes were found by
     for name, held in graph.node_attributes().items():
@@ -135,30 +135,30 @@ def test_attributes_are_those_of_the_nodes_and_edges() -> None:
 
 def test_edge_ids_that_nobody_wants_are_left_out() -> None:
     spec = SubgraphSpec(with_edge_ids=False, edge_attributes=())
-    cut = SubgraphCutter(library(), spec).cut(request_of([1], "paper"))
+    cut = SubgraphSampler(library(), spec).cut(request_of([1], "paper"))
     assert not any(name.endswith("e_id") for name in cut.arrays)
     assert cut.edge_ids == [None, None, None]
 
 
 def test_nearly_any_batch_fits_where_it_should() -> None:
     graph, spec = web(), SubgraphSpec(num_hops=1)
-    cutter = SubgraphCutter(graph, spec)
-    batches = CutBatches(graph, spec, cutter)
+    sampler = SubgraphSampler(graph, spec)
+    batches = BufferedBatches(graph, spec, sampler)
     room = batches.likely_bytes(8, "")
     for start in range(0, 200, 8):
         cut = batches.cut(request_of(list(range(start, start + 8))))
         assert batches.nbytes(cut) <= room
-        assert len(cut.arrays["n_id"]) <= cutter.likely_nodes(8, "")[0]
-        assert len(cut.arrays["e_id"]) <= cutter.likely_edges(8, "")[0]
+        assert len(cut.arrays["n_id"]) <= sampler.likely_nodes(8, "")[0]
+        assert len(cut.arrays["e_id"]) <= sampler.likely_edges(8, "")[0]
 
 
 def test_what_is_likely_is_no_more_than_there_is() -> None:
     graph = library()
-    cutter = SubgraphCutter(graph, SubgraphSpec(num_hops=9))
-    assert cutter.likely_nodes(60, "paper") == [graph.num_nodes(name) for name in graph.node_types]
-    assert cutter.likely_edges(60, "paper") == [graph.num_edges(kind) for kind in graph.edge_types]
-    assert cutter.likely_nodes(0, "venue") == [0, 0, 0]
-    assert cutter.likely_edges(0, "venue") == [0, 0, 0]
+    sampler = SubgraphSampler(graph, SubgraphSpec(num_hops=9))
+    assert sampler.likely_nodes(60, "paper") == [graph.num_nodes(name) for name in graph.node_types]
+    assert sampler.likely_edges(60, "paper") == [graph.num_edges(kind) for kind in graph.edge_types]
+    assert sampler.likely_nodes(0, "venue") == [0, 0, 0]
+    assert sampler.likely_edges(0, "venue") == [0, 0, 0]
 
 
 def test_more_hops_cost_more() -> None:

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.graph import Graph
-from penstock.graph.aids import OutEdges, SortedRows
+from penstock.graph.derived import OutEdges, SortedNeighbors
 from penstock.graph.schema import EDGE
 from penstock.kernels.arrays import Ids
-from penstock.sampling.cut import Cut, CutBatches
+from penstock.sampling.buffered import BufferedBatches, Sampled
 from penstock.sampling.request import Request
 from penstock.sampling.spec import Feed, WalkSpec
-from penstock.sampling.walks import WalkCutter, check_walk, cost_walk, needs_walk
+from penstock.sampling.walks import WalkSampler, check_walk, cost_walk, needs_walk
 from tests.graph.shapes import Array, homogeneous
 from tests.sampling.graphs import CITES, HOUSES, WRITES, batch_of, library, web
 
@@ -31,8 +31,8 @@ def request_for(seeds: list[int] | Ids, node_type: str = "", **options: int) -> 
     return Request(seeds=ids, positions=np.arange(len(ids)), node_type=node_type, **name)
 
 
-def cut(graph: Graph, spec: WalkSpec, seeds: list[int] | Ids, node_type: str = "") -> Cut:
-    return WalkCutter(graph, spec).cut(request_for(seeds, node_type))
+def cut(graph: Graph, spec: WalkSpec, seeds: list[int] | Ids, node_type: str = "") -> Sampled:
+    return WalkSampler(graph, spec).cut(request_for(seeds, node_type))
 
 
 def two_types(edges: dict[Any, Any] | None = None) -> Graph:
@@ -62,7 +62,7 @@ def test_every_step_of_a_walk_is_an_edge_of_the_graph(
     graph = Graph.from_coo(edge_index, num_nodes)
     p, q = bias
     spec = WalkSpec(walk_length=length, walks_per_node=walks, p=p, q=q, direction=direction)
-    found = WalkCutter(graph, spec).cut(request_for(np.arange(num_nodes), seed=seed))
+    found = WalkSampler(graph, spec).cut(request_for(np.arange(num_nodes), seed=seed))
     n_id, walk, taken = (found.arrays[name] for name in ("n_id", "walk", "walk_edges"))
     assert walk.shape == (walks * num_nodes, length + 1)
     went = taken >= 0
@@ -94,13 +94,13 @@ def test_the_seeds_come_first_and_every_other_node_once(direction: Direction, q:
 
 def test_a_batch_depends_on_its_name_and_nothing_else() -> None:
     """CONTRACT 42: seed, epoch and index decide, not what was sampled before."""
-    cutter = WalkCutter(web(), WalkSpec(walk_length=9))
-    first = cutter.cut(request_for([1, 2, 3])).arrays["walk"].copy()
+    sampler = WalkSampler(web(), WalkSpec(walk_length=9))
+    first = sampler.cut(request_for([1, 2, 3])).arrays["walk"].copy()
     for change in ({"seed": 9}, {"epoch": 9}, {"index": 9}):
         assert (
-            cutter.cut(request_for([1, 2, 3], **change)).arrays["walk"].tolist() != first.tolist()
+            sampler.cut(request_for([1, 2, 3], **change)).arrays["walk"].tolist() != first.tolist()
         )
-    np.testing.assert_array_equal(cutter.cut(request_for([1, 2, 3])).arrays["walk"], first)
+    np.testing.assert_array_equal(sampler.cut(request_for([1, 2, 3])).arrays["walk"], first)
 
 
 def test_a_walk_into_a_dead_end_stays_there() -> None:
@@ -220,7 +220,7 @@ def test_no_batch_is_larger_than_its_room(
 ) -> None:
     graph = web(12, 40)
     spec = WalkSpec(walk_length=length, walks_per_node=walks, with_edge_ids=with_edge_ids)
-    batches = CutBatches(graph, spec, WalkCutter(graph, spec))
+    batches = BufferedBatches(graph, spec, WalkSampler(graph, spec))
     found = batches.cut(request_for(list(range(seeds)) * 2))
     assert batches.nbytes(found) <= batches.likely_bytes(2 * seeds, "")
 
@@ -232,8 +232,8 @@ def test_what_walks_need_of_a_graph() -> None:
     graph = web()
     assert needs_walk(WalkSpec(direction="in"), graph) == []
     assert needs_walk(WalkSpec(), graph) == [OutEdges(EDGE)]
-    assert needs_walk(WalkSpec(q=2.0), graph) == [OutEdges(EDGE), SortedRows(EDGE)]
-    assert needs_walk(WalkSpec(p=2.0, direction="in"), graph) == [SortedRows(EDGE)]
+    assert needs_walk(WalkSpec(q=2.0), graph) == [OutEdges(EDGE), SortedNeighbors(EDGE)]
+    assert needs_walk(WalkSpec(p=2.0, direction="in"), graph) == [SortedNeighbors(EDGE)]
     path = (CITES, CITES)
     assert needs_walk(WalkSpec(path=path), library()) == [OutEdges(CITES)]
 
@@ -293,10 +293,10 @@ def test_a_path_that_cannot_be_walked_is_refused(spec: WalkSpec, words: str) -> 
 
 def test_seeds_of_another_type_than_the_path_begins_at_are_refused() -> None:
     graph = library()
-    cutter = WalkCutter(graph, WalkSpec(walk_length=1, path=(WRITES,)))
+    sampler = WalkSampler(graph, WalkSpec(walk_length=1, path=(WRITES,)))
     for ask in (
-        lambda: cutter.cut(request_for([0], "paper")),
-        lambda: cutter.likely_bytes(1, "paper"),
+        lambda: sampler.cut(request_for([0], "paper")),
+        lambda: sampler.likely_bytes(1, "paper"),
     ):
         with pytest.raises(ValueError, match=r"node_type is 'paper'.*begin at 'author'"):
             ask()

@@ -17,12 +17,12 @@ from penstock.graph import EdgeType, Graph
 from penstock.graph.dtypes import SUPPORTED, storage_dtype
 from penstock.graph.schema import EDGE, NODE, ArrayKey
 from penstock.graph.shared import SharedArray
-from penstock.sampling.inputs import Given
+from penstock.sampling.inputs import ChannelInputs
 from penstock.sampling.kinds import check
 from penstock.sampling.names import Owner
 from penstock.sampling.spec import BuiltInSpec, Feed
-from penstock.workers.station import Station, slot_bytes_for
-from tests.sampling.graphs import Array, made, station_for
+from penstock.workers.batch_maker import BatchMaker, slot_bytes_for
+from tests.sampling.graphs import Array, made, maker_for
 
 # A share of what the profile asks for: many tests go through whole batches.
 SOME = settings(max_examples=max(settings().max_examples // 3, 1))
@@ -213,8 +213,8 @@ class Inputs:
         )
 
     @property
-    def given(self) -> Given:
-        return Given(self.ids, self.columns, self.tables)
+    def given(self) -> ChannelInputs:
+        return ChannelInputs(self.ids, self.columns, self.tables)
 
 
 @st.composite
@@ -229,11 +229,11 @@ def seeds_in(draw: st.DrawFn, world: World, name: str | None = None, most: int =
     return Inputs(np.array(ids, np.int64), of, seed=draw(st.integers(0, 3)))
 
 
-def station_of(world: World, spec: BuiltInSpec, inputs: Inputs) -> Station:
+def maker_of(world: World, spec: BuiltInSpec, inputs: Inputs) -> BatchMaker:
     """A station that makes these batches, of a spec that was looked at first."""
     check(spec, world.graph)
     feed = inputs.feed(world)
-    return station_for(world.graph, spec, feed, inputs.ids, inputs.columns, inputs.tables)
+    return maker_for(world.graph, spec, feed, inputs.ids, inputs.columns, inputs.tables)
 
 
 def batch(
@@ -246,10 +246,10 @@ def batch(
     room: int | None = None,
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Facts and arrays of a batch, in a slot of the size that a channel has, or in `room` bytes."""
-    station = station_of(world, spec, inputs)
+    maker = maker_of(world, spec, inputs)
     if room is None:
         room = slot_bytes_for(spec, world.graph, inputs.feed(world))
-    written, arrays = made(station, epoch, index, room)
+    written, arrays = made(maker, epoch, index, room)
     return written.facts, arrays
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from penstock.graph import Graph
-from penstock.server.dist_server import DistServer
+from penstock.server.dist.dist_server import DistServer
 from penstock.server.serving import Server, serve
 from tests.client.graphs import PATIENCE_S, small_graph
 from tests.processes import until

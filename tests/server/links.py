@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Self
 
 from tests.processes import PATIENCE_S
-from tests.server.strangers import place_of
+from tests.server.transport.strangers import place_of
 
 _SO_ATTACH_FILTER = 26
 _AT_ONCE = 64 << 10

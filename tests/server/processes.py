@@ -7,7 +7,7 @@ import sys
 from penstock.client.remote.dist_server import RemoteDistServer
 from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.store import Store
-from penstock.server.lifecycle import init_server, wait_and_shutdown_server
+from penstock.server.ops.lifecycle import init_server, wait_and_shutdown_server
 from tests.client.graphs import small_graph
 from tests.server.stores import backend, channel
 
@@ -19,7 +19,7 @@ def serve(grace: str) -> int:
     return wait_and_shutdown_server(grace=float(grace))
 
 
-def visit(address: str) -> int:
+def rpc_session(address: str) -> int:
     """Has a channel, until it is killed."""
     server = RemoteDistServer(Store(Endpoint(address)))
     number = channel(server, backend(server), worker_key="doomed")
@@ -31,4 +31,4 @@ def visit(address: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit({"serve": serve, "visit": visit}[sys.argv[1]](sys.argv[2]))
+    sys.exit({"serve": serve, "visit": rpc_session}[sys.argv[1]](sys.argv[2]))

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self, TypeVar
 
-from penstock.client.channel import Channel
+from penstock.client.channel.channel import Channel
+from penstock.client.channel.inputs import inputs_of
+from penstock.client.channel.registration import Registration
 from penstock.client.deadline import Deadline
 from penstock.client.failures import error_of
-from penstock.client.inputs import inputs_of
-from penstock.client.registration import Registration
 from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
 from penstock.client.remote.store import Store
@@ -48,7 +48,7 @@ from penstock.wire.payload import pack
 from penstock.wire.tcp_stream import TcpStream
 from penstock.wire.transport.tls import TlsSocket
 from tests.client.graphs import BATCH, PATIENCE_S, SPEC
-from tests.server.strangers import frame, place_of
+from tests.server.transport.strangers import frame, place_of
 from tests.wire.tcp_streams import shaken
 
 Said = TypeVar("Said", bound=Message)
@@ -237,12 +237,12 @@ class BareRank:
         share: Share = Share(),  # noqa: B008 - frozen
         **feed: Any,
     ) -> None:
-        terms = {"batch_size": BATCH, "shuffle": True, "seed": 7, **feed}
+        channel_options = {"batch_size": BATCH, "shuffle": True, "seed": 7, **feed}
         packed = pack(arrays or {})
         register = Register(
             request=request,
             spec=spec,
-            feed=Feed(num_inputs=0, node_type=node_type, edge_type=edge_type, **terms),
+            feed=Feed(num_inputs=0, node_type=node_type, edge_type=edge_type, **channel_options),
             slots=slots,
             share=share,
             split=split,

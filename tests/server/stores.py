@@ -9,17 +9,17 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from penstock.client.batch import Batch
+from penstock.client.channel.batch import Batch
 from penstock.client.failures import error_of
-from penstock.client.hub_process import HubProcess
+from penstock.client.hub.hub_process import HubProcess
 from penstock.client.remote.dist_server import RemoteDistServer
 from penstock.graph import Graph
 from penstock.hub.reports import report_of
 from penstock.sampling.ablp import label_type
 from penstock.sampling.digest import batch_digest
 from penstock.sampling.spec import NeighborSpec
-from penstock.server.dist_server import DistServer
-from penstock.server.verbs import answer
+from penstock.server.dist.dist_server import DistServer
+from penstock.server.dist.rpc import answer
 from penstock.wire import payload
 from penstock.wire.frames import read
 from penstock.wire.messages import Answer, Call, Refused

@@ -118,7 +118,9 @@ def test_a_channel_that_could_not_be_opened_does_not_count(server: Server, key: 
         made = backend(calls, key)
         for _ in range(3):
             with pytest.raises(ValueError, match="batch_size"):
-                channel(calls, made, SamplerInput(ids=np.arange(100)), terms={"batch_size": 0})
+                channel(
+                    calls, made, SamplerInput(ids=np.arange(100)), channel_options={"batch_size": 0}
+                )
         assert server.statistics().channels == 0
         assert server.statistics().input_bytes == 0
 

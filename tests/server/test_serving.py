@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import HubGone
 from penstock.graph import Graph
-from penstock.graph.partition import Partition
+from penstock.graph.partition.partition import Partition
 from penstock.sampling.spec import Feed, NeighborSpec
 from penstock.server.serving import Server, serve
 from penstock.wire.framing import CHUNK

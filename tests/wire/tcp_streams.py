@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.server.authority import Authority
+from penstock.server.transport.authority import Authority
 from penstock.wire.frames import private_memory
 from penstock.wire.framing import PREAMBLE, head, poll
 from penstock.wire.tcp_stream import TcpStream

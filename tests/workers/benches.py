@@ -32,10 +32,10 @@ from penstock.wire.messages import (
     Heartbeat,
     OpenBackend,
     OpenChannel,
-    Outfit,
     Ready,
     Retire,
-    Sample,
+    SampleBatch,
+    WorkerConfig,
 )
 from penstock.wire.stream import Stream
 from penstock.workers.arena import Arena
@@ -91,7 +91,7 @@ class Bench:
 
     def ask(self, index: int, *, channel: int = 1, epoch: int = 0, slot: int = 0) -> BatchId:
         batch = BatchId(channel, epoch, index)
-        self.say(Sample(batch=batch, index=index, slot=slot, attempt=1))
+        self.say(SampleBatch(batch=batch, index=index, slot=slot, attempt=1))
         return batch
 
     # --- hearing ---
@@ -181,7 +181,7 @@ def bench(
     faults: list[dict[str, Any]] | None = None,
     environment: dict[str, str] | None = None,
     ready: bool = True,
-    **outfit: Any,
+    **config: Any,
 ) -> Iterator[Bench]:
     """A worker that has its outfit, and is ready unless told otherwise; gone at the end."""
     ours, theirs = socket.socketpair()
@@ -202,8 +202,8 @@ def bench(
         stream: Stream[FromWorkerToHub] = Stream(ours, FromWorkerToHub)
         made = Bench(process, stream, stderr)
         try:
-            options = {"worker": 1, "beat_every": 0.1, **outfit}
-            made.say(Outfit(graph=graph.handle(), **options), graph.descriptors)
+            options = {"worker": 1, "beat_every": 0.1, **config}
+            made.say(WorkerConfig(graph=graph.handle(), **options), graph.descriptors)
             if ready:
                 made.next(Ready)
             yield made

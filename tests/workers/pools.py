@@ -22,11 +22,11 @@ from penstock.wire.messages import (
     FromWorkerToHub,
     OpenBackend,
     OpenChannel,
-    Sample,
+    SampleBatch,
 )
 from penstock.workers.arena import Arena
 from penstock.workers.ended import Ended
-from penstock.workers.pool import News, Pool, Worker
+from penstock.workers.pool import News, Pool, WorkerHandle
 
 ROOT = Path(__file__).parents[2]
 # How long anything may take before a test gives up. Never a measure of speed.
@@ -78,7 +78,7 @@ class Rehearsal:
         self.until(lambda: len(of_kind()) >= count)
         return of_kind()[-1]
 
-    def start_ready(self, number: int) -> Worker:
+    def start_ready(self, number: int) -> WorkerHandle:
         """A worker that has said it is ready."""
         worker = self.pool.start(number)
         self.until(lambda: worker.was_ready or number in self.ended)
@@ -115,19 +115,19 @@ def rehearsal(behaviour: str | None = None, **settings: Any) -> Iterator[Rehears
             pool.selector.close()
 
 
-def begin_a_batch(stage: Rehearsal, worker: Worker, arena: Arena, index: int = 0) -> BatchId:
+def begin_a_batch(stage: Rehearsal, worker: WorkerHandle, arena: Arena, index: int = 0) -> BatchId:
     """Has a real worker begin a batch."""
     batch = BatchId(1, 0, worker.id)
     feed = Feed(num_inputs=4, batch_size=1)
     stage.pool.send(worker.id, OpenBackend(backend=1, spec=NeighborSpec(num_neighbors=(2,))))
     channel = OpenChannel(channel=1, backend=1, feed=feed, arena=arena.plan)
     stage.pool.send(worker.id, channel, arena.descriptors)
-    stage.pool.send(worker.id, Sample(batch=batch, index=index, slot=0, attempt=1))
+    stage.pool.send(worker.id, SampleBatch(batch=batch, index=index, slot=0, attempt=1))
     stage.until(lambda: Begun(batch=batch) in stage.messages)
     return batch
 
 
-def stop(worker: Worker) -> None:
+def stop(worker: WorkerHandle) -> None:
     """SIGSTOP, and sees it take effect: the kernel tells a parent when a child has stopped."""
     worker.process.signal(signal.SIGSTOP)
     os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)

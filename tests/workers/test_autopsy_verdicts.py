@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.events import Fault
-from penstock.wire.messages import Heartbeat, Struck
+from penstock.core.events import KillReason
+from penstock.wire.messages import Heartbeat, OutOfMemory
 from penstock.workers.autopsy import examine
 from penstock.workers.ended import Breach, Ended
 from penstock.workers.exits import EXIT_MEMORY, EXIT_ORPHANED, EXIT_SAMPLER
@@ -20,7 +20,7 @@ MOVED = Kills(Counters(0.0, 3, 9), Counters(5.0, 4, 10), moved=True)
 
 LIVED = Ended(
     worker=2,
-    crew="",
+    group="",
     pid=4321,
     exit=Exit(code=None, signal=signal.SIGKILL, cpu=1.25, peak=90 << 20),
     was_ready=True,
@@ -73,7 +73,7 @@ def test_every_signal_has_a_name_and_a_verdict(number: int) -> None:
 
 def test_our_own_limit_is_out_of_memory() -> None:
     """CONTRACT 49: our own limit struck."""
-    words = Struck(batch=None, limit=256 << 20, private=250 << 20)
+    words = OutOfMemory(batch=None, limit=256 << 20, private=250 << 20)
     assert examine(by_code(1, struck=words)).verdict == (
         "out of memory: it met its own hard limit of 256.0 MiB with 250.0 MiB in hand"
     )
@@ -86,36 +86,38 @@ def test_our_own_limit_is_known_by_the_exit_code_when_words_failed() -> None:
 
 def test_killed_by_the_hub_for_memory_is_out_of_memory() -> None:
     """CONTRACT 52: over the hard limit."""
-    assert examine(replace(LIVED, killed=Fault.MEMORY)).out_of_memory
+    assert examine(replace(LIVED, killed=KillReason.MEMORY)).out_of_memory
 
 
 @pytest.mark.parametrize(
     ("why", "cause"),
     [
-        (Fault.DEADLINE, "past its deadline"),
-        (Fault.SILENCE, "silent"),
-        (Fault.START, "slow to start"),
+        (KillReason.DEADLINE, "past its deadline"),
+        (KillReason.SILENCE, "silent"),
+        (KillReason.START, "slow to start"),
         (Breach.GARBLED, "garbled"),
         (Breach.DEAF, "deaf"),
         (Breach.UNTOLD, "untold"),
         (Breach.CLOSING, "closed"),
     ],
 )
-def test_what_the_hub_did_is_not_put_down_to_anybody_else(why: Fault | Breach, cause: str) -> None:
+def test_what_the_hub_did_is_not_put_down_to_anybody_else(
+    why: KillReason | Breach, cause: str
+) -> None:
     autopsy = examine(replace(LIVED, killed=why, kills=MOVED))
     assert (autopsy.cause, autopsy.out_of_memory) == (cause, False)
 
 
 def test_a_worker_that_was_stopped_is_said_to_have_been() -> None:
     """CONTRACT 51: a stopped process cannot show its stacks; then its state is named."""
-    verdict = examine(replace(LIVED, killed=Fault.SILENCE, state="T", beat_age=11.0)).verdict
+    verdict = examine(replace(LIVED, killed=KillReason.SILENCE, state="T", beat_age=11.0)).verdict
     assert verdict == (
         "silent: no heartbeat for 11.0 s, so the hub killed it; it was stopped (state T)"
     )
 
 
 def test_one_that_died_before_the_hub_could_kill_it_died_of_that() -> None:
-    assert examine(by_signal(signal.SIGSEGV, killed=Fault.DEADLINE)).cause == "SIGSEGV"
+    assert examine(by_signal(signal.SIGSEGV, killed=KillReason.DEADLINE)).cause == "SIGSEGV"
 
 
 def test_an_exit_code_comes_with_the_exception() -> None:

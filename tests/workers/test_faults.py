@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from penstock.graph import Graph
-from penstock.wire.messages import Begun, Done, Struck
+from penstock.wire.messages import Begun, Done, OutOfMemory
 from penstock.workers.exits import EXIT_MEMORY
 from penstock.workers.faults import VARIABLE
 from penstock.workers.worker import FAULTS_VARIABLE
@@ -137,7 +137,7 @@ def test_memory_fills_up_to_the_limit(graph: Graph) -> None:
         worker.open(SPEC, FEED)
         worker.ask(0)
         assert worker.ended() == EXIT_MEMORY
-        assert isinstance(worker.last_words()[-1], Struck)
+        assert isinstance(worker.last_words()[-1], OutOfMemory)
 
 
 def test_an_overrun_hits_the_guard_and_no_neighbour(graph: Graph) -> None:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from penstock.core.events import Fault
+from penstock.core.events import KillReason
 from penstock.workers.autopsy import examine
 from penstock.workers.pool import Pool
 from tests.workers.pools import rehearsal, small_graph, stop
@@ -65,9 +65,9 @@ def test_one_that_has_just_been_started_is_no_obstacle() -> None:
 def test_one_that_was_showing_its_stacks_is_killed() -> None:
     with rehearsal("hang_by_name") as stage:
         stage.start_ready(1)
-        stage.pool.kill(1, Fault.DEADLINE)
+        stage.pool.kill(1, KillReason.DEADLINE)
         [ended] = stage.pool.close(ask=60.0)
-    assert ended.killed is Fault.DEADLINE
+    assert ended.killed is KillReason.DEADLINE
 
 
 def test_closing_twice_is_closing_once() -> None:

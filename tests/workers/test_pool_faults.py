@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from penstock.core.events import Fault
+from penstock.core.events import KillReason
 from penstock.sampling.spec import CustomSpec
-from penstock.wire.messages import BatchId, Done, Struck
+from penstock.wire.messages import BatchId, Done, OutOfMemory
 from penstock.workers import child
 from penstock.workers.arena import Arena
 from penstock.workers.autopsy import examine
@@ -53,7 +53,7 @@ def test_a_batch_that_hangs_shows_where(
     monkeypatch.setattr(child, "STACKS_WITHIN", PATIENCE_S)  # however busy the machine is
     with struck("sampling", action, once=tmp_path / "struck") as (stage, _):
         stage.until((tmp_path / "struck").exists, every=0.01)
-        stage.pool.kill(1, Fault.DEADLINE)
+        stage.pool.kill(1, KillReason.DEADLINE)
         autopsy = examine(stage.until_ended(1))
     assert autopsy.ended.exit.signal == signal.SIGKILL
     assert autopsy.stacks is not None
@@ -64,7 +64,7 @@ def test_a_worker_that_fills_memory_meets_its_limit_and_says_so() -> None:
     """CONTRACT 52: over the hard limit it ends, and the error says which limit struck."""
     with struck("sampling", "fill-memory", hard_memory=256 << 20) as (stage, batch):
         autopsy = examine(stage.until_ended(1))
-        assert stage.until_heard(Struck).batch == batch
+        assert stage.until_heard(OutOfMemory).batch == batch
     assert autopsy.out_of_memory
     assert "hard limit of 256.0 MiB" in autopsy.verdict
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.wire.messages import CloseChannel, Ready
-from penstock.workers.pool import Pool, WorkerState
+from penstock.workers.pool import ChildState, Pool
 from tests.workers.pools import rehearsal, small_graph
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 def test_a_worker_that_is_ready_says_so() -> None:
     with rehearsal() as stage:
         worker = stage.start_ready(7)
-        assert worker.state is WorkerState.READY
+        assert worker.state is ChildState.READY
         assert stage.until_heard(Ready).pid == worker.pid
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.graph import Graph
-from penstock.sampling.inputs import Given, request_of
+from penstock.sampling.inputs import ChannelInputs, request_of
 from penstock.sampling.spec import CustomSpec, Feed, NeighborSpec
 from penstock.workers.recipe import Recipe, fetch_graph, for_batch, graph_of, load
 from tests.hub.raw import running_hub
@@ -97,7 +97,7 @@ def test_a_recipe_of_another_version_is_refused_by_its_number(tmp_path: Path) ->
 def test_a_recipe_names_files_but_no_memory(saved: Path) -> None:
     with Graph.open(saved) as graph, web() as memory:
         options: dict[str, Any] = {"spec": SPEC, "feed": FEED, "epoch": 0, "index": 0}
-        options["request"] = request_of(FEED, Given(), 0, 0)
+        options["request"] = request_of(FEED, ChannelInputs(), 0, 0)
         assert for_batch(graph=graph.handle(), **options).graph == graph.handle()
         assert for_batch(graph=memory.handle(), **options).graph is None
 
@@ -106,7 +106,7 @@ def test_a_recipe_names_files_though_something_was_made_of_them_in_memory(saved:
     """It can be made again by whoever follows the recipe."""
     with Graph.open(saved) as graph:
         options: dict[str, Any] = {"spec": SPEC, "feed": FEED, "epoch": 0, "index": 0}
-        options["request"] = request_of(FEED, Given(), 0, 0)
+        options["request"] = request_of(FEED, ChannelInputs(), 0, 0)
         bare = graph.handle()
         graph.sorted_rows(side="out")
         assert for_batch(graph=graph.handle(), **options).graph == bare != graph.handle()
@@ -116,7 +116,7 @@ def test_a_recipe_has_seeds_instead_of_inputs() -> None:
     with web() as graph:
         ids = next(iter(graph.arrays.values())).handle
         feed = msgspec.structs.replace(FEED, ids=ids)
-        request = request_of(FEED, Given(np.arange(100, 100 + FEED.num_inputs)), 0, 0)
+        request = request_of(FEED, ChannelInputs(np.arange(100, 100 + FEED.num_inputs)), 0, 0)
         made = for_batch(
             graph=graph.handle(), spec=SPEC, feed=feed, epoch=0, index=0, request=request
         )

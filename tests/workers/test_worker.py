@@ -17,7 +17,7 @@ from penstock.wire.frames import read
 from penstock.wire.messages import Begun, CloseBackend, CloseChannel, Done, Supplement
 from penstock.workers.arena import Arena
 from tests.graph.shared_children import open_descriptors
-from tests.sampling.graphs import library, made, station_for, web
+from tests.sampling.graphs import library, made, maker_for, web
 from tests.workers.benches import FEED, SPEC, bench, with_ids
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -38,7 +38,7 @@ def test_a_worker_makes_the_batch_that_anybody_makes(graph: Graph) -> None:
         for index in (3, 0, 6):
             worker.ask(index, epoch=2)
             done = worker.done()
-            inline = made(station_for(graph, SPEC, FEED), 2, index, 1 << 20)
+            inline = made(maker_for(graph, SPEC, FEED), 2, index, 1 << 20)
             assert worker.digest(done) == batch_digest(inline[1])
             assert done.facts == inline[0].facts
             assert done.nbytes == inline[0].nbytes
@@ -53,7 +53,7 @@ def test_heterogeneous_batches_and_listed_inputs_come_as_well() -> None:
         worker.open(SPEC, with_ids(feed, shared), ids=shared)
         worker.ask(1)
         digest = worker.digest(worker.done())
-    assert digest == batch_digest(made(station_for(graph, SPEC, feed, ids), 0, 1, 1 << 20)[1])
+    assert digest == batch_digest(made(maker_for(graph, SPEC, feed, ids), 0, 1, 1 << 20)[1])
 
 
 def test_begun_is_said_before_anything_is_touched(graph: Graph) -> None:
@@ -106,7 +106,7 @@ def test_out_edges_can_be_supplemented(graph: Graph) -> None:
         worker.open(spec, FEED)
         worker.ask(0)
         digest = worker.digest(worker.done())
-    assert digest == batch_digest(made(station_for(whole, spec, FEED), 0, 0, 1 << 20)[1])
+    assert digest == batch_digest(made(maker_for(whole, spec, FEED), 0, 0, 1 << 20)[1])
 
 
 # --- giants --------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_out_edges_can_be_supplemented(graph: Graph) -> None:
 @pytest.mark.parametrize("kind", ["memfd", "named"])
 def test_a_batch_larger_than_its_slot_gets_memory_of_its_own(graph: Graph, kind: str) -> None:
     """CONTRACT 21: a one-off, which goes when its reader lets it go."""
-    expected = batch_digest(made(station_for(graph, SPEC, FEED), 0, 0, 1 << 20)[1])
+    expected = batch_digest(made(maker_for(graph, SPEC, FEED), 0, 0, 1 << 20)[1])
     with bench(graph, environment={KIND_VARIABLE: kind}) as worker:
         worker.open(SPEC, FEED, slot_bytes=4096, kind=kind)
         for _ in range(2):

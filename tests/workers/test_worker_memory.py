@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.graph import Graph
-from penstock.wire.messages import Begun, Ready, Struck
+from penstock.wire.messages import Begun, OutOfMemory, Ready
 from penstock.workers.exits import EXIT_MEMORY
 from tests.sampling.graphs import web
 from tests.workers.benches import FEED, SPEC, bench, custom
@@ -63,7 +63,7 @@ def test_a_sampler_that_explodes_meets_the_limit_and_the_worker_says_so(
         assert worker.ended() == EXIT_MEMORY
         begun, struck = worker.last_words()
         assert begun == Begun(batch=batch)
-        assert isinstance(struck, Struck)
+        assert isinstance(struck, OutOfMemory)
         assert (struck.batch, struck.limit) == (batch, LIMIT)
         assert struck.private <= LIMIT + (8 << 20)
         assert f"in {how}" in worker.printed()
@@ -97,7 +97,7 @@ def test_a_limit_below_what_a_worker_needs_to_start_is_told_at_once(graph: Graph
     with bench(graph, ready=False, hard_memory=1 << 20) as worker:
         assert worker.ended() == EXIT_MEMORY
         [struck] = worker.last_words()
-        assert isinstance(struck, Struck)
+        assert isinstance(struck, OutOfMemory)
         assert struck.batch is None
         assert "hard_memory is 1048576 bytes; a worker has" in worker.printed()
 
@@ -112,5 +112,5 @@ def test_a_worker_that_says_it_is_ready_has_a_beating_heart(graph: Graph, spare:
         if isinstance(said, Ready):
             worker.until_beat()
         else:
-            assert isinstance(said, Struck)
+            assert isinstance(said, OutOfMemory)
             assert worker.ended() == EXIT_MEMORY

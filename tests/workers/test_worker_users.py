@@ -12,7 +12,7 @@ from penstock.sampling.digest import batch_digest
 from penstock.sampling.spec import CustomSpec
 from penstock.wire.messages import Begun, Done
 from penstock.workers.exits import EXIT_SAMPLER
-from tests.sampling.graphs import made, station_for, web
+from tests.sampling.graphs import made, maker_for, web
 from tests.workers.benches import FEED, Bench, bench, custom
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -129,7 +129,7 @@ def test_a_sampler_in_the_users_own_file_runs_in_a_worker(
         done = worker.done()
         digest, shape = worker.digest(done), worker.arrays(done)["walks"].shape
     monkeypatch.syspath_prepend(file.parent / "helpers")
-    assert digest == batch_digest(made(station_for(graph, spec, FEED), 1, 2, 1 << 20)[1])
+    assert digest == batch_digest(made(maker_for(graph, spec, FEED), 1, 2, 1 << 20)[1])
     assert shape == (32, 5)
 
 

@@ -22,9 +22,9 @@ from penstock.wire.messages import (
     Done,
     FromHubToWorker,
     Heartbeat,
+    OutOfMemory,
     Ready,
     Retire,
-    Struck,
 )
 from penstock.wire.stream import Stream
 
@@ -110,7 +110,7 @@ def fail_at_import(line: Line) -> None:
 
 def meet_the_limit(line: Line) -> None:
     be_ready(line)
-    line.send(Struck(batch=BATCH, limit=256 << 20, private=250 << 20))
+    line.send(OutOfMemory(batch=BATCH, limit=256 << 20, private=250 << 20))
     sys.exit(1)
 
 

@@ -18,10 +18,10 @@ from rich.text import Text
 from penstock.cli.interrupts import interruptible_once
 from penstock.demo.plan import Plan
 from penstock.demo.plot import NoPlot, plot
-from penstock.demo.report import Report, in_words
+from penstock.demo.report import DemoReport, in_words
 from penstock.demo.run import run
 from penstock.demo.subject import generated, subject_of
-from penstock.demo.view import LiveView, NoView, PlainView, View
+from penstock.demo.view import DemoView, LiveView, NoView, PlainView
 from penstock.errors import PenstockError
 from penstock.graph import Graph
 
@@ -164,7 +164,7 @@ def _say(as_json: bool, quiet: bool) -> PlainView | None:
     return None if quiet else PlainView(lambda line: click.echo(line, err=as_json))
 
 
-def _view(console: Console, as_json: bool, quiet: bool) -> View:
+def _view(console: Console, as_json: bool, quiet: bool) -> DemoView:
     if quiet:
         return NoView()
     if console.is_terminal:
@@ -172,14 +172,14 @@ def _view(console: Console, as_json: bool, quiet: bool) -> View:
     return PlainView(lambda line: click.echo(line, err=as_json))
 
 
-def _drawn(report: Report, output: Path) -> Report:
+def _drawn(report: DemoReport, output: Path) -> DemoReport:
     try:
         return msgspec.structs.replace(report, plot=str(plot(report, output)))
     except NoPlot as reason:
         return msgspec.structs.replace(report, no_plot=str(reason))
 
 
-def _tell(report: Report, output: Path, console: Console, as_json: bool) -> None:
+def _tell(report: DemoReport, output: Path, console: Console, as_json: bool) -> None:
     """Writes the report, prints it, and fails if the proof did."""
     told = msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
     (output / REPORT).write_text(told + "\n")
@@ -191,7 +191,7 @@ def _tell(report: Report, output: Path, console: Console, as_json: bool) -> None
         raise BatchesDiffer(f"the proof failed: {'; '.join(report.proof.differing)}")
 
 
-def _print(report: Report, console: Console) -> None:
+def _print(report: DemoReport, console: Console) -> None:
     if not console.is_terminal:
         for heading, words in in_words(report):
             click.echo(f"{heading:<14} {words}")

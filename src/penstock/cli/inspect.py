@@ -37,7 +37,9 @@ WIDTH_OF_A_PIPE = 160
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @click.option(
-    "--verify", is_flag=True, help="Read all of it; check all sums, the topology and aids."
+    "--verify",
+    is_flag=True,
+    help="Read all of it; check all sums, the topology and derived arrays.",
 )
 def inspect(path: Path, as_json: bool, verify: bool) -> None:
     """Describe the graph saved in the folder PATH, and check it.
@@ -69,7 +71,7 @@ def check(path: Path) -> None:
     with progress_on_stderr() as progress:
         sums = progress.add_task("checking sums", total=None)
         verify_sums(path, lambda done, total: progress.update(sums, completed=done, total=total))
-        progress.add_task("checking topology and aids", total=None)
+        progress.add_task("checking topology and derived arrays", total=None)
         with Graph.open(path) as graph:
             graph.validate()
 
@@ -99,8 +101,8 @@ def show(path: Path, description: Description, *, verified: bool) -> None:
     console.print(node_table(description.nodes))
     console.print(edge_table(description.edges))
     console.print(degree_table(description.edges))
-    if any(edge.aids for edge in description.edges):
-        console.print(aid_table(description.edges))
+    if any(edge.derived for edge in description.edges):
+        console.print(derived_table(description.edges))
     if belongings := list(things_of_the_whole(description)):
         console.print(table_of_the_whole(belongings))
 
@@ -114,8 +116,8 @@ def summary(path: Path, description: Description, *, verified: bool) -> Table:
     table.add_row("size", memory_text(description))
     table.add_row("version", description.version or "not computed")
     if verified:
-        aids = ", aids agree with it" if description.memory.aids else ""
-        table.add_row("verified", f"all sums agree, the topology is sound{aids}")
+        derived_arrays = ", derived arrays agree with it" if description.memory.derived else ""
+        table.add_row("verified", f"all sums agree, the topology is sound{derived_arrays}")
     return table
 
 
@@ -154,13 +156,13 @@ def degree_table(edges: Iterable[EdgeDescription]) -> Table:
     return table
 
 
-def aid_table(edges: Iterable[EdgeDescription]) -> Table:
+def derived_table(edges: Iterable[EdgeDescription]) -> Table:
     """What was made of the graph for samplers, and saved with it."""
     table = new_table("made of", "aid", "array", "size", numbers=("size",))
     for edge in edges:
-        for aid in edge.aids:
+        for derived in edge.derived:
             kind = type_text(edge.name) or "(all)"
-            table.add_row(kind, aid.name, array_text(aid), decimal(aid.nbytes))
+            table.add_row(kind, derived.name, array_text(derived), decimal(derived.nbytes))
     return table
 
 

@@ -54,8 +54,8 @@ def keys(
       penstock keys keys/ --token alice
       penstock keys keys/ --renew --host store.example.com
     """
-    from penstock.server.access import add_token
-    from penstock.server.authority import Authority
+    from penstock.server.transport.access import add_token
+    from penstock.server.transport.authority import Authority
 
     if days < 1:
         raise click.BadParameter("expected at least 1", param_hint="--days")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import track
 
 from penstock.graph import Graph
-from penstock.graph.partition import METHODS, SIDES, Partition
+from penstock.graph.partition.partition import METHODS, SIDES, Partition
 
 
 @click.command()

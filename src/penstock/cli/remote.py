@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from penstock.client.hub import Provider
+    from penstock.client.hub.hub import Provider
     from penstock.client.remote.store import Store
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -57,7 +57,7 @@ def asked(address: str, access: dict[str, Any]) -> Iterator[Store]:
 @contextmanager
 def reached(address: str, access: dict[str, Any]) -> Iterator[Provider]:
     """A server, or a hub on this host, to have batches from."""
-    from penstock.client.joined import connect
+    from penstock.client.hub.joined import connect
     from penstock.client.remote.hub import RemoteHub
 
     if address.startswith("unix://"):

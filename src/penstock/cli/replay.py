@@ -22,13 +22,13 @@ from rich.table import Table
 
 from penstock.graph import Graph
 from penstock.sampling.digest import batch_digest
-from penstock.sampling.inputs import Given, check_feed
+from penstock.sampling.inputs import ChannelInputs, check_feed
 from penstock.sampling.kinds import prepare
 from penstock.sampling.request import Request
 from penstock.wire.frames import SlotTooSmall, private_memory, read
+from penstock.workers.batch_maker import BatchMaker, Bytes, Written, slot_bytes_for
 from penstock.workers.failures import report_of
 from penstock.workers.recipe import Recipe, graph_of, load, request_again
-from penstock.workers.station import Bytes, Station, Written, slot_bytes_for
 
 # The batch cannot be made: what the recipe was written for has happened again.
 FAILED_AGAIN: Final = 3
@@ -86,9 +86,9 @@ def replay(recipe: Path, graph_path: Path | None, as_json: bool) -> None:
     if graph_path is not None:
         said = msgspec.structs.replace(said, path=str(graph_path))
     with graph_of(said) as graph:
-        request, station = request_again(said), opened(said, graph)
+        request, maker = request_again(said), opened(said, graph)
         try:
-            made = sample(station, request, said, graph)
+            made = sample(maker, request, said, graph)
         except Exception as error:  # as a worker would tell it
             click.echo(report_of(error).message, err=True)
             raise click.exceptions.Exit(FAILED_AGAIN) from error
@@ -98,25 +98,25 @@ def replay(recipe: Path, graph_path: Path | None, as_json: bool) -> None:
         show(said, made.as_dict())
 
 
-def opened(recipe: Recipe, graph: Graph) -> Station:
+def opened(recipe: Recipe, graph: Graph) -> BatchMaker:
     """A station that can make the batch; ValueError if the recipe is not for this graph."""
     if recipe.seeds is None:  # all nodes, by their numbers
-        check_feed(recipe.feed, graph, Given())
+        check_feed(recipe.feed, graph, ChannelInputs())
     prepare(recipe.spec, graph)  # the recipe may have been told of a graph without
-    station = Station(graph, recipe.search_path)
-    station.open_backend(_BACKEND, recipe.spec)
-    return station
+    maker = BatchMaker(graph, recipe.search_path)
+    maker.open_backend(_BACKEND, recipe.spec)
+    return maker
 
 
-def sample(station: Station, request: Request, recipe: Recipe, graph: Graph) -> Replayed:
+def sample(maker: BatchMaker, request: Request, recipe: Recipe, graph: Graph) -> Replayed:
     """Makes the batch, in as much memory as it needs."""
     memory = private_memory(slot_bytes_for(recipe.spec, graph, recipe.feed))
     start = time.perf_counter()
     try:
-        written = station.make(_BACKEND, request, memory)
+        written = maker.make(_BACKEND, request, memory)
     except SlotTooSmall as small:
         memory = private_memory(small.needed)
-        written = station.make(_BACKEND, request, memory)
+        written = maker.make(_BACKEND, request, memory)
     return Replayed(written, memory, time.perf_counter() - start)
 
 

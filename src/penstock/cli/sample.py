@@ -14,8 +14,8 @@ from penstock.cli.inspect import WIDTH_OF_A_PIPE, new_table
 from penstock.cli.remote import access_options, reached
 
 if TYPE_CHECKING:
-    from penstock.client.batch import Batch
-    from penstock.client.hub import Provider
+    from penstock.client.channel.batch import Batch
+    from penstock.client.hub.hub import Provider
 
 _SHOWN: Final = 6  # numbers of each array
 
@@ -52,9 +52,9 @@ def sample(address: str, as_json: bool, **options: Any) -> None:
 
 
 def _batch(hub: Provider, options: dict[str, Any]) -> Batch:
-    from penstock.client.channel import Channel
-    from penstock.client.inputs import inputs_of
-    from penstock.client.registration import Registration
+    from penstock.client.channel.channel import Channel
+    from penstock.client.channel.inputs import inputs_of
+    from penstock.client.channel.registration import Registration
     from penstock.sampling.kinds import InputKind
     from penstock.sampling.spec import NeighborSpec
 
@@ -63,8 +63,10 @@ def _batch(hub: Provider, options: dict[str, Any]) -> Batch:
     wanted = given if options["node_type"] is None else (options["node_type"], given)
     inputs = inputs_of(hub.graph, wanted, InputKind.NODE)
     try:
-        terms: Any = {name: options[name] for name in ("batch_size", "shuffle", "seed")}
-        registration = Registration.make(hub.graph, spec, inputs, terms).named("penstock sample")
+        channel_options: Any = {name: options[name] for name in ("batch_size", "shuffle", "seed")}
+        registration = Registration.make(hub.graph, spec, inputs, channel_options).named(
+            "penstock sample"
+        )
     except BaseException:
         inputs.close()
         raise

@@ -128,7 +128,7 @@ def serve(graph: Path, **given: Any) -> None:
           --certificate keys/server.pem --key keys/server.key --tokens keys/tokens
       penstock serve parts/part-0 --bind tcp://127.0.0.1:7000
     """
-    from penstock.server.heap import share_arenas
+    from penstock.server.ops.malloc import share_arenas
 
     share_arenas()
     logging.basicConfig(
@@ -181,11 +181,13 @@ def _served(graph: Path, given: dict[str, Any]) -> Server:
 
 
 def _pages(server: Server, graph: Path, given: dict[str, Any], ends: ExitStack) -> str | None:
-    from penstock.server.http import Pages, Source
+    from penstock.server.ops.http import Pages, PageSource
 
     if given["http"] is None:
         return None
-    source = Source(server.overview, server.trouble, server.check_ready, f"{graph.name} · Penstock")
+    source = PageSource(
+        server.overview, server.trouble, server.check_ready, f"{graph.name} · Penstock"
+    )
     pages = Pages(given["http"], source, public=given["http_public"])
     ends.callback(pages.close)
     return pages.address
@@ -203,7 +205,7 @@ def _announce(server: Server, graph: Path, pages: str | None, *, as_json: bool) 
 
 def _wait(server: Server, asked: _Asked, grace: float) -> int:
     """Until somebody wants it to end; the exit status."""
-    from penstock.server.lifecycle import ended
+    from penstock.server.ops.lifecycle import ended
 
     threading.Thread(target=_hear_exit, args=(server, asked), daemon=True).start()
     while not asked.wait(_LOOK_S):

@@ -56,7 +56,7 @@ def status(address: str, as_json: bool, watch: bool, every: float, **access: Any
 def _source(address: str, access: dict[str, Any]) -> Iterator[Look]:
     """What to look at: a server has numbers of its own beside its hub's."""
     if address.startswith("unix://"):
-        from penstock.client.joined import connect
+        from penstock.client.hub.joined import connect
 
         with connect(address, timeout=access["timeout"]) as hub:
             yield lambda: {"hub": hub.statistics()}

@@ -12,22 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Literal, Self, TypeAlias, Unpack
 
-from penstock.client.batch import Batch
-from penstock.client.channel import Channel
+from penstock.client.channel.backend_lease import BackendLease
+from penstock.client.channel.batch import Batch
+from penstock.client.channel.channel import Channel
+from penstock.client.channel.channel_options import ChannelOptions, check_names
+from penstock.client.channel.channel_registry import AnyChannel, ChannelRegistry
+from penstock.client.channel.description import BackendStatistics, ChannelDescription, ChannelId
+from penstock.client.channel.inline import InlineChannel
+from penstock.client.channel.inputs import inputs_of, tables_of
+from penstock.client.channel.readiness import wait_any
+from penstock.client.channel.registration import Registration, prepared
 from penstock.client.deadline import Deadline, positive_seconds
-from penstock.client.description import BackendStatistics, ChannelDescription, ChannelId
-from penstock.client.foundation import PoolOptions, checked_workers, settled
-from penstock.client.hub import Hub
-from penstock.client.hub_process import START_TIMEOUT_S, HubProcess
-from penstock.client.inline import InlineChannel
-from penstock.client.inputs import inputs_of
-from penstock.client.link_tables import tables_of
+from penstock.client.hub.hub import Hub
+from penstock.client.hub.hub_config import PoolOptions, checked_workers, settled
+from penstock.client.hub.hub_process import START_TIMEOUT_S, HubProcess
 from penstock.client.naming import spec_of
-from penstock.client.readiness import wait_any
-from penstock.client.registration import Registration, prepared
-from penstock.client.roster import AnyChannel, Roster
-from penstock.client.service import Service
-from penstock.client.terms import ChannelTerms, check_names
 from penstock.errors import ChannelClosed
 from penstock.graph import Graph
 from penstock.hub.backends import check_spec
@@ -67,7 +66,7 @@ class SharedDistSamplingBackend:
         self._start_timeout = positive_seconds(start_timeout, "start_timeout")
         self._owned: Callable[[], HubProcess] | None = None
         self._hub: Hub | None = None
-        self._crew: int | None = None  # of a user's sampler in a borrowed pool
+        self._group: int | None = None  # of a user's sampler in a borrowed pool
         if num_workers == 0:
             settled(options)  # of no use here, but what a pool refuses is refused
             if address is not None:
@@ -80,10 +79,10 @@ class SharedDistSamplingBackend:
             self._hub = self._owned()
         else:
             self._borrow(source, num_workers, {"address": address} if address else options)
-        self._service: Service | None = None
+        self._service: BackendLease | None = None
         self._ready = self._shut = False
         self._starting = threading.RLock()  # a signal's handler may shut down what is starting
-        self._channels = Roster()
+        self._channels = ChannelRegistry()
         self._owner = os.getpid()
 
     def _borrow(self, hub: Hub, num_workers: Workers | None, options: Any) -> None:
@@ -95,7 +94,7 @@ class SharedDistSamplingBackend:
                 "use hub.resize(), or 0 to sample in this process"
             )
         self._hub = hub
-        self._crew = num_workers if isinstance(num_workers, int) else None
+        self._group = num_workers if isinstance(num_workers, int) else None
 
     # --- life --------------------------------------------------------------------------------
 
@@ -118,8 +117,8 @@ class SharedDistSamplingBackend:
                 self.shutdown()
                 self._check_not_shut()
 
-    def _start(self, hub: Hub) -> Service:
-        service = Service(hub, self._spec, self._crew)
+    def _start(self, hub: Hub) -> BackendLease:
+        service = BackendLease(hub, self._spec, self._group)
         deadline = Deadline(self._start_timeout)
         try:
             if isinstance(hub, HubProcess) and self._owned is not None:
@@ -188,9 +187,9 @@ class SharedDistSamplingBackend:
         *,
         columns: Mapping[str, Any] | None = None,
         tables: Mapping[str, Any] | None = None,
-        **terms: Unpack[ChannelTerms],
+        **channel_options: Unpack[ChannelOptions],
     ) -> None:
-        """Opens a channel under `channel_id`; for the terms see `ChannelTerms`.
+        """Opens a channel under `channel_id`; for the terms see `ChannelOptions`.
 
         `sampler_input`: ids, the name of a split, None for all nodes, or (node type, any of these);
         of a spec whose inputs are edges, their ends [2, n], None for all edges, or (edge type,
@@ -198,7 +197,7 @@ class SharedDistSamplingBackend:
         to all of them (`src_weight`, …): what a spec makes of them, its own pages say.
         """
         self._check_ready()
-        check_names(terms)
+        check_names(channel_options)
         if sampling_config is not None and spec_of(sampling_config) != self._spec:
             raise ValueError(
                 f"sampling_config is {sampling_config!r}; this backend's is {self._spec!r}"
@@ -207,7 +206,9 @@ class SharedDistSamplingBackend:
             more = tables_of(self._spec, columns, tables)
             inputs = inputs_of(self._graph, sampler_input, self._kind, columns, more)
             try:
-                wishes = Registration.make(self._graph, self._spec, inputs, terms, self._crew)
+                wishes = Registration.make(
+                    self._graph, self._spec, inputs, channel_options, self._group
+                )
                 self._channels.add(channel_id, self._open(wishes.named(str(channel_id))))
             except BaseException:
                 inputs.close()

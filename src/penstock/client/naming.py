@@ -13,8 +13,8 @@ from typing import Any, Final, get_args
 import msgspec
 import numpy as np
 
+from penstock.sampling.normalize import settled
 from penstock.sampling.spec import BuiltInSpec, CustomSpec, Spec
-from penstock.sampling.written import settled
 
 _CALL: Final = (
     "expected a spec, such as NeighborSpec(num_neighbors=(15, 10)), or the class of a sampler"

@@ -22,7 +22,7 @@ _Key: TypeAlias = tuple[tuple[tuple[int, int], ...], Hashable]
 MOST: Final = 64
 
 
-class Memory(threading.local):
+class TensorMemory(threading.local):
     """Of each thread its own, because samplers belong to one; the latest `MOST` things."""
 
     def __init__(self) -> None:

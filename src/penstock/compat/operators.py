@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from penstock.compat.tensors import array_of, drawn_key, same_length, tensor_of
-from penstock.compat.topology import Edges, Manner, Topology
+from penstock.compat.topology import Manner, TensorEdges, TensorTopology
 from penstock.kernels import Sample
 from penstock.kernels.arrays import Array, Ids
 
@@ -51,9 +51,9 @@ def neighbor_sample(
     among the nodes, and belong to no hop.
     """
     fanouts = tuple(num_neighbors)
-    edges = Edges(rowptr, col, fanouts, 0, 0, ("", "", ""), edge_weight, node_time, edge_time)
+    edges = TensorEdges(rowptr, col, fanouts, 0, 0, ("", "", ""), edge_weight, node_time, edge_time)
     call = _Call(
-        Topology((edges,)),
+        TensorTopology((edges,)),
         Manner(len(fanouts), replace, disjoint, _is_last(temporal_strategy)),
         _Chosen(node_time is not None, edge_time is not None, edge_weight is not None),
         directed,
@@ -102,7 +102,7 @@ def hetero_neighbor_sample(
     edges = tuple(by_edge_type.edges(_triple(kind), numbers, csc) for kind in edge_types)
     hops = max((len(one.fanouts) for one in edges), default=0)
     call = _Call(
-        Topology(edges, len(numbers)),
+        TensorTopology(edges, len(numbers)),
         Manner(hops, replace, disjoint, _is_last(temporal_strategy)),
         _Chosen(
             node_time_dict is not None, edge_time_dict is not None, edge_weight_dict is not None
@@ -194,11 +194,11 @@ class _ByEdgeType:
     edge_time: Mapping[str, Tensor]
     weight: Mapping[str, Tensor]
 
-    def edges(self, kind: EdgeType, numbers: Mapping[str, int], csc: bool) -> Edges:
+    def edges(self, kind: EdgeType, numbers: Mapping[str, int], csc: bool) -> TensorEdges:
         """One edge type; of a CSC it is destinations that are expanded."""
         name, (source, _, destination) = "__".join(kind), kind
         expanded, found = (destination, source) if csc else (source, destination)
-        return Edges(
+        return TensorEdges(
             self.rowptr[name],
             self.col[name],
             tuple(self.num_neighbors[name]),
@@ -215,7 +215,7 @@ class _ByEdgeType:
 class _Call:
     """How a sample is to be made, checked."""
 
-    topology: Topology
+    topology: TensorTopology
     manner: Manner
     chosen: _Chosen
     directed: bool
@@ -285,7 +285,7 @@ class _Found:
 
 
 def _by_name(
-    found: _Found, numbers: Mapping[str, int], edges: Sequence[Edges]
+    found: _Found, numbers: Mapping[str, int], edges: Sequence[TensorEdges]
 ) -> HeterogeneousSample:
     names = ["__".join(one.name) for one in edges]
     ends = [found.ends(number) for number in range(len(names))]

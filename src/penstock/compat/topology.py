@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penstock.compat.memory import Memory
+from penstock.compat.memory import TensorMemory
 from penstock.compat.tensors import array_of, offsets_of, same_length
 from penstock.kernels import Adjacency, KHop, Relation
 from penstock.kernels.arrays import Array, check_fanout
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 # Nobody says how many nodes there are of a type that no edge type expands; nor does it matter.
 _ANY_NUMBER: Final = 2**40
-_MEMORY: Final = Memory()
+_MEMORY: Final = TensorMemory()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Edges:
+class TensorEdges:
     """An edge type: which node types it expands and finds, and what its edges are chosen by."""
 
     rowptr: Tensor
@@ -89,10 +89,10 @@ class Manner:
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class TensorTopology:
     """All edge types of a graph, and how many node types there are."""
 
-    edges: tuple[Edges, ...]
+    edges: tuple[TensorEdges, ...]
     num_types: int = 1
 
     def sampler(self, manner: Manner) -> KHop:
@@ -158,7 +158,7 @@ class Topology:
             found[edges.expands] = rows
         return found
 
-    def _checked(self, edges: Edges) -> tuple[int, ...]:
+    def _checked(self, edges: TensorEdges) -> tuple[int, ...]:
         return tuple(
             check_fanout(fanout, f"num_neighbors{edges.words}[{hop}]")
             for hop, fanout in enumerate(edges.fanouts)

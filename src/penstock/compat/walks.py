@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.compat.tensors import array_of, drawn_key, tensor_of
-from penstock.compat.topology import Edges, Topology
+from penstock.compat.topology import TensorEdges, TensorTopology
 from penstock.kernels import Adjacency
 from penstock.kernels.negatives import sort_rows
-from penstock.kernels.walks import SortedRows, Step, walk
+from penstock.kernels.walks import Step, WalkRows, walk
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ def random_walk(
 
     A walk that cannot go on stays where it is.
     """
-    (relation,) = Topology((Edges(rowptr, col, ()),)).relations()
+    (relation,) = TensorTopology((TensorEdges(rowptr, col, ()),)).relations()
     adjacency = relation.adjacency
     nodes, _ = walk(
         [Step(adjacency, adjacency.num_nodes)],
@@ -37,8 +37,8 @@ def random_walk(
     return tensor_of(nodes, seed.dtype)
 
 
-def _ascending(adjacency: Adjacency) -> SortedRows:
+def _ascending(adjacency: Adjacency) -> WalkRows:
     """Made for every call: PyG's own rows are ascending, and sorting them again is quick."""
     neighbors = np.empty(adjacency.num_edges, adjacency.entries.dtype)
     sort_rows(adjacency, neighbors)
-    return SortedRows(Adjacency(adjacency.indptr, neighbors))
+    return WalkRows(Adjacency(adjacency.indptr, neighbors))

@@ -6,14 +6,13 @@ A channel knows nothing of workers: it gives out tasks, and is told how each of 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 
 from penstock.core.epoch import Epoch
 from penstock.core.events import (
-    Batch,
+    BatchKey,
     BreakChannel,
     ChannelRegistered,
     Deliver,
@@ -24,15 +23,14 @@ from penstock.core.events import (
     OnError,
 )
 from penstock.core.fair import Flow, Mean
-from penstock.core.recap import Held, Recap
 from penstock.core.settings import Settings
 from penstock.core.slots import Slots
 from penstock.core.story import Story
 
-CREW_FAILING = " (while the whole crew was failing)"  # added to the cause of a batch's end
+CREW_FAILING = " (while the whole group was failing)"  # added to the cause of a batch's end
 
 
-class Phase(Enum):
+class ChannelPhase(Enum):
     IDLE = "idle"
     ACTIVE = "active"  # an epoch is running
     LEAVING = "leaving"  # unregistered; workers still hold batches of it
@@ -50,14 +48,14 @@ class Wait(Enum):
 class Task:
     """A batch on its way: it has a slot from the moment it is given out until it ends."""
 
-    channel: Channel
+    channel: ScheduledChannel
     epoch: Epoch
-    batch: Batch
+    batch: BatchKey
     slot: int
     source: int
     attempt: int = 1  # at this source; those that were never begun do not count
     charged: int = 0  # attempts at this source that count against the limit
-    excused: int = 0  # attempts at this source lost while the whole crew was failing
+    excused: int = 0  # attempts at this source lost while the whole group was failing
     began: float | None = None
     too_late: bool = False  # its worker was to be killed, for something else, before it began
     charge: float = 0.0  # virtual time, to be settled
@@ -68,45 +66,30 @@ class Task:
         """Whether the worker that has it would die of it, if it died now."""
         return self.began is not None and not self.too_late
 
-    def held_by(self, worker: int | None) -> Held:
-        """In plain values."""
-        who = (worker, self.batch, self.slot, self.source, self.attempt)
-        return Held(*who, self.began, self.too_late)
-
-    @classmethod
-    def of(cls, held: Held, channel: Channel) -> Task:
-        """As it was then. What was charged for it is not known any more."""
-        mine = held.batch.epoch == channel.epoch.number
-        epoch = channel.epoch if mine else Epoch.closed(held.batch.epoch)
-        task = cls(channel, epoch, held.batch, held.slot, held.source, held.attempt)
-        task.began, task.too_late = held.began, held.too_late
-        return task
-
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
     """A batch that could not be made from `source`, its own step or one put in its place."""
 
-    batch: Batch
+    batch: BatchKey
     source: int
     cause: str
     attempts: int
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Channel(Flow):
+class ScheduledChannel(Flow):
     """Everything known about one rank's stream."""
 
     id: int
-    entry: ChannelRegistered
-    crew: str
+    group: str
     slots: Slots
     settings: Settings
     deadline: float | None
     max_attempts: int
     max_substitutes: int
     costs: Mean
-    crew_costs: Mean
+    group_costs: Mean
     first_estimate: float
     quarantine: deque[Quarantined]  # the scheduler's, shared by all channels
     story: Story
@@ -133,14 +116,13 @@ class Channel(Flow):
         cls,
         event: ChannelRegistered,
         settings: Settings,
-        crew_costs: Mean,
+        group_costs: Mean,
         quarantine: deque[Quarantined],
-    ) -> Channel:
+    ) -> ScheduledChannel:
         substitutes = event.max_substitutes if event.on_error is OnError.SUBSTITUTE else 0
         return cls(
             id=event.channel,
-            entry=event,
-            crew=event.crew,
+            group=event.group,
             slots=Slots(event.slots),
             settings=settings,
             weight=event.weight,
@@ -148,17 +130,17 @@ class Channel(Flow):
             max_attempts=event.max_attempts,
             max_substitutes=substitutes,
             costs=Mean(settings.cost_memory),
-            crew_costs=crew_costs,
+            group_costs=group_costs,
             first_estimate=event.estimate,
             quarantine=quarantine,
             story=Story(settings.story_length),
         )
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> ChannelPhase:
         if self.leaving:
-            return Phase.LEAVING
-        return Phase.ACTIVE if self.epoch.open else Phase.IDLE
+            return ChannelPhase.LEAVING
+        return ChannelPhase.ACTIVE if self.epoch.open else ChannelPhase.IDLE
 
     # --- what it could give ------------------------------------------------------------------
 
@@ -180,7 +162,7 @@ class Channel(Flow):
         """What the next batch is likely to cost, in seconds."""
         if self.costs.count:
             return self.costs.value
-        known = self.first_estimate or self.crew_costs.value or self.settings.first_estimate
+        known = self.first_estimate or self.group_costs.value or self.settings.first_estimate
         return max(known, self.settings.least_cost)
 
     def hand_out(self, out: list[Instruction]) -> Task | None:
@@ -198,7 +180,7 @@ class Channel(Flow):
     def _next_task(self, out: list[Instruction]) -> Task | None:
         epoch = self.epoch
         step = epoch.next_step()
-        batch, source = Batch(self.id, epoch.number, step), step
+        batch, source = BatchKey(self.id, epoch.number, step), step
         if step in epoch.spoiled:  # it failed when it stood in for another, and would again
             stand_in = self._stand_in(step)
             if stand_in is None:
@@ -236,7 +218,7 @@ class Channel(Flow):
     def lost(
         self, task: Task, cause: str, now: float, out: list[Instruction], *, excusable: bool
     ) -> None:
-        """The worker that had it is dead. `excusable`: so is every other one of its crew."""
+        """The worker that had it is dead. `excusable`: so is every other one of its group."""
         attempted = task.attempted
         if attempted and task.began is not None:
             self._take_back(task, now - task.began)
@@ -297,7 +279,7 @@ class Channel(Flow):
             self.substitutes += 1
         return source
 
-    def _fail(self, batch: Batch, cause: str, attempts: int, out: list[Instruction]) -> None:
+    def _fail(self, batch: BatchKey, cause: str, attempts: int, out: list[Instruction]) -> None:
         self.epoch.failed += 1
         out.append(Fail(batch, cause, attempts))
         self._finish(out)
@@ -346,38 +328,6 @@ class Channel(Flow):
     def _forget(self, out: list[Instruction]) -> None:
         if self.gone:
             out.append(Forget(self.id))
-
-    # --- what is remembered of it ------------------------------------------------------------
-
-    def recap(self, held: Iterable[tuple[int, Task]], now: float) -> Recap:
-        """`held`: its tasks that workers have, and which worker."""
-        tasks = [*held, *((None, task) for task in self.retries)]
-        return Recap(
-            now=now,
-            entry=self.entry,
-            weight=self.weight,
-            leaving=self.leaving,
-            epoch=self.epoch.copy(),
-            slots=self.slots.copy(),
-            held=tuple([task.held_by(worker) for worker, task in tasks]),
-            attempts_lost=self.attempts_lost,
-            substitutes=self.substitutes,
-        )
-
-    def resume(self, recap: Recap) -> list[tuple[int, Task]]:
-        """Is as it was then. Answers which worker is to have which task."""
-        self.weight, self.leaving = recap.weight, recap.leaving
-        self.epoch, self.slots = recap.epoch.copy(), recap.slots.copy()
-        self.attempts_lost, self.substitutes = recap.attempts_lost, recap.substitutes
-        given: list[tuple[int, Task]] = []
-        for held in recap.held:
-            task = Task.of(held, self)
-            if held.worker is None:
-                self.retries.append(task)
-            else:
-                self._charge_for(task)
-                given.append((held.worker, task))
-        return given
 
     # --- slots that rest ---------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True, eq=False)
@@ -27,10 +27,6 @@ class Epoch:
     def closed(cls, number: int) -> Epoch:
         """One that nobody waits for any more."""
         return cls(number, range(0), open=False)
-
-    def copy(self) -> Epoch:
-        """As it is now, whatever becomes of it."""
-        return replace(self, spoiled=dict(self.spoiled))
 
     @property
     def ended(self) -> int:

@@ -5,7 +5,7 @@ values, so that a run can be written down, printed in an error and played again.
 any clock that never goes back; it arrives in events, nobody here reads a clock. Ids are integers
 that count up and are never used again.
 
-A *crew* is a set of workers that serve the same channels: the built-in samplers have one crew
+A *group* is a set of workers that serve the same channels: the built-in samplers have one group
 together, every user-written sampler has its own, so that it can hurt nobody else.
 """
 
@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import NamedTuple, TypeAlias
 
+from penstock.errors import PenstockError
 
-class Batch(NamedTuple):
+
+class BatchKey(NamedTuple):
     """The name of one batch: a step of one channel's epoch. Where its seeds lie, others know."""
 
     channel: int
@@ -31,7 +34,7 @@ class OnError(Enum):
     SUBSTITUTE = "substitute"
 
 
-class Fault(Enum):
+class KillReason(Enum):
     """Why a worker is killed by us: it told, or failed to tell, that it is past hope."""
 
     DEADLINE = "deadline"  # a batch took longer than it may
@@ -46,21 +49,21 @@ class Leave(Enum):
     BATCHES = "batches"  # has made as many as one worker may
     AGE = "age"
     MEMORY = "memory"  # past its soft limit
-    SHRINK = "shrink"  # the crew is to be smaller
+    SHRINK = "shrink"  # the group is to be smaller
 
 
 # --- events: what has happened ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class CrewSized:
-    """A crew is to have this many workers. The first one makes the crew; 0 is a crew that rests.
+class GroupSized:
+    """A group is to have this many workers. The first one makes the group; 0 is a group that rests.
 
     One that is not `kept` is forgotten, some time after its last worker has left.
     """
 
     now: float
-    crew: str
+    group: str
     workers: int
     kept: bool = True
 
@@ -71,7 +74,7 @@ class ChannelRegistered:
 
     now: float
     channel: int
-    crew: str
+    group: str
     slots: int
     weight: float = 1.0
     estimate: float = 0.0  # seconds a batch is likely to cost; 0: nobody knows yet
@@ -134,7 +137,7 @@ class BatchBegun:
 
     now: float
     worker: int
-    batch: Batch
+    batch: BatchKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ class BatchDone:
 
     now: float
     worker: int
-    batch: Batch
+    batch: BatchKey
     cost: float
 
 
@@ -153,7 +156,7 @@ class BatchFailed:
 
     now: float
     worker: int
-    batch: Batch
+    batch: BatchKey
     cost: float
     cause: str
 
@@ -184,7 +187,7 @@ class Tick:
 
 
 Event: TypeAlias = (
-    CrewSized
+    GroupSized
     | ChannelRegistered
     | WeightChanged
     | EpochStarted
@@ -205,10 +208,10 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """Start a process for this crew under this new id."""
+    """Start a process for this group under this new id."""
 
     worker: int
-    crew: str
+    group: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +227,8 @@ class KillWorker:
     """End a worker now (after a look at its stacks). `batch` is what it had begun, if anything."""
 
     worker: int
-    fault: Fault
-    batch: Batch | None
+    fault: KillReason
+    batch: BatchKey | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +240,7 @@ class Assign:
     """
 
     worker: int
-    batch: Batch
+    batch: BatchKey
     slot: int
     source: int
     attempt: int
@@ -247,7 +250,7 @@ class Assign:
 class Deliver:
     """Tell the rank that a batch lies in a slot, which is the rank's until it returns it."""
 
-    batch: Batch
+    batch: BatchKey
     slot: int
     source: int
     worker: int
@@ -260,7 +263,7 @@ class Fail:
     `attempts` are those at its last source; 0 if that was known to be bad from another's failure.
     """
 
-    batch: Batch
+    batch: BatchKey
     cause: str
     attempts: int
 
@@ -312,3 +315,48 @@ Instruction: TypeAlias = (
     | Forget
     | TrimSlots
 )
+
+
+LEAST_WEIGHT, MOST_WEIGHT = 1e-4, 1e4
+
+
+class InvalidEvent(ValueError):
+    """An event that makes no sense; says which of its fields, and why."""
+
+
+class UnknownChannel(PenstockError, KeyError):
+    """Somebody named a channel that was never registered."""
+
+    def __init__(self, channel: int) -> None:
+        super().__init__(channel)
+        self.channel = channel
+
+    def __str__(self) -> str:
+        return f"channel {self.channel} was never registered"
+
+
+def check_size(event: GroupSized) -> None:
+    if event.workers < 0:
+        raise InvalidEvent(f"group {event.group!r} cannot have {event.workers} workers")
+
+
+def check_weight(weight: float) -> None:
+    """Beyond these a share is nothing or everything, and sums of virtual time lose their ends."""
+    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise InvalidEvent(f"weight is {weight}; expected {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}")
+
+
+def check_registration(event: ChannelRegistered, last: int) -> None:
+    """`last`: the id of the channel registered last."""
+    if event.channel <= last:
+        raise InvalidEvent(f"channel {event.channel} is not above {last}, the last one")
+    check_weight(event.weight)
+    wrong = {
+        "slots": event.slots < 1,
+        "max_attempts": event.max_attempts < 1,
+        "max_substitutes": event.max_substitutes < 0,
+        "estimate": not 0 <= event.estimate < inf,
+        "deadline": event.deadline is not None and not event.deadline > 0,
+    }
+    for name in (name for name, bad in wrong.items() if bad):
+        raise InvalidEvent(f"channel {event.channel}: {name} cannot be {getattr(event, name)}")

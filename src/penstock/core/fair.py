@@ -1,4 +1,4 @@
-"""Fair shares of a crew's time: start-time fair queueing on measured cost.
+"""Fair shares of a group's time: start-time fair queueing on measured cost.
 
 Every flow has a virtual time: the seconds it was served, divided by its weight. The flow that is
 furthest behind is next. What a batch will cost is estimated when it is handed out and settled when

@@ -10,34 +10,34 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import inf, isclose, isfinite
 
-from penstock.core.channel import Channel, Task, Wait
-from penstock.core.crew import Crew, Worker, WorkerState
+from penstock.core.channel import ScheduledChannel, Task, Wait
 from penstock.core.restarts import BreakerState
 from penstock.core.slots import Slot
 from penstock.core.story import SchedulerError
+from penstock.core.worker_group import ScheduledWorker, WorkerGroup, WorkerState
 
 
-def check(crews: Iterable[Crew]) -> None:
+def check(groups: Iterable[WorkerGroup]) -> None:
     """Raises SchedulerError, with the story of the channel concerned, if anything is amiss."""
-    for crew in crews:
-        _demand(_crew_faults(crew), f"crew {crew.name!r}")
-        for worker in crew.workers.values():
+    for group in groups:
+        _demand(_group_faults(group), f"group {group.name!r}")
+        for worker in group.workers.values():
             _demand(_worker_faults(worker), f"worker {worker.id}")
-        held = [task for worker in crew.workers.values() for task in worker.tasks]
-        by_channel: dict[int, list[Task]] = {number: [] for number in crew.channels}
+        held = [task for worker in group.workers.values() for task in worker.tasks]
+        by_channel: dict[int, list[Task]] = {number: [] for number in group.channels}
         for task in held:
             by_channel[task.batch.channel].append(task)
-        for channel in crew.channels.values():
+        for channel in group.channels.values():
             faults = _channel_faults(channel, by_channel[channel.id])
             _demand(faults, f"channel {channel.id}", channel)
 
 
-def _demand(faults: Iterator[str], whose: str, channel: Channel | None = None) -> None:
+def _demand(faults: Iterator[str], whose: str, channel: ScheduledChannel | None = None) -> None:
     for fault in faults:
         raise SchedulerError(f"{whose}: {fault}", channel.story.entries() if channel else ())
 
 
-def _channel_faults(channel: Channel, held: list[Task]) -> Iterator[str]:
+def _channel_faults(channel: ScheduledChannel, held: list[Task]) -> Iterator[str]:
     """`held`: its tasks that workers have."""
     yield from _slot_faults(channel, [*held, *channel.retries])
     yield from _epoch_faults(channel, held)
@@ -50,7 +50,7 @@ def _channel_faults(channel: Channel, held: list[Task]) -> Iterator[str]:
         yield "slots rest, and nobody will look"
 
 
-def _slot_faults(channel: Channel, tasks: list[Task]) -> Iterator[str]:
+def _slot_faults(channel: ScheduledChannel, tasks: list[Task]) -> Iterator[str]:
     slots = channel.slots
     states = Counter(slots.state)
     counted = {Slot.FREE: slots.free, Slot.RESERVED: slots.reserved, Slot.LENT: slots.lent}
@@ -62,7 +62,7 @@ def _slot_faults(channel: Channel, tasks: list[Task]) -> Iterator[str]:
         yield f"slots {reserved} are reserved, for {[str(task.batch) for task in tasks]}"
 
 
-def _epoch_faults(channel: Channel, held: list[Task]) -> Iterator[str]:
+def _epoch_faults(channel: ScheduledChannel, held: list[Task]) -> Iterator[str]:
     epoch = channel.epoch
     if not epoch.open:
         if epoch.ended != epoch.total:
@@ -79,7 +79,7 @@ def _epoch_faults(channel: Channel, held: list[Task]) -> Iterator[str]:
         yield "a batch to be tried again is not as it should be"
 
 
-def _turn_faults(channel: Channel, held: list[Task]) -> Iterator[str]:
+def _turn_faults(channel: ScheduledChannel, held: list[Task]) -> Iterator[str]:
     if (channel.wants() is Wait.TURN) != (channel.place > 0):
         yield "it is in the run queue and cannot be served, or the other way round"
     if channel.waits is not channel.wants():
@@ -91,8 +91,8 @@ def _turn_faults(channel: Channel, held: list[Task]) -> Iterator[str]:
         yield f"{channel.outstanding} outstanding, {charged} by look"
 
 
-def _worker_faults(worker: Worker) -> Iterator[str]:
-    settings = worker.crew.settings
+def _worker_faults(worker: ScheduledWorker) -> Iterator[str]:
+    settings = worker.group.settings
     if len(worker.tasks) > settings.worker_concurrency:
         yield f"it has {len(worker.tasks)} batches"
     if any(task.began is not None for task in worker.tasks[1:]):
@@ -100,7 +100,7 @@ def _worker_faults(worker: Worker) -> Iterator[str]:
     if worker.tasks and not worker.was_ready:
         yield "it has batches and was never ready"
     load = len(worker.tasks)
-    places = [n for n, room in enumerate(worker.crew.room) if worker.id in room]
+    places = [n for n, room in enumerate(worker.group.room) if worker.id in room]
     able = worker.state is WorkerState.READY and load < settings.worker_concurrency
     if places != ([load] if able else []):
         yield f"{worker.state.value} with {load} batches, it stands with those that have {places}"
@@ -108,35 +108,35 @@ def _worker_faults(worker: Worker) -> Iterator[str]:
         yield f"it is due at {worker.due()}, and looked at at {worker.alarm}"
 
 
-def _crew_faults(crew: Crew) -> Iterator[str]:
-    workers = crew.workers.values()
+def _group_faults(group: WorkerGroup) -> Iterator[str]:
+    workers = group.workers.values()
     counts = Counter(worker.state for worker in workers if not worker.retired)
-    counted = crew.starting, crew.ready, crew.dying
+    counted = group.starting, group.ready, group.dying
     looked = tuple(counts[s] for s in (WorkerState.STARTING, WorkerState.READY, WorkerState.DOOMED))
     if counted != looked:
         yield f"starting, ready, dying: {counted} by count, {looked} by look"
-    if crew.starting + crew.ready > crew.wanted:
-        yield f"{crew.wanted} wanted, {crew.starting} starting, {crew.ready} ready"
-    if crew.due() < crew.alarm:
+    if group.starting + group.ready > group.wanted:
+        yield f"{group.wanted} wanted, {group.starting} starting, {group.ready} ready"
+    if group.due() < group.alarm:
         yield "workers are missing, and nobody will look"
-    if crew.breaker.state is BreakerState.TRIAL and not crew.starting:
+    if group.breaker.state is BreakerState.TRIAL and not group.starting:
         yield "a trial without anybody to try"
-    if crew.stranded and any(channel.epoch.open for channel in crew.channels.values()):
+    if group.stranded and any(channel.epoch.open for channel in group.channels.values()):
         yield "channels wait for workers that will never be"
-    yield from _queue_faults(crew)
+    yield from _queue_faults(group)
 
 
-def _queue_faults(crew: Crew) -> Iterator[str]:
-    places = Counter(channel.place for channel in crew.channels.values() if channel.place)
-    valid = Counter(number for _, number, flow in crew.queue.entries() if flow.place == number)
-    if places != valid or len(crew.queue) != len(places):
+def _queue_faults(group: WorkerGroup) -> Iterator[str]:
+    places = Counter(channel.place for channel in group.channels.values() if channel.place)
+    valid = Counter(number for _, number, flow in group.queue.entries() if flow.place == number)
+    if places != valid or len(group.queue) != len(places):
         yield f"in the run queue: {dict(valid)}, of {dict(places)}"
     if any(count > 1 for count in valid.values()):
         yield "a channel stands in the run queue twice"
-    for vtime, number, flow in crew.queue.entries():
+    for vtime, number, flow in group.queue.entries():
         if flow.place == number and vtime != flow.vtime:
             yield f"channel {flow.id} stands at {vtime}, and should at {flow.vtime}"
-    if len(crew.queue) and any(crew.room):
+    if len(group.queue) and any(group.room):
         yield "a worker has room, and a channel has batches"
-    if crew.queue.virtual_now == inf:
+    if group.queue.virtual_now == inf:
         yield "virtual time has come to its end"

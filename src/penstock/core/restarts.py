@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
-from penstock.core.events import Batch
+from penstock.core.events import BatchKey
 from penstock.core.settings import Settings
 
 
@@ -66,18 +66,18 @@ class Breaker:
 
 @dataclass(slots=True, eq=False)
 class Streak:
-    """Workers lost since the crew last completed a batch, and what they were at."""
+    """Workers lost since the group last completed a batch, and what they were at."""
 
     lost: int = 0
-    first: Batch | None = None
+    first: BatchKey | None = None
     several: bool = False  # they were at different batches
 
-    def add(self, batch: Batch | None) -> None:
+    def add(self, batch: BatchKey | None) -> None:
         self.lost += 1
         if batch is not None:
             self.several = self.several or self.first not in (None, batch)
             self.first = self.first or batch
 
     def covers(self, workers: int) -> bool:
-        """The crew is failing, not the batch: as many were lost as there are, over several."""
+        """The group is failing, not the batch: as many were lost as there are, over several."""
         return self.several and self.lost >= max(2, workers)

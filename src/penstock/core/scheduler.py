@@ -2,7 +2,7 @@
 
 A pure state machine: events in, instructions out (`Scheduler.handle`). No clock, no threads, no
 I/O: time arrives in events, and whoever calls carries out the instructions, in their order.
-Channels (`channel`), crews (`crew`), their shares (`fair`) and the comings and goings of workers
+Channels (`channel`), groups (`group`), their shares (`fair`) and the comings and goings of workers
 (`staff`) keep their own books; here events are routed to them, and batches to workers.
 """
 
@@ -14,43 +14,41 @@ from functools import reduce
 from math import inf, isfinite
 from typing import Any
 
-from penstock.core.channel import Channel, Quarantined, Task, Wait
-from penstock.core.crew import Crew, Worker, WorkerState
+from penstock.core.channel import Quarantined, ScheduledChannel, Task, Wait
 from penstock.core.events import (
     Assign,
-    Batch,
     BatchBegun,
     BatchDone,
     BatchFailed,
+    BatchKey,
     ChannelRegistered,
     ChannelUnregistered,
-    CrewSized,
     EpochStarted,
     Event,
+    GroupSized,
     Instruction,
+    InvalidEvent,
     SlotReturned,
     Tick,
     TrimSlots,
+    UnknownChannel,
     WeightChanged,
     WorkerBeat,
     WorkerLost,
     WorkerReady,
-)
-from penstock.core.ids import Ids
-from penstock.core.invariants import check
-from penstock.core.refusals import (
-    InvalidEvent,
-    UnknownChannel,
     check_registration,
     check_size,
     check_weight,
 )
+from penstock.core.ids import Ids
+from penstock.core.invariants import check
 from penstock.core.restarts import Streak
 from penstock.core.settings import Settings
-from penstock.core.staff import Staff
-from penstock.core.statistics import Statistics, Totals, in_words, of_channel, of_crew
+from penstock.core.statistics import SchedulerStatistics, Totals, in_words, of_channel, of_group
 from penstock.core.story import Entry, FalseReport, SchedulerError
 from penstock.core.timers import Timers
+from penstock.core.worker_group import ScheduledWorker, WorkerGroup, WorkerState
+from penstock.core.worker_lifecycle import WorkerLifecycle
 
 __all__ = [
     "FalseReport",
@@ -68,14 +66,14 @@ class Scheduler:
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         self._now = -inf
-        self._channels: dict[int, Channel] = {}
-        self._crews: dict[str, Crew] = {}
+        self._channels: dict[int, ScheduledChannel] = {}
+        self._groups: dict[str, WorkerGroup] = {}
         self._ids = Ids()
-        self._timers: Timers[Worker | Crew | Channel] = Timers()
-        self._staff = Staff(self.settings, self._timers)
+        self._timers: Timers[ScheduledWorker | WorkerGroup | ScheduledChannel] = Timers()
+        self._lifecycle = WorkerLifecycle(self.settings, self._timers)
         self._quarantined: deque[Quarantined] = deque(maxlen=self.settings.quarantine_length)
         self._out: list[Instruction] = []
-        self._touched: list[Channel] = []
+        self._touched: list[ScheduledChannel] = []
         self._events = 0
         self._past = Totals()  # of the channels that are gone
 
@@ -100,9 +98,7 @@ class Scheduler:
         if self._touched:
             entry = event, tuple(out)
             for channel in self._touched:
-                if channel.story.add(entry):
-                    held = self._crews[channel.crew].held_of(channel)
-                    channel.story.turn(channel.recap(held, self._now))
+                channel.story.add(entry)
             self._touched = []
         return out
 
@@ -110,45 +106,47 @@ class Scheduler:
         """When a Tick is next due; None if nothing is waiting for time to pass."""
         return self._timers.next()
 
-    # --- crews -------------------------------------------------------------------------------
+    # --- groups -------------------------------------------------------------------------------
 
-    def _crew_sized(self, event: CrewSized) -> None:
+    def _group_sized(self, event: GroupSized) -> None:
         check_size(event)
-        crew = self._crews.setdefault(event.crew, Crew(event.crew, self.settings))
-        crew.kept = event.kept
-        self._staff.resize(crew, event.workers, self._now, self._out)
-        self._staff.ask(crew, self._now, self._out)
-        self._serve(crew)
-        for over in [crew for crew in self._crews.values() if crew.over(self._now)]:
-            del self._crews[over.name]
+        group = self._groups.setdefault(event.group, WorkerGroup(event.group, self.settings))
+        group.kept = event.kept
+        self._lifecycle.resize(group, event.workers, self._now, self._out)
+        self._lifecycle.ask(group, self._now, self._out)
+        self._serve(group)
+        for over in [group for group in self._groups.values() if group.over(self._now)]:
+            del self._groups[over.name]
 
-    def _serve(self, crew: Crew) -> None:
+    def _serve(self, group: WorkerGroup) -> None:
         """After anything that may have changed who can serve whom."""
-        if crew.stranded:
-            for channel in crew.channels.values():
+        if group.stranded:
+            for channel in group.channels.values():
                 if channel.epoch.open:
-                    channel.give_up(crew.breaker.cause, self._now, self._out)
+                    channel.give_up(group.breaker.cause, self._now, self._out)
                     self._refresh(channel)
-        self._dispatch(crew)
+        self._dispatch(group)
 
-    def _dispatch(self, crew: Crew) -> None:
+    def _dispatch(self, group: WorkerGroup) -> None:
         """While a worker has room: the channel furthest behind gives one batch."""
-        crew.rebase()
-        queue = crew.queue
-        while (worker := crew.idlest()) is not None:
+        group.rebase()
+        queue = group.queue
+        while (worker := group.idlest()) is not None:
             channel = queue.pop()
             if channel is None:
                 return
-            self._hand_out(channel, crew, worker)
+            self._hand_out(channel, group, worker)
 
-    def _hand_out(self, channel: Channel, crew: Crew, worker: Worker) -> None:
+    def _hand_out(
+        self, channel: ScheduledChannel, group: WorkerGroup, worker: ScheduledWorker
+    ) -> None:
         task = channel.hand_out(self._out)
         if task is not None:
-            crew.give(worker, task)
+            group.give(worker, task)
             self._out.append(Assign(worker.id, task.batch, task.slot, task.source, task.attempt))
         wait = channel.wants()
         if wait is Wait.TURN:  # it never slept: what it is owed is not forgotten
-            crew.queue.push(channel)
+            group.queue.push(channel)
         channel.wait_for(wait, self._now)
         self._touched.append(channel)
 
@@ -156,14 +154,14 @@ class Scheduler:
 
     def _channel_registered(self, event: ChannelRegistered) -> None:
         check_registration(event, self._ids.last)
-        crew = self._crews.get(event.crew)
-        if crew is None:
-            raise InvalidEvent(f"channel {event.channel}: there is no crew {event.crew!r}")
-        channel = Channel.open(event, self.settings, crew.costs, self._quarantined)
+        group = self._groups.get(event.group)
+        if group is None:
+            raise InvalidEvent(f"channel {event.channel}: there is no group {event.group!r}")
+        channel = ScheduledChannel.open(event, self.settings, group.costs, self._quarantined)
         channel.since = self._now
         self._ids.add(event.channel)
-        self._channels[event.channel] = crew.channels[event.channel] = channel
-        self._staff.ask(crew, self._now, self._out)
+        self._channels[event.channel] = group.channels[event.channel] = channel
+        self._lifecycle.ask(group, self._now, self._out)
         self._touched.append(channel)
 
     def _weight_changed(self, event: WeightChanged) -> None:
@@ -179,11 +177,11 @@ class Scheduler:
             raise UnknownChannel(event.channel)
         if channel is None or channel.leaving or event.epoch <= channel.epoch.number:
             return
-        crew = self._crews[channel.crew]
+        group = self._groups[channel.group]
         channel.start(event.epoch, event.steps, self._now, self._out)
-        self._staff.ask(crew, self._now, self._out)
+        self._lifecycle.ask(group, self._now, self._out)
         self._refresh(channel)
-        self._serve(crew)
+        self._serve(group)
 
     def _slot_returned(self, event: SlotReturned) -> None:
         channel = self._channels.get(event.channel)
@@ -191,7 +189,7 @@ class Scheduler:
             return
         if channel.slots.take_back(event.slot, self._now):
             self._refresh(channel)
-            self._dispatch(self._crews[channel.crew])
+            self._dispatch(self._groups[channel.group])
         else:
             channel.stray_returns += 1
             self._touched.append(channel)
@@ -202,9 +200,9 @@ class Scheduler:
             channel.leave(self._now, self._out)
             self._refresh(channel)
 
-    def _refresh(self, channel: Channel) -> None:
+    def _refresh(self, channel: ScheduledChannel) -> None:
         """After a channel's slots, steps or cost have changed: is it in line, and where?"""
-        queue = self._crews[channel.crew].queue
+        queue = self._groups[channel.group].queue
         wait = channel.wants()
         if wait is Wait.TURN:
             if channel.place:
@@ -219,14 +217,14 @@ class Scheduler:
             self._timers.arm(channel)
         if channel.gone:
             del self._channels[channel.id]
-            del self._crews[channel.crew].channels[channel.id]
+            del self._groups[channel.group].channels[channel.id]
             self._past = self._past.plus(channel)
 
     # --- workers -----------------------------------------------------------------------------
 
-    def _heard(self, worker: int) -> Worker | None:
+    def _heard(self, worker: int) -> ScheduledWorker | None:
         """Whatever comes from a worker is a sign of life; from one that is gone it is ignored."""
-        found = self._staff.workers.get(worker)
+        found = self._lifecycle.workers.get(worker)
         if found is not None:
             found.heard = self._now
         return found
@@ -234,32 +232,32 @@ class Scheduler:
     def _worker_ready(self, event: WorkerReady) -> None:
         worker = self._heard(event.worker)
         if worker is not None:
-            self._staff.ready(worker, self._now, self._out)
-            self._dispatch(worker.crew)
+            self._lifecycle.ready(worker, self._now, self._out)
+            self._dispatch(worker.group)
 
     def _worker_beat(self, event: WorkerBeat) -> None:
         worker = self._heard(event.worker)
         if worker is not None:
-            self._staff.weigh(worker, event.private_bytes, self._now, self._out)
-            self._serve(worker.crew)
+            self._lifecycle.weigh(worker, event.private_bytes, self._now, self._out)
+            self._serve(worker.group)
 
     def _worker_lost(self, event: WorkerLost) -> None:
-        worker = self._staff.workers.get(event.worker)
+        worker = self._lifecycle.workers.get(event.worker)
         if worker is None:
             return
-        crew = worker.crew
-        self._staff.lost(worker, event.cause, self._now)
-        failing = crew.streak.covers(crew.wanted)
+        group = worker.group
+        self._lifecycle.lost(worker, event.cause, self._now)
+        failing = group.streak.covers(group.wanted)
         for task in reversed(worker.tasks):
             task.channel.lost(task, event.cause, self._now, self._out, excusable=failing)
             self._refresh(task.channel)
-        self._staff.fill(crew, self._now, self._out)
-        self._serve(crew)
+        self._lifecycle.fill(group, self._now, self._out)
+        self._serve(group)
 
     # --- batches -----------------------------------------------------------------------------
 
     def _batch_begun(self, event: BatchBegun) -> None:
-        worker = self._staff.workers.get(event.worker)
+        worker = self._lifecycle.workers.get(event.worker)
         if worker is None:
             return
         task = self._first_task(worker, event.batch, event)
@@ -272,50 +270,50 @@ class Scheduler:
         self._touched.append(task.channel)
 
     def _batch_done(self, event: BatchDone) -> None:
-        worker = self._staff.workers.get(event.worker)
+        worker = self._lifecycle.workers.get(event.worker)
         if worker is None:
             return
         task = self._answer(worker, event)
-        self._completed(worker.crew)
+        self._completed(worker.group)
         task.channel.deliver(task, worker.id, self._now, self._out)
         self._after_answer(worker, task.channel)
 
     def _batch_failed(self, event: BatchFailed) -> None:
-        worker = self._staff.workers.get(event.worker)
+        worker = self._lifecycle.workers.get(event.worker)
         if worker is None:
             return
         task = self._answer(worker, event)
-        worker.crew.failed += 1
+        worker.group.failed += 1
         task.channel.fail(task, event.cause, self._now, self._out)
         self._after_answer(worker, task.channel)
 
-    def _answer(self, worker: Worker, event: BatchDone | BatchFailed) -> Task:
+    def _answer(self, worker: ScheduledWorker, event: BatchDone | BatchFailed) -> Task:
         """The task is off the worker's hands, and what it cost is known."""
         task = self._first_task(worker, event.batch, event)
         worker.heard = self._now
-        worker.crew.take(worker)
+        worker.group.take(worker)
         worker.made += 1
         cost = event.cost if isfinite(event.cost) else task.channel.estimate()
         cost = max(cost, self.settings.least_cost)
         task.channel.answered(task, cost)
-        worker.crew.costs.add(cost)
+        worker.group.costs.add(cost)
         return task
 
-    def _completed(self, crew: Crew) -> None:
+    def _completed(self, group: WorkerGroup) -> None:
         """Whatever kept its workers dying is over."""
-        crew.done += 1
-        if crew.streak.lost:
-            crew.streak = Streak()
-        if crew.deaths.count:
-            crew.deaths.reset()
-            self._staff.fill(crew, self._now, self._out)
+        group.done += 1
+        if group.streak.lost:
+            group.streak = Streak()
+        if group.deaths.count:
+            group.deaths.reset()
+            self._lifecycle.fill(group, self._now, self._out)
 
-    def _after_answer(self, worker: Worker, channel: Channel) -> None:
+    def _after_answer(self, worker: ScheduledWorker, channel: ScheduledChannel) -> None:
         self._refresh(channel)
-        self._staff.inspect(worker, self._now, self._out)
-        self._serve(worker.crew)
+        self._lifecycle.inspect(worker, self._now, self._out)
+        self._serve(worker.group)
 
-    def _first_task(self, worker: Worker, batch: Batch, event: Event) -> Task:
+    def _first_task(self, worker: ScheduledWorker, batch: BatchKey, event: Event) -> Task:
         """Workers make their batches in the order given, so this must be about the first."""
         if worker.tasks and worker.tasks[0].batch == batch:
             return worker.tasks[0]
@@ -333,22 +331,22 @@ class Scheduler:
     # --- time --------------------------------------------------------------------------------
 
     def _tick(self, event: Tick) -> None:
-        crews: dict[str, Crew] = {}
+        groups: dict[str, WorkerGroup] = {}
         for owner in self._timers.expired(self._now):
             match owner:
-                case Worker(crew=crew):
+                case ScheduledWorker(group=group):
                     if owner.begun is not None:
                         self._touched.append(owner.begun.channel)
-                    self._staff.overdue(owner, self._now, self._out)
-                    crews[crew.name] = crew
-                case Crew():
-                    self._staff.fill(owner, self._now, self._out)
-                case Channel():
+                    self._lifecycle.overdue(owner, self._now, self._out)
+                    groups[group.name] = group
+                case WorkerGroup():
+                    self._lifecycle.fill(owner, self._now, self._out)
+                case ScheduledChannel():
                     self._trim(owner)
-        for crew in crews.values():
-            self._serve(crew)
+        for group in groups.values():
+            self._serve(group)
 
-    def _trim(self, channel: Channel) -> None:
+    def _trim(self, channel: ScheduledChannel) -> None:
         slots = channel.slots.trim(self.settings.trim_after, self._now)
         self._out.append(TrimSlots(channel.id, slots))
         self._touched.append(channel)
@@ -364,28 +362,28 @@ class Scheduler:
         """One line for the log."""
         return in_words(self._channels.values())
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> SchedulerStatistics:
         """A snapshot of everything, for whoever wants to show it."""
         now = self._now if isfinite(self._now) else 0.0
-        return Statistics(
+        return SchedulerStatistics(
             now=now,
             events=self._events,
             channels=tuple(
-                of_channel(channel, self._crews[channel.crew].queue.virtual_now, now)
+                of_channel(channel, self._groups[channel.group].queue.virtual_now, now)
                 for channel in self._channels.values()
             ),
-            crews=tuple(of_crew(crew) for crew in self._crews.values()),
+            groups=tuple(of_group(group) for group in self._groups.values()),
             totals=reduce(Totals.plus, self._channels.values(), self._past),
             quarantined=tuple(self._quarantined),
         )
 
     def check(self) -> None:
         """Raise `SchedulerError` unless everything that must hold between two events does."""
-        check(self._crews.values())
+        check(self._groups.values())
 
 
 _REACTIONS: dict[type, Callable[[Scheduler, Any], None]] = {
-    CrewSized: Scheduler._crew_sized,
+    GroupSized: Scheduler._group_sized,
     ChannelRegistered: Scheduler._channel_registered,
     WeightChanged: Scheduler._weight_changed,
     EpochStarted: Scheduler._epoch_started,

@@ -34,7 +34,7 @@ class Settings:
 
     # What is kept, and for how long.
     trim_after: float = 30.0  # a slot not used for so long gives its pages back
-    story_length: int = 64  # events remembered for each channel: so many at most, and half at least
+    story_length: int = 64  # events remembered for each channel
     quarantine_length: int = 256  # batches remembered that could not be made
 
     def __post_init__(self) -> None:

@@ -29,14 +29,6 @@ class Slots:
         self.reserved = 0
         self.lent = 0
 
-    def copy(self) -> Slots:
-        """As they are now, whatever becomes of them."""
-        twin = Slots(0)
-        twin.state, twin._free = self.state[:], self._free[:]
-        twin._freed, twin._used = self._freed[:], self._used[:]
-        twin.reserved, twin.lent = self.reserved, self.lent
-        return twin
-
     def __repr__(self) -> str:
         held = {n: state.value for n, state in enumerate(self.state) if state is not Slot.FREE}
         resting = {slot: self._freed[slot] for slot in self._free if self._used[slot]}

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from penstock.core.channel import Channel, Quarantined, Wait
-from penstock.core.crew import Crew, WorkerState
+from penstock.core.channel import Quarantined, ScheduledChannel, Wait
+from penstock.core.worker_group import WorkerGroup, WorkerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class ChannelStatistics:
     """One channel. `handed_out` to `total` are those of its present epoch, or of its last one."""
 
     id: int
-    crew: str
+    group: str
     phase: str
     epoch: int
     handed_out: int
@@ -37,7 +37,7 @@ class ChannelStatistics:
     weight: float
     service: float  # seconds of work settled
     estimate: float  # seconds the next batch is taken to cost
-    vtime_lag: float  # its virtual time beyond the crew's: how much more it had than its share
+    vtime_lag: float  # its virtual time beyond the group's: how much more it had than its share
     attempts_lost: int
     substitutes: int
     stray_returns: int
@@ -46,10 +46,10 @@ class ChannelStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class CrewStatistics:
-    """One crew."""
+class GroupStatistics:
+    """One group."""
 
-    crew: str
+    group: str
     wanted: int
     starting: int
     ready: int
@@ -85,7 +85,7 @@ class Totals:
     substitutes: int = 0
     stray_returns: int = 0
 
-    def plus(self, channel: Channel) -> Totals:
+    def plus(self, channel: ScheduledChannel) -> Totals:
         epoch = channel.epoch
         return Totals(
             channels=self.channels + 1,
@@ -99,24 +99,24 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class SchedulerStatistics:
     """The whole scheduler at one moment."""
 
     now: float  # the time of the last event
     events: int
     channels: tuple[ChannelStatistics, ...]
-    crews: tuple[CrewStatistics, ...]
+    groups: tuple[GroupStatistics, ...]
     totals: Totals
     quarantined: tuple[Quarantined, ...]  # the last few
 
 
-def of_channel(channel: Channel, virtual_now: float, now: float) -> ChannelStatistics:
+def of_channel(channel: ScheduledChannel, virtual_now: float, now: float) -> ChannelStatistics:
     epoch, slots = channel.epoch, channel.slots
     waited = dict(channel.waited)
     waited[channel.waits] += now - channel.since
     return ChannelStatistics(
         id=channel.id,
-        crew=channel.crew,
+        group=channel.group,
         phase=channel.phase.value,
         epoch=epoch.number,
         handed_out=epoch.given,
@@ -145,32 +145,32 @@ def of_channel(channel: Channel, virtual_now: float, now: float) -> ChannelStati
     )
 
 
-def of_crew(crew: Crew) -> CrewStatistics:
-    workers = crew.workers.values()
+def of_group(group: WorkerGroup) -> GroupStatistics:
+    workers = group.workers.values()
     states = [worker.state for worker in workers]
-    return CrewStatistics(
-        crew=crew.name,
-        wanted=crew.wanted,
+    return GroupStatistics(
+        group=group.name,
+        wanted=group.wanted,
         starting=states.count(WorkerState.STARTING),
-        ready=crew.ready,
+        ready=group.ready,
         busy=sum(bool(worker.tasks) for worker in workers),
         leaving=states.count(WorkerState.LEAVING),
         doomed=states.count(WorkerState.DOOMED),
-        started=crew.started,
-        lost=crew.lost,
-        retired={reason.value: count for reason, count in crew.retired.items()},
-        killed={fault.value: count for fault, count in crew.killed.items()},
-        breaker=crew.breaker.state.value,
-        cause=crew.breaker.cause,
-        done=crew.done,
-        failed=crew.failed,
+        started=group.started,
+        lost=group.lost,
+        retired={reason.value: count for reason, count in group.retired.items()},
+        killed={fault.value: count for fault, count in group.killed.items()},
+        breaker=group.breaker.state.value,
+        cause=group.breaker.cause,
+        done=group.done,
+        failed=group.failed,
         in_flight=sum(len(worker.tasks) for worker in workers),
-        runnable=len(crew.queue),
-        mean_cost=crew.costs.value,
+        runnable=len(group.queue),
+        mean_cost=group.costs.value,
     )
 
 
-def in_words(channels: Collection[Channel], few: int = 8) -> str:
+def in_words(channels: Collection[ScheduledChannel], few: int = 8) -> str:
     """One line: how many channels there are in each phase, and where the first few stand."""
     there = [channel for channel in channels if not channel.leaving]
     counts = (
@@ -182,7 +182,7 @@ def in_words(channels: Collection[Channel], few: int = 8) -> str:
     return f"{counts}; {' '.join(shown + rest)}" if shown else counts
 
 
-def _position(channel: Channel) -> str:
+def _position(channel: ScheduledChannel) -> str:
     epoch = channel.epoch
     if not epoch.open:
         return f"{channel.id}:idle"

@@ -2,64 +2,42 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.core.events import Event, Instruction
-from penstock.core.recap import Recap
 from penstock.errors import PenstockError
 
 
 class Entry(NamedTuple):
-    """One event that touched the channel, and all that was answered to it.
+    """One event that touched the channel, and all that was answered to it."""
 
-    The first may be a recap instead, of all that happened before.
-    """
-
-    event: Event | Recap
+    event: Event
     instructions: tuple[Instruction, ...]
 
     def __str__(self) -> str:
-        if isinstance(self.event, Recap):
-            return f"before that: {self.event}"
         answers = ", ".join(map(str, self.instructions)) or "nothing"
         return f"{self.event} -> {answers}"
 
 
-Told = tuple[Event | Recap, tuple[Instruction, ...]]
-
-
 class Story:
-    """The last few entries, and a recap of what was before them.
+    """The last `length` entries of a channel."""
 
-    It is told in chapters: this one and the last are kept. A recap is made at the end of each, so
-    that it costs little, and begins the story once that chapter is forgotten.
-    """
-
-    __slots__ = ("_chapter", "_last", "_length", "_recap", "_told")
+    __slots__ = ("_entries",)
 
     def __init__(self, length: int) -> None:
-        self._length = (length + 1) // 2  # of a chapter
-        self._told: list[Told] = []  # the chapter before this one, with the recap before it
-        self._recap: list[Told] = []  # between the two
-        self._chapter: list[Told] = []
-        self._last: Told | None = None
+        self._entries: deque[tuple[Event, tuple[Instruction, ...]]] = deque(maxlen=length)
 
-    def add(self, entry: Told) -> bool:
-        """The same entry, told again, is told once. Whether that ends a chapter: `turn` it then."""
-        if self._last is entry:
-            return False
-        self._last = entry
-        self._chapter.append(entry)
-        return len(self._chapter) >= self._length
-
-    def turn(self, recap: Recap) -> None:
-        """A new chapter; `recap` is how things are at its beginning."""
-        self._told = [*self._recap, *self._chapter]
-        self._recap, self._chapter = [(recap, ())], []
+    def add(self, entry: tuple[Event, tuple[Instruction, ...]]) -> None:
+        """Adds an entry; adding the same object twice in a row counts once."""
+        entries = self._entries
+        if not entries or entries[-1] is not entry:
+            entries.append(entry)
 
     def entries(self) -> tuple[Entry, ...]:
-        return tuple(Entry(*entry) for entry in (*self._told, *self._chapter))
+        """Returns the entries, the oldest first."""
+        return tuple(Entry(*entry) for entry in self._entries)
 
 
 class SchedulerError(PenstockError, AssertionError):

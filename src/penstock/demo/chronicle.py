@@ -115,5 +115,5 @@ class Chronicle:
     @property
     def lost(self) -> int:
         """Workers that died."""
-        crews = self.numbers.get("scheduler", {}).get("crews", ())
-        return sum(crew["lost"] for crew in crews)
+        groups = self.numbers.get("scheduler", {}).get("groups", ())
+        return sum(group["lost"] for group in groups)

@@ -16,7 +16,7 @@ import psutil
 
 from penstock.demo.chronicle import Chronicle, KillStory
 from penstock.demo.plan import Plan
-from penstock.demo.ranks import Ranks
+from penstock.demo.ranks import RankProcesses
 from penstock.demo.telling import Stage
 
 # How long to look for a moment in which a worker is at work on a batch. It makes the better story,
@@ -28,7 +28,7 @@ _LOOKS: Final = 50  # at a time
 class Mischief:
     """Looks at the chronicle, acts, and writes down what it did."""
 
-    def __init__(self, plan: Plan, ranks: Ranks, chronicle: Chronicle) -> None:
+    def __init__(self, plan: Plan, ranks: RankProcesses, chronicle: Chronicle) -> None:
         self._plan = plan
         self._ranks = ranks
         self._story = chronicle

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penstock.demo.report import Report
+from penstock.demo.report import DemoReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ class NoPlot(Exception):
     """There can be no picture, for a reason that is no fault of the demonstration."""
 
 
-def plot(report: Report, folder: Path) -> Path:
+def plot(report: DemoReport, folder: Path) -> Path:
     """Draws the picture; `NoPlot` where it cannot be drawn."""
     try:
         from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ def plot(report: Report, folder: Path) -> Path:
     return path
 
 
-def _draw_rates(axes: Axes, report: Report) -> None:
+def _draw_rates(axes: Axes, report: DemoReport) -> None:
     at = np.linspace(0, report.seconds, _POINTS)
     half = max(report.seconds * _WINDOW, 1e-9) / 2
     for rank in report.ranks:
@@ -61,7 +61,7 @@ def _draw_rates(axes: Axes, report: Report) -> None:
         axes.plot(at, read / (end - begin), label=f"rank {rank.rank}", color=colour, linewidth=1.3)
 
 
-def _mark(axes: Axes, report: Report) -> None:
+def _mark(axes: Axes, report: DemoReport) -> None:
     killed, pause = report.killed_worker, report.pause
     axes.axvline(
         killed.at_seconds, color="#bb2222", linestyle="--", label=f"worker {killed.worker} killed"

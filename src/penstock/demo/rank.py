@@ -17,7 +17,7 @@ from collections import deque
 from datetime import timedelta
 from typing import Final
 
-from penstock.demo.telling import Brief, Entered, Failed, FromRank, GoOn, Stage, ToRank
+from penstock.demo.telling import Brief, Entered, FromRank, GoOn, RankFailed, Stage, ToRank
 from penstock.wire.stream import Stream
 
 EXIT_FAILED: Final = 1
@@ -28,7 +28,7 @@ _PATIENCE: Final = timedelta(hours=1)
 _FLUSH_S: Final = 30.0
 
 
-class Line:
+class ParentConnection:
     """The socket to whoever started this rank."""
 
     def __init__(self, fd: int) -> None:
@@ -67,14 +67,14 @@ def main(fd: int) -> int:
     """Runs a rank to its end; returns its exit status."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    line = Line(fd)
+    line = ParentConnection(fd)
     brief = line.hear()
     assert isinstance(brief, Brief)
     try:
         _train(brief, line)
     except Exception as error:
         traceback.print_exc()
-        line.tell(Failed(at=time.monotonic(), what=f"{type(error).__name__}: {error}"))
+        line.tell(RankFailed(at=time.monotonic(), what=f"{type(error).__name__}: {error}"))
         line.flush()
         return EXIT_FAILED
     line.tell(Entered(stage=Stage.DONE, at=time.monotonic()))
@@ -82,12 +82,12 @@ def main(fd: int) -> int:
     return 0
 
 
-def _train(brief: Brief, line: Line) -> None:
+def _train(brief: Brief, line: ParentConnection) -> None:
     # Here, so that whatever goes wrong with it is told: this takes seconds, and may be missing.
     import torch
     import torch.distributed as dist
 
-    from penstock.client.joined import connect
+    from penstock.client.hub.joined import connect
     from penstock.demo.trainer import Trainer
 
     torch.set_num_threads(1)  # one core for each rank, at most

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from penstock.demo.plan import Plan
-from penstock.demo.telling import Brief, Entered, Failed, FromRank, GoOn, Stage, ToRank
+from penstock.demo.telling import Brief, Entered, FromRank, GoOn, RankFailed, Stage, ToRank
 from penstock.errors import PenstockError
 from penstock.wire.stream import Stream
 
@@ -51,7 +51,7 @@ class RankProcess:
     stream: Stream[FromRank]
     printed: Path
     done: bool = False
-    failed: Failed | None = None
+    failed: RankFailed | None = None
 
     @classmethod
     def start(cls, number: int, scratch: Path) -> Self:
@@ -86,7 +86,7 @@ class RankProcess:
             match message:
                 case Entered(stage=Stage.DONE):
                     self.done = True
-                case Failed():
+                case RankFailed():
                     self.failed = message
         return heard
 
@@ -115,7 +115,7 @@ class RankProcess:
             return self.process.wait(_KILLED_S)
 
 
-class Ranks:
+class RankProcesses:
     """All ranks. Leaving the `with` ends them, whatever they are at."""
 
     def __init__(self, plan: Plan, scratch: Path) -> None:

@@ -57,7 +57,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
         return 0 < self.batches == self.equal
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it all. Times count from the first moment that all ranks trained."""
 
     accuracy: float
@@ -83,12 +83,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 _SHOWN = 5
 
 
-def report_of(story: Chronicle, chance: float, nodes: int, edges: int) -> Report:
+def report_of(story: Chronicle, chance: float, nodes: int, edges: int) -> DemoReport:
     """The conclusions, once all ranks are done."""
     training, shares = story.training, shares_of(story)
     tested = [rank.tested for rank in story.ranks if rank.tested is not None]
     assert story.killed is not None
-    return Report(
+    return DemoReport(
         accuracy=sum(t.right for t in tested) / sum(t.total for t in tested),
         chance=chance,
         losses=story.losses(),
@@ -176,7 +176,7 @@ def proof_of(ranks: list[RankStory]) -> Proof:
 # --- in words --------------------------------------------------------------------------------
 
 
-def in_words(report: Report) -> Iterator[tuple[str, str]]:
+def in_words(report: DemoReport) -> Iterator[tuple[str, str]]:
     """The report as lines, each with its heading."""
     losses = " -> ".join(f"{loss:.3f}" for loss in report.losses)
     yield (
@@ -199,7 +199,7 @@ def in_words(report: Report) -> Iterator[tuple[str, str]]:
     yield "plot", report.plot or f"none: {report.no_plot}"
 
 
-def _fairness(report: Report) -> str:
+def _fairness(report: DemoReport) -> str:
     shares = ", ".join(str(rank.share) for rank in report.ranks)
     index = "unknown" if report.jain is None else f"{report.jain:.4f}"
     return f"Jain's index {index}: ranks got {shares} batches while all of them were reading"

@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from penstock.client import restarts
-from penstock.client.hub_process import HubProcess
+from penstock.client.hub import restart_log
+from penstock.client.hub.hub_process import HubProcess
 from penstock.demo.chronicle import Chronicle
 from penstock.demo.mischief import Mischief
 from penstock.demo.plan import Plan
-from penstock.demo.ranks import Ranks
-from penstock.demo.report import Report, report_of
+from penstock.demo.ranks import RankProcesses
+from penstock.demo.report import DemoReport, report_of
 from penstock.demo.subject import Subject
 from penstock.demo.telling import Entered, FromRank, Learned, Stage
-from penstock.demo.view import View
+from penstock.demo.view import DemoView
 from penstock.hub.process import LOG_VARIABLE
 
 PREFIX: Final = "penstock-demo-"
@@ -39,7 +39,7 @@ _WORDS: Final = {
 }
 
 
-def run(subject: Subject, plan: Plan, view: View) -> Report:
+def run(subject: Subject, plan: Plan, view: DemoView) -> DemoReport:
     """Trains, with all the trouble; leaves nothing behind, however it ends.
 
     `RankDied` if a rank does, `HubGone` if the hub cannot be had.
@@ -49,7 +49,7 @@ def run(subject: Subject, plan: Plan, view: View) -> Report:
         tempfile.TemporaryDirectory(prefix=PREFIX) as scratch,
         _quiet_hub(),
         HubProcess(subject.graph, plan.workers) as hub,
-        Ranks(plan, Path(scratch)) as ranks,
+        RankProcesses(plan, Path(scratch)) as ranks,
         view,
     ):
         ranks.start(hub.address)
@@ -64,7 +64,7 @@ class Performance:
     """Listens to ranks, looks at the hub, makes trouble, and lets it be seen."""
 
     def __init__(
-        self, plan: Plan, hub: HubProcess, ranks: Ranks, story: Chronicle, view: View
+        self, plan: Plan, hub: HubProcess, ranks: RankProcesses, story: Chronicle, view: DemoView
     ) -> None:
         self._plan = plan
         self._hub = hub
@@ -124,9 +124,9 @@ def _quiet_hub() -> Iterator[None]:
         yield
         return
     os.environ[LOG_VARIABLE] = "ERROR"
-    before, restarts.log.disabled = restarts.log.disabled, True
+    before, restart_log.log.disabled = restart_log.log.disabled, True
     try:
         yield
     finally:
-        restarts.log.disabled = before
+        restart_log.log.disabled = before
         os.environ.pop(LOG_VARIABLE, None)

@@ -84,11 +84,11 @@ class Proved(Message, frozen=True, kw_only=True):
     made: list[str]
 
 
-class Failed(Message, frozen=True, kw_only=True):
+class RankFailed(Message, frozen=True, kw_only=True):
     """It cannot go on."""
 
     at: float
     what: str
 
 
-FromRank: TypeAlias = Entered | Trained | Learned | Tested | Proved | Failed
+FromRank: TypeAlias = Entered | Trained | Learned | Tested | Proved | RankFailed

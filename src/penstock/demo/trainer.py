@@ -18,12 +18,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from penstock.client.hub import Hub
+from penstock.client.hub.hub import Hub
 from penstock.demo.model import GraphSage, labels_of
 from penstock.demo.plan import Plan
 from penstock.demo.subject import Subject, subject_of
 from penstock.demo.telling import Entered, FromRank, Learned, Proved, Stage, Tested, Trained
-from penstock.loader.neighbor_loader import NeighborLoader
+from penstock.loader.pyg.neighbor_loader import NeighborLoader
 from penstock.sampling.digest import batch_digest
 
 Tell = Callable[[FromRank], None]

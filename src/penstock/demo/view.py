@@ -27,7 +27,7 @@ _REFRESH: Final = 8
 _STYLES: Final = {Stage.PAUSED: "bold yellow", Stage.DONE: "green", Stage.MEETING: "dim"}
 
 
-class View(ABC):
+class DemoView(ABC):
     """Somebody who watches."""
 
     @abstractmethod
@@ -44,14 +44,14 @@ class View(ABC):
         return None
 
 
-class NoView(View):
+class NoView(DemoView):
     """Nobody watches."""
 
     def event(self, seconds: float, words: str) -> None:
         """Nothing to do."""
 
 
-class PlainView(View):
+class PlainView(DemoView):
     """A line for everything that happens."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -62,7 +62,7 @@ class PlainView(View):
         self._say(f"{seconds:6.1f} s  {words}")
 
 
-class LiveView(View):
+class LiveView(DemoView):
     """Ranks, workers, fairness and the last events, drawn again and again in place."""
 
     def __init__(self, console: Console) -> None:

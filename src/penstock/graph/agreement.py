@@ -1,4 +1,4 @@
-"""Whether what follows from a graph's arrays agrees with them: the csr, and the aids.
+"""Whether what follows from a graph's arrays agrees with them: the csr, and the derived arrays.
 
 All is read in pieces. Where only the order may differ, a sum over all edges is compared, which is
 the same in whatever order they stand. The topology itself is known to be sound by then.
@@ -12,7 +12,14 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.graph.aids import ByTime, Coo, DegreeSizes, NamedAid, SortedRows, WeightSums
+from penstock.graph.derived import (
+    ByTime,
+    Coo,
+    DegreeSizes,
+    NamedDerived,
+    SortedNeighbors,
+    WeightSums,
+)
 from penstock.graph.schema import ArrayKey, Arrays
 from penstock.graph.shared import SharedArray
 from penstock.graph.tensors import floats
@@ -34,24 +41,26 @@ def check_csr(key: ArrayKey, array: SharedArray, csr: Topology, csc: Topology) -
         raise unsound(key, array, " has other edges than the csc")
 
 
-def check_aid(aid: NamedAid, arrays: Arrays, rows: Topology, num_neighbors: int) -> None:
-    """The aid is what would be made of these rows, as far as that can be told without making it."""
-    match aid:
+def check_derived(
+    derived: NamedDerived, arrays: Arrays, rows: Topology, num_neighbors: int
+) -> None:
+    """Checks that derived arrays follow from these rows, as far as can be told without remaking."""
+    match derived:
         case WeightSums():
-            _check_sums(aid, arrays, rows)
+            _check_sums(derived, arrays, rows)
         case ByTime():
-            _check_by_time(aid, arrays, rows, num_neighbors)
-        case SortedRows():
-            _check_sorted(aid, arrays, rows, num_neighbors)
+            _check_by_time(derived, arrays, rows, num_neighbors)
+        case SortedNeighbors():
+            _check_sorted(derived, arrays, rows, num_neighbors)
         case DegreeSizes():
-            _check_sizes(aid, arrays, rows)
+            _check_sizes(derived, arrays, rows)
         case Coo():
-            _check_coo(aid, arrays, rows)
+            _check_coo(derived, arrays, rows)
 
 
-def _check_sums(aid: WeightSums, arrays: Arrays, rows: Topology) -> None:
+def _check_sums(derived: WeightSums, arrays: Arrays, rows: Topology) -> None:
     """They begin anew in each row, rise where an edge has a weight, and else stay."""
-    (key,), weights = aid.keys, arrays[aid.sources[0]]
+    (key,), weights = derived.keys, arrays[derived.sources[0]]
     sums = arrays[key].array
     for begin, row, _, ids in edges(rows):
         weighed = floats(weights.array[ids], weights.dtype)
@@ -62,15 +71,15 @@ def _check_sums(aid: WeightSums, arrays: Arrays, rows: Topology) -> None:
             raise unsound(key, arrays[key], f"[{begin + at}] is {here[at]}; {what}")
 
 
-def _check_by_time(aid: ByTime, arrays: Arrays, rows: Topology, num_neighbors: int) -> None:
+def _check_by_time(derived: ByTime, arrays: Arrays, rows: Topology, num_neighbors: int) -> None:
     """Each row has the entries it has without an order; their times are right, and do not fall."""
-    entry_key, key = aid.keys
-    ordered, told = Topology(rows.indptr, arrays[entry_key].array), arrays[aid.sources[0]].array
+    entry_key, key = derived.keys
+    ordered, told = Topology(rows.indptr, arrays[entry_key].array), arrays[derived.sources[0]].array
     check_ids(entry_key, arrays[entry_key], ordered.indices, num_neighbors, "[:, 0]")
     check_ids(entry_key, arrays[entry_key], ordered.edge_ids, rows.num_edges, "[:, 1]")
     times = arrays[key].array
     for begin, row, neighbors, ids in edges(ordered):
-        expected = told[neighbors if aid.of_nodes else ids]
+        expected = told[neighbors if derived.of_nodes else ids]
         here = times[begin : begin + len(row)]
         for at in np.flatnonzero(here != expected)[:1]:
             raise unsound(
@@ -80,9 +89,11 @@ def _check_by_time(aid: ByTime, arrays: Arrays, rows: Topology, num_neighbors: i
     _check_same(entry_key, arrays[entry_key], _sum_of(edges(ordered)), _sum_of(edges(rows)))
 
 
-def _check_sorted(aid: SortedRows, arrays: Arrays, rows: Topology, num_neighbors: int) -> None:
+def _check_sorted(
+    derived: SortedNeighbors, arrays: Arrays, rows: Topology, num_neighbors: int
+) -> None:
     """Each row has the neighbours it has without an order, and they do not fall."""
-    (key,) = aid.keys
+    (key,) = derived.keys
     ordered = Topology(rows.indptr, arrays[key].array)
     check_ids(key, arrays[key], ordered.indices, num_neighbors, "")
     _check_rising(key, arrays[key], rows)
@@ -91,9 +102,9 @@ def _check_sorted(aid: SortedRows, arrays: Arrays, rows: Topology, num_neighbors
     _check_same(key, arrays[key], ours, theirs)
 
 
-def _check_sizes(aid: DegreeSizes, arrays: Arrays, rows: Topology) -> None:
+def _check_sizes(derived: DegreeSizes, arrays: Arrays, rows: Topology) -> None:
     """Each is the number of bits of a degree, which is the exponent that a float of it has."""
-    (key,) = aid.keys
+    (key,) = derived.keys
     sizes = arrays[key].array
     for begin in range(0, rows.num_rows, _PIECE):
         here = sizes[begin : begin + _PIECE]
@@ -103,8 +114,8 @@ def _check_sizes(aid: DegreeSizes, arrays: Arrays, rows: Topology) -> None:
             raise unsound(key, arrays[key], f"[{begin + at}] is {here[at]}; {expected}")
 
 
-def _check_coo(aid: Coo, arrays: Arrays, csc: Topology) -> None:
-    (key,) = aid.keys
+def _check_coo(derived: Coo, arrays: Arrays, csc: Topology) -> None:
+    (key,) = derived.keys
     ends = arrays[key].array
     for _, row, neighbors, ids in edges(csc):
         for side, expected in enumerate((neighbors, row)):

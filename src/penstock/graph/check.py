@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from penstock import kernels
 from penstock.graph.schema import EdgeType
-from penstock.graph.tensors import Plain, floats
+from penstock.graph.tensors import PlainArray, floats
 
 PIECE: Final = 1 << 18
 
@@ -84,7 +84,7 @@ def is_text(value: str) -> bool:
     return True
 
 
-def rows(column: Plain, expected: int, of: str) -> None:
+def rows(column: PlainArray, expected: int, of: str) -> None:
     """An attribute has one row for each of `expected` nodes or edges."""
     if not column.shape:
         raise ValueError(f"{column.label} is a single number; expected one row per {of}")
@@ -94,12 +94,12 @@ def rows(column: Plain, expected: int, of: str) -> None:
         )
 
 
-def vector(column: Plain) -> None:
+def vector(column: PlainArray) -> None:
     """A list of numbers, not a table."""
     _one_dimension(column.label, column.array)
 
 
-def edge_index(pairs: Plain) -> None:
+def edge_index(pairs: PlainArray) -> None:
     """Two rows of ids."""
     if len(pairs.shape) != 2 or pairs.shape[0] != 2:
         raise ValueError(
@@ -108,7 +108,7 @@ def edge_index(pairs: Plain) -> None:
     id_dtype(pairs)
 
 
-def id_dtype(numbers: Plain, expected: str = "int32 or int64") -> None:
+def id_dtype(numbers: PlainArray, expected: str = "int32 or int64") -> None:
     """Integers as ids are."""
     if numbers.dtype not in ("int32", "int64"):
         raise ValueError(f"{numbers.label} has dtype {numbers.dtype}; expected {expected}")
@@ -121,7 +121,7 @@ def ids(label: str, numbers: npt.NDArray[Any], bound: int) -> None:
         raise ValueError(f"{label}[{at}] is {numbers[at]}; expected 0 <= id < {bound}")
 
 
-def weights(column: Plain) -> None:
+def weights(column: PlainArray) -> None:
     """Weights to sample by: finite, not negative."""
     vector(column)
     if column.dtype == "bool":
@@ -133,14 +133,14 @@ def weights(column: Plain) -> None:
         )
 
 
-def finite(column: Plain) -> None:
+def finite(column: PlainArray) -> None:
     """Numbers to reckon with, of any sign and in any number of columns."""
     at = _first(column, lambda rows: ~np.isfinite(rows).all(axis=tuple(range(1, rows.ndim))))
     if at >= 0:
         raise ValueError(f"{column.label}[{at}] is {_value(column, at)}; expected a finite weight")
 
 
-def times(column: Plain) -> None:
+def times(column: PlainArray) -> None:
     """Times that can be compared."""
     vector(column)
     if column.dtype == "bool":
@@ -200,12 +200,12 @@ def _one_dimension(label: str, array: npt.NDArray[Any]) -> None:
         raise ValueError(f"{label} has shape {list(array.shape)}; expected one dimension")
 
 
-def _first(column: Plain, is_bad: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]) -> int:
+def _first(column: PlainArray, is_bad: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]) -> int:
     pieces = (column.array[begin : begin + PIECE] for begin in _begins(column.array))
     return first_true(is_bad(floats(piece, column.dtype)) for piece in pieces)
 
 
-def _value(column: Plain, at: int) -> Any:
+def _value(column: PlainArray, at: int) -> Any:
     return floats(column.array[at : at + 1], column.dtype)[0]
 
 

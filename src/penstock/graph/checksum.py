@@ -77,7 +77,7 @@ def version_from_sums(schema: Schema, arrays: Mapping[ArrayKey, Summed]) -> str:
 
 
 def counts(key: ArrayKey) -> bool:
-    """Whether the array is part of the content: a csr and aids only repeat what others say."""
+    """Returns whether the array is content: a csr and derived arrays only repeat others."""
     return key.group not in ("csr", "aid")
 
 

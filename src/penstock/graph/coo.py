@@ -1,8 +1,8 @@
 """From edge lists to a draft: what the arguments of `Graph.from_coo` mean.
 
 Each argument is one thing (a homogeneous graph) or one per type (a heterogeneous one: a mapping, or
-pairs of type and value). Both become a list of `Given`, each with the words to name it by in an
-error: `x`, `x['paper']`, `edge_attrs[('user', 'rates', 'film')]['stars']`.
+pairs of type and value). Both become a list of `TypedArgument`, each with the words to name it by
+in an error: `x`, `x['paper']`, `edge_attrs[('user', 'rates', 'film')]['stars']`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from penstock.graph import check
 from penstock.graph.draft import Draft
 from penstock.graph.schema import EDGE, NODE, ArrayKey, EdgeType
 from penstock.graph.shared import SharedArray
-from penstock.graph.tensors import Plain, as_numpy, is_sparse, is_tensor, plain
+from penstock.graph.tensors import PlainArray, as_numpy, is_sparse, is_tensor, plain
 
 # The attribute that an argument becomes, where it is not called the same: PyG's names.
 _STORED_AS: Final = {"node_time": "time"}
 
 # By the attribute, so that it does not matter which argument it came by.
-_CHECKS: Final[dict[tuple[str, str], Callable[[Plain], None]]] = {
+_CHECKS: Final[dict[tuple[str, str], Callable[[PlainArray], None]]] = {
     ("edge", "edge_weight"): check.weights,
     ("node", "time"): check.times,
     ("edge", "edge_time"): check.times,
 }
 
 
-class Given(NamedTuple):
+class TypedArgument(NamedTuple):
     """A value for one type, and what to call it."""
 
     type: Any
@@ -109,7 +109,7 @@ def _add_column(draft: Draft, key: ArrayKey, label: str, value: Any) -> None:
         complain(column)
 
 
-def times(label: str, value: Any) -> Plain:
+def times(label: str, value: Any) -> PlainArray:
     """As `plain`, with dates, which only NumPy has, as nanoseconds."""
     if not (is_tensor(value) or is_sparse(value) or isinstance(value, SharedArray)):
         value = as_numpy(label, value)
@@ -118,12 +118,12 @@ def times(label: str, value: Any) -> Plain:
     return plain(label, value)
 
 
-def _per_node_type(draft: Draft, argument: str, value: Any) -> Iterator[Given]:
+def _per_node_type(draft: Draft, argument: str, value: Any) -> Iterator[TypedArgument]:
     """What was given for each node type."""
     yield from _per_type(draft, argument, value, NODE, check.node_type)
 
 
-def _per_edge_type(draft: Draft, argument: str, value: Any) -> Iterator[Given]:
+def _per_edge_type(draft: Draft, argument: str, value: Any) -> Iterator[TypedArgument]:
     """What was given for each edge type, which must have edges."""
     for given in _per_type(draft, argument, value, EDGE, check.edge_type):
         if argument != "edge_index" and given.type not in draft.edges:
@@ -137,11 +137,11 @@ def _per_type(
     value: Any,
     nameless: str | EdgeType,
     checked: Callable[[str, object], str | EdgeType],
-) -> Iterator[Given]:
+) -> Iterator[TypedArgument]:
     if value is None:
         return
     if not draft.is_hetero:
-        yield Given(nameless, argument, _untyped(argument, value))
+        yield TypedArgument(nameless, argument, _untyped(argument, value))
         return
     seen = set()
     for given_type, part in _pairs(argument, value):
@@ -149,7 +149,7 @@ def _per_type(
         if name in seen:
             raise ValueError(f"{argument} has the type {name!r} twice")
         seen.add(name)
-        yield Given(name, f"{argument}[{name!r}]", part)
+        yield TypedArgument(name, f"{argument}[{name!r}]", part)
 
 
 def _untyped(argument: str, value: Any) -> Any:

@@ -6,7 +6,7 @@ read its edges. How it looks on a terminal is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.graph.handles import FileHandle
-from penstock.graph.schema import ArrayKey, Arrays, EdgeType, EdgeTypeInfo, NodeTypeInfo, Schema
+from penstock.graph.schema import (
+    EDGE,
+    NODE,
+    ArrayKey,
+    Arrays,
+    EdgeType,
+    EdgeTypeInfo,
+    NodeTypeInfo,
+    Schema,
+)
 from penstock.graph.sharing import segments_of
 from penstock.graph.validate import topology_of
 
@@ -54,7 +63,7 @@ class NodeDescription(msgspec.Struct, frozen=True):
 class EdgeDescription(msgspec.Struct, frozen=True):
     """An edge type. `degrees` is None where there are no destinations.
 
-    `aids` is what was made of its other arrays for samplers, the csr apart.
+    `derived` is what was made of its other arrays for samplers, the csr apart.
     """
 
     name: EdgeType
@@ -66,7 +75,7 @@ class EdgeDescription(msgspec.Struct, frozen=True):
     attributes: tuple[ArrayDescription, ...]
     values: dict[str, Any]
     arrays: tuple[ArrayDescription, ...]
-    aids: tuple[ArrayDescription, ...] = ()
+    derived: tuple[ArrayDescription, ...] = ()
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -77,7 +86,7 @@ class Memory(msgspec.Struct, frozen=True):
     edges: int
     splits: int
     graph: int
-    aids: int
+    derived: int
     total: int
 
 
@@ -149,7 +158,7 @@ def _edge_type(info: EdgeTypeInfo, arrays: Arrays) -> EdgeDescription:
         attributes=_described(arrays, "edge", info.name),
         values=info.attributes,
         arrays=_described(arrays, "graph", info.name),
-        aids=_described(arrays, "aid", info.name),
+        derived=_described(arrays, "aid", info.name),
     )
 
 
@@ -171,7 +180,7 @@ def _memory(arrays: Arrays) -> Memory:
         edges=of(("edge",)),
         splits=of(("split",)),
         graph=of(("graph",)),
-        aids=of(("aid",)),
+        derived=of(("aid",)),
         total=sum(array.nbytes for array in arrays.values()),
     )
 
@@ -181,3 +190,25 @@ def _backing(arrays: Arrays) -> Backing:
     if len(kinds) == 2:
         return "mixed"
     return "file" if kinds == {True} else "memory"
+
+
+def summary(schema: Schema, arrays: Arrays) -> str:
+    """Types, sizes and attributes: a line, or one for each type."""
+    if not schema.is_hetero:
+        sizes = f"num_nodes={schema.nodes[0].num_nodes}, num_edges={schema.edges[0].num_edges}"
+        return f"Graph({', '.join([sizes, *_words(arrays, NODE), *_words(arrays, EDGE)])})"
+    types: dict[str | EdgeType, str] = {}
+    types.update((node.name, f"{node.num_nodes} nodes") for node in schema.nodes)
+    types.update((edge.name, f"{edge.num_edges} edges") for edge in schema.edges)
+    lines = (
+        ", ".join([f"  {name!r}: {size}", *_words(arrays, name)]) for name, size in types.items()
+    )
+    return "\n".join(["Graph(", *lines, ")"])
+
+
+def _words(arrays: Arrays, owner: str | EdgeType) -> Iterator[str]:
+    for key, array in arrays.items():
+        if key.type == owner and key.group in ("node", "edge"):
+            yield f"{key.name}={array.dtype}{list(array.shape)}"
+        elif key.type == owner and key.group == "split":
+            yield f"{key.name}={array.shape[0]}"

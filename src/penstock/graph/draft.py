@@ -22,7 +22,7 @@ from penstock.graph.schema import (
     NodeTypeInfo,
     Schema,
 )
-from penstock.graph.tensors import Plain, integers, is_array, plain
+from penstock.graph.tensors import PlainArray, integers, is_array, plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +41,9 @@ class Draft:
         self.is_hetero = is_hetero
         self.num_nodes: dict[str, int | None] = {}
         self.edges: dict[EdgeType, EdgeList] = {}
-        self.columns: dict[ArrayKey, Plain] = {}
+        self.columns: dict[ArrayKey, PlainArray] = {}
         self.attributes: dict[str | EdgeType, dict[str, Any]] = {}
-        self._splits: dict[ArrayKey, Plain] = {}
+        self._splits: dict[ArrayKey, PlainArray] = {}
 
     def mention(self, node_type: str) -> None:
         """There is this node type, of a size that is still to be found out."""
@@ -57,7 +57,7 @@ class Draft:
         """The edges of a type, as two rows of ids."""
         self.edges[edge_type] = _edge_list(label, edge_index)
 
-    def add_column(self, key: ArrayKey, column: Plain) -> None:
+    def add_column(self, key: ArrayKey, column: PlainArray) -> None:
         """An array that the graph will keep."""
         if (other := self.columns.get(key)) is not None:
             raise ValueError(f"{column.label} is given twice: {other.label} has that name too")
@@ -159,7 +159,7 @@ def _edge_list_of_two(label: str, sources: Any, destinations: Any) -> EdgeList:
     return EdgeList(label, *(np.require(ids.array, dtype, "A") for ids in both))
 
 
-def _nodes_of_split(label: str, nodes: Any) -> Plain:
+def _nodes_of_split(label: str, nodes: Any) -> PlainArray:
     chosen = integers(label, nodes)
     check.vector(chosen)
     if chosen.dtype != "bool":  # a mask of uint8 would pass for ids, so it must not pass
@@ -167,13 +167,13 @@ def _nodes_of_split(label: str, nodes: Any) -> Plain:
     return chosen
 
 
-def _ids_of_split(nodes: Plain, num_nodes: int) -> Plain:
+def _ids_of_split(nodes: PlainArray, num_nodes: int) -> PlainArray:
     if nodes.dtype == "bool":
         check.rows(nodes, num_nodes, "node")
-        return Plain(nodes.label, np.flatnonzero(nodes.array), "int64")
+        return PlainArray(nodes.label, np.flatnonzero(nodes.array), "int64")
     ids = np.require(nodes.array, requirements="A")
     check.ids(nodes.label, ids, num_nodes)
-    return Plain(nodes.label, ids.astype(np.int64, copy=False), "int64")
+    return PlainArray(nodes.label, ids.astype(np.int64, copy=False), "int64")
 
 
 def _end(label: str, ids: npt.NDArray[Any]) -> int:

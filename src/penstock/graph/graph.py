@@ -19,29 +19,29 @@ import numpy.typing as npt
 
 from penstock.graph import format as on_disk
 from penstock.graph import sharing
-from penstock.graph.aids import (
-    Aid,
+from penstock.graph.build import build
+from penstock.graph.coo import Arguments, draft_from_coo
+from penstock.graph.derived import (
     ByTime,
     Coo,
+    DerivedArrays,
     OutEdges,
     Side,
-    SortedRows,
+    SortedNeighbors,
     WeightSums,
     rows_of,
 )
-from penstock.graph.build import build
-from penstock.graph.coo import Arguments, draft_from_coo
-from penstock.graph.describe import Description, describe
+from penstock.graph.describe import Description, describe, summary
 from penstock.graph.draft import Draft
 from penstock.graph.handles import FileHandle, MemfdHandle, NamedHandle
-from penstock.graph.partition import partition
+from penstock.graph.lookup import known, pick
+from penstock.graph.partition.partition import partition
 from penstock.graph.pyg import draft_from_pyg
 from penstock.graph.schema import EDGE, NODE, Arrays, EdgeType, Group, Schema
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import GraphHandle
 from penstock.graph.topology import Topology, coo
 from penstock.graph.validate import check_structure, topology_of, validate
-from penstock.graph.words import known, pick, summary
 
 StrPath = str | os.PathLike[str]
 
@@ -62,7 +62,8 @@ class Graph:
         self._version = version
         self._num_nodes = {info.name: info.num_nodes for info in schema.nodes}
         self._num_edges = {info.name: info.num_edges for info in schema.edges}
-        # Guards what is made on demand, once: aids (one of which may need another) and the version.
+        # Guards what is made on demand, once: derived arrays (one of which may need another) and
+        # the version.
         self._making = threading.RLock()
 
     # --- ways in and out ---------------------------------------------------------------------
@@ -146,8 +147,8 @@ class Graph:
         """Saves the graph in the folder `path`, in place of the one that may be there.
 
         A crash at any instant leaves the old one or the new one. `progress(done, total)` is called
-        with bytes now and then. The aids that were made are saved with it, and are there when it
-        is opened.
+        with bytes now and then. The derived arrays that were made are saved with it, and are there
+        when it is opened.
         """
         self._version = on_disk.write(path, self._schema, self._arrays, progress)
 
@@ -173,8 +174,8 @@ class Graph:
     def handle(self) -> GraphHandle:
         """What another process needs to attach, together with `descriptors`.
 
-        It includes the aids (out-edges, sums of weights, …) that were made: make one first, and it
-        is shared.
+        It includes the derived arrays (out-edges, sums of weights, …) that were made: make one
+        first, and it is shared.
         """
         return sharing.handle_of(self._schema, self._arrays, self._version)
 
@@ -238,7 +239,7 @@ class Graph:
     def csr(self, edge_type: EdgeType | None = None) -> Topology:
         """The out-edges of every node: made when first asked for, and kept."""
         name = self._edge_type(edge_type)
-        self.aid(OutEdges(name))
+        self.derived(OutEdges(name))
         return topology_of(self._arrays, name, "csr")
 
     def by_time(
@@ -251,38 +252,38 @@ class Graph:
     ) -> tuple[Topology, npt.NDArray[np.int64]]:
         """In- or out-edges with every row in the order of time, and the times in that order."""
         name = self._edge_type(edge_type)
-        entries, times = self.aid(ByTime(name, attribute, of_nodes, side))
+        entries, times = self.derived(ByTime(name, attribute, of_nodes, side))
         return Topology(rows_of(self, name, side).indptr, entries.array), times.array
 
     def weight_sums(
         self, edge_type: EdgeType | None, attribute: str, side: Side = "in"
     ) -> npt.NDArray[np.int64]:
         """Running sums of an edge attribute within each row: what weighted draws are made by."""
-        return self.aid(WeightSums(self._edge_type(edge_type), attribute, side))[0].array
+        return self.derived(WeightSums(self._edge_type(edge_type), attribute, side))[0].array
 
     def sorted_rows(self, edge_type: EdgeType | None = None, side: Side = "in") -> Ids:
         """The neighbours of each row of the csc (or csr) in rising order."""
-        return self.aid(SortedRows(self._edge_type(edge_type), side))[0].array
+        return self.derived(SortedNeighbors(self._edge_type(edge_type), side))[0].array
 
     def coo(self, edge_type: EdgeType | None = None) -> Ids:
         """The edges in the order of their ids, [2, edges]: made when first asked for, and kept."""
-        return self.aid(Coo(self._edge_type(edge_type)))[0].array
+        return self.derived(Coo(self._edge_type(edge_type)))[0].array
 
-    def aid(self, aid: Aid) -> tuple[SharedArray, ...]:
+    def derived(self, derived: DerivedArrays) -> tuple[SharedArray, ...]:
         """What follows from the graph's arrays: made when first asked for, kept and shared.
 
         The methods above ask for it; it is saved and handed on with the graph from then on.
         """
-        if aid.keys[0] not in self._arrays:  # those that are there wait for nobody
+        if derived.keys[0] not in self._arrays:  # those that are there wait for nobody
             with self._making:
-                self._make(aid)
-        return tuple(self._arrays[key] for key in aid.keys)
+                self._make(derived)
+        return tuple(self._arrays[key] for key in derived.keys)
 
-    def _make(self, aid: Aid) -> None:
-        if aid.keys[0] not in self._arrays:
-            made = aid.make(self, self._kind_of_memory())
+    def _make(self, derived: DerivedArrays) -> None:
+        if derived.keys[0] not in self._arrays:
+            made = derived.make(self, self._kind_of_memory())
             # Replaced, not changed: somebody may be going through the old one.
-            self._arrays = {**self._arrays, **dict(zip(aid.keys, made, strict=True))}
+            self._arrays = {**self._arrays, **dict(zip(derived.keys, made, strict=True))}
 
     def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
         """The edges as they were given, [2, edges], sources above destinations. Made anew."""
@@ -339,7 +340,7 @@ class Graph:
         return describe(self._schema, self._arrays, self._version)
 
     def validate(self) -> None:
-        """Reads topology, splits and aids; raises `GraphFormatError` naming what is not sound."""
+        """Reads topology, splits, derived arrays; `GraphFormatError` names what is not sound."""
         validate(self._schema, self._arrays)
 
     def close(self) -> None:
@@ -354,7 +355,8 @@ class Graph:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Aids made in memory can be made again over there; what was opened need not suffer by it.
+        # Derived arrays made in memory can be made again over there; what was opened need not
+        # suffer by it.
         handle = sharing.without_made(self.handle())
         if all(isinstance(segment, FileHandle) for segment in handle.segments):
             return type(self).attach, (handle,)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final, Protocol, TypeVar
 
-from penstock.graph.aids import DegreeSizes, aid_of, aids_among
+from penstock.graph.derived import DegreeSizes, derived_among, derived_of
 from penstock.graph.schema import EDGE, NODE, ArrayKey, Schema
 
 _Name = TypeVar("_Name", bound=Hashable)
@@ -91,9 +91,9 @@ def _missing(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]
         have = [key for key in csr if key in arrays]
         if len(have) == 1:
             yield f"{key_text(have[0])} is alone: a csr has both indptr and adjacency"
-    for aid in aids_among(arrays):
-        here = next(key for key in aid.keys if key in arrays)
-        for key in (*aid.keys, *aid.sources):
+    for derived in derived_among(arrays):
+        here = next(key for key in derived.keys if key in arrays)
+        for key in (*derived.keys, *derived.sources):
             if key not in arrays:
                 yield f"{key_text(here)} is alone: it needs {key_text(key)}, which there is not"
 
@@ -112,7 +112,7 @@ class _Sizes:
                 owners = self.nodes[dst if key.group == "csc" else src]
                 return _topology(key.name, array, owners, self.edges[src, key.type[1], dst])
             case "aid", tuple(name) if name in self.edges:
-                return self._aid(key, array, self.edges[name])
+                return self._derived(key, array, self.edges[name])
             case "edge", tuple(name) if name in self.edges:
                 return _rows(array, self.edges[name], "edge")
             case "node", str(name) if name in self.nodes:
@@ -123,11 +123,11 @@ class _Sizes:
                 return None
         return f"there is no type {key.type!r} that could have it"
 
-    def _aid(self, key: ArrayKey, array: Shaped, edges: int) -> str | None:
-        if (aid := aid_of(key)) is None:
-            return "no aid is called so"
-        count = self.nodes[aid.owner] if isinstance(aid, DegreeSizes) else edges
-        dtypes, shape = aid.forms(count)[aid.keys.index(key)]
+    def _derived(self, key: ArrayKey, array: Shaped, edges: int) -> str | None:
+        if (derived := derived_of(key)) is None:
+            return "no derived array is called so"
+        count = self.nodes[derived.owner] if isinstance(derived, DegreeSizes) else edges
+        dtypes, shape = derived.forms(count)[derived.keys.index(key)]
         fits = array.dtype in dtypes and array.shape == shape
         return None if fits else f"{' or '.join(dtypes)}, {list(shape)}, is needed"
 

@@ -26,12 +26,12 @@ Group: TypeAlias = Literal["csc", "csr", "node", "edge", "split", "graph", "aid"
 class ArrayKey(msgspec.Struct, frozen=True, order=True):
     """Which array this is.
 
-    csc, csr   `type` is an edge type; `name` is "indptr" or "adjacency"
-    node       `type` is a node type, `name` an attribute with one row per node
-    edge       `type` is an edge type, `name` an attribute with one row per original edge id
-    split      `type` is a node type, `name` is "train", "val" or "test"; the ids in given order
-    aid        `type` is an edge type, `name` says what follows from the other arrays: see `aids`
-    graph      `type` is empty for an attribute of the whole graph, or the type (node or edge) it
+    csc, csr   `type` is an edge type; `name` is "indptr" or "adjacency" node       `type` is a node
+    type, `name` an attribute with one row per node edge       `type` is an edge type, `name` an
+    attribute with one row per original edge id split      `type` is a node type, `name` is "train",
+    "val" or "test"; the ids in given order derived array        `type` is an edge type, `name` says
+    what follows from the other arrays: see `derived` graph      `type` is empty for an attribute of
+    the whole graph, or the type (node or edge) it
                belongs to as a whole, as a list of held-out edges does
     """
 

@@ -87,7 +87,7 @@ def part_of(
 
 
 def without_made(handle: GraphHandle) -> GraphHandle:
-    """The same without aids that lie in memory: whoever maps the rest can make them again."""
+    """The same without derived arrays in memory: whoever maps the rest can make them again."""
     kept = {
         placed.key
         for placed in handle.arrays

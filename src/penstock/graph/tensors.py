@@ -1,6 +1,6 @@
-"""Arrays as users bring them: NumPy's, torch's, lists; each becomes a `Plain` one, not copied.
+"""Arrays as users bring them: NumPy's, torch's, lists; each becomes a `PlainArray`, not copied.
 
-A `Plain` array remembers the name of the argument it came from, so that whoever finds a fault in it
+A `PlainArray` remembers the name of the argument it came from, so that whoever finds a fault in it
 can say where. Torch is never imported here: a tensor can only come from a program that has done so.
 """
 
@@ -19,7 +19,7 @@ from penstock.graph.shared import SharedArray
 
 
 @dataclass(frozen=True, eq=False)
-class Plain:
+class PlainArray:
     """An array of a supported type, in its storage dtype; `label` is what its giver calls it."""
 
     label: str
@@ -49,18 +49,18 @@ def is_sparse(value: object) -> bool:
     return type(value).__name__ == "SparseTensor" or hasattr(value, "tocoo")
 
 
-def plain(label: str, value: Any) -> Plain:
+def plain(label: str, value: Any) -> PlainArray:
     """`value` as an array of a supported type, sharing its memory where it is an array already."""
     if is_sparse(value):
         raise ValueError(f"{label} is sparse ({_kind(value)}); make it dense first")
     if isinstance(value, SharedArray):
-        return Plain(label, value.array, value.dtype)
+        return PlainArray(label, value.array, value.dtype)
     if is_tensor(value):
         return _from_tensor(label, value)
     return _from_numpy(label, as_numpy(label, value))
 
 
-def integers(label: str, value: Any) -> Plain:
+def integers(label: str, value: Any) -> PlainArray:
     """As `plain`, for ids: an empty list, which has no type of its own, holds integers."""
     if isinstance(value, Sequence):
         value = as_numpy(label, value)
@@ -88,20 +88,22 @@ def floats(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
     return (array.astype(np.uint32) << 16).view(np.float32)
 
 
-def _from_tensor(label: str, value: Any) -> Plain:
+def _from_tensor(label: str, value: Any) -> PlainArray:
     name = _supported(label, value.dtype)
     value = value.detach().cpu().resolve_neg()
     if name == "bfloat16":
-        return Plain(label, value.view(sys.modules["torch"].int16).numpy().view(np.uint16), name)
-    return Plain(label, value.numpy(), name)
+        return PlainArray(
+            label, value.view(sys.modules["torch"].int16).numpy().view(np.uint16), name
+        )
+    return PlainArray(label, value.numpy(), name)
 
 
-def _from_numpy(label: str, array: npt.NDArray[Any]) -> Plain:
+def _from_numpy(label: str, array: npt.NDArray[Any]) -> PlainArray:
     if array.dtype.name == "bfloat16":  # of a package that adds it to NumPy
-        return Plain(label, array.view(np.uint16), "bfloat16")
+        return PlainArray(label, array.view(np.uint16), "bfloat16")
     little_endian = array.dtype.newbyteorder("<")
     name = _supported(label, little_endian)
-    return Plain(label, array.astype(storage_dtype(name), copy=False), name)
+    return PlainArray(label, array.astype(storage_dtype(name), copy=False), name)
 
 
 def _supported(label: str, dtype: object) -> str:

@@ -1,8 +1,8 @@
 """Whether a graph is sound: what its arrays hold, not only how they look.
 
 `check_structure` looks at shapes and at the ends of `indptr`, and costs nothing; `validate` reads
-all topology, splits and aids, in pieces, with one byte per edge beside them. Complaints are
-`GraphFormatError`: the arguments of those who build graphs are checked elsewhere.
+all topology, splits and derived arrays, in pieces, with one byte per edge beside them. Complaints
+are `GraphFormatError`: the arguments of those who build graphs are checked elsewhere.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import GraphFormatError
-from penstock.graph.agreement import check_aid, check_csr
-from penstock.graph.aids import aids_among
+from penstock.graph.agreement import check_csr, check_derived
 from penstock.graph.check import PIECE, first_true
+from penstock.graph.derived import derived_among
 from penstock.graph.inventory import first_disagreement
 from penstock.graph.schema import ArrayKey, Arrays, EdgeType, EdgeTypeInfo, Schema
 from penstock.graph.shared import SharedArray
@@ -35,7 +35,7 @@ def check_structure(schema: Schema, arrays: Arrays) -> None:
 
 
 def validate(schema: Schema, arrays: Arrays) -> None:
-    """Complains of the first thing by which the graph is not sound. Reads all topology and aids."""
+    """Raises for the first unsound thing. Reads all topology and derived arrays."""
     check_structure(schema, arrays)
     sizes = {info.name: info.num_nodes for info in schema.nodes}
     for info in schema.edges:
@@ -46,9 +46,11 @@ def validate(schema: Schema, arrays: Arrays) -> None:
     for key, array in arrays.items():
         if key.group == "split":
             check_ids(key, array, array.array, sizes[str(key.type)], "")
-    for aid in aids_among(arrays):
-        rows = topology_of(arrays, aid.edge_type, "csc" if aid.side == "in" else "csr")
-        check_aid(aid, arrays, rows, sizes[aid.edge_type[0 if aid.side == "in" else 2]])
+    for derived in derived_among(arrays):
+        rows = topology_of(arrays, derived.edge_type, "csc" if derived.side == "in" else "csr")
+        check_derived(
+            derived, arrays, rows, sizes[derived.edge_type[0 if derived.side == "in" else 2]]
+        )
 
 
 def topology_of(arrays: Arrays, edge_type: EdgeType, direction: Direction) -> Topology:

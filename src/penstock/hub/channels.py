@@ -12,17 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.core.events import Batch, ChannelRegistered, OnError
+from penstock.core.events import BatchKey, ChannelRegistered, OnError, check_weight
 from penstock.core.plan import EpochPlan, Remainder
-from penstock.core.refusals import check_weight
 from penstock.graph.graph import Graph
 from penstock.graph.handles import MemfdHandle
-from penstock.hub.backends import Backend
-from penstock.hub.connection import Connection
+from penstock.hub.backends import HubBackend
+from penstock.hub.connection import RankConnection
 from penstock.hub.reports import Mishap
 from penstock.hub.timings import Timing
 from penstock.sampling.inputs import (
-    Given,
+    ChannelInputs,
     attached,
     check_feed,
     check_kind,
@@ -42,12 +41,12 @@ SPOILED_KEPT: Final = 64
 
 
 @dataclass(slots=True, eq=False)
-class Channel:
+class HubChannel:
     """One stream of batches."""
 
     number: int
-    connection: Connection
-    backend: Backend
+    connection: RankConnection
+    backend: HubBackend
     feed: Feed
     share: Share
     job: str
@@ -58,7 +57,7 @@ class Channel:
     leaving: float | None = None  # since when
     # What went wrong with batches that may yet be made, until they end. One whose seeds have failed
     # in the place of another fails by what was found then; it is looked up by its index.
-    mishaps: dict[Batch, Mishap] = field(default_factory=dict)
+    mishaps: dict[BatchKey, Mishap] = field(default_factory=dict)
     spoiled: dict[int, Mishap] = field(default_factory=dict)
     recipes: int = 0  # written in this epoch
     # When the rank asked for what comes in each slot: at the epoch's start, or by returning it.
@@ -78,13 +77,13 @@ class Channel:
         """Where a step of the current epoch stands in the global list."""
         return self.plan.global_index(self.share.rank, step)
 
-    def note(self, batch: Batch, mishap: Mishap) -> None:
+    def note(self, batch: BatchKey, mishap: Mishap) -> None:
         """Something went wrong with a batch."""
         self.mishaps[batch] = self.spoiled[mishap.index] = mishap
         while len(self.spoiled) > SPOILED_KEPT:
             del self.spoiled[next(iter(self.spoiled))]
 
-    def mishap(self, batch: Batch) -> Mishap | None:
+    def mishap(self, batch: BatchKey) -> Mishap | None:
         """What went wrong with a batch that has failed, if anything is known."""
         return self.mishaps.pop(batch, None) or self.spoiled.get(self.index(batch.step))
 
@@ -99,24 +98,24 @@ class Channel:
         self.ids = ()
 
 
-class Channels:
+class HubChannels:
     """All channels there are, also those that are leaving. Numbers count up from 1."""
 
     def __init__(self) -> None:
         self.last = 0
-        self._by_number: dict[int, Channel] = {}
+        self._by_number: dict[int, HubChannel] = {}
         self.slot_bytes = 0
 
     def __len__(self) -> int:
         return len(self._by_number)
 
-    def __iter__(self) -> Iterator[Channel]:
+    def __iter__(self) -> Iterator[HubChannel]:
         return iter(self._by_number.values())
 
-    def __getitem__(self, number: int) -> Channel:
+    def __getitem__(self, number: int) -> HubChannel:
         return self._by_number[number]
 
-    def get(self, number: int) -> Channel | None:
+    def get(self, number: int) -> HubChannel | None:
         """The channel of this number, unless it has never been or has gone."""
         return self._by_number.get(number)
 
@@ -125,12 +124,12 @@ class Channels:
         self.last += 1
         return self.last
 
-    def add(self, channel: Channel) -> None:
+    def add(self, channel: HubChannel) -> None:
         """A channel that was opened."""
         self._by_number[channel.number] = channel
         self.slot_bytes += arena_bytes(channel.arena.plan.slots, channel.arena.plan.slot_bytes)
 
-    def remove(self, number: int) -> Channel:
+    def remove(self, number: int) -> HubChannel:
         """A channel that nobody can touch any more; the caller closes it."""
         channel = self._by_number.pop(number)
         self.slot_bytes -= arena_bytes(channel.arena.plan.slots, channel.arena.plan.slot_bytes)
@@ -147,12 +146,12 @@ def arena_bytes(slots: int, slot_bytes: int) -> int:
     return slots * slot_bytes
 
 
-def batch_of(batch: BatchId) -> Batch:
+def batch_of(batch: BatchId) -> BatchKey:
     """A batch's name as the scheduler has it."""
-    return Batch(batch.channel, batch.epoch, batch.step)
+    return BatchKey(batch.channel, batch.epoch, batch.step)
 
 
-def batch_id(batch: Batch) -> BatchId:
+def batch_id(batch: BatchKey) -> BatchId:
     """A batch's name on the wire."""
     return BatchId(batch.channel, batch.epoch, batch.step)
 
@@ -173,7 +172,7 @@ def plan_of(feed: Feed, share: Share, first: int = 0) -> EpochPlan:
 
 
 def registration_of(
-    now: float, channel: Channel, wish: Register, graph: Graph
+    now: float, channel: HubChannel, wish: Register, graph: Graph
 ) -> ChannelRegistered:
     """What the scheduler is to know of a channel that was asked for."""
     feed = wish.feed
@@ -181,7 +180,7 @@ def registration_of(
     return ChannelRegistered(
         now,
         channel.number,
-        channel.backend.crew,
+        channel.backend.group,
         channel.arena.plan.slots,
         weight=wish.weight,
         deadline=wish.deadline,
@@ -220,7 +219,7 @@ def check_inputs(spec: Spec, feed: Feed, graph: Graph, fds: Sequence[int]) -> No
     check_feed(feed, graph, given)
 
 
-def given_by(feed: Feed, fds: Sequence[int]) -> Given:
+def given_by(feed: Feed, fds: Sequence[int]) -> ChannelInputs:
     """What a feed speaks of, mapped as long as somebody looks at it; `fds` stay the caller's."""
     return attached(feed, os.dup(fds[0]) if fds else None)
 

@@ -24,14 +24,14 @@ TOO_MANY: Final = 16384
 AT_ONCE: Final = 256
 
 
-class Connection:
+class RankConnection:
     """One rank's connection; `number` is never used again."""
 
     def __init__(
         self,
         number: int,
         stream: Stream[FromRankToHub],
-        touched: set[Connection],
+        touched: set[RankConnection],
         *,
         founder: bool = False,
     ) -> None:

@@ -29,7 +29,7 @@ AT_ONCE: Final = 16
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
-class Listener:
+class HubListener:
     """Takes over the descriptor of a listening socket. `admit()` never waits."""
 
     def __init__(self, descriptor: int, address: str) -> None:

@@ -20,16 +20,16 @@ from typing import Final
 
 from penstock.core.events import Tick
 from penstock.errors import ProtocolError
-from penstock.hub.connection import Connection
-from penstock.hub.errands import Errands
-from penstock.hub.floor import Floor
-from penstock.hub.house import House
-from penstock.hub.listener import Listener
-from penstock.hub.reception import Reception
+from penstock.hub.connection import RankConnection
+from penstock.hub.instructions import Executor
+from penstock.hub.listener import HubListener
+from penstock.hub.rank_messages import RankMessages
+from penstock.hub.state import HubState
+from penstock.hub.worker_messages import WorkerMessages
 from penstock.wire.messages import FromRankToHub
 from penstock.wire.stream import LONGEST_POLL, Stream
 from penstock.wire.transport.unix import peer_process
-from penstock.workers.pool import Worker
+from penstock.workers.pool import WorkerHandle
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class _Witness:
     """A descriptor that becomes readable when the process that made a connection has ended."""
 
     fd: int
-    connection: Connection
+    connection: RankConnection
 
     def fileno(self) -> int:
         return self.fd
@@ -55,25 +55,25 @@ class _Witness:
 class Loop:
     """Runs a house until its founder leaves, or says Stop, or `drain()` was called."""
 
-    def __init__(self, house: House, listener: Listener, wake: socket.socket) -> None:
-        self._house = house
+    def __init__(self, state: HubState, listener: HubListener, wake: socket.socket) -> None:
+        self._state = state
         self._listener = listener
         self._wake = wake
-        self._selector = house.selector
-        self._errands = Errands(house)
-        self._reception = Reception(house, self._errands)
-        self._floor = Floor(house, self._errands)
+        self._selector = state.selector
+        self._executor = Executor(state)
+        self._rank_messages = RankMessages(state, self._executor)
+        self._worker_messages = WorkerMessages(state, self._executor)
         self._last_connection = 0
-        self._interests: dict[Connection, int] = {}
-        self._witnesses: dict[Connection, _Witness] = {}
-        self._founder: Connection | None = None
+        self._interests: dict[RankConnection, int] = {}
+        self._witnesses: dict[RankConnection, _Witness] = {}
+        self._founder: RankConnection | None = None
         self._drain_by: float | None = None
         self._drain_asked = False
-        self._described = house.now
+        self._described = state.now
         self._selector.register(listener, selectors.EVENT_READ, listener)
         self._selector.register(wake, selectors.EVENT_READ, wake)
 
-    def found(self, stream: Stream[FromRankToHub]) -> Connection:
+    def add_founder(self, stream: Stream[FromRankToHub]) -> RankConnection:
         """Lets in the rank that started the hub, whose leaving ends it."""
         self._founder = self._welcome(stream, founder=True)
         return self._founder
@@ -91,22 +91,22 @@ class Loop:
         """Waits for something to happen, and deals with it."""
         due = self._due()
         ready = self._selector.select(self._timeout(due))
-        now = self._house.now = time.monotonic()
+        now = self._state.now = time.monotonic()
         if due is not None and due <= now:
             # Between the waking and the clock this process may have been stopped. Looked for again,
             # nothing that was said before `now` can be missed.
             ready = self._selector.select(0)
-        self._house.turns += 1
+        self._state.turns += 1
         for key, mask in ready:
             match key.data:
-                case Worker():
-                    self._floor.attend(key.data, key.fd)
-                case Connection():
+                case WorkerHandle():
+                    self._worker_messages.attend(key.data, key.fd)
+                case RankConnection():
                     self._attend(key.data, mask)
                 case _Witness(connection=connection):
-                    self._house.touched.add(connection)
+                    self._state.touched.add(connection)
                     connection.end("its process has ended")
-                case Listener():
+                case HubListener():
                     self._admit()
                 case _:
                     _swallow(self._wake)
@@ -114,64 +114,64 @@ class Loop:
         # What became due meanwhile is for the next turn, which will not wait.
         if due is not None and due <= now:
             self._let_time_pass()
-        self._look_after_the_house()
+        self._look_after_state()
         self._tidy()
 
     # --- ranks -------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        room = self._house.found.max_connections - len(self._house.connections)
+        room = self._state.config.max_connections - len(self._state.connections)
         for visitor in self._listener.admit(room):
             process = peer_process(visitor)
             connection = self._welcome(Stream(visitor, FromRankToHub))
             if process >= 0:
                 self._witness(connection, process)
 
-    def _witness(self, connection: Connection, process: int) -> None:
+    def _witness(self, connection: RankConnection, process: int) -> None:
         """The lease ends with the rank, also where a fork of it keeps the socket open."""
         witness = self._witnesses[connection] = _Witness(process, connection)
         self._selector.register(witness, selectors.EVENT_READ, witness)
 
-    def _welcome(self, stream: Stream[FromRankToHub], *, founder: bool = False) -> Connection:
+    def _welcome(self, stream: Stream[FromRankToHub], *, founder: bool = False) -> RankConnection:
         self._last_connection += 1
-        house = self._house
-        connection = Connection(self._last_connection, stream, house.touched, founder=founder)
-        house.connections[connection.number] = connection
+        state = self._state
+        connection = RankConnection(self._last_connection, stream, state.touched, founder=founder)
+        state.connections[connection.number] = connection
         self._selector.register(stream, selectors.EVENT_READ, connection)
         self._interests[connection] = selectors.EVENT_READ
         return connection
 
-    def _attend(self, connection: Connection, mask: int) -> None:
-        if connection.number not in self._house.connections:
+    def _attend(self, connection: RankConnection, mask: int) -> None:
+        if connection.number not in self._state.connections:
             return  # closed a moment ago
-        self._house.touched.add(connection)
+        self._state.touched.add(connection)
         if mask & selectors.EVENT_WRITE:
             connection.stream.flush()
         if mask & selectors.EVENT_READ:
             try:
                 connection.receive()
             except ProtocolError as error:
-                self._reception.expel(connection, error)
+                self._rank_messages.expel(connection, error)
         if connection.backlog:
-            self._house.backlogged.add(connection)
+            self._state.backlogged.add(connection)
 
     def _answer(self) -> None:
         """Answers each rank that has said something, up to its portion."""
-        for connection in list(self._house.backlogged):
+        for connection in list(self._state.backlogged):
             if connection.overfull and connection.ending is None:
                 continue  # it is to read first
             for message, fds in connection.next_messages():
-                self._reception.hear(connection, message, fds)
+                self._rank_messages.hear(connection, message, fds)
             if not connection.backlog or connection.ending is not None:
-                self._house.backlogged.discard(connection)
-            self._house.touched.add(connection)
+                self._state.backlogged.discard(connection)
+            self._state.touched.add(connection)
 
     def _tidy(self) -> None:
         """Closes connections that have ended; sees to it that others are heard and written to."""
-        touched = self._house.touched
+        touched = self._state.touched
         while touched:
             connection = touched.pop()
-            if connection.number not in self._house.connections:
+            if connection.number not in self._state.connections:
                 continue
             if connection.stream.ended and not connection.backlog:
                 connection.end("it left")
@@ -180,7 +180,7 @@ class Loop:
             else:
                 self._heed(connection)
 
-    def _heed(self, connection: Connection) -> None:
+    def _heed(self, connection: RankConnection) -> None:
         wanted = 0 if connection.overfull else selectors.EVENT_READ
         if connection.stream.pending:
             wanted |= selectors.EVENT_WRITE
@@ -188,7 +188,7 @@ class Loop:
             wanted &= ~selectors.EVENT_READ  # what it said last is still to be answered
         self._watch(connection, wanted)
 
-    def _watch(self, connection: Connection, wanted: int) -> None:
+    def _watch(self, connection: RankConnection, wanted: int) -> None:
         before, self._interests[connection] = self._interests[connection], wanted
         if wanted == before:
             return
@@ -199,65 +199,69 @@ class Loop:
         else:
             self._selector.modify(connection.stream, wanted, connection)
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: RankConnection) -> None:
         """Its lease is over: its channels go with it. Others may be touched by that."""
         log.info("%r has ended: %s", connection, connection.ending)
         self._watch(connection, 0)
         if witness := self._witnesses.pop(connection, None):
             self._selector.unregister(witness)
             os.close(witness.fd)
-        del self._interests[connection], self._house.connections[connection.number]
-        self._house.backlogged.discard(connection)
-        self._reception.farewell(connection)
+        del self._interests[connection], self._state.connections[connection.number]
+        self._state.backlogged.discard(connection)
+        self._rank_messages.farewell(connection)
         connection.close()
 
     # --- time --------------------------------------------------------------------------------
 
     def _timeout(self, due: float | None) -> float | None:
         """How long to sleep, at most; None: until something happens."""
-        if any(not connection.overfull for connection in self._house.backlogged):
+        if any(not connection.overfull for connection in self._state.backlogged):
             return 0.0
         return None if due is None else min(max(0.0, due - time.monotonic()), LONGEST_SLEEP_S)
 
     def _due(self) -> float | None:
-        times = (self._house.scheduler.next_wakeup(), self._house.pool.due, self._drain_by)
+        times = (self._state.scheduler.next_wakeup(), self._state.pool.due, self._drain_by)
         return min((time for time in times if time is not None), default=None)
 
     def _let_time_pass(self) -> None:
-        now, due = self._house.now, self._house.pool.due
+        now, due = self._state.now, self._state.pool.due
         if due is not None and due <= now:
-            self._floor.tick()
-        wakeup = self._house.scheduler.next_wakeup()
+            self._worker_messages.tick()
+        wakeup = self._state.scheduler.next_wakeup()
         if wakeup is not None and wakeup <= now:
-            self._errands.tell(Tick(now))
+            self._executor.tell(Tick(now))
 
-    def _look_after_the_house(self) -> None:
-        now = self._house.now
-        if self._house.staff_changed:
-            self._house.staff_changed = False
-            self._reception.muster()
+    def _look_after_state(self) -> None:
+        now = self._state.now
+        if self._state.workers_changed:
+            self._state.workers_changed = False
+            self._rank_messages.waiters()
         if self._drain_asked and self._drain_by is None:
             self._begin_to_drain()
         if now - self._described >= DESCRIBE_EVERY_S:
             self._described = now
-            self._reception.describe()
+            self._rank_messages.describe()
 
     # --- the end -----------------------------------------------------------------------------
 
     def _goes_on(self) -> bool:
-        if self._reception.stopping or self._founder is None or self._founder.ending is not None:
+        if (
+            self._rank_messages.stopping
+            or self._founder is None
+            or self._founder.ending is not None
+        ):
             return False
         if self._drain_by is None:
             return True
-        return bool(self._house.posts) and time.monotonic() < self._drain_by
+        return bool(self._state.records) and time.monotonic() < self._drain_by
 
     def _begin_to_drain(self) -> None:
         log.info("told to end: workers finish what they have")
-        self._drain_by = self._house.now + DRAIN_S
+        self._drain_by = self._state.now + DRAIN_S
         self._selector.unregister(self._listener)
         self._listener.close()
-        for crew in list(self._house.crews):
-            self._errands.size_crew(crew, 0)
+        for group in list(self._state.groups):
+            self._executor.size_group(group, 0)
 
 
 def _swallow(wake: socket.socket) -> None:

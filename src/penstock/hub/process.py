@@ -1,7 +1,7 @@
 """A hub's process: `python -m penstock.hub.process --control FD`, started by a rank.
 
-The control socket is the founder's connection. The first thing said on it is Found, which says what
-the hub is to be; its end is the hub's end. The kernel's signal at the death of the thread that
+The control socket is the founder's connection. The first thing said on it is HubConfig, which says
+what the hub is to be; its end is the hub's end. The kernel's signal at the death of the thread that
 started it is a second net: the socket may have been handed on by mistake, and a hub that is stopped
 hears nothing. So it is SIGKILL. Ctrl-C in the terminal is not for the hub: its rank decides what
 that means. SIGTERM lets workers finish, then ends it.
@@ -24,11 +24,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from penstock.errors import PenstockError, ProtocolError
-from penstock.hub.house import House
-from penstock.hub.listener import Listener
+from penstock.hub.listener import HubListener
 from penstock.hub.loop import DRAIN_S, Loop
 from penstock.hub.reports import report_of
-from penstock.wire.messages import Found, FromRankToHub, Refused
+from penstock.hub.state import HubState
+from penstock.wire.messages import FromRankToHub, HubConfig, Refused
 from penstock.wire.stream import Stream
 
 log = logging.getLogger("penstock.hub")
@@ -68,19 +68,19 @@ def _serve(stream: Stream[FromRankToHub]) -> int:
             first = _first_words(stream)
             if first is None:
                 return EXIT_OK  # nobody wants a hub any more
-            (found, fds), more = first
+            (config, fds), more = first
             if not fds:
-                raise ProtocolError("Found came without a socket that listens")
-            listener = Listener(fds[0], found.address)
+                raise ProtocolError("HubConfig came without a socket that listens")
+            listener = HubListener(fds[0], config.address)
             stack.callback(listener.close)
-            house = House(found, fds[1:])
-            stack.callback(house.close)
+            state = HubState(config, fds[1:])
+            stack.callback(state.close)
         except (PenstockError, ValueError, OSError, MemoryError) as error:
             log.error("the hub cannot be started: %s", error)
             stream.send(Refused(request=0, report=report_of(error)))
             stream.flush(1.0)
             return EXIT_REFUSED
-        return _run(house, listener, stream, more)
+        return _run(state, listener, stream, more)
 
 
 _Said = tuple[FromRankToHub, list[int]]
@@ -88,29 +88,31 @@ _Said = tuple[FromRankToHub, list[int]]
 
 def _first_words(
     stream: Stream[FromRankToHub],
-) -> tuple[tuple[Found, list[int]], list[_Said]] | None:
-    """Found, and what came right behind it; None if nothing ever came."""
+) -> tuple[tuple[HubConfig, list[int]], list[_Said]] | None:
+    """HubConfig, and what came right behind it; None if nothing ever came."""
     received: list[_Said] = []
     while not received and not stream.ended:
         stream.wait()
         received = stream.receive()
     if not received:
         return None
-    (found, fds), *more = received
-    if not isinstance(found, Found):
-        raise ProtocolError(f"the first word must be Found, not {type(found).__name__}")
-    return (found, fds), more
+    (config, fds), *more = received
+    if not isinstance(config, HubConfig):
+        raise ProtocolError(f"the first word must be HubConfig, not {type(config).__name__}")
+    return (config, fds), more
 
 
-def _run(house: House, listener: Listener, stream: Stream[FromRankToHub], more: list[_Said]) -> int:
+def _run(
+    state: HubState, listener: HubListener, stream: Stream[FromRankToHub], more: list[_Said]
+) -> int:
     reader, writer = socket.socketpair()
     with reader, writer:
         reader.setblocking(False)
         writer.setblocking(False)
-        loop = Loop(house, listener, reader)
-        founder = loop.found(stream)
+        loop = Loop(state, listener, reader)
+        founder = loop.add_founder(stream)
         founder.backlog.extend(more)
-        house.backlogged.add(founder)
+        state.backlogged.add(founder)
         # What was loaded stays; looking through it again and again for garbage is not for a loop
         # that makes hardly any.
         gc.freeze()

@@ -16,9 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from penstock.hub.channels import Channel, given_by
-from penstock.hub.house import House
-from penstock.hub.posts import Task
+from penstock.hub.channels import HubChannel, given_by
+from penstock.hub.state import HubState
+from penstock.hub.worker_records import Assignment
 from penstock.kernels.arrays import Ids
 from penstock.sampling.inputs import positions_of, request_of, seeds_at, stretch_of
 from penstock.sampling.request import Request
@@ -33,7 +33,7 @@ SEEDS_SHOWN: Final = 16
 LARGEST: Final = 1 << 20
 
 
-def held_batch(task: Task, channel: Channel) -> HeldBatch:
+def held_batch(task: Assignment, channel: HubChannel) -> HeldBatch:
     """What is known of the batch a worker died with, its first seeds among it."""
     feed, num_seeds = channel.feed, 0
     try:
@@ -54,10 +54,10 @@ def held_batch(task: Task, channel: Channel) -> HeldBatch:
     )
 
 
-def replay_command(house: House, channel: Channel, epoch: int, index: int) -> str | None:
+def replay_command(state: HubState, channel: HubChannel, epoch: int, index: int) -> str | None:
     """Writes a recipe; the command that follows it, or None where no file can be written."""
     try:
-        path = _recipe(house, channel, epoch, index).write(recipe_folder())
+        path = _recipe(state, channel, epoch, index).write(recipe_folder())
     except (OSError, ValueError) as error:
         log.warning("no recipe could be written: %s", error)
         return None
@@ -78,22 +78,22 @@ def recipe_folder() -> str:
     return folder
 
 
-def _recipe(house: House, channel: Channel, epoch: int, index: int) -> Recipe:
+def _recipe(state: HubState, channel: HubChannel, epoch: int, index: int) -> Recipe:
     return for_batch(
         spec=channel.backend.spec,
         feed=channel.feed,
         epoch=epoch,
         index=index,
-        graph=house.graph.founded,
+        graph=state.graph.founded,
         request=_request(channel, epoch, index),
-        address=house.found.address,
+        address=state.config.address,
         job=channel.job,
         channel=channel.number,
-        search_path=house.found.search_path,
+        search_path=state.config.search_path,
     )
 
 
-def _request(channel: Channel, epoch: int, index: int) -> Request:
+def _request(channel: HubChannel, epoch: int, index: int) -> Request:
     """The inputs of a batch. They are copied, and a rank may have given any number: not here."""
     feed, given = channel.feed, given_by(channel.feed, channel.ids)
     start, stop = stretch_of(feed, index)

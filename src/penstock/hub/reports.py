@@ -93,9 +93,9 @@ def brief(report: Report) -> Report:
     return structs.replace(report, message=shortened(report.message, SHORT))
 
 
-def breaker_report(crew: str, cause: str, story: str = "") -> Report:
+def breaker_report(group: str, cause: str, story: str = "") -> Report:
     """Nobody can be started to serve a channel."""
-    whom = f"for {crew!r} " if crew else ""
+    whom = f"for {group!r} " if group else ""
     message = f"no worker {whom}can be started: {cause}"
     if story:
         message = f"{message}\n{story}"

@@ -8,42 +8,42 @@ from typing import Any
 
 import msgspec
 
-from penstock.hub.channels import Channel
-from penstock.hub.house import House
+from penstock.hub.channels import HubChannel
+from penstock.hub.state import HubState
 
 
-def gather(house: House) -> dict[str, Any]:
+def gather(state: HubState) -> dict[str, Any]:
     """The scheduler's numbers, the pool's and the hub's own."""
     return {
-        "scheduler": _plain(house.scheduler.statistics()),
-        "describe": house.scheduler.describe(),
-        "pool": _plain(house.pool.statistics()),
-        "hub": _hub(house),
-        "losses": [_plain(loss) for loss in house.losses],
-        "channels": {str(channel.number): _channel(channel) for channel in house.channels},
+        "scheduler": _plain(state.scheduler.statistics()),
+        "describe": state.scheduler.describe(),
+        "pool": _plain(state.pool.statistics()),
+        "hub": _hub(state),
+        "losses": [_plain(loss) for loss in state.losses],
+        "channels": {str(channel.number): _channel(channel) for channel in state.channels},
     }
 
 
-def _hub(house: House) -> dict[str, Any]:
+def _hub(state: HubState) -> dict[str, Any]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
-        "boot": house.boot,
-        "address": house.found.address,
-        "age": house.now - house.started,
+        "boot": state.boot,
+        "address": state.config.address,
+        "age": state.now - state.started,
         "cpu": time.process_time(),
         "peak": usage.ru_maxrss * 1024,
-        "connections": len(house.connections),
-        "backends": len(house.backends),
-        "channels": len(house.channels),
-        "waiting_for_workers": len(house.muster),
-        "arena_bytes": house.channels.slot_bytes,
-        "arena_resident": sum(channel.arena.resident for channel in house.channels),
-        "turns": house.turns,
-        "destroying": house.destroying.numbers(),
+        "connections": len(state.connections),
+        "backends": len(state.backends),
+        "channels": len(state.channels),
+        "waiting_for_workers": len(state.waiters),
+        "arena_bytes": state.channels.slot_bytes,
+        "arena_resident": sum(channel.arena.resident for channel in state.channels),
+        "turns": state.turns,
+        "destroying": state.destroying.numbers(),
     }
 
 
-def _channel(channel: Channel) -> dict[str, Any]:
+def _channel(channel: HubChannel) -> dict[str, Any]:
     return {
         "job": channel.job,
         "backend": channel.backend.number,

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.core.events import Batch
+from penstock.core.events import BatchKey
 
 SLOW_ONES_KEPT: Final = 8
 
@@ -19,7 +19,7 @@ class SlowStep:
     """One step that took longer than it should."""
 
     what: str
-    batch: Batch | None
+    batch: BatchKey | None
     seconds: float
 
 
@@ -34,7 +34,9 @@ class Timing:
     slow: int = 0
     slow_ones: deque[SlowStep] = field(default_factory=lambda: deque(maxlen=SLOW_ONES_KEPT))
 
-    def add(self, seconds: float, threshold: float, batch: Batch | None = None) -> SlowStep | None:
+    def add(
+        self, seconds: float, threshold: float, batch: BatchKey | None = None
+    ) -> SlowStep | None:
         """Counts one; says so if it was slow."""
         self.count += 1
         self.total += seconds

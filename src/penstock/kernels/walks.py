@@ -37,7 +37,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class SortedRows:
+class WalkRows:
     """Rows with neighbours ascending, to look up edges in.
 
     `is_reversed`: a row holds where edges come from, seen in the direction of the walk.
@@ -57,7 +57,7 @@ def walk(
     stays: bool = True,
     p: float = 1.0,
     q: float = 1.0,
-    sorted_rows: SortedRows | None = None,
+    sorted_rows: WalkRows | None = None,
 ) -> tuple[Array, Array]:
     """Nodes [walks, length + 1] and edge ids [walks, length] of `rounds` walks from every start.
 
@@ -118,7 +118,7 @@ def check_bias(value: Any, name: str) -> float:
     return number
 
 
-def _lookup(path: Sequence[Step], bias: list[int], rows: SortedRows | None) -> list[SortedRows]:
+def _lookup(path: Sequence[Step], bias: list[int], rows: WalkRows | None) -> list[WalkRows]:
     """The rows that biased walks need, and others do not."""
     if len(set(bias)) == 1:
         return []

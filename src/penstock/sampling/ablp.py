@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from penstock.graph import EdgeType, Graph
-from penstock.graph.aids import Aid, OutEdges
+from penstock.graph.derived import DerivedArrays, OutEdges
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.inventory import repeated
 from penstock.kernels import Adjacency, Relabeler
@@ -31,9 +31,9 @@ from penstock.kernels.labels import first_neighbors
 from penstock.sampling.names import Owner, qualified
 from penstock.sampling.neighbor import cost_neighbor
 from penstock.sampling.request import Request
+from penstock.sampling.seeds import IDS, ArraySpec, Seeds
 from penstock.sampling.shape import fanouts_of
 from penstock.sampling.spec import ABLPSpec, NeighborSpec
-from penstock.sampling.start import IDS, ArraySpec, Start
 
 Sign = Literal["positive", "negative"]
 SIGNS: Final[tuple[Sign, Sign]] = ("positive", "negative")
@@ -74,7 +74,7 @@ def walked(spec: ABLPSpec, graph: Graph) -> NeighborSpec:
     return msgspec.structs.replace(spec.neighbors, num_neighbors=(), by_type=tuple(by_type.items()))
 
 
-def needs_ablp(spec: ABLPSpec, graph: Graph) -> list[Aid]:
+def needs_ablp(spec: ABLPSpec, graph: Graph) -> list[DerivedArrays]:
     """The out-edges of label types: they lead from anchors to labels."""
     kinds = [kind for sign in SIGNS for kind in label_types(spec, graph, sign)]
     return [OutEdges(kind) for kind in dict.fromkeys(kinds) if kind is not None]
@@ -163,7 +163,7 @@ class _Labels:
     nodes: Ids
 
 
-class AnchorStarter:
+class AnchorSeedBuilder:
     """Inputs are anchors; the seeds are these and the nodes of their labels."""
 
     own = frozenset({"y_positive", "y_negative"})
@@ -175,7 +175,7 @@ class AnchorStarter:
         self._numbers = {name: number for number, name in enumerate(graph.node_types)}
         self._places = [Relabeler() for _ in graph.node_types]
 
-    def start(self, request: Request) -> Start:
+    def start(self, request: Request) -> Seeds:
         anchor_type = self._spec.supervision[0][0]
         if request.node_type != anchor_type:
             raise ValueError(
@@ -192,7 +192,7 @@ class AnchorStarter:
         facts: dict[str, Any] = {"batch_size": request.num_inputs}
         if self._graph.is_hetero:
             facts["input_type"] = anchor_type
-        return Start([places.nodes() for places in self._places], None, arrays, facts)
+        return Seeds([places.nodes() for places in self._places], None, arrays, facts)
 
     def most_seeds(self, inputs: int, of: Owner) -> Sequence[int]:
         most = [inputs if name == of else 0 for name in self._graph.node_types]

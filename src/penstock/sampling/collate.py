@@ -6,7 +6,7 @@ the memory is too small for that, the batches so far tell how to divide it.
 
 Where an array lies is no part of a batch: names, types, shapes and contents are, and those are a
 pure function of (graph, spec, seed, epoch, index, seeds). This module knows no processes, and of
-memory only that somebody hands out arrays (`Sheet`).
+memory only that somebody hands out arrays (`BatchBuffer`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from penstock.graph.dtypes import dtype_name
 from penstock.kernels import Buffers, Sample, gather_rows
 from penstock.kernels.arrays import Ids
 from penstock.sampling.bounds import Sizes
+from penstock.sampling.buffer import BatchBuffer
 from penstock.sampling.names import qualified, type_name
 from penstock.sampling.neighbor import NeighborSampler
 from penstock.sampling.request import Request
+from penstock.sampling.seeds import IDS, ArraySpec, SeedBuilder, Seeds
 from penstock.sampling.shape import BatchShape, fanouts_of
-from penstock.sampling.sheet import Sheet
 from penstock.sampling.spec import NeighborSpec
-from penstock.sampling.start import IDS, ArraySpec, Start, Starter
 
 _Room = tuple[int, tuple[int, ...], tuple[ArraySpec, ...]]
 # Kinds of room that are remembered: a channel has one, and its last batch may be short.
@@ -60,22 +60,24 @@ class _Regions:
 class NeighborBatches:
     """Makes the batches of one spec; one thread at a time."""
 
-    def __init__(self, graph: Graph, spec: NeighborSpec, starter: Starter | None = None) -> None:
-        self.shape = BatchShape(graph, spec, starter)
+    def __init__(
+        self, graph: Graph, spec: NeighborSpec, seed_builder: SeedBuilder | None = None
+    ) -> None:
+        self.shape = BatchShape(graph, spec, seed_builder)
         self._is_hetero = graph.is_hetero
         self._sampler = sampler_of(graph, spec)
         self._most: Sizes | None = None  # the largest numbers among the batches so far
         self._enough: dict[_Room, Sizes] = {}  # where there is room for any batch
 
-    def start(self, request: Request) -> Start:
+    def start(self, request: Request) -> Seeds:
         """What a batch begins with."""
-        return self.shape.starter.start(request)
+        return self.shape.seed_builder.start(request)
 
-    def nbytes(self, sizes: Sizes, start: Start) -> int:
+    def nbytes(self, sizes: Sizes, start: Seeds) -> int:
         """Bytes of a batch whose lists have these sizes."""
         return self.shape.nbytes(sizes, start.array_specs)
 
-    def sizes_for(self, room: int, start: Start) -> Sizes:
+    def sizes_for(self, room: int, start: Seeds) -> Sizes:
         """How to divide `room` bytes: enough for any batch, or in proportion to those so far."""
         key = (room, start.num_seeds, start.array_specs)
         enough = self._enough.get(key)
@@ -91,35 +93,35 @@ class NeighborBatches:
     def write(
         self,
         request: Request,
-        start: Start,
+        start: Seeds,
         sizes: Sizes,
-        sheet: Sheet,
+        buffer: BatchBuffer,
         reached: Callable[[str], object] = lambda stage: None,
     ) -> dict[str, Any]:
         """Writes the batch, and returns what is no array. `Outgrown` says what room it needs."""
-        regions = self._regions(sizes, sheet)
+        regions = self._regions(sizes, buffer)
         sample = self._sample(request, start, regions)
         reached("writing")
-        self._settle(sample, regions, sheet)
+        self._settle(sample, regions, buffer)
         start.tell_trees(sample.trees or ())
         for name, array in start.arrays.items():
-            sheet.array(name, dtype_name(array.dtype), array.shape)[...] = array
-        self._gather(sample, sheet)
+            buffer.array(name, dtype_name(array.dtype), array.shape)[...] = array
+        self._gather(sample, buffer)
         return start.facts | self._hop_counts(sample)
 
-    def _regions(self, sizes: Sizes, sheet: Sheet) -> _Regions:
+    def _regions(self, sizes: Sizes, buffer: BatchBuffer) -> _Regions:
         regions = _Regions()
         for owner, count in zip(self.shape.node_types, sizes.nodes, strict=True):
-            regions.nodes.append(sheet.array(qualified(owner, "n_id"), IDS, (count,)))
+            regions.nodes.append(buffer.array(qualified(owner, "n_id"), IDS, (count,)))
             if self.shape.disjoint:
-                regions.trees.append(sheet.array(qualified(owner, "batch"), IDS, (count,)))
+                regions.trees.append(buffer.array(qualified(owner, "batch"), IDS, (count,)))
         for kind, count in zip(self.shape.edge_types, sizes.edges, strict=True):
-            regions.ends.append(sheet.array(qualified(kind, "edge_index"), IDS, (2, count)))
+            regions.ends.append(buffer.array(qualified(kind, "edge_index"), IDS, (2, count)))
             if self.shape.with_edge_ids:
-                regions.edge_ids.append(sheet.array(qualified(kind, "e_id"), IDS, (count,)))
+                regions.edge_ids.append(buffer.array(qualified(kind, "e_id"), IDS, (count,)))
         return regions
 
-    def _sample(self, request: Request, start: Start, regions: _Regions) -> Sample:
+    def _sample(self, request: Request, start: Seeds, regions: _Regions) -> Sample:
         try:
             sample = self._sampler.sample_by_type(
                 start.seeds,
@@ -139,28 +141,28 @@ class NeighborBatches:
         self._most = sizes if self._most is None else self._most.at_least(sizes)
         return sizes
 
-    def _settle(self, sample: Sample, regions: _Regions, sheet: Sheet) -> None:
+    def _settle(self, sample: Sample, regions: _Regions, buffer: BatchBuffer) -> None:
         for owner, nodes in zip(self.shape.node_types, sample.nodes, strict=True):
-            sheet.reshape(qualified(owner, "n_id"), nodes.shape)
+            buffer.reshape(qualified(owner, "n_id"), nodes.shape)
             if self.shape.disjoint:
-                sheet.reshape(qualified(owner, "batch"), nodes.shape)
+                buffer.reshape(qualified(owner, "batch"), nodes.shape)
         for number, kind in enumerate(self.shape.edge_types):
             count = len(sample.rows[number])
             # The second row moves to right behind the first: [2, edges] without a gap. NumPy
             # moves a vector within an array in place, whichever way the two overlap.
             regions.ends[number].reshape(-1)[count : 2 * count] = sample.cols[number]
-            sheet.reshape(qualified(kind, "edge_index"), (2, count))
+            buffer.reshape(qualified(kind, "edge_index"), (2, count))
             if self.shape.with_edge_ids:
-                sheet.reshape(qualified(kind, "e_id"), (count,))
+                buffer.reshape(qualified(kind, "e_id"), (count,))
 
-    def _gather(self, sample: Sample, sheet: Sheet) -> None:
+    def _gather(self, sample: Sample, buffer: BatchBuffer) -> None:
         for columns, ids in (
             (self.shape.node_columns, sample.nodes),
             (self.shape.edge_columns, sample.edge_ids or []),
         ):
             for column in columns:
                 chosen = ids[column.owner]
-                out = sheet.array(column.name, column.dtype, column.shape(len(chosen)))
+                out = buffer.array(column.name, column.dtype, column.shape(len(chosen)))
                 gather_rows(column.rows, chosen, out)
 
     def _hop_counts(self, sample: Sample) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.graph import EdgeType, Graph, SharedArray, Topology
-from penstock.graph.aids import Aid, ByTime, OutEdges, WeightSums
+from penstock.graph.derived import ByTime, DerivedArrays, OutEdges, WeightSums
 from penstock.kernels.arrays import Array, Ids
 from penstock.sampling.spec import Direction
 
@@ -76,9 +76,9 @@ class Criteria:
     def is_temporal(self) -> bool:
         return self.time_attr is not None
 
-    def aids(self, graph: Graph) -> list[Aid]:
+    def derived_arrays(self, graph: Graph) -> list[DerivedArrays]:
         """What must be made of the graph, once, before it can be sampled so."""
-        needed: list[Aid] = []
+        needed: list[DerivedArrays] = []
         for name in graph.edge_types:
             if self.direction == "out":
                 needed.append(OutEdges(name))

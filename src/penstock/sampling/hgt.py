@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.graph import Graph
-from penstock.graph.aids import Aid
+from penstock.graph.derived import DerivedArrays
 from penstock.graph.inventory import repeated
 from penstock.graph.layout import layout
 from penstock.kernels.arrays import MOST_NEIGHBORS, check_integer
@@ -21,18 +21,18 @@ from penstock.kernels.hgt import HGT, MAX_NEIGHBORS
 from penstock.kernels.subgraph import Edges
 from penstock.sampling.attributes import columns_of
 from penstock.sampling.bounds import Sizes
-from penstock.sampling.cut import Cut
+from penstock.sampling.buffered import Sampled
 from penstock.sampling.names import Owner, qualified
 from penstock.sampling.request import Request
+from penstock.sampling.seeds import IDS, ArraySpec
 from penstock.sampling.spec import HGTSpec
-from penstock.sampling.start import IDS, ArraySpec
 from penstock.sampling.subgraph import arrays_of, relations_of, sizes_of
 
 # Every layer has numbers of its own, so that there must be an end to them; no use has so many.
 _MOST_LAYERS: Final = 2**16
 
 
-class HGTCutter:
+class HGTSampler:
     """Samples layers round the seeds of a batch; one thread at a time.
 
     Sampled nodes (first the seeds) share one among their in-neighbours, along every edge type; what
@@ -57,7 +57,7 @@ class HGTCutter:
             names=graph.node_types,
         )
 
-    def cut(self, request: Request) -> Cut:
+    def cut(self, request: Request) -> Sampled:
         """The layers round the seeds of a batch."""
         seeds = [np.empty(0, np.int64)] * len(self._graph.node_types)
         seeds[self._graph.node_types.index(request.node_type)] = request.seeds
@@ -73,7 +73,7 @@ class HGTCutter:
             **arrays_of(self._graph, sampled.nodes, edges),
             qualified(request.node_type, "input_id"): request.positions,
         }
-        return Cut(arrays, [*sampled.nodes], [*sampled.edge_ids], facts)
+        return Sampled(arrays, [*sampled.nodes], [*sampled.edge_ids], facts)
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
         """Room in which the arrays of any batch fit, without attributes."""
@@ -105,10 +105,10 @@ def check_hgt(spec: HGTSpec, graph: Graph) -> None:
     if spec.by_type is not None and spec.num_samples:
         raise ValueError("num_samples and by_type are both given: one of them says all")
     samples_by_type(spec, graph)
-    columns_of(graph, spec, HGTCutter.own)
+    columns_of(graph, spec, HGTSampler.own)
 
 
-def needs_hgt(spec: HGTSpec, graph: Graph) -> list[Aid]:
+def needs_hgt(spec: HGTSpec, graph: Graph) -> list[DerivedArrays]:
     """Nothing: in-edges are there."""
     return []
 

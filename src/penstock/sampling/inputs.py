@@ -27,7 +27,7 @@ from penstock.sampling.spec import ABLPSpec, Feed, LinkSpec, NeighborSpec, Spec,
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Given:
+class ChannelInputs:
     """What a feed's handles stand for. `ids` None: all nodes, in order."""
 
     ids: Array | None = None
@@ -57,7 +57,7 @@ def seeds_at(positions: Ids, ids: Array | None) -> Ids:
     return positions if ids is None else ids[..., positions].astype(np.int64, copy=False)
 
 
-def request_of(feed: Feed, given: Given, epoch: int, index: int) -> Request:
+def request_of(feed: Feed, given: ChannelInputs, epoch: int, index: int) -> Request:
     """A batch with its inputs, and what was given with them."""
     positions = positions_of(feed, epoch, index)
     return Request(
@@ -89,13 +89,13 @@ def segment_of(feed: Feed) -> SegmentHandle | None:
     return next(iter(segments), None)
 
 
-def attached(feed: Feed, fd: int | None) -> Given:
+def attached(feed: Feed, fd: int | None) -> ChannelInputs:
     """The arrays of a feed, mapped; they live as long as they are used. Takes `fd` over."""
     handle = segment_of(feed)
     if handle is None:
-        return Given()
+        return ChannelInputs()
     with Segment.attach(handle, fd) as segment:  # views keep the memory alive
-        return Given(
+        return ChannelInputs(
             None if feed.ids is None else _view(segment, feed.ids),
             {name: _view(segment, column) for name, column in feed.columns.items()},
             {name: _view(segment, table) for name, table in feed.tables.items()},
@@ -116,7 +116,7 @@ def _view(segment: Segment, handle: ArrayHandle) -> Array:
 # --- whether they make sense ---------------------------------------------------------------------
 
 
-def check_feed(feed: Feed, graph: Graph, given: Given) -> None:
+def check_feed(feed: Feed, graph: Graph, given: ChannelInputs) -> None:
     """ValueError unless the feed makes sense for this graph, and `given` is what it speaks of.
 
     Whether every id is a node's is found out when its batch comes: there may be 10⁹ of them.
@@ -135,7 +135,7 @@ def check_feed(feed: Feed, graph: Graph, given: Given) -> None:
             )
 
 
-def check_kind(spec: Spec, feed: Feed, graph: Graph, given: Given) -> None:
+def check_kind(spec: Spec, feed: Feed, graph: Graph, given: ChannelInputs) -> None:
     """ValueError unless these are inputs of the kind that a spec samples from, and all it needs."""
     wants_links = InputKind.of(spec) is InputKind.LINK
     if wants_links and feed.edge_type is None:

@@ -11,13 +11,15 @@ from enum import Enum
 from typing import Final, assert_never
 
 from penstock.graph import Graph
-from penstock.graph.aids import Aid, keys_of
+from penstock.graph.derived import DerivedArrays, keys_of
 from penstock.graph.inventory import key_text, repeated
 from penstock.kernels.arrays import check_integer
+from penstock.sampling.buffered import BufferedBatches
 from penstock.sampling.collate import NeighborBatches
-from penstock.sampling.cut import CutBatches
 from penstock.sampling.names import Owner
 from penstock.sampling.neighbor import check_neighbor, cost_neighbor, needs_neighbor
+from penstock.sampling.normalize import settled
+from penstock.sampling.seeds import NodeSeedBuilder, SeedBuilder
 from penstock.sampling.shape import BatchShape
 from penstock.sampling.spec import (
     ABLPSpec,
@@ -30,10 +32,8 @@ from penstock.sampling.spec import (
     SubgraphSpec,
     WalkSpec,
 )
-from penstock.sampling.start import NodeStarter, Starter
-from penstock.sampling.written import settled
 
-Batches = NeighborBatches | CutBatches
+Batches = NeighborBatches | BufferedBatches
 # What one uniform draw takes, with the row of attributes that comes of it.
 _SECONDS_A_DRAW: Final = 5e-8
 # A guess must not keep a channel waiting for long.
@@ -75,41 +75,41 @@ def batches_of(spec: BuiltInSpec, graph: Graph) -> Batches:
     """What makes the batches of a spec. ValueError if it makes no sense for this graph."""
     match spec:
         case NeighborSpec():
-            return _hops(graph, spec, NodeStarter(graph, spec))
+            return _hops(graph, spec, NodeSeedBuilder(graph, spec))
         case LinkSpec():
-            from penstock.sampling.links import LinkStarter
+            from penstock.sampling.links import LinkSeedBuilder
 
-            return _hops(graph, spec.neighbors, LinkStarter(graph, spec))
+            return _hops(graph, spec.neighbors, LinkSeedBuilder(graph, spec))
         case ABLPSpec():
-            from penstock.sampling.ablp import AnchorStarter, walked
+            from penstock.sampling.ablp import AnchorSeedBuilder, walked
 
-            return _hops(graph, walked(spec, graph), AnchorStarter(graph, spec))
+            return _hops(graph, walked(spec, graph), AnchorSeedBuilder(graph, spec))
         case SubgraphSpec():
-            from penstock.sampling.subgraph import SubgraphCutter
+            from penstock.sampling.subgraph import SubgraphSampler
 
-            return CutBatches(graph, spec, SubgraphCutter(graph, spec))
+            return BufferedBatches(graph, spec, SubgraphSampler(graph, spec))
         case PPRSpec():
-            from penstock.sampling.ppr import PPRCutter
+            from penstock.sampling.ppr import PPRSampler
 
-            return CutBatches(graph, spec, PPRCutter(graph, spec))
+            return BufferedBatches(graph, spec, PPRSampler(graph, spec))
         case WalkSpec():
-            from penstock.sampling.walks import WalkCutter
+            from penstock.sampling.walks import WalkSampler
 
-            return CutBatches(graph, spec, WalkCutter(graph, spec))
+            return BufferedBatches(graph, spec, WalkSampler(graph, spec))
         case HGTSpec():
-            from penstock.sampling.hgt import HGTCutter
+            from penstock.sampling.hgt import HGTSampler
 
-            return CutBatches(graph, spec, HGTCutter(graph, spec))
+            return BufferedBatches(graph, spec, HGTSampler(graph, spec))
         case _:
             assert_never(spec)
 
 
-def _hops(graph: Graph, spec: NeighborSpec, starter: Starter) -> Batches:
+def _hops(graph: Graph, spec: NeighborSpec, seed_builder: SeedBuilder) -> Batches:
     if spec.subgraph_type == "directional":
-        return NeighborBatches(graph, spec, starter)
-    from penstock.sampling.whole import NeighborCutter
+        return NeighborBatches(graph, spec, seed_builder)
+    from penstock.sampling.induced import InducedSampler
 
-    return CutBatches(graph, spec, NeighborCutter(graph, spec, starter))
+    return BufferedBatches(graph, spec, InducedSampler(graph, spec, seed_builder))
 
 
 def likely_bytes(spec: BuiltInSpec, graph: Graph, inputs: int, of: Owner) -> int:
@@ -118,16 +118,16 @@ def likely_bytes(spec: BuiltInSpec, graph: Graph, inputs: int, of: Owner) -> int
         case NeighborSpec(subgraph_type="directional"):
             shape = BatchShape(graph, spec)
         case LinkSpec(neighbors=NeighborSpec(subgraph_type="directional") as neighbors):
-            from penstock.sampling.links import LinkStarter
+            from penstock.sampling.links import LinkSeedBuilder
 
-            shape = BatchShape(graph, neighbors, LinkStarter(graph, spec))
+            shape = BatchShape(graph, neighbors, LinkSeedBuilder(graph, spec))
         case ABLPSpec(neighbors=NeighborSpec(subgraph_type="directional")):
-            from penstock.sampling.ablp import AnchorStarter, walked
+            from penstock.sampling.ablp import AnchorSeedBuilder, walked
 
-            shape = BatchShape(graph, walked(spec, graph), AnchorStarter(graph, spec))
+            shape = BatchShape(graph, walked(spec, graph), AnchorSeedBuilder(graph, spec))
         case _:
             batches = batches_of(spec, graph)
-            assert isinstance(batches, CutBatches)
+            assert isinstance(batches, BufferedBatches)
             return batches.likely_bytes(inputs, of)
     return shape.likely_bytes(inputs, of)
 
@@ -171,7 +171,7 @@ def _draws_of(spec: Spec, graph: Graph, inputs: int, of: Owner) -> float:
             return 0.0
 
 
-def needs_of(spec: Spec, graph: Graph) -> Sequence[Aid]:
+def needs_of(spec: Spec, graph: Graph) -> Sequence[DerivedArrays]:
     """What must be made of a graph, once, before a spec can be acted on."""
     match spec:
         case NeighborSpec():
@@ -206,8 +206,8 @@ def needs_of(spec: Spec, graph: Graph) -> Sequence[Aid]:
 
 def prepare(spec: Spec, graph: Graph) -> None:
     """Makes what a spec needs, where it is not there yet."""
-    for aid in needs_of(spec, graph):
-        graph.aid(aid)
+    for derived in needs_of(spec, graph):
+        graph.derived(derived)
 
 
 def missing(spec: Spec, graph: Graph) -> list[str]:
@@ -266,7 +266,7 @@ def _check_neighbor(spec: NeighborSpec, graph: Graph) -> None:
             "time_attr is None"
         )
     if spec.subgraph_type != "directional":
-        from penstock.sampling.whole import check_whole
+        from penstock.sampling.induced import check_whole
 
         check_whole(spec, graph)
 

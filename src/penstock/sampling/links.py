@@ -10,26 +10,103 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from penstock.graph import EdgeType, Graph
-from penstock.graph.aids import Aid
-from penstock.graph.aids import SortedRows as SortedRowsAid
+from penstock.graph.derived import DerivedArrays, SortedNeighbors
 from penstock.kernels import Relabeler
 from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.negatives import Candidates, Negatives, SortedRows, draw_negatives
-from penstock.sampling.link_checks import check_columns, check_ends, check_link
 from penstock.sampling.names import Owner, qualified, type_name
 from penstock.sampling.request import Request
+from penstock.sampling.seeds import IDS, ArraySpec, Seeds
 from penstock.sampling.shape import hops_of
 from penstock.sampling.spec import LinkSpec
-from penstock.sampling.start import IDS, ArraySpec, Start
 
-__all__ = ["LinkStarter", "check_columns", "check_link", "cost_link", "label_shift", "needs_link"]
+_MODES: Final = ("none", "binary", "triplet")
+# Negatives per edge, a bound that no use comes near.
+_MOST: Final = 2**16
+
+
+def check_link(spec: LinkSpec, graph: Graph) -> None:
+    """ValueError unless links of this graph can be sampled so."""
+    if spec.negatives not in _MODES:
+        raise ValueError(f"negatives is {spec.negatives!r}; expected one of {', '.join(_MODES)}")
+    if spec.negatives == "none":
+        if spec.strict:
+            raise ValueError(
+                "strict is set, and there are no negatives to check: negatives is 'none'"
+            )
+        if spec.amount != 1.0:
+            raise ValueError(
+                f"amount is {spec.amount}, and there are no negatives to draw: negatives is 'none'"
+            )
+        return
+    _check_amount(spec)
+    attribute = spec.neighbors.time_attr
+    for name in graph.node_types if attribute is not None else ():
+        times = graph.node_attributes(name).get(attribute or "")
+        if times is not None and (
+            not times.dtype.startswith(("int", "uint")) or len(times.shape) != 1
+        ):
+            raise ValueError(
+                f"time_attr {attribute!r} of {name!r} is {times.dtype}{list(times.shape)}; "
+                "expected one integer for each node"
+            )
+
+
+def check_columns(spec: LinkSpec, columns: Collection[str]) -> None:
+    """ValueError unless what comes with the edges, by name, goes with a spec."""
+    if ("time" in columns) != (spec.neighbors.time_attr is not None):
+        given, named = "time" in columns, spec.neighbors.time_attr is not None
+        raise ValueError(
+            "Received conflicting 'edge_label_time' and 'time_attr' arguments: "
+            f"'edge_label_time' is {'set' if given else 'not set'} "
+            f"while 'time_attr' is {'set' if named else 'not set'}. "
+            "Both arguments must be provided for temporal sampling. "
+            "('edge_label_time' is columns['time'] here.)"
+        )
+    if spec.negatives == "triplet" and "label" in columns:
+        raise ValueError(
+            "'edge_label' needs to be undefined for 'triplet'-based negative sampling: "
+            "'src_index', 'dst_pos_index' and 'dst_neg_index' tell edges and negatives apart "
+            "('edge_label' is columns['label'] here)"
+        )
+
+
+def check_ends(graph: Graph, kind: EdgeType) -> None:
+    """ValueError unless the edges of this type, which the graph need not have, have their ends."""
+    for end in (kind[0], kind[2]):
+        if end not in graph.node_types:
+            there = ", ".join(map(repr, graph.node_types))
+            raise ValueError(f"edge_type is {kind!r}; this graph has the node types {there}")
+
+
+def _check_amount(spec: LinkSpec) -> None:
+    amount = spec.amount
+    if not 0 < amount < math.inf:
+        raise ValueError(f"The attribute 'amount' needs to be positive (got {amount})")
+    if amount > _MOST:
+        raise ValueError(f"amount is {amount}; an edge can have up to {_MOST} negatives")
+    if spec.negatives == "triplet" and amount != math.ceil(amount):
+        raise ValueError(
+            "The attribute 'amount' needs to be an integer with 'triplet' negative sampling "
+            f"(got {amount})."
+        )
+
+
+__all__ = [
+    "LinkSeedBuilder",
+    "check_columns",
+    "check_link",
+    "cost_link",
+    "label_shift",
+    "needs_link",
+]
 
 _OWN: Final = frozenset(
     {
@@ -67,19 +144,19 @@ def label_shift(labels: Array) -> int:
     return 1
 
 
-def needs_link(spec: LinkSpec, graph: Graph) -> Sequence[Aid]:
+def needs_link(spec: LinkSpec, graph: Graph) -> Sequence[DerivedArrays]:
     """Rows to look edges up in, of every edge type: which is sampled from is up to the feed."""
     if not spec.strict or spec.negatives == "none":
         return []
-    return [SortedRowsAid(kind) for kind in graph.edge_types]
+    return [SortedNeighbors(kind) for kind in graph.edge_types]
 
 
 def cost_link(spec: LinkSpec, graph: Graph, inputs: int) -> float:
     """About how many edges a batch looks at."""
-    starter = LinkStarter(graph, spec)
+    seed_builder = LinkSeedBuilder(graph, spec)
     kind = graph.edge_types[0]
-    bound = hops_of(graph, spec.neighbors).bound(starter.most_seeds(inputs, kind))
-    return float(sum(bound.edges) + starter.num_negatives(inputs))
+    bound = hops_of(graph, spec.neighbors).bound(seed_builder.most_seeds(inputs, kind))
+    return float(sum(bound.edges) + seed_builder.num_negatives(inputs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +191,7 @@ class _Seeds:
     destinations: Ids
 
 
-class LinkStarter:
+class LinkSeedBuilder:
     """Turns edges into seeds: their ends, and those of what stands against them.
 
     Where trees are shared each node is entered once: sources, destinations, then the negatives'
@@ -141,14 +218,14 @@ class LinkStarter:
             return 0
         return math.ceil(inputs * self._spec.amount)
 
-    def start(self, request: Request) -> Start:
+    def start(self, request: Request) -> Seeds:
         check_columns(self._spec, request.columns)
         check_ends(self._graph, request.edge_type)
         negatives = self._negatives(request)
         links = self._links(request, negatives)
         seeds = self._apart(links) if self._disjoint else self._together(links)
         facts = self._facts(request) | self._honesty(request.edge_type, negatives)
-        return Start(
+        return Seeds(
             self._by_number(seeds.by_type),
             self._seed_times(request, links),
             self._arrays(request, links, seeds),

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from penstock.graph import EdgeType, Graph
-from penstock.graph.aids import Aid
+from penstock.graph.derived import DerivedArrays
 from penstock.kernels import Adjacency, Buffers, KHop, Relation, Sample, batch_key
 from penstock.kernels.arrays import Array, check_fanout
 from penstock.sampling.criteria import Criteria
@@ -162,9 +162,9 @@ def check_neighbor(spec: NeighborSpec, graph: Graph) -> None:
     _criteria_of(spec, graph)
 
 
-def needs_neighbor(spec: NeighborSpec, graph: Graph) -> list[Aid]:
+def needs_neighbor(spec: NeighborSpec, graph: Graph) -> list[DerivedArrays]:
     """What must be made of a graph, once, before it can be sampled so."""
-    return _criteria_of(spec, graph).aids(graph)
+    return _criteria_of(spec, graph).derived_arrays(graph)
 
 
 def cost_neighbor(spec: NeighborSpec, graph: Graph, inputs: int) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from penstock.graph import EdgeType, Graph
-from penstock.graph.aids import Aid, DegreeSizes, OutEdges
+from penstock.graph.derived import DegreeSizes, DerivedArrays, OutEdges
 from penstock.graph.inventory import repeated
 from penstock.graph.layout import layout
 from penstock.kernels import Adjacency
@@ -28,11 +28,11 @@ from penstock.kernels.ppr import (
     check_number,
 )
 from penstock.sampling.attributes import columns_of
-from penstock.sampling.cut import Cut
+from penstock.sampling.buffered import Sampled
 from penstock.sampling.names import Owner, qualified, type_name
 from penstock.sampling.request import Request
+from penstock.sampling.seeds import IDS, ArraySpec
 from penstock.sampling.spec import PPRSpec
-from penstock.sampling.start import IDS, ArraySpec
 
 PPR: Final = "ppr"  # the relation, in a batch, from seeds to what matters to them
 _SCORES: Final = "float32"
@@ -40,7 +40,7 @@ _SCORES: Final = "float32"
 _USUAL: Final = 0.25
 
 
-class PPRCutter:
+class PPRSampler:
     """Cuts out what matters to the seeds of a batch; one thread at a time.
 
     From every seed there is an edge to each of the nodes that matter most to it, the seed itself
@@ -61,7 +61,7 @@ class PPRCutter:
             self._options,
         )
 
-    def cut(self, request: Request) -> Cut:
+    def cut(self, request: Request) -> Sampled:
         """What matters to the seeds of a batch."""
         number = self._graph.node_types.index(request.node_type)
         sample = self._push.sample(request.key, request.seeds, number)
@@ -74,7 +74,7 @@ class PPRCutter:
         }
         edge_ids: list[Ids | None] = [found.edge_ids for found in edges]
         nobody: list[Ids | None] = [None] * len(self._graph.edge_types)
-        return Cut(arrays, [*sample.nodes], edge_ids or nobody, self._facts(request, sample))
+        return Sampled(arrays, [*sample.nodes], edge_ids or nobody, self._facts(request, sample))
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
         """Room in which the arrays of nearly any batch fit, without attributes."""
@@ -175,9 +175,9 @@ def check_ppr(spec: PPRSpec, graph: Graph) -> None:
     columns_of(graph, spec, _own(graph))
 
 
-def needs_ppr(spec: PPRSpec, graph: Graph) -> list[Aid]:
+def needs_ppr(spec: PPRSpec, graph: Graph) -> list[DerivedArrays]:
     """What must be made of a graph, once: out-edges, if they are followed, and sizes of degrees."""
-    needed: list[Aid] = []
+    needed: list[DerivedArrays] = []
     for kind in graph.edge_types:
         if spec.direction == "out":
             needed.append(OutEdges(kind))
@@ -266,5 +266,5 @@ def _relation(graph: Graph, kind: EdgeType, spec: PPRSpec) -> PushRelation:
     source, destination = graph.node_types.index(kind[0]), graph.node_types.index(kind[2])
     rows = graph.csc(kind) if spec.direction == "in" else graph.csr(kind)
     ends = (destination, source) if spec.direction == "in" else (source, destination)
-    (sizes,) = graph.aid(DegreeSizes(kind, spec.direction))
+    (sizes,) = graph.derived(DegreeSizes(kind, spec.direction))
     return PushRelation(Adjacency(rows.indptr, rows.adjacency), *ends, kind, sizes.array)

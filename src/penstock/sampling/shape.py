@@ -14,8 +14,8 @@ from penstock.sampling.attributes import columns_of
 from penstock.sampling.bounds import Hops, Reach, Sizes
 from penstock.sampling.names import Owner
 from penstock.sampling.neighbor import fanouts_by_type
+from penstock.sampling.seeds import IDS, ArraySpec, NodeSeedBuilder, SeedBuilder
 from penstock.sampling.spec import NeighborSpec
-from penstock.sampling.start import IDS, ArraySpec, NodeStarter, Starter
 
 
 class BatchShape:
@@ -24,21 +24,23 @@ class BatchShape:
     Edge attributes are found by edge ids, so these come along with them, wanted or not.
     """
 
-    def __init__(self, graph: Graph, spec: NeighborSpec, starter: Starter | None = None) -> None:
+    def __init__(
+        self, graph: Graph, spec: NeighborSpec, seed_builder: SeedBuilder | None = None
+    ) -> None:
         self.node_types = graph.node_types
         self.edge_types = graph.edge_types
-        self.starter = NodeStarter(graph, spec) if starter is None else starter
+        self.seed_builder = NodeSeedBuilder(graph, spec) if seed_builder is None else seed_builder
         # What restricts by time samples a tree for each seed: each has a time of its own.
         self.disjoint = spec.disjoint or spec.time_attr is not None
-        own = self.starter.own | ({"batch"} if self.disjoint else set())
+        own = self.seed_builder.own | ({"batch"} if self.disjoint else set())
         self.node_columns, self.edge_columns = columns_of(graph, spec, own)
         self.with_edge_ids = spec.with_edge_ids or bool(self.edge_columns)
         self._hops = hops_of(graph, spec)
 
     def likely_bytes(self, inputs: int, of: Owner = "") -> int:
         """Room that is enough for any batch of so many inputs of a type, or for nearly any."""
-        bound = self.bound(self.starter.most_seeds(inputs, of))
-        return self.nbytes(bound, self.starter.most_arrays(inputs, of))
+        bound = self.bound(self.seed_builder.most_seeds(inputs, of))
+        return self.nbytes(bound, self.seed_builder.most_arrays(inputs, of))
 
     def bound(self, seeds: Sequence[int]) -> Sizes:
         """Room that is enough for any batch of so many seeds of each type."""

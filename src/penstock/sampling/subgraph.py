@@ -13,18 +13,18 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.graph import EdgeType, Graph
-from penstock.graph.aids import Aid, OutEdges
+from penstock.graph.derived import DerivedArrays, OutEdges
 from penstock.graph.layout import layout
 from penstock.kernels import Adjacency, KHop, Relation, first_outside
 from penstock.kernels.arrays import Array, Ids, as_ids, check_integer
 from penstock.kernels.subgraph import Edges, InducedEdges
 from penstock.sampling.attributes import columns_of
 from penstock.sampling.bounds import Hops, Reach, Sizes
-from penstock.sampling.cut import Cut
+from penstock.sampling.buffered import Sampled
 from penstock.sampling.names import Owner, qualified
 from penstock.sampling.request import Request
+from penstock.sampling.seeds import IDS, ArraySpec
 from penstock.sampling.spec import Direction, SubgraphSpec
-from penstock.sampling.start import IDS, ArraySpec
 
 # Every hop is looked at by whoever reserves memory, which is the hub; no use has so many.
 _MOST_HOPS: Final = 2**10
@@ -32,7 +32,7 @@ _MOST_HOPS: Final = 2**10
 _SLACK: Final = 4
 
 
-class SubgraphCutter:
+class SubgraphSampler:
     """Cuts out the subgraphs that seeds induce; one thread at a time.
 
     A batch is all nodes that lead to a seed within `num_hops` (along out-edges: that a seed leads
@@ -55,7 +55,7 @@ class SubgraphCutter:
         self._khop = KHop(num_nodes, relations, num_hops=spec.num_hops)
         self._induced = InducedEdges(num_nodes, relations)
 
-    def cut(self, request: Request) -> Cut:
+    def cut(self, request: Request) -> Sampled:
         """The subgraph of the seeds of a batch."""
         number = self._graph.node_types.index(request.node_type)
         given = self._checked(request.seeds, number)
@@ -71,7 +71,7 @@ class SubgraphCutter:
             qualified(request.node_type, "input_id"): request.positions,
             qualified(request.node_type, "mapping"): _first_places(given),
         }
-        return Cut(arrays, [*nodes], [found.edge_ids for found in edges], facts)
+        return Sampled(arrays, [*nodes], [found.edge_ids for found in edges], facts)
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
         """Room in which the arrays of nearly any batch fit, without attributes."""
@@ -120,10 +120,10 @@ def check_subgraph(spec: SubgraphSpec, graph: Graph) -> None:
     check_integer(spec.num_hops, "num_hops", 0, _MOST_HOPS)
     if spec.direction not in ("in", "out"):
         raise ValueError(f"direction is {spec.direction!r}; expected 'in' or 'out'")
-    columns_of(graph, spec, SubgraphCutter.own)
+    columns_of(graph, spec, SubgraphSampler.own)
 
 
-def needs_subgraph(spec: SubgraphSpec, graph: Graph) -> list[Aid]:
+def needs_subgraph(spec: SubgraphSpec, graph: Graph) -> list[DerivedArrays]:
     """What must be made of a graph, once, before it can be cut so."""
     return [OutEdges(kind) for kind in graph.edge_types] if spec.direction == "out" else []
 

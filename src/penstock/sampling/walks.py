@@ -13,18 +13,18 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.graph import EdgeType, Graph
-from penstock.graph.aids import Aid, OutEdges, SortedRows
+from penstock.graph.derived import DerivedArrays, OutEdges, SortedNeighbors
 from penstock.graph.layout import layout
 from penstock.graph.schema import EDGE
 from penstock.kernels import Adjacency, Relabeler
 from penstock.kernels import walks as kernel
 from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.sampling.attributes import columns_of
-from penstock.sampling.cut import Cut
+from penstock.sampling.buffered import Sampled
 from penstock.sampling.names import Owner, qualified, type_name
 from penstock.sampling.request import Request
+from penstock.sampling.seeds import IDS, ArraySpec
 from penstock.sampling.spec import WalkSpec
-from penstock.sampling.start import IDS, ArraySpec
 
 # Bounds that no use comes near, but a mistake does: a walk says a word of each of its steps.
 _MOST_STEPS: Final = 2**16
@@ -34,7 +34,7 @@ _MOST_ENTRIES: Final = 2**24
 _BIASED_COST: Final = 4.0
 
 
-class WalkCutter:
+class WalkSampler:
     """Walks from the seeds of a batch; one thread at a time.
 
     `walk` is [walks, walk_length + 1]: row `w * batch_size + i` is the w-th walk from seed i, which
@@ -60,7 +60,7 @@ class WalkCutter:
         self._sorted = _sorted_rows(graph, spec) if _is_biased(spec) else None
         self._places = [Relabeler() for _ in graph.node_types]
 
-    def cut(self, request: Request) -> Cut:
+    def cut(self, request: Request) -> Sampled:
         """The walks from the seeds of a batch."""
         self._check_type(request.node_type)
         spec = self._spec
@@ -83,7 +83,7 @@ class WalkCutter:
             **{qualified(owner, "n_id"): nodes[number] for owner, number in self._numbers()},
             **{qualified(request.node_type, name): array for name, array in owned.items()},
         }
-        return Cut(arrays, [*nodes], [None] * len(self._graph.edge_types), self._facts(request))
+        return Sampled(arrays, [*nodes], [None] * len(self._graph.edge_types), self._facts(request))
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
         """Room in which the arrays of any batch fit, without attributes."""
@@ -169,18 +169,20 @@ def check_walk(spec: WalkSpec, graph: Graph) -> None:
             f"edge_attributes is {spec.edge_attributes!r}; no attributes of edges go with walks: "
             "walk_edges has the ids to look them up by"
         )
-    columns_of(graph, spec, WalkCutter.own)
+    columns_of(graph, spec, WalkSampler.own)
     if graph.is_hetero:
         _check_path(spec, graph)
     elif spec.path is not None:
         raise ValueError("path is given, and this graph has no types: leave it out")
 
 
-def needs_walk(spec: WalkSpec, graph: Graph) -> list[Aid]:
+def needs_walk(spec: WalkSpec, graph: Graph) -> list[DerivedArrays]:
     """What must be made of a graph, once, before it can be walked so."""
     kinds = dict.fromkeys(spec.path if spec.path is not None else (EDGE,))
-    aids: list[Aid] = [OutEdges(kind) for kind in kinds] if spec.direction == "out" else []
-    return [*aids, SortedRows(EDGE)] if _is_biased(spec) else aids
+    derived_arrays: list[DerivedArrays] = (
+        [OutEdges(kind) for kind in kinds] if spec.direction == "out" else []
+    )
+    return [*derived_arrays, SortedNeighbors(EDGE)] if _is_biased(spec) else derived_arrays
 
 
 def cost_walk(spec: WalkSpec, graph: Graph, inputs: int, of: Owner = "") -> float:
@@ -235,7 +237,7 @@ def _step(graph: Graph, kind: EdgeType, spec: WalkSpec) -> kernel.Step:
     return kernel.Step(Adjacency(rows.indptr, rows.adjacency), graph.num_nodes(found))
 
 
-def _sorted_rows(graph: Graph, spec: WalkSpec) -> kernel.SortedRows:
+def _sorted_rows(graph: Graph, spec: WalkSpec) -> kernel.WalkRows:
     """In-edges do for both directions: either end can be looked up among those of the other."""
     adjacency = Adjacency(graph.csc().indptr, graph.sorted_rows())
-    return kernel.SortedRows(adjacency, is_reversed=spec.direction == "out")
+    return kernel.WalkRows(adjacency, is_reversed=spec.direction == "out")

@@ -19,25 +19,25 @@ from typing import Any, Final, Literal, Self, Unpack
 import msgspec
 
 from penstock.client.deadline import positive_seconds
-from penstock.client.foundation import PoolOptions
-from penstock.client.hub_process import HubProcess
+from penstock.client.hub.hub_config import PoolOptions
+from penstock.client.hub.hub_process import HubProcess
 from penstock.client.naming import name_of
 from penstock.errors import HubGone
 from penstock.graph import Graph
-from penstock.graph.partition import Partition, is_partition
-from penstock.server.access import Access
-from penstock.server.dist_server import DistServer
-from penstock.server.event_loop import EventLoop
-from penstock.server.holding import Holding
+from penstock.graph.partition.partition import Partition, is_partition
+from penstock.server.dist.dataset import ServedDataset
+from penstock.server.dist.dist_server import DistServer
+from penstock.server.dist.outline import outline_of
+from penstock.server.dist.rpc import DistServerSession
+from penstock.server.dist.seeds import StrPath
 from penstock.server.limits import Budget, Limits
-from penstock.server.outline import outline_of
-from penstock.server.questions import StoreVisit
-from penstock.server.registrations import Registrations
-from penstock.server.seeds import StrPath
-from penstock.server.state import ServerState
-from penstock.server.statistics import ServerStatistics
-from penstock.server.threads import CallThreads, Threads, Wakeup
-from penstock.server.vitals import vitals
+from penstock.server.ops.process_stats import process_stats
+from penstock.server.ops.statistics import ServerStatistics
+from penstock.server.transport.access import Access
+from penstock.server.transport.event_loop import EventLoop
+from penstock.server.transport.registrations import Registrations
+from penstock.server.transport.state import ServerState
+from penstock.server.transport.threads import CallThreads, Threads, Wakeup
 from penstock.wire.host import this_host
 from penstock.wire.messages import PROTOCOL, Welcome
 from penstock.wire.transport.tcp import TcpListener
@@ -77,7 +77,7 @@ class Server:
     def statistics(self) -> ServerStatistics:
         """A snapshot of the sessions and this process; the hub has its own."""
         counted = self.store.intake.channels.taken
-        return replace(self._loop.statistics(), channels=counted, process=vitals())
+        return replace(self._loop.statistics(), channels=counted, process=process_stats())
 
     def overview(self) -> dict[str, Any]:
         """All there is to see, the hub's numbers included, as plain data."""
@@ -193,7 +193,7 @@ def serve(
     with ExitStack() as ends:  # let go of in the opposite order: the event loop first
         held = _held(data, ends)
         wakeup, registering, answering = _threads(ends)
-        hub = HubProcess(Holding(held).graph, num_workers, address=unix, **pool)
+        hub = HubProcess(ServedDataset(held).graph, num_workers, address=unix, **pool)
         ends.callback(hub.close)  # before those who may be waiting for it
         hub.start()
         given = {**_store_limits(limits), **(store_options or {})}
@@ -206,8 +206,8 @@ def serve(
             access=access,
             limits=limits,
             registrations=_registrations(store, hub, limits, names, files),
-            visits=partial(StoreVisit, store),
-            welcome=_welcome(store.holding, hub, listener.address, lease, tuple(peers)),
+            rpc_sessions=partial(DistServerSession, store),
+            welcome=_welcome(store.dataset, hub, listener.address, lease, tuple(peers)),
             registering=registering,
             answering=answering,
             proxies=frozenset(proxies),
@@ -255,7 +255,7 @@ def _registrations(
     intake = store.intake
     return Registrations(
         hub=hub,
-        numbering=intake.numbering,
+        id_map=intake.id_map,
         limits=limits,
         budget=intake.inputs,
         channels=intake.channels,
@@ -273,7 +273,7 @@ def _started_loop(state: ServerState, wakeup: Wakeup, ends: ExitStack) -> EventL
 
 
 def _welcome(
-    holding: Holding, hub: HubProcess, address: str, lease: float, peers: tuple[str, ...]
+    dataset: ServedDataset, hub: HubProcess, address: str, lease: float, peers: tuple[str, ...]
 ) -> Welcome:
     return Welcome(
         protocol=PROTOCOL,
@@ -281,9 +281,9 @@ def _welcome(
         pid=os.getpid(),
         host=this_host(),
         address=address,
-        outline=outline_of(holding.graph),
-        partition=holding.note(peers),
+        outline=outline_of(dataset.graph),
+        partition=dataset.note(peers),
         # The hub knows a part by its own numbers; only the server speaks those of the whole.
-        unix=hub.address if holding.part is None else None,
+        unix=hub.address if dataset.part is None else None,
         lease=lease,
     )

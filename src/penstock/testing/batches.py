@@ -23,7 +23,7 @@ class Misbehaved(PenstockError):
     """A sampler did something that no sampler may."""
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class SamplerTask(msgspec.Struct, frozen=True, kw_only=True):
     """One batch to make."""
 
     seeds: tuple[int, ...]
@@ -35,7 +35,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return f"batch {self.index} of epoch {self.epoch}"
 
 
-class Plain(msgspec.Struct, frozen=True):
+class PlainBatch(msgspec.Struct, frozen=True):
     """An array that can travel."""
 
     dtype: str
@@ -43,7 +43,7 @@ class Plain(msgspec.Struct, frozen=True):
     data: bytes
 
     @classmethod
-    def of(cls, array: Array) -> Plain:
+    def of(cls, array: Array) -> PlainBatch:
         return cls(array.dtype.str, array.shape, array.tobytes())
 
     @property
@@ -51,12 +51,12 @@ class Plain(msgspec.Struct, frozen=True):
         return np.frombuffer(self.data, self.dtype).reshape(self.shape)
 
 
-def made(sampler: Sampler, graph: Graph, tasks: Iterable[Task]) -> dict[int, Arrays]:
+def made(sampler: Sampler, graph: Graph, tasks: Iterable[SamplerTask]) -> dict[int, Arrays]:
     """The arrays of each batch, by index. Raises what is wrong with one."""
     return {task.index: _batch(sampler, graph, task) for task in tasks}
 
 
-def _batch(sampler: Sampler, graph: Graph, task: Task) -> Arrays:
+def _batch(sampler: Sampler, graph: Graph, task: SamplerTask) -> Arrays:
     given = np.array(task.seeds, np.int64)
     result = called(
         f"sampling {task}",

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from penstock.client.batch import Batch
+from penstock.client.channel.batch import Batch
 from penstock.sampling.digest import batch_digest
 
 

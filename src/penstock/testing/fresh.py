@@ -22,8 +22,8 @@ from penstock.graph import Graph
 from penstock.graph.sharing import GraphHandle
 from penstock.sampling.custom import load
 from penstock.sampling.spec import CustomSpec
-from penstock.testing.batches import Arrays, Misbehaved, Plain, Task, made
-from penstock.workers.station import search
+from penstock.testing.batches import Arrays, Misbehaved, PlainBatch, SamplerTask, made
+from penstock.workers.batch_maker import search
 
 # For the sampler's imports and a few batches: a bound, and no measure.
 PATIENCE_S: Final = 300.0
@@ -39,17 +39,17 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     graph: GraphHandle
     descriptors: tuple[int, ...]
     search_path: tuple[str, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[SamplerTask, ...]
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class FreshAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The batches in the order they were made; or what went wrong."""
 
-    batches: dict[int, dict[str, Plain]] = {}
+    batches: dict[int, dict[str, PlainBatch]] = {}
     error: str | None = None
 
 
-def batches_of(spec: CustomSpec, graph: Graph, tasks: Sequence[Task]) -> dict[int, Arrays]:
+def batches_of(spec: CustomSpec, graph: Graph, tasks: Sequence[SamplerTask]) -> dict[int, Arrays]:
     """What a fresh interpreter makes; `Misbehaved` says what is wrong with it."""
     question = Question(
         spec=spec,
@@ -67,7 +67,7 @@ def batches_of(spec: CustomSpec, graph: Graph, tasks: Sequence[Task]) -> dict[in
     }
 
 
-def _asked(question: Question) -> Answer:
+def _asked(question: Question) -> FreshAnswer:
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
         _write(files[0], question)
@@ -90,7 +90,7 @@ def _asked(question: Question) -> Answer:
         if not said:
             tail = done.stderr.decode(errors="replace")[-2000:].rstrip()
             raise Misbehaved(f"the interpreter ended with {done.returncode}\n{tail}")
-        return msgspec.msgpack.decode(said, type=Answer)
+        return msgspec.msgpack.decode(said, type=FreshAnswer)
 
 
 def _write(file: BinaryIO, message: msgspec.Struct) -> None:
@@ -102,18 +102,18 @@ def _write(file: BinaryIO, message: msgspec.Struct) -> None:
 # --- over there --------------------------------------------------------------------------------
 
 
-def _answered(question: Question) -> Answer:
+def _answered(question: Question) -> FreshAnswer:
     search(question.search_path)
     with Graph.attach(question.graph, question.descriptors) as graph:
         try:
             batches = made(load(question.spec, graph), graph, question.tasks)
         except PenstockError as error:
-            return Answer(error=str(error))
+            return FreshAnswer(error=str(error))
     if "torch" in sys.modules:
-        return Answer(error="it imports torch, which takes every worker seconds and memory")
-    return Answer(
+        return FreshAnswer(error="it imports torch, which takes every worker seconds and memory")
+    return FreshAnswer(
         batches={
-            index: {name: Plain.of(array) for name, array in arrays.items()}
+            index: {name: PlainBatch.of(array) for name, array in arrays.items()}
             for index, arrays in batches.items()
         }
     )

@@ -25,7 +25,7 @@ from penstock.kernels.arrays import Array, Ids, as_ids, check_integer
 from penstock.sampling.custom import Sampler, load
 from penstock.sampling.spec import CustomSpec
 from penstock.testing import fresh
-from penstock.testing.batches import Arrays, Task, first_difference, in_words, made
+from penstock.testing.batches import Arrays, SamplerTask, first_difference, in_words, made
 
 _BATCH = 16
 
@@ -114,11 +114,11 @@ def _checked(graph: Graph, seeds: npt.ArrayLike) -> Ids:
     return ids
 
 
-def _tasks(seeds: Ids, batches: int) -> list[Task]:
+def _tasks(seeds: Ids, batches: int) -> list[SamplerTask]:
     """Batches of two epochs; none is empty, unless all are."""
     cut = [part for part in np.array_split(seeds, batches) if len(part)] or [seeds]
     return [
-        Task(seeds=tuple(part.tolist()), seed=7, epoch=index % 2, index=index)
+        SamplerTask(seeds=tuple(part.tolist()), seed=7, epoch=index % 2, index=index)
         for index, part in enumerate(cut)
     ]
 
@@ -134,7 +134,7 @@ def _made(spec: CustomSpec, graph: Graph) -> Sampler:
 
 
 def _batches(
-    spec: CustomSpec, sampler: Sampler, graph: Graph, tasks: Sequence[Task]
+    spec: CustomSpec, sampler: Sampler, graph: Graph, tasks: Sequence[SamplerTask]
 ) -> dict[int, Arrays]:
     try:
         return made(sampler, graph, tasks)

@@ -30,11 +30,11 @@ from penstock.wire.messages import (
     ChannelBroken,
     CreateBackend,
     EpochDone,
-    Found,
     Goodbye,
     GraphHere,
     Heartbeat,
     Hello,
+    HubConfig,
     Leaving,
     Message,
     Refused,
@@ -110,7 +110,7 @@ _CHANNEL: Final = (State.REGISTERED, State.LEFT)
 
 RULES: Final = (
     # The beginning. A hub is told what it is to be by the rank that starts it.
-    Rule(_RANK, (Found,), _UNIX, (_NEW,)),
+    Rule(_RANK, (HubConfig,), _UNIX, (_NEW,)),
     Rule(_RANK, (Hello,), _BOTH, (_NEW,), _GREETING),
     Rule(_HUB, (Welcome,), _BOTH, (_GREETING,), _OPEN),
     # Over unix a connection may have any number of channels.

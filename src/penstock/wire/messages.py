@@ -142,7 +142,7 @@ class Heartbeat(Message, frozen=True, kw_only=True):
 # --- hub to worker ---------------------------------------------------------------------------
 
 
-class Outfit(Message, frozen=True, kw_only=True):
+class WorkerConfig(Message, frozen=True, kw_only=True):
     """The first thing a worker hears. Descriptors: those of the graph."""
 
     worker: int
@@ -190,7 +190,7 @@ class CloseBackend(Message, frozen=True, kw_only=True):
     backend: int
 
 
-class Sample(Message, frozen=True, kw_only=True):
+class SampleBatch(Message, frozen=True, kw_only=True):
     """Make batch `index` of the epoch's global list, into `slot`."""
 
     batch: BatchId
@@ -204,7 +204,14 @@ class Retire(Message, frozen=True, kw_only=True):
 
 
 FromHubToWorker: TypeAlias = (
-    Outfit | Supplement | OpenBackend | OpenChannel | CloseChannel | CloseBackend | Sample | Retire
+    WorkerConfig
+    | Supplement
+    | OpenBackend
+    | OpenChannel
+    | CloseChannel
+    | CloseBackend
+    | SampleBatch
+    | Retire
 )
 
 
@@ -247,7 +254,7 @@ class Failed(Message, frozen=True, kw_only=True):
     report: Report
 
 
-class Struck(Message, frozen=True, kw_only=True):
+class OutOfMemory(Message, frozen=True, kw_only=True):
     """Last words of a worker that met its own memory limit."""
 
     batch: BatchId | None
@@ -255,7 +262,7 @@ class Struck(Message, frozen=True, kw_only=True):
     private: int
 
 
-FromWorkerToHub: TypeAlias = Ready | Begun | Done | Failed | Heartbeat | Struck
+FromWorkerToHub: TypeAlias = Ready | Begun | Done | Failed | Heartbeat | OutOfMemory
 
 
 # --- rank to hub, rank to server -------------------------------------------------------------
@@ -278,7 +285,7 @@ class Hello(Message, frozen=True, kw_only=True):
     trace: str = ""
 
 
-class Found(Message, frozen=True, kw_only=True):
+class HubConfig(Message, frozen=True, kw_only=True):
     """Said once, before Hello, by the rank that started the hub.
 
     Descriptors: the socket that listens at `address`, then the graph's.
@@ -432,7 +439,7 @@ class Goodbye(Message, frozen=True, kw_only=True):
 
 
 FromRankToHub: TypeAlias = (
-    Found
+    HubConfig
     | Hello
     | CreateBackend
     | Register

@@ -24,7 +24,7 @@ EdgeDir: TypeAlias = Literal["in", "out"]
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Wishes about the workers. The pool is the server's, and other backends use it too: it has to
-    have as many already, but for a sampler of the user's own, which gets a crew of this size."""
+    have as many already, but for a sampler of the user's own, which gets a group of this size."""
 
     num_workers: int | None = None
     worker_concurrency: int | None = None
@@ -64,7 +64,7 @@ class RegisterBackendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `sampling_config`, if it is given, must be the backend's. `buffer_capacity` is how many batches
     may be ready or in the making, `buffer_size` what they take together, in bytes or as "64MB".
-    `terms`: `batch_size`, `shuffle`, and the others that `ChannelTerms` has.
+    `channel_options`: `batch_size`, `shuffle`, and the others that `ChannelOptions` has.
     """
 
     backend_id: int
@@ -73,7 +73,7 @@ class RegisterBackendRequest(msgspec.Struct, frozen=True, kw_only=True):
     sampling_config: Spec | None = None
     buffer_capacity: int | None = None
     buffer_size: int | str | None = None
-    terms: dict[str, Any] = {}
+    channel_options: dict[str, Any] = {}
 
 
 # --- data ------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class FetchNodesRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchABLPInputRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Anchors and their labels; for `positive` and `negative` see `server.labels`."""
+    """Anchors and their labels; for `positive` and `negative` see `server.dist.labels`."""
 
     split: str | None = None
     node_type: str | None = None

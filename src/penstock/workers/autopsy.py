@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.events import Fault
+from penstock.core.events import KillReason
 from penstock.workers.ended import Breach, Ended
 from penstock.workers.exits import EXIT_MEMORY, EXIT_ORPHANED, EXIT_SAMPLER
 from penstock.workers.libraries import loaded_twice, short_names
@@ -120,18 +120,18 @@ def _finding(ended: Ended, printed: str) -> _Finding:
     return _by_exit_code(ended, printed)
 
 
-def _killed_by_us(ended: Ended, why: Fault | Breach) -> _Finding:
+def _killed_by_us(ended: Ended, why: KillReason | Breach) -> _Finding:
     also = _state_in_words(ended)
     match why:
-        case Fault.DEADLINE:
+        case KillReason.DEADLINE:
             return _Finding("past its deadline", f"the hub killed it{also}")
-        case Fault.SILENCE:
+        case KillReason.SILENCE:
             silent = f"no heartbeat for {ended.beat_age:.1f} s"
             return _Finding("silent", f"{silent}, so the hub killed it{also}")
-        case Fault.START:
+        case KillReason.START:
             took = f"not ready after {ended.lived:.1f} s"
             return _Finding("slow to start", f"{took}, so the hub killed it{also}", tells_when=True)
-        case Fault.MEMORY:
+        case KillReason.MEMORY:
             return _Finding(_OUT_OF_MEMORY, f"past its hard limit, so the hub killed it{also}")
         case Breach.GARBLED:
             return _Finding("garbled", f"it sent what is no message ({ended.garbled})")
@@ -216,10 +216,10 @@ def _tell_seeds(autopsy: Autopsy) -> Iterator[str]:
 
 def _tell_end(autopsy: Autopsy) -> Iterator[str]:
     ended = autopsy.ended
-    crew = f" of crew {ended.crew!r}" if ended.crew else ""
+    group = f" of group {ended.group!r}" if ended.group else ""
     made = 0 if ended.last_beat is None else ended.last_beat.batches
     yield (
-        f"{ended.exit.words} after {ended.lived:.1f} s{crew}, {made} batches told of, "
+        f"{ended.exit.words} after {ended.lived:.1f} s{group}, {made} batches told of, "
         f"{ended.exit.cpu:.1f} s of processor time"
     )
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from penstock.core.events import Fault
+from penstock.core.events import KillReason
 from penstock.errors import ProtocolError
-from penstock.wire.messages import FromWorkerToHub, Heartbeat, Ready, Struck
+from penstock.wire.messages import FromWorkerToHub, Heartbeat, OutOfMemory, Ready
 from penstock.wire.stream import Stream
 from penstock.workers.ended import Breach, Ended
 from penstock.workers.oom import OomWatch
@@ -36,7 +36,7 @@ _LAST_PIECES: Final = 64
 Heard = Sequence[tuple[FromWorkerToHub, list[int]]]
 
 
-class WorkerState(Enum):
+class ChildState(Enum):
     """How far a worker has come. Each follows only on those above it."""
 
     STARTING = "starting"
@@ -52,7 +52,7 @@ class WorkerStatistics:
     """One worker, as it last was heard of. Times in seconds, memory in bytes."""
 
     worker: int
-    crew: str
+    group: str
     pid: int
     state: str
     age: float
@@ -62,20 +62,20 @@ class WorkerStatistics:
     private: int
 
 
-class Worker:
+class WorkerHandle:
     """A child that samples. To watch: `stream`, `output.fd` and `process.pidfd`."""
 
     def __init__(
-        self, number: int, crew: str, process: Process, stream: Stream[FromWorkerToHub], now: float
+        self, number: int, group: str, process: Process, stream: Stream[FromWorkerToHub], now: float
     ) -> None:
         self.id = number
-        self.crew = crew
+        self.group = group
         self.pid = process.pid
         self.stream = stream
         self.process = process
         self.output = Tail(process.output)
         self.started = now
-        self.state = WorkerState.STARTING
+        self.state = ChildState.STARTING
         self.was_ready = False
         self.asked_to_leave = False
         self.last_beat: Heartbeat | None = None
@@ -84,23 +84,23 @@ class Worker:
         self.ask_at: float | None = None  # when to see whether it has ended; with a pidfd, never
         self._kill_by = now
         self._beats = 0
-        self._struck: Struck | None = None
+        self._struck: OutOfMemory | None = None
         self._garbled = ""
         self._libraries: tuple[str, ...] = ()
-        self._killed: Fault | Breach | None = None
+        self._killed: KillReason | Breach | None = None
         self._state_when_killed = ""
 
     @classmethod
     def spawn(
         cls,
         number: int,
-        crew: str,
+        group: str,
         now: float,
         *,
         module: str,
         environment: Mapping[str, str],
         pidfds: bool,
-    ) -> Worker:
+    ) -> WorkerHandle:
         """A new process at the other end of a new connection; OSError where that is refused."""
         ours, theirs = socket.socketpair()
         try:
@@ -117,12 +117,12 @@ class Worker:
             raise
         finally:
             theirs.close()
-        return cls(number, crew, process, Stream(ours, FromWorkerToHub), now)
+        return cls(number, group, process, Stream(ours, FromWorkerToHub), now)
 
     @property
     def alive(self) -> bool:
         """Whether it may still be told to go: it has not ended, and nobody has killed it yet."""
-        return self.state in (WorkerState.STARTING, WorkerState.READY, WorkerState.LEAVING)
+        return self.state in (ChildState.STARTING, ChildState.READY, ChildState.LEAVING)
 
     # --- listening ---
 
@@ -161,17 +161,17 @@ class Worker:
                     self._look_at_libraries()
             case Ready():
                 self.was_ready = True
-                if self.state is WorkerState.STARTING:
-                    self.state = WorkerState.READY
+                if self.state is ChildState.STARTING:
+                    self.state = ChildState.READY
                 self._look_at_libraries()
-            case Struck():
+            case OutOfMemory():
                 self._struck = message
             case _:
                 pass
 
     def drain_output(self, now: float) -> None:
         """Takes what it has printed. Stacks are complete when nothing more comes."""
-        if self.output.drain() and self.state is WorkerState.SHOWING:
+        if self.output.drain() and self.state is ChildState.SHOWING:
             self.kill_at = min(self._kill_by, now + STACKS_QUIET)
 
     # --- ending it ---
@@ -179,16 +179,16 @@ class Worker:
     def leave(self) -> None:
         """It has been asked to go."""
         self.asked_to_leave = True
-        self.state = WorkerState.LEAVING
+        self.state = ChildState.LEAVING
 
-    def show_and_die(self, why: Fault | Breach, now: float) -> None:
+    def show_and_die(self, why: KillReason | Breach, now: float) -> None:
         """Asks for its stacks, to be killed when they are here; at once if it cannot show any."""
         self._look_once_more(why)
         if self.process.stopped or not self.process.catches(signal.SIGUSR1):
             self.kill(why, now)
             return
         self.output.drain()  # what it printed before is no answer
-        self.state = WorkerState.SHOWING
+        self.state = ChildState.SHOWING
         self.kill_at = self._kill_by = now + STACKS_WITHIN
         self.process.signal(signal.SIGUSR1)
 
@@ -200,11 +200,11 @@ class Worker:
             self._look_once_more(why)
             self.process.signal(signal.SIGTERM)
 
-    def kill(self, why: Fault | Breach, now: float) -> None:
+    def kill(self, why: KillReason | Breach, now: float) -> None:
         """SIGKILL. Once is enough."""
-        if self.state not in (WorkerState.DYING, WorkerState.ENDED):
+        if self.state not in (ChildState.DYING, ChildState.ENDED):
             self._look_once_more(why)
-            self.state = WorkerState.DYING
+            self.state = ChildState.DYING
             self.process.kill()
             self._expect_end(now)
 
@@ -212,7 +212,7 @@ class Worker:
         """It has shown its stacks, or will not; or it hung up and did not go."""
         self.kill(self._killed or Breach.DEAF, now)
 
-    def _look_once_more(self, why: Fault | Breach) -> None:
+    def _look_once_more(self, why: KillReason | Breach) -> None:
         if self._killed is not None or self.process.dead:
             return  # what it died of is not what we were about to do
         self._killed = why
@@ -228,7 +228,7 @@ class Worker:
     def _expect_end(self, now: float) -> None:
         if self.process.pidfd < 0:
             self.ask_at = now
-        if self.state is WorkerState.DYING:
+        if self.state is ChildState.DYING:
             self.kill_at = None
         elif self.kill_at is None:
             self.kill_at = now + DEAF_FOR
@@ -258,7 +258,7 @@ class Worker:
         unexplained = status.signal == signal.SIGKILL and self._killed is None
         return Ended(
             worker=self.id,
-            crew=self.crew,
+            group=self.group,
             pid=self.pid,
             exit=status,
             was_ready=self.was_ready,
@@ -278,7 +278,7 @@ class Worker:
 
     def close(self) -> None:
         """Lets go of all descriptors."""
-        self.state = WorkerState.ENDED
+        self.state = ChildState.ENDED
         self.kill_at = self.ask_at = None
         self.stream.close()
         self.output.close()
@@ -289,7 +289,7 @@ class Worker:
         beat = self.last_beat
         return WorkerStatistics(
             worker=self.id,
-            crew=self.crew,
+            group=self.group,
             pid=self.pid,
             state=self.state.value,
             age=now - self.started,

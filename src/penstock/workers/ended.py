@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.core.events import Fault
-from penstock.wire.messages import Heartbeat, Struck
+from penstock.core.events import KillReason
+from penstock.wire.messages import Heartbeat, OutOfMemory
 from penstock.workers.oom import Kills
 from penstock.workers.process import Exit
 
@@ -33,18 +33,18 @@ class Ended:
     """
 
     worker: int
-    crew: str
+    group: str
     pid: int
     exit: Exit
     was_ready: bool
     asked_to_leave: bool
     lived: float
     kills: Kills
-    killed: Fault | Breach | None = None
+    killed: KillReason | Breach | None = None
     state: str = ""
     last_beat: Heartbeat | None = None
     beat_age: float = 0.0
-    struck: Struck | None = None
+    struck: OutOfMemory | None = None
     garbled: str = ""  # what was wrong with its last message
     libraries: tuple[str, ...] = ()
     printed: str = ""  # the end of its output

@@ -1,7 +1,8 @@
 """Faults on order: a worker whose environment says so dies, hangs or leaks at a given stage.
 
-For tests alone. PENSTOCK_FAULTS holds a JSON list of `Fault`; without it this module is not even
-imported. Each fault strikes wherever its stage is reached and all of `match` agrees with the batch:
+For tests alone. PENSTOCK_FAULTS holds a JSON list of `InjectedFault`; without it this module is not
+even imported. Each fault strikes wherever its stage is reached and all of `match` agrees with the
+batch:
 
     [{"stage": "writing", "action": "signal:SIGKILL", "match": {"index": 3, "attempt": 1}}]
 """
@@ -35,7 +36,7 @@ _LEAK: Final = 32 << 20
 _FLOOD: Final = 16 << 20
 
 
-class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class InjectedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What goes wrong, and when.
 
     `action` is one of
@@ -65,7 +66,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Faults:
     """The faults of this process; `at` is called wherever a stage is reached."""
 
-    def __init__(self, faults: list[Fault]) -> None:
+    def __init__(self, faults: list[InjectedFault]) -> None:
         self._faults = faults
         self._leaked: list[bytes] = []
         self.context: dict[str, int] = {}
@@ -74,7 +75,7 @@ class Faults:
     @classmethod
     def armed(cls) -> Faults:
         """Those the environment asks for."""
-        return cls(msgspec.json.decode(os.environ[VARIABLE], type=list[Fault]))
+        return cls(msgspec.json.decode(os.environ[VARIABLE], type=list[InjectedFault]))
 
     def due(self, stage: str) -> bool:
         """Whether reaching this stage now would do something."""
@@ -86,7 +87,7 @@ class Faults:
             if self._is_meant(fault, stage) and _first(fault.once):
                 self._strike(fault.action)
 
-    def _is_meant(self, fault: Fault, stage: str) -> bool:
+    def _is_meant(self, fault: InjectedFault, stage: str) -> bool:
         return fault.stage == stage and fault.match.items() <= self.context.items()
 
     def _strike(self, action: str) -> None:

@@ -1,9 +1,9 @@
-"""The workers' processes, as the hub holds them: hands without a head.
+"""The workers' processes, as the hub holds them. The scheduler decides; the pool carries out.
 
 The pool starts, asks, kills and reaps when it is told to, and says what happened. When to do so is
 the scheduler's affair; what messages mean is the hub's. It never waits: all there is to wait for
-stands in the hub's selector, with the `Worker` as its data, and `due` says when the pool wants to
-be called without any of it.
+stands in the hub's selector, with the `WorkerHandle` as its data, and `due` says when the pool
+wants to be called without any of it.
 
     for key, _ in selector.select(timeout):
         if isinstance(key.data, Worker):
@@ -25,16 +25,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from penstock.core.events import Fault
+from penstock.core.events import KillReason
 from penstock.errors import PenstockError
 from penstock.graph.sharing import GraphHandle
 from penstock.sampling.spec import CustomSpec
-from penstock.wire.messages import FromHubToWorker, Outfit, Retire
-from penstock.workers.child import Heard, Worker, WorkerState, WorkerStatistics
+from penstock.wire.messages import FromHubToWorker, Retire, WorkerConfig
+from penstock.workers.child import ChildState, Heard, WorkerHandle, WorkerStatistics
 from penstock.workers.ended import Breach, Ended
 from penstock.workers.oom import OomWatch
 
-__all__ = ["Heard", "News", "Pool", "PoolStatistics", "Worker", "WorkerState"]
+__all__ = ["ChildState", "Heard", "News", "Pool", "PoolStatistics", "WorkerHandle"]
 
 # The program a worker runs.
 MODULE: Final = "penstock.workers.worker"
@@ -44,7 +44,7 @@ MODULE: Final = "penstock.workers.worker"
 class News:
     """What a worker said, in order, with the descriptors that came along; and then its end."""
 
-    worker: Worker
+    worker: WorkerHandle
     messages: Heard = ()
     ended: Ended | None = None
 
@@ -93,21 +93,23 @@ class Pool:
         self._clock = clock
         self._module = module
         self._pidfds = pidfds
-        self._workers: dict[int, Worker] = {}
+        self._workers: dict[int, WorkerHandle] = {}
         self._started = 0
         self._exits: Counter[str] = Counter()
 
     @property
-    def workers(self) -> Mapping[int, Worker]:
+    def workers(self) -> Mapping[int, WorkerHandle]:
         """Those that have been started and not been reaped."""
         return MappingProxyType(self._workers)
 
     # --- what the hub tells it to do ---
 
-    def start(self, number: int, crew: str = "", sampler: CustomSpec | None = None) -> Worker:
+    def start(
+        self, number: int, group: str = "", sampler: CustomSpec | None = None
+    ) -> WorkerHandle:
         """Starts a process under a new number, and sends it its outfit.
 
-        `sampler` is the user's, for a crew that has one: loaded before the worker is ready.
+        `sampler` is the user's, for a group that has one: loaded before the worker is ready.
         OSError where the system refuses: then nothing is left of it.
         """
         if self._selector is None:
@@ -116,11 +118,11 @@ class Pool:
             raise ValueError(f"there is a worker {number} already")
         now = self._clock()
         self._oom.look(now)
-        worker = self._spawn(number, crew, now)
+        worker = self._spawn(number, group, now)
         self._workers[number] = worker
         self._started += 1
         self._watch(worker)
-        self.send(number, self._outfit(number, sampler), self._fds)
+        self.send(number, self._config(number, sampler), self._fds)
         return worker
 
     def send(self, number: int, message: FromHubToWorker, fds: Sequence[int] = ()) -> None:
@@ -145,7 +147,7 @@ class Pool:
             worker.leave()
             self.send(number, Retire())
 
-    def kill(self, number: int, why: Fault) -> None:
+    def kill(self, number: int, why: KillReason) -> None:
         """Ends a worker: has it show its stacks if it can, and kills it right after.
 
         In the meantime what it says is heard as ever.
@@ -154,18 +156,18 @@ class Pool:
         if worker is not None and worker.alive:
             worker.show_and_die(why, self._clock())
 
-    def _spawn(self, number: int, crew: str, now: float) -> Worker:
-        return Worker.spawn(
+    def _spawn(self, number: int, group: str, now: float) -> WorkerHandle:
+        return WorkerHandle.spawn(
             number,
-            crew,
+            group,
             now,
             module=self._module,
             environment=self._environment,
             pidfds=self._pidfds,
         )
 
-    def _outfit(self, number: int, sampler: CustomSpec | None) -> Outfit:
-        return Outfit(
+    def _config(self, number: int, sampler: CustomSpec | None) -> WorkerConfig:
+        return WorkerConfig(
             worker=number,
             graph=self._graph,
             search_path=self._search_path,
@@ -176,9 +178,9 @@ class Pool:
 
     # --- what happened ---
 
-    def attend(self, worker: Worker, fd: int) -> News:
+    def attend(self, worker: WorkerHandle, fd: int) -> News:
         """Takes what there is to take from one of a worker's descriptors."""
-        if worker.state is WorkerState.ENDED:
+        if worker.state is ChildState.ENDED:
             return News(worker)  # told already, in the same turn
         now = self._clock()
         if fd == worker.output.fd:
@@ -219,7 +221,7 @@ class Pool:
             workers=tuple(worker.statistics(now) for worker in self._workers.values()),
         )
 
-    def _reap(self, worker: Worker, now: float) -> News:
+    def _reap(self, worker: WorkerHandle, now: float) -> News:
         if not worker.reap(now):
             return News(worker)
         heard = worker.last_words(now)
@@ -248,20 +250,20 @@ class Pool:
             self._selector = None
         return ended
 
-    def _ask_to_leave(self, worker: Worker) -> None:
+    def _ask_to_leave(self, worker: WorkerHandle) -> None:
         if worker.process.stopped or not worker.alive:
             self._kill(worker)
         else:
             self.retire(worker.id)
 
-    def _terminate(self, worker: Worker) -> None:
+    def _terminate(self, worker: WorkerHandle) -> None:
         worker.terminate(Breach.CLOSING, self._clock())
 
-    def _kill(self, worker: Worker) -> None:
+    def _kill(self, worker: WorkerHandle) -> None:
         worker.kill(Breach.CLOSING, self._clock())
 
     def _see_off(
-        self, selector: selectors.BaseSelector, act: Callable[[Worker], None], patience: float
+        self, selector: selectors.BaseSelector, act: Callable[[WorkerHandle], None], patience: float
     ) -> list[Ended]:
         """Does this to all that are left, and waits for their end."""
         for worker in self._workers.values():
@@ -278,13 +280,13 @@ class Pool:
 
     # --- what the selector watches ---
 
-    def _watch(self, worker: Worker) -> None:
+    def _watch(self, worker: WorkerHandle) -> None:
         for fd in (worker.stream.fileno(), worker.output.fd, worker.process.pidfd):
             self._watch_for(worker, fd, selectors.EVENT_READ)
 
-    def _heed(self, worker: Worker) -> None:
+    def _heed(self, worker: WorkerHandle) -> None:
         """Watches for what can still come: what has ended would be "readable" for ever."""
-        if worker.state is WorkerState.ENDED:
+        if worker.state is ChildState.ENDED:
             return
         writing = selectors.EVENT_WRITE if worker.stream.pending else 0
         listening = 0 if worker.stream.ended else selectors.EVENT_READ | writing
@@ -292,7 +294,7 @@ class Pool:
         if worker.output.ended:
             self._watch_for(worker, worker.output.fd, 0)
 
-    def _watch_for(self, worker: Worker, fd: int, events: int) -> None:
+    def _watch_for(self, worker: WorkerHandle, fd: int, events: int) -> None:
         assert self._selector is not None
         watched = self._selector.get_map()
         if fd < 0 or watched is None:  # the hub closed its selector before the pool
@@ -305,7 +307,7 @@ class Pool:
         elif watched[fd].events != events:
             self._selector.modify(fd, events, worker)
 
-    def _unwatch(self, worker: Worker) -> None:
+    def _unwatch(self, worker: WorkerHandle) -> None:
         for fd in (worker.stream.fileno(), worker.output.fd, worker.process.pidfd):
             self._watch_for(worker, fd, 0)
 
@@ -317,7 +319,7 @@ class Pool:
             self._watch(worker)
             self._heed(worker)
 
-    def _let_go(self, worker: Worker) -> None:
+    def _let_go(self, worker: WorkerHandle) -> None:
         self._unwatch(worker)
         del self._workers[worker.id]
         worker.close()

@@ -24,7 +24,7 @@ from penstock.graph.schema import EDGE
 from penstock.graph.sharing import GraphHandle, without_made
 from penstock.kernels import digest
 from penstock.kernels.arrays import Array, Ids
-from penstock.sampling.inputs import Given, request_of
+from penstock.sampling.inputs import ChannelInputs, request_of
 from penstock.sampling.request import Request
 from penstock.sampling.spec import Feed, Spec
 from penstock.wire.messages import (
@@ -183,7 +183,10 @@ def request_again(recipe: Recipe) -> Request:
             "them another batch would be made"
         )
     bare = request_of(
-        msgspec.structs.replace(recipe.feed, edge_type=None), Given(), recipe.epoch, recipe.index
+        msgspec.structs.replace(recipe.feed, edge_type=None),
+        ChannelInputs(),
+        recipe.epoch,
+        recipe.index,
     )
     wanted = bare.num_inputs * (1 if recipe.feed.edge_type is None else 2)
     if recipe.seeds is not None and len(recipe.seeds) != wanted:

@@ -36,16 +36,17 @@ from penstock.wire.messages import (
     FromWorkerToHub,
     OpenBackend,
     OpenChannel,
-    Outfit,
+    OutOfMemory,
     Ready,
     Report,
     Retire,
-    Sample,
-    Struck,
+    SampleBatch,
     Supplement,
+    WorkerConfig,
 )
 from penstock.wire.stream import Stream
 from penstock.workers.arena import Arena
+from penstock.workers.batch_maker import BatchMaker, Written
 from penstock.workers.exits import EXIT_MEMORY, EXIT_ORPHANED, EXIT_SAMPLER
 from penstock.workers.failures import report_of
 from penstock.workers.heartbeat import HeartbeatThread, Progress
@@ -57,8 +58,7 @@ from penstock.workers.restraints import (
     reserve_memory,
     restrain,
 )
-from penstock.workers.rooms import Rooms
-from penstock.workers.station import Station, Written
+from penstock.workers.slot_maps import SlotMaps
 
 if TYPE_CHECKING:
     from penstock.workers.faults import Faults
@@ -96,7 +96,7 @@ class _Inbox:
         if not self._here:
             self._here.extend(self._stream.receive())
         message = self._here[0][0] if self._here else None
-        return message.batch if isinstance(message, Sample) else None
+        return message.batch if isinstance(message, SampleBatch) else None
 
 
 class Worker:
@@ -107,25 +107,25 @@ class Worker:
         stream: Stream[FromHubToWorker],
         inbox: _Inbox,
         graph: Graph,
-        outfit: Outfit,
+        config: WorkerConfig,
         faults: Faults | None,
     ) -> None:
         self._stream = stream
         self._inbox = inbox
-        self._limit = outfit.hard_memory
+        self._limit = config.hard_memory
         self._reserve = None if self._limit is None else reserve_memory(_RESERVE)
         self._progress = Progress()
-        self._heartbeat = HeartbeatThread(stream, outfit.beat_every, self._progress, EXIT_ORPHANED)
+        self._heartbeat = HeartbeatThread(stream, config.beat_every, self._progress, EXIT_ORPHANED)
         self._faults = faults
         self._reached: Callable[[str], object] = faults.at if faults else lambda stage: None
-        self._station = Station(graph, outfit.search_path, self._reached)
-        self._rooms = Rooms()
+        self._maker = BatchMaker(graph, config.search_path, self._reached)
+        self._rooms = SlotMaps()
         self._backends: dict[int, int] = {}  # by channel
         # What could not be opened, and why: its batches will tell.
         self._refused: dict[_Thing, Report] = {}
         self._announced: BatchId | None = None  # the batch that Begun was said of with a Done
 
-    def prepare(self, outfit: Outfit) -> None:
+    def prepare(self, config: WorkerConfig) -> None:
         """What comes before Ready: the sampler it is for, whose mistakes are told by its end."""
         # Before Ready, so that where no thread can be started no worker is said to be; and before
         # the limit, which a thread's first steps do not survive.
@@ -133,8 +133,8 @@ class Worker:
         if self._limit is not None:
             limit_memory(self._limit)
         self._reached("starting")
-        if outfit.sampler is not None:
-            self._station.load_sampler(outfit.sampler)
+        if config.sampler is not None:
+            self._maker.load_sampler(config.sampler)
 
     def run(self) -> int:
         """Answers messages to the last one; returns the exit code."""
@@ -151,28 +151,28 @@ class Worker:
             if self._reserve is not None:
                 self._reserve.close()
             batch = self._progress.batch
-            self._say(Struck(batch=batch, limit=limit, private=private_bytes()))
+            self._say(OutOfMemory(batch=batch, limit=limit, private=private_bytes()))
             sys.stderr.write(f"{told(error)}\n")
         finally:
             os._exit(EXIT_MEMORY)
 
     def _handle(self, message: FromHubToWorker, fds: list[int]) -> None:
         match message:
-            case Sample():
+            case SampleBatch():
                 self._sample(message)
             case OpenBackend(backend=number, spec=spec):
                 with self._telling_later(("backend", number)):
-                    self._station.open_backend(number, spec)
+                    self._maker.open_backend(number, spec)
             case OpenChannel(channel=number, backend=backend, feed=feed):
                 self._backends[number] = backend
                 with self._telling_later(("channel", number)):
                     given = self._rooms.open(message, fds)
-                    self._station.open_channel(number, backend, feed, given)
+                    self._maker.open_channel(number, backend, feed, given)
             case CloseBackend(backend=number):
-                self._station.close_backend(number)
+                self._maker.close_backend(number)
                 self._refused.pop(("backend", number), None)
             case CloseChannel(channel=number):
-                self._station.close_channel(number)
+                self._maker.close_channel(number)
                 self._rooms.close(number)
                 self._backends.pop(number, None)
                 self._refused.pop(("channel", number), None)
@@ -180,8 +180,8 @@ class Worker:
                 # One whose maker has gone, and taken its file along, cannot be had any more. Who
                 # needs it makes it again, here: to die of it would help no worker that follows.
                 with suppress(OSError, ValueError, PenstockError):
-                    self._station.supplement(sharing.attach(handle, fds))
-            case Outfit() | Retire():
+                    self._maker.supplement(sharing.attach(handle, fds))
+            case WorkerConfig() | Retire():
                 raise ProtocolError(f"{type(message).__name__} came where it makes no sense")
 
     @contextmanager
@@ -197,7 +197,7 @@ class Worker:
 
     # --- batches -----------------------------------------------------------------------------
 
-    def _sample(self, message: Sample) -> None:
+    def _sample(self, message: SampleBatch) -> None:
         self._arm(message)
         self._reached("received")
         if message.batch != self._announced:
@@ -216,7 +216,7 @@ class Worker:
         if self._faults:
             self._faults.context["batches"] = self._progress.batches
 
-    def _answer(self, message: Sample, start: float) -> tuple[Done | Failed, Arena | None]:
+    def _answer(self, message: SampleBatch, start: float) -> tuple[Done | Failed, Arena | None]:
         report = self._refusal(message.batch.channel)
         if report is None:
             try:
@@ -240,7 +240,7 @@ class Worker:
         backend = ("backend", self._backends.get(channel, -1))
         return self._refused.get(("channel", channel)) or self._refused.get(backend)
 
-    def _written(self, message: Sample) -> tuple[Written, Arena | None]:
+    def _written(self, message: SampleBatch) -> tuple[Written, Arena | None]:
         """The batch in its slot; or in memory of its own, where it is too large for that."""
         channel = message.batch.channel
         memory = self._rooms.slot(channel, message.slot)
@@ -248,11 +248,11 @@ class Worker:
             self._faults.memory = memory
         name = (channel, message.batch.epoch, message.index)
         try:
-            return self._station.sample(*name, memory), None
+            return self._maker.sample(*name, memory), None
         except SlotTooSmall as small:
             one_off = self._rooms.one_off(channel, small)
         try:
-            return self._station.sample(*name, one_off.memory(0)), one_off
+            return self._maker.sample(*name, one_off.memory(0)), one_off
         except BaseException:
             one_off.close()
             raise
@@ -273,7 +273,7 @@ class Worker:
 
     # --- faults on order ---------------------------------------------------------------------
 
-    def _arm(self, message: Sample) -> None:
+    def _arm(self, message: SampleBatch) -> None:
         if self._faults:
             self._faults.context |= {
                 "channel": message.batch.channel,
@@ -294,7 +294,11 @@ class Worker:
 
 
 def _done(
-    message: Sample, cost: float, written: Written, one_off: Arena | None, begins: BatchId | None
+    message: SampleBatch,
+    cost: float,
+    written: Written,
+    one_off: Arena | None,
+    begins: BatchId | None,
 ) -> Done:
     return Done(
         batch=message.batch,
@@ -319,35 +323,35 @@ def main() -> int:
     faults = _armed_faults()
     stream: Stream[FromHubToWorker] = Stream(sock, FromHubToWorker)
     inbox = _Inbox(stream, faults)
-    outfit, fds = next(iter(inbox), (None, []))
-    if outfit is None:
+    config, fds = next(iter(inbox), (None, []))
+    if config is None:
         return EXIT_ORPHANED
-    if not isinstance(outfit, Outfit):
-        raise ProtocolError(f"{type(outfit).__name__} came first; expected Outfit")
-    return _work(stream, inbox, outfit, fds, faults)
+    if not isinstance(config, WorkerConfig):
+        raise ProtocolError(f"{type(config).__name__} came first; expected WorkerConfig")
+    return _work(stream, inbox, config, fds, faults)
 
 
 def _work(
     stream: Stream[FromHubToWorker],
     inbox: _Inbox,
-    outfit: Outfit,
+    config: WorkerConfig,
     fds: list[int],
     faults: Faults | None,
 ) -> int:
-    mark(outfit.worker)
+    mark(config.worker)
     if faults:
-        faults.context.update(worker=outfit.worker, batches=0)
-    worker = Worker(stream, inbox, Graph.attach(outfit.graph, fds), outfit, faults)
+        faults.context.update(worker=config.worker, batches=0)
+    worker = Worker(stream, inbox, Graph.attach(config.graph, fds), config, faults)
     try:
-        worker.prepare(outfit)
+        worker.prepare(config)
         return worker.run()
     except SamplingError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_SAMPLER
     except MemoryError as error:
-        if outfit.hard_memory is None:
+        if config.hard_memory is None:
             raise
-        worker.strike(outfit.hard_memory, error)
+        worker.strike(config.hard_memory, error)
 
 
 def _descriptor(arguments: Sequence[str]) -> int:

@@ -18,7 +18,7 @@ from penstock.client.remote.connection import RemoteConnection
 from penstock.client.remote.endpoint import Endpoint
 from penstock.graph import Graph
 from penstock.sampling.spec import Feed, NeighborSpec
-from penstock.server.outline import outline_of
+from penstock.server.dist.outline import outline_of
 from penstock.wire.frames import Bytes, private_memory
 from penstock.wire.framing import CHUNK, HEADER, encode, head
 from penstock.wire.messages import (

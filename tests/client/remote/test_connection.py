@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.client.buffer_pool import BufferPool
 from penstock.client.deadline import Deadline
 from penstock.client.remote import link
-from penstock.client.remote.buffer_pool import BufferPool
 from penstock.client.remote.connection import RemoteConnection
 from penstock.client.remote.endpoint import Endpoint
 from penstock.errors import Overloaded, ProtocolError

@@ -21,7 +21,7 @@ from penstock.client.deadline import Deadline
 from penstock.client.remote import link
 from penstock.client.remote.connection import RemoteConnection
 from penstock.client.remote.endpoint import SILENCE_S
-from penstock.client.remote.link import Inbox, Link
+from penstock.client.remote.link import Inbox, ServerLink
 from penstock.client.remote.rpc_client import RpcClient
 from penstock.wire.messages import (
     Answer,
@@ -348,14 +348,14 @@ def test_a_connection_that_has_ended_costs_nothing_until_it_is_closed(
     server: Puppet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever reads it may be busy for a long time."""
-    looked_after: Counter[Link] = Counter()
-    attend = Link.attend
+    looked_after: Counter[ServerLink] = Counter()
+    attend = ServerLink.attend
 
-    def count(connected: Link, **given: Any) -> None:
+    def count(connected: ServerLink, **given: Any) -> None:
         looked_after[connected] += 1
         attend(connected, **given)
 
-    monkeypatch.setattr(Link, "attend", count)
+    monkeypatch.setattr(ServerLink, "attend", count)
     with registered(server) as ended:
         server.hang_up()
         until(lambda: ended._inbox.failure is not None, "its end is known")

@@ -10,7 +10,7 @@ import pytest
 from penstock.client.remote.remote_graph import check_same
 from penstock.errors import ServerGone
 from penstock.graph.schema import ArrayKey
-from penstock.server.outline import outline_of
+from penstock.server.dist.outline import outline_of
 from penstock.wire.messages import AbsentArray, Outline
 from tests.client.graphs import small_graph, typed_graph
 
@@ -28,7 +28,7 @@ def test_a_graph_is_the_same_as_itself(outline: Outline) -> None:
 
 
 def test_what_follows_from_a_graph_is_no_other_graph(outline: Outline) -> None:
-    """Aids are made when they are needed."""
+    """Derived arrays are made when they are needed."""
     made = AbsentArray(ArrayKey("aid", ("", "", ""), "coo"), "int32", (2, 3200))
     check_same(outline, changed(outline, arrays=(*outline.arrays, made)), ADDRESS)
 

@@ -51,9 +51,9 @@ def test_a_batch_has_its_arrays_and_its_slot_goes_back_when_it_is_opened(
         facts={"batch_size": 5},
     )
     server.say(said, b"".join(packed.views))
-    parcel = session.take(*received(session))
+    ready_batch = session.take(*received(session))
     assert server.is_quiet()
-    batch = parcel.open()
+    batch = ready_batch.open()
     assert server.hear(ReturnSlot) == ReturnSlot(channel=CHANNEL, slot=3)
     assert np.array_equal(batch["n_id"], np.arange(5))
     assert np.array_equal(batch["x"], np.ones((5, 2)))
@@ -74,9 +74,9 @@ def test_a_slot_goes_back_though_its_arrays_make_no_sense(
     lie = ArrayLayout("x", "int64", (100,), 0)
     said = BatchReady(batch=BatchId(CHANNEL, 0, 0), index=0, slot=1, layouts=(lie,), nbytes=8)
     server.say(said, bytes(8))
-    parcel = session.take(*received(session))
+    ready_batch = session.take(*received(session))
     with pytest.raises(ProtocolError, match="ends at 800"):
-        parcel.open()
+        ready_batch.open()
     assert server.hear(ReturnSlot).slot == 1
 
 

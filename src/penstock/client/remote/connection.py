@@ -21,7 +21,7 @@ import msgspec
 from penstock.client.deadline import Deadline
 from penstock.client.failures import error_of
 from penstock.client.remote.endpoint import Endpoint
-from penstock.client.remote.link import Link, Listener
+from penstock.client.remote.link import MessageHandler, ServerLink
 from penstock.errors import AccessDenied, ProtocolError
 from penstock.wire.framing import poll
 from penstock.wire.host import this_host
@@ -52,7 +52,7 @@ class RemoteConnection:
     def __init__(self, endpoint: Endpoint, deadline: Deadline, *, driven: bool = False) -> None:
         self._endpoint = endpoint
         self._owner = os.getpid()
-        self._link = Link(endpoint, deadline, driven=driven)
+        self._link = ServerLink(endpoint, deadline, driven=driven)
         # As its link does: `send` never waits, and is for any thread; `drive`, where it is driven.
         self.send, self.drive = self._link.send, self._link.drive
         # The server owes something from now on: that it was silent before does not count.
@@ -142,7 +142,7 @@ class RemoteConnection:
 
     # --- hearing -----------------------------------------------------------------------------
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: MessageHandler) -> None:
         """Has somebody else hear what comes, in the I/O thread."""
         self._link.listener = listener
         if self._inbox.failure is not None:  # it has ended meanwhile
@@ -216,6 +216,6 @@ class RemoteConnection:
         self._let_go()
 
 
-def _close(link: Link, owner: int) -> None:
+def _close(link: ServerLink, owner: int) -> None:
     if os.getpid() == owner:
         link.close()

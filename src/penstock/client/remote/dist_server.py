@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from penstock.client.batch import Batch
+from penstock.client.channel.batch import Batch
 from penstock.client.naming import spec_of
 from penstock.core.slices import ServerSlice
 from penstock.errors import ChannelClosed
-from penstock.graph.books import ArrayBook, PartitionBook, RangeBook
+from penstock.graph.partition.book import ArrayBook, PartitionBook, RangeBook
 from penstock.graph.schema import EdgeType
 from penstock.wire.requests import (
     ABLPInput,
@@ -26,8 +26,8 @@ from penstock.wire.requests import (
     InitSamplingBackendRequest,
     RegisterBackendRequest,
 )
+from penstock.wire.rpc_schema import VERBS
 from penstock.wire.values import Arrays, pack, unpack
-from penstock.wire.verbs import VERBS
 
 Array = npt.NDArray[Any]
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.client.channel.registration import Registration
 from penstock.client.deadline import Deadline
-from penstock.client.hub import Provider
-from penstock.client.registration import Registration
+from penstock.client.hub.hub import Provider
 from penstock.client.remote.connection import RemoteConnection
 from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.client.remote.session import RemoteSession

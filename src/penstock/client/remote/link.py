@@ -13,9 +13,9 @@ from collections import deque
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
+from penstock.client.buffer_pool import BufferPool
 from penstock.client.deadline import Deadline
 from penstock.client.remote import io_thread
-from penstock.client.remote.buffer_pool import BufferPool
 from penstock.client.remote.endpoint import SILENCE_S, Endpoint
 from penstock.client.remote.io_thread import IoThread, eventfd
 from penstock.errors import HubGone, ProtocolError
@@ -62,7 +62,7 @@ def _next_beat(lease: float) -> float:
     return time.monotonic() + every - time.time() % every
 
 
-class Listener(Protocol):
+class MessageHandler(Protocol):
     """Hears what a server says, in the I/O thread. It must not hold on to the connection."""
 
     def hear(self, message: FromServerToRank, payload: Bytes | None) -> None:
@@ -123,7 +123,7 @@ class Inbox:
         self._nudge.close()
 
 
-class Link:
+class ServerLink:
     """A connected stream. `send`, `lose` and `close` are for any thread.
 
     What comes is received by the I/O thread; or, if `driven`, by whoever calls `drive`, one thread
@@ -141,7 +141,7 @@ class Link:
         )
         self._conversation = Conversation(Medium.TCP)
         self.inbox = Inbox()
-        self.listener: Listener = self.inbox
+        self.listener: MessageHandler = self.inbox
         self.leaving: Deadline | None = None  # the server has said that it ends
         self._batches: BufferPool | None = None
         self._most_bytes = 0

@@ -18,14 +18,14 @@ import numpy.typing as npt
 
 from penstock.errors import GraphFormatError, PenstockError, ServerGone
 from penstock.graph import Graph
-from penstock.graph.aids import Aid
 from penstock.graph.checksum import counts
+from penstock.graph.derived import DerivedArrays
+from penstock.graph.describe import summary
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.inventory import first_disagreement, key_text
 from penstock.graph.layout import array_nbytes
 from penstock.graph.schema import ArrayKey, EdgeType
 from penstock.graph.shared import SharedArray
-from penstock.graph.words import summary
 from penstock.wire.messages import Outline
 
 Array = npt.NDArray[Any]
@@ -142,9 +142,9 @@ class RemoteGraph(Graph):
             raise PenstockError(f"the server at {self.address} does not know its graph's version")
         return self._version
 
-    def aid(self, aid: Aid) -> tuple[SharedArray, ...]:
-        """Aids are made where the graph is."""
-        raise PenstockError(f"{key_text(aid.keys[0])} is made by the server at {self.address}")
+    def derived(self, derived: DerivedArrays) -> tuple[SharedArray, ...]:
+        """Derived arrays are made where the graph is."""
+        raise PenstockError(f"{key_text(derived.keys[0])} is made by the server at {self.address}")
 
     def coo(self, edge_type: EdgeType | None = None) -> Array:
         """The edges in the order of their ids, [2, edges]: fetched when first asked for."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 
-from penstock.client.connection import Connection
 from penstock.client.deadline import Deadline
-from penstock.client.joined import JoinedHub, mapped_graph
+from penstock.client.hub.connection import HubConnection
+from penstock.client.hub.joined import JoinedHub, mapped_graph
 from penstock.client.remote.connection import RemoteConnection
 from penstock.client.remote.store import ATTEMPT_S, Store
 from penstock.client.remote.tries import Tries
@@ -29,13 +29,13 @@ class SameHostHub(JoinedHub):
         self.store = store
         self._tries = Tries()
 
-    def _open(self, deadline: Deadline) -> Connection:
+    def _open(self, deadline: Deadline) -> HubConnection:
         try:
-            connection = Connection.open(self.address, deadline)
+            connection = HubConnection.open(self.address, deadline)
         except ConnectionError as error:
             self._tries.failed(error)
             self._look_for_it(deadline)
-            connection = Connection.open(self.address, deadline)
+            connection = HubConnection.open(self.address, deadline)
         self._tries.succeeded()
         return connection
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.client.batch import Batch
+from penstock.client.channel.batch import Batch
 from penstock.client.remote.connection import RemoteConnection
 from penstock.errors import ProtocolError
 from penstock.wire.frames import Bytes, read
@@ -43,11 +43,11 @@ class RemoteSession:
         """One credit more for the server. Safe anywhere, any time."""
         self.connection.post(ReturnSlot(channel=self.channel, slot=slot))
 
-    def take(self, ready: BatchReady, memory: Any) -> RemoteParcel:
+    def take(self, ready: BatchReady, memory: Any) -> RemoteReadyBatch:
         """A batch that has come, and lies in `memory`."""
         if ready.batch.channel != self.channel or not 0 <= ready.slot < self._slots:
             raise ProtocolError(f"a batch came that cannot be for channel {self.channel}: {ready}")
-        return RemoteParcel(self, ready, memory)
+        return RemoteReadyBatch(self, ready, memory)
 
     def close(self) -> None:
         """Ends the registration. Idempotent."""
@@ -55,10 +55,10 @@ class RemoteSession:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RemoteParcel:
+class RemoteReadyBatch:
     """A batch that has come and has not been fetched. Opened or dropped, once."""
 
-    line: RemoteSession
+    session: RemoteSession
     ready: BatchReady
     memory: Bytes
 
@@ -68,7 +68,7 @@ class RemoteParcel:
         try:
             arrays = read(self.memory, ready.layouts)
         finally:
-            self.line.give_back(ready.slot)
+            self.session.give_back(ready.slot)
         return Batch(
             arrays=arrays,
             facts=ready.facts,
@@ -82,4 +82,4 @@ class RemoteParcel:
 
     def drop(self) -> None:
         """Nobody wants it."""
-        self.line.give_back(self.ready.slot)
+        self.session.give_back(self.ready.slot)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.client.deadline import Deadline
-from penstock.client.hub import PATIENCE_S
+from penstock.client.hub.hub import PATIENCE_S
 from penstock.client.remote.connection import RemoteConnection
 from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.remote_graph import check_same

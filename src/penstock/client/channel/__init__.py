@@ -1,0 +1,1 @@
+"""A channel from the reader's end: options, registration, sessions, batches in order of steps."""

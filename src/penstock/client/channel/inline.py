@@ -1,0 +1,169 @@
+"""A channel without a hub: batches are sampled in the caller's thread, when they are asked for.
+
+The same interface and the same bytes as a `Channel`, in private memory. For `num_workers=0`: small
+graphs, debuggers, systems that have no unix sockets. There is nothing to wait for, so nothing is
+made ahead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.client.buffer_pool import BufferPool
+from penstock.client.channel.batch import Batch
+from penstock.client.channel.reader import Content, Reader
+from penstock.client.channel.registration import Registration
+from penstock.client.channel.reorder_buffer import ReorderBuffer
+from penstock.client.deadline import Deadline
+from penstock.client.failures import error_of
+from penstock.core.plan import EpochPlan
+from penstock.graph import Graph
+from penstock.wire.frames import SlotTooSmall, private_memory, read
+from penstock.workers.batch_maker import BatchMaker, Bytes, Written, slot_bytes_for
+from penstock.workers.failures import report_of, too_large
+
+# What a batch may need, unless the user says otherwise; as a hub has it.
+MOST_BYTES: Final = 4 << 30
+# A station of its own serves each channel, so that channels can be read by different threads.
+_KEPT: Final = 2  # pieces of memory
+_BACKEND: Final = 0
+_CHANNEL: Final = 0
+
+
+class InlineChannel(Reader):
+    """The batches of one registration, made here."""
+
+    def __init__(self, graph: Graph, registration: Registration, **options: Any) -> None:
+        super().__init__(registration.register.job, **options)
+        self.registration = registration
+        self._maker: BatchMaker | None = _maker_for(graph, registration)
+        slot = registration.register.slot_bytes
+        room = slot or slot_bytes_for(registration.spec, graph, registration.feed)
+        self._memory, self._slot_bytes = BufferPool(_KEPT), room
+        self._most = max(registration.register.most_bytes or MOST_BYTES, room)
+        self._substituted = 0
+        self._quarantined: set[int] = set()
+
+    @property
+    def rank(self) -> int:
+        """Whose batches these are."""
+        return self.registration.share.rank
+
+    def plan(self, first: int = 0) -> EpochPlan:
+        """The arithmetic of an epoch that begins at batch `first` of the list."""
+        return self.registration.plan(first)
+
+    def reweigh(self, weight: float) -> None:
+        """There is nobody to share with; the number is checked all the same."""
+        self.registration = self.registration.reweighed(weight)
+
+    # --- what `Reader` asks for ---
+
+    def _begin(self, reading: ReorderBuffer[Content]) -> None:
+        self._substituted = 0
+        self._quarantined.clear()
+
+    def _wait(self, reading: ReorderBuffer[Content], deadline: Deadline) -> None:
+        self._unsure = False  # whatever was in between can be made again
+        if not reading.ready:
+            reading.accept(reading.due, self._make(reading))
+
+    def _let_go_of_all(self) -> None:
+        self._abandon()
+        self._maker = None
+        self.registration.inputs.close()
+
+    # --- making ---
+
+    def _make(self, reading: ReorderBuffer[Content]) -> Content:
+        """The batch that is due, or another in its place, or what went wrong with it."""
+        try:
+            return self._sample(reading, reading.due)
+        except Exception as error:
+            self._quarantined.add(reading.due)
+            failure = error
+        for source in self._substitutes_for(reading):
+            try:
+                return self._sample(reading, source)
+            except Exception as error:
+                self._quarantined.add(source)
+                failure = error
+        return _Failure(failure)
+
+    def _substitutes_for(self, reading: ReorderBuffer[Content]) -> Iterator[int]:
+        """The steps after the one that is due, round the epoch, as far as the limit allows."""
+        register = self.registration.register
+        if register.on_error != "substitute":
+            return
+        begin, steps = reading.first_step, reading.total - reading.first_step
+        for ahead in range(1, steps):
+            source = begin + (reading.due - begin + ahead) % steps
+            if self._substituted >= register.max_substitutes:
+                return
+            if source not in self._quarantined:
+                self._substituted += 1
+                yield source
+
+    def _sample(self, reading: ReorderBuffer[Content], source: int) -> _Made:
+        index = reading.index(source)
+        began = time.perf_counter()
+        memory, written = self._write(reading.epoch, index)
+        batch = Batch(
+            arrays=read(memory, written.layouts),
+            facts=written.facts,
+            epoch=reading.epoch,
+            step=reading.due,
+            index=index,
+            substitute=source != reading.due,
+            cost=time.perf_counter() - began,
+            dtypes={layout.name: layout.dtype for layout in written.layouts},
+        )
+        return _Made(batch)
+
+    def _write(self, epoch: int, index: int) -> tuple[Bytes, Written]:
+        assert self._maker is not None
+        memory = self._memory.lend(self._slot_bytes)
+        try:
+            return memory, self._maker.sample(_CHANNEL, epoch, index, memory)
+        except SlotTooSmall as small:
+            if small.needed > self._most:
+                raise too_large(small, self._most) from None
+            memory = private_memory(small.needed)
+        return memory, self._maker.sample(_CHANNEL, epoch, index, memory)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Made:
+    """A batch that was made here."""
+
+    batch: Batch
+
+    def open(self) -> Batch:
+        return self.batch
+
+    def drop(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Failure:
+    """A batch that could not be made."""
+
+    error: Exception
+
+    def open(self) -> Batch:
+        # As a rank of a hub would see it, and with the user's own error behind it.
+        raise error_of(report_of(self.error)) from self.error
+
+    def drop(self) -> None:
+        pass
+
+
+def _maker_for(graph: Graph, registration: Registration) -> BatchMaker:
+    maker = BatchMaker(graph)
+    maker.open_backend(_BACKEND, registration.spec)
+    maker.open_channel(_CHANNEL, _BACKEND, registration.feed, registration.inputs.given())
+    return maker

@@ -1,0 +1,294 @@
+"""Where an epoch's inputs come from: given ids, a split by its name, or all there are.
+
+What is given lies in shared memory, so that workers can map it: all of it in one segment. A split
+of the graph, or the list of its edges, lies there already, and is not copied where this process can
+hand its memory on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.client.remote.remote_graph import RemoteGraph, end_of_ids
+from penstock.graph import Graph, check
+from penstock.graph.coo import times
+from penstock.graph.derived import Coo
+from penstock.graph.dtypes import dtype_name
+from penstock.graph.layout import layout
+from penstock.graph.lookup import pick
+from penstock.graph.schema import EDGE, EdgeType
+from penstock.graph.segment import Segment
+from penstock.graph.shared import SharedArray
+from penstock.graph.sharing import can_be_handed_on
+from penstock.graph.tensors import floats, plain
+from penstock.kernels import Adjacency
+from penstock.kernels.prepare import weight_sums
+from penstock.sampling.inputs import ChannelInputs
+from penstock.sampling.kinds import InputKind
+from penstock.sampling.links import label_shift
+from penstock.sampling.spec import LinkSpec, Spec
+
+Arrays = Mapping[str, SharedArray]
+_EDGES: Final = (
+    "the inputs of this spec are edges, and splits are of nodes: expected the ends of edges, "
+    "[2, n], or None for all"
+)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """`num` nodes or edges of a type; `ids` None: all nodes of it, in order.
+
+    `columns` and `tables` as in `Feed`. `copied`: the segment was made for this purpose; else the
+    ids are the graph's own. `is_away`: the graph is elsewhere and knows the ids, of a `split` or
+    all there are.
+    """
+
+    num: int
+    node_type: str | None
+    ids: SharedArray | None
+    edge_type: EdgeType | None = None
+    columns: Arrays = field(default_factory=dict)
+    tables: Arrays = field(default_factory=dict)
+    copied: bool = False
+    is_away: bool = False
+    split: str | None = None
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What must travel with the handles."""
+        return () if (segment := self._segment) is None else segment.descriptors
+
+    def handles(self) -> dict[str, Any]:
+        """What becomes part of the `Feed`."""
+        return {
+            "num_inputs": self.num,
+            "node_type": self.node_type,
+            "edge_type": self.edge_type,
+            "ids": None if self.ids is None else self.ids.handle,
+            "columns": {name: column.handle for name, column in self.columns.items()},
+            "tables": {name: table.handle for name, table in self.tables.items()},
+        }
+
+    def given(self) -> ChannelInputs:
+        """The arrays themselves."""
+        return ChannelInputs(
+            None if self.ids is None else self.ids.array,
+            {name: column.array for name, column in self.columns.items()},
+            {name: table.array for name, table in self.tables.items()},
+        )
+
+    def close(self) -> None:
+        """Lets go of what was copied for this purpose."""
+        if self.copied and (segment := self._segment) is not None:
+            segment.close()
+
+    @property
+    def _segment(self) -> Segment | None:
+        arrays = [self.ids, *self.columns.values(), *self.tables.values()]
+        return next((array.segment for array in arrays if array is not None), None)
+
+
+def inputs_of(
+    graph: Graph,
+    given: Any,
+    kind: InputKind = InputKind.NODE,
+    columns: Mapping[str, Any] | None = None,
+    tables: Mapping[str, Any] | None = None,
+) -> Inputs:
+    """Nodes: ids, a mask, the name of a split, None for all; or (node type, any of these).
+
+    Edges: their ends [2, n], None for all of them; or (edge type, either of these), or the type.
+    """
+    found = _edges(graph, given) if kind is InputKind.LINK else _nodes(graph, given)
+    num, node_type, edge_type, ids = found
+    more = {
+        **{("columns", name): _column(name, value) for name, value in (columns or {}).items()},
+        **{
+            ("tables", name): plain(f"tables[{name!r}]", value).array
+            for name, value in (tables or {}).items()
+        },
+    }
+    if isinstance(ids, SharedArray) and not more and can_be_handed_on(ids.segment):
+        return Inputs(num, node_type, ids, edge_type)
+    away = _away(graph, given) if ids is None else {}
+    if ids is None and not more:
+        return Inputs(num, node_type, None, edge_type, **away)
+    arrays: dict[Any, npt.NDArray[Any]] = dict(more)
+    if ids is not None:
+        arrays["ids"] = ids.array if isinstance(ids, SharedArray) else ids
+    shared = _together(arrays)
+    return Inputs(
+        num,
+        node_type,
+        shared.get("ids"),
+        edge_type,
+        {name: shared["columns", name] for name in columns or {}},
+        {name: shared["tables", name] for name in tables or {}},
+        copied=True,
+        **away,
+    )
+
+
+_Found = tuple[int, str | None, EdgeType | None, "SharedArray | npt.NDArray[Any] | None"]
+
+
+def _away(graph: Graph, given: Any) -> dict[str, Any]:
+    """What a server is told of ids that it knows itself."""
+    if not isinstance(graph, RemoteGraph):
+        return {}
+    _, wanted = _apart(given)
+    return {"is_away": True, "split": wanted if isinstance(wanted, str) else None}
+
+
+def _nodes(graph: Graph, given: Any) -> _Found:
+    node_type, wanted = _apart(given)
+    name = _named(graph, node_type)
+    if wanted is None:
+        return graph.num_nodes(name), node_type, None, None
+    if isinstance(wanted, str):
+        split = pick("split", wanted, node_type, graph.splits(node_type))
+        is_away = isinstance(graph, RemoteGraph)
+        return split.shape[0], node_type, None, None if is_away else split
+    ids = _checked(wanted, end_of_ids(graph, name))
+    return len(ids), node_type, None, ids
+
+
+def _edges(graph: Graph, given: Any) -> _Found:
+    if isinstance(given, str):
+        raise ValueError(f"sampler_input is {given!r}; {_EDGES}")
+    edge_type, wanted = _type_apart(graph, given)
+    if isinstance(wanted, str):
+        raise ValueError(f"sampler_input[1] is {wanted!r}; {_EDGES}")
+    if wanted is None and isinstance(graph, RemoteGraph):
+        return graph.num_edges(edge_type), None, edge_type, None
+    if wanted is None:
+        (whole,) = graph.derived(Coo(edge_type))
+        return whole.shape[1], None, edge_type, whole
+    ends = np.asarray(wanted)
+    if ends.ndim != 2 or len(ends) != 2:
+        raise ValueError(f"sampler_input has shape {list(ends.shape)}; expected edges, [2, n]")
+    if ends.dtype == np.bool_:
+        raise ValueError("sampler_input has dtype bool; expected the ends of edges, integers")
+    sizes = end_of_ids(graph, edge_type[0]), end_of_ids(graph, edge_type[2])
+    rows = [_checked(ends[row], size, f"sampler_input[{row}]") for row, size in enumerate(sizes)]
+    return ends.shape[1], None, edge_type, np.stack(rows)
+
+
+def _type_apart(graph: Graph, given: Any) -> tuple[EdgeType, Any]:
+    edge_type, wanted = EDGE, given
+    if _is_type(given):
+        edge_type, wanted = given, None
+    elif isinstance(given, tuple) and len(given) == 2 and _is_type(given[0]):
+        edge_type, wanted = given
+    if edge_type not in graph.edge_types and (wanted is None or not _has_ends(graph, edge_type)):
+        there = ", ".join(map(repr, graph.edge_types)) if graph.is_hetero else "no types"
+        said = "lacks an edge type" if edge_type == EDGE else f"names edge type {edge_type!r}"
+        raise ValueError(f"sampler_input {said}; this graph has {there}")
+    return edge_type, wanted
+
+
+def _is_type(given: Any) -> bool:
+    return isinstance(given, tuple) and len(given) == 3 and all(type(part) is str for part in given)
+
+
+def _has_ends(graph: Graph, edge_type: EdgeType) -> bool:
+    """Whether there could be such edges: links to predict need not be of a type the graph has."""
+    return {edge_type[0], edge_type[2]} <= set(graph.node_types)
+
+
+def _apart(given: Any) -> tuple[str | None, Any]:
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
+        return given
+    return None, given
+
+
+def _named(graph: Graph, node_type: str | None) -> str | None:
+    if node_type is None and graph.is_hetero:
+        there = ", ".join(map(repr, graph.node_types))
+        raise ValueError(f"sampler_input lacks a node type, as in (type, ids); there are {there}")
+    return node_type
+
+
+def _together(arrays: Mapping[Any, npt.NDArray[Any]]) -> dict[Any, SharedArray]:
+    """Copies in one segment of shared memory, which can be handed on with one descriptor."""
+    wanted = [(dtype_name(array.dtype), array.shape) for array in arrays.values()]
+    offsets, nbytes = layout(wanted)
+    segment = Segment.create(nbytes)
+    try:
+        shared = {
+            name: SharedArray(segment, dtype, shape, offset)
+            for name, (dtype, shape), offset in zip(arrays, wanted, offsets, strict=True)
+        }
+        for name, array in arrays.items():
+            shared[name].array[...] = array
+        segment.freeze()
+    except BaseException:
+        segment.close()
+        raise
+    return shared
+
+
+def _column(name: str, given: Any) -> npt.NDArray[Any]:
+    """A row for each input; dates are nanoseconds, as in a graph."""
+    label = f"columns[{name!r}]"
+    found = times(label, given) if name == "time" else plain(label, given)
+    return floats(found.array, found.dtype)
+
+
+def _checked(given: Any, size: int, label: str = "sampler_input") -> npt.NDArray[np.int64]:
+    """Ids as they are kept; a mask of bool becomes the ids it marks."""
+    ids = np.asarray(given)
+    if ids.ndim != 1:
+        raise ValueError(f"{label} has shape {ids.shape}; expected a list of ids")
+    if ids.dtype == np.bool_:
+        if len(ids) != size:
+            raise ValueError(f"{label} is a mask of {len(ids)}; there are {size} nodes")
+        return np.flatnonzero(ids)
+    if len(ids) and not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"{label} has dtype {ids.dtype}; expected integers")
+    if len(ids) and not 0 <= ids.min() <= ids.max() < size:
+        at = int(np.argmax((ids < 0) | (ids >= size)))
+        raise ValueError(f"{label}[{at}] is {ids[at]}; expected 0 <= id < {size}")
+    return np.ascontiguousarray(ids, np.int64)
+
+
+_WEIGHTS: Final = ("src_weight", "dst_weight")
+
+
+def tables_of(
+    spec: Spec, columns: Mapping[str, Any] | None, tables: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The tables of a feed, of what a user gave for a spec."""
+    for name, arrays in (("columns", columns), ("tables", tables)):
+        if arrays is not None and not isinstance(arrays, Mapping):
+            raise ValueError(f"{name} is {arrays!r}; expected a mapping from names to arrays")
+    given = dict(tables or {})
+    if not isinstance(spec, LinkSpec):
+        return given
+    for name in _WEIGHTS:
+        if name in given:
+            given[name] = _sums(name, given[name])
+    labels = (columns or {}).get("label")
+    if spec.negatives == "binary" and labels is not None and "label_shift" not in given:
+        found = plain("columns['label']", labels)
+        shift = label_shift(floats(found.array, found.dtype))
+        given["label_shift"] = np.array([shift], np.int64)
+    return given
+
+
+def _sums(name: str, weights: Any) -> Any:
+    """Running sums over all nodes: as those of a row that leads to each of them, once."""
+    found = plain(f"tables[{name!r}]", weights)
+    check.weights(found)
+    count = found.shape[0]
+    row = Adjacency(np.array([0, count]), np.zeros(count, np.int32))
+    sums = weight_sums(row, found.array, dtype=found.dtype)
+    if count and sums[-1] == 0:
+        raise ValueError(f"{found.label} is 0 for every node; expected a weight above 0")
+    return sums

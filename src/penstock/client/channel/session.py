@@ -1,0 +1,213 @@
+"""A session: one channel's registration with one boot of a hub, and the slots that came over it.
+
+When the hub dies, the session is over and another one is made; batches that came over the old
+session stay valid, because they hold on to its memory. Slots go back from any thread, whenever the
+last view of a batch dies; see `HubConnection.post`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy.typing as npt
+
+from penstock.client.channel.batch import Batch
+from penstock.client.channel.reader import Content
+from penstock.client.deadline import Deadline
+from penstock.client.hub.connection import HubConnection
+from penstock.errors import ProtocolError
+from penstock.wire.frames import private_copy, read
+from penstock.wire.messages import (
+    BatchReady,
+    Registered,
+    ReturnSlot,
+    Reweigh,
+    SlotPlan,
+    StartEpoch,
+)
+from penstock.workers.arena import Arena, Bytes
+
+# As many slots as the hub must keep to go on while the reader holds the rest: one that is being
+# filled, and one that is ready.
+_HUB_KEEPS: Final = 2
+
+
+class AnyConnection(Protocol):
+    """What the reader of a channel does with a connection: see `client.hub.connection`."""
+
+    def wait(self, deadline: Deadline) -> None: ...
+    def receive(self) -> list[Any]: ...
+    def flush(self) -> None: ...
+    @property
+    def pending(self) -> bool: ...
+    def fileno(self) -> int: ...
+    def hang_up(self) -> None: ...
+
+
+class AnySession(Protocol):
+    """A registered channel, here or at a server elsewhere."""
+
+    @property
+    def connection(self) -> AnyConnection: ...
+    @property
+    def held(self) -> int: ...
+    def start(self, epoch: int, first: int, first_step: int) -> None: ...
+    def reweigh(self, weight: float) -> None: ...
+    def take(self, ready: BatchReady, fds: Sequence[int]) -> Content: ...
+    def close(self) -> None: ...
+
+
+class HubSession:
+    """A registered channel."""
+
+    def __init__(
+        self, connection: HubConnection, registered: Registered, fds: Sequence[int]
+    ) -> None:
+        self.connection = connection
+        self.channel = registered.channel
+        if registered.arena is None:
+            close_all(fds)
+            raise ProtocolError("a hub has registered a channel without memory")
+        self._arena = Arena.attach(registered.arena, _only(fds))
+        # The slots that the reader holds. Sets change atomically, in whatever thread.
+        self._held: set[int] = set()
+
+    @property
+    def plan(self) -> SlotPlan:
+        """How many slots there are, and how large a batch may be."""
+        return self._arena.plan
+
+    def memory(self, slot: int) -> Bytes:
+        """The bytes of a slot, for those who move a batch on as it is."""
+        return self._arena.memory(slot)
+
+    @property
+    def held(self) -> int:
+        """How many slots the reader holds."""
+        return len(self._held)
+
+    def start(self, epoch: int, first: int, first_step: int) -> None:
+        """Asks for an epoch."""
+        self.connection.post(
+            StartEpoch(channel=self.channel, epoch=epoch, first=first, first_step=first_step)
+        )
+
+    def reweigh(self, weight: float) -> None:
+        """Asks for another share of the workers."""
+        self.connection.post(Reweigh(channel=self.channel, weight=weight))
+
+    def give_back(self, slot: int) -> None:
+        """The reader is done with a slot. Safe anywhere, any time."""
+        self._held.discard(slot)
+        self.connection.post(ReturnSlot(channel=self.channel, slot=slot))
+
+    def take(self, ready: BatchReady, fds: Sequence[int]) -> ReadyBatch:
+        """A batch that has come. Takes `fds` over."""
+        if ready.batch.channel != self.channel or not 0 <= ready.slot < self._arena.plan.slots:
+            close_all(fds)
+            raise ProtocolError(f"a batch came that cannot be for channel {self.channel}: {ready}")
+        if ready.one_off is None:
+            close_all(fds)
+            return ReadyBatch(self, ready)
+        return ReadyBatch(self, ready, Arena.attach_one_off(ready.one_off, _only(fds)))
+
+    def open(self, ready: BatchReady, one_off: Arena | None) -> tuple[dict[str, Any], bool]:
+        """The arrays of a batch, and whether they are a private copy.
+
+        A reader that holds many batches gets copies, so that the hub always has slots to fill.
+        Memory that came for one batch alone need not be copied: it is only held.
+        """
+        slot = ready.slot
+        spare = self._arena.plan.slots - self.held - 1 >= _HUB_KEEPS
+        if one_off is not None:
+            arrays = self._open_one_off(ready, one_off, lend=spare)
+        elif spare:
+            self._held.add(slot)
+            arrays = read(self._arena.lend(slot, self.give_back), ready.layouts)
+        else:
+            try:
+                arrays = private_copy(self._arena.memory(slot), ready.layouts)
+            finally:  # also where there is no memory for a copy
+                self.give_back(slot)
+        return arrays, not spare and one_off is None
+
+    def close(self) -> None:
+        """Ends the registration: the connection is the lease. Idempotent.
+
+        The memory stays mapped for as long as a batch lies in it that has not been fetched.
+        """
+        self.connection.close()
+
+    def _open_one_off(
+        self, ready: BatchReady, one_off: Arena, *, lend: bool
+    ) -> dict[str, npt.NDArray[Any]]:
+        try:
+            if not lend:
+                self.give_back(ready.slot)
+                return read(one_off.memory(0), ready.layouts)
+            self._held.add(ready.slot)
+            memory = one_off.lend(0, lambda _: self.give_back(ready.slot))
+            return read(memory, ready.layouts)
+        finally:
+            one_off.close()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadyBatch:
+    """A batch that has come and has not been fetched. Opened or dropped, once."""
+
+    session: HubSession
+    ready: BatchReady
+    one_off: Arena | None = None
+
+    def open(self) -> Batch:
+        """The batch, for its reader."""
+        ready = self.ready
+        arrays, copied = self.session.open(ready, self.one_off)
+        return Batch(
+            arrays=arrays,
+            facts=ready.facts,
+            epoch=ready.batch.epoch,
+            step=ready.batch.step,
+            index=ready.index,
+            substitute=ready.substitute,
+            copied=copied,
+            cost=ready.cost,
+            dtypes={layout.name: layout.dtype for layout in ready.layouts},
+        )
+
+    def memory(self) -> Bytes:
+        """The bytes of the batch, where they lie; mapped for as long as somebody looks at them."""
+        memory = self.session.memory(self.ready.slot) if self.one_off is None else self._taken()
+        return memory[: self.ready.nbytes]
+
+    def _taken(self) -> Bytes:
+        assert self.one_off is not None
+        try:
+            return self.one_off.memory(0)
+        finally:
+            self.one_off.close()
+
+    def drop(self) -> None:
+        """Nobody wants it."""
+        if self.one_off is not None:
+            self.one_off.close()
+        self.session.give_back(self.ready.slot)
+
+
+def _only(fds: Sequence[int]) -> int | None:
+    if len(fds) > 1:
+        close_all(fds)
+        raise ProtocolError(f"{len(fds)} descriptors came where one was expected")
+    return fds[0] if fds else None
+
+
+def close_all(fds: Sequence[int]) -> None:
+    """Closes descriptors that came with a message nobody wants."""
+    for fd in fds:
+        with suppress(OSError):
+            os.close(fd)

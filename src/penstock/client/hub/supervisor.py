@@ -1,0 +1,238 @@
+"""The keeper: a thread that starts a hub, watches it, and starts another one when it dies.
+
+The kernel ends a hub together with the thread that started it (and the hub ends itself when its
+control socket does), so this thread lives exactly as long as there is to be a hub. A hub that dies
+unasked is followed by another at the same address, at once the first time, then with pauses that
+double; too many deaths in a row, without a batch in between, are taken for a verdict. The socket
+that listens there is the thread's, and is handed to each hub: between two of them nobody else can
+take the address, and who connects waits for the next one.
+
+Whoever watches a hub hears from it, too: of each worker that died, which goes into the log here.
+
+The thread holds on to nothing that its users may drop: it ends when it is asked to.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Protocol
+
+from penstock.client.deadline import Deadline
+from penstock.client.hub import restart_log
+from penstock.client.hub.child import Child
+from penstock.errors import HubGone
+from penstock.wire.messages import HubConfig
+from penstock.wire.transport.unix import UnixListener
+
+log = logging.getLogger(__name__)
+
+# A hub that lived so long was in order; its death is counted as the first.
+_LONG_LIFE_S: Final = 30.0
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 5.0
+# Longer than asking, telling and killing take together.
+_STOPPING_S: Final = 30.0
+
+
+class ConfigSource(Protocol):
+    """What each hub is told, and the descriptors that go with it: first the listening socket."""
+
+    address: str
+
+    def __call__(self, listener: int) -> tuple[HubConfig, Sequence[int]]: ...
+
+
+class HubPhase(Enum):
+    """Where the keeper stands."""
+
+    STARTING = "starting"  # for the first time, or again
+    UP = "up"
+    STOPPED = "stopped"  # as it was asked to
+    GONE = "gone"  # given up
+
+
+@dataclass(frozen=True, slots=True)
+class HubStatus:
+    """What is known of the hub. `boots` counts those that came up."""
+
+    phase: HubPhase = HubPhase.STARTING
+    boots: int = 0
+    pid: int | None = None
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a hub is not there. `hopeless`: a first one would not come up the next time either."""
+
+    cause: str
+    hopeless: bool = False
+
+
+class Supervisor:
+    """Keeps one hub running. `config_source` is asked, at each start, what to tell the new one."""
+
+    def __init__(self, config_source: ConfigSource, *, restarts: int, start_timeout: float) -> None:
+        self._config_source = config_source
+        self._restarts = restarts
+        self._start_timeout = start_timeout
+        self._news = threading.Condition()  # may be entered again: by a finalizer, in the thread
+        self._state = HubStatus()
+        self._stopping = False
+        self._deaths = 0
+        self._owner = os.getpid()
+        self.served = False  # set by readers when a batch came; deaths before it do not count
+        self._listener: UnixListener | None = None
+        self._wake, self._waker = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="penstock-keeper", daemon=True)
+        _running.add(self)
+        self._thread.start()
+
+    @property
+    def state(self) -> HubStatus:
+        """How things stand."""
+        return self._state
+
+    def wait_for(self, wanted: Callable[[HubStatus], bool], deadline: Deadline) -> HubStatus:
+        """The first state that is as wanted, or the one when the deadline passed."""
+        with self._news:
+            self._news.wait_for(lambda: wanted(self._state), deadline.remaining)
+            return self._state
+
+    def ask_to_stop(self) -> None:
+        """Has the hub ended; does not wait for it. From any thread, any number of times."""
+        if os.getpid() != self._owner:
+            return  # a fork has the same pipe, but the hub is its parent's
+        with self._news:
+            if not self._stopping:
+                self._stopping = True
+                if self._waker >= 0:
+                    os.write(self._waker, b"!")
+
+    def stop(self) -> None:
+        """Ends the hub and waits for that, within a bound."""
+        self.ask_to_stop()
+        if os.getpid() == self._owner and self._thread is not threading.current_thread():
+            self._thread.join(_STOPPING_S)
+
+    # --- in the thread ---
+
+    def _run(self) -> None:
+        if hasattr(signal, "pthread_sigmask"):
+            # Inherited by the hub, which has no use for it before it can say so itself.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._listen()
+            while not self._stopping and self._listener is not None and self._keep_one():
+                pass
+            self._tell(HubPhase.GONE if self._state.cause else HubPhase.STOPPED, self._state.cause)
+        except BaseException as error:
+            # Nobody would hear of it: this thread has no caller. Whoever wants the hub is told.
+            log.exception("the keeper of a hub failed")
+            self._tell(HubPhase.GONE, f"its keeper failed: {error!r}")
+        finally:
+            self._let_go()
+
+    def _listen(self) -> None:
+        try:
+            self._listener = UnixListener(self._config_source.address)
+        except OSError as error:
+            self._tell(HubPhase.GONE, f"it could not be started: {error}")
+
+    def _keep_one(self) -> bool:
+        """Starts a hub and stays with it to its end. Whether there is to be another."""
+        born = time.monotonic()
+        try:
+            child = Child()
+        except OSError as error:  # no descriptors, no processes: perhaps in a moment
+            return self._after_death("a hub", _Failure(f"it could not be started: {error}"))
+        try:
+            failure = self._bring_up(child)
+            if failure is None and not child.watch(self._wake, restart_log.tell_of_worker):
+                child.stop()
+        finally:
+            how = child.bury()
+        if self._stopping:
+            return False
+        if self.served or time.monotonic() - born > _LONG_LIFE_S:
+            self._deaths = 0
+        self.served = False
+        failure = failure or _Failure(f"it ended {how}")
+        return self._after_death(f"the hub (pid {child.pid})", failure)
+
+    def _bring_up(self, child: Child) -> _Failure | None:
+        """Founds the hub. Why it did not come up, if it did not."""
+        assert self._listener is not None
+        message, fds = self._config_source(self._listener.fileno())
+        try:
+            child.configure(message, fds, Deadline(self._start_timeout))
+        except TimeoutError:
+            bound = f"{self._start_timeout:g} s (setting: start_timeout)"
+            return _Failure(f"it was not up within {bound}", hopeless=True)
+        except ConnectionError:
+            how = child.bury()
+            return _Failure(f"it ended {how} before it was up", hopeless=not child.was_killed)
+        except OSError as error:
+            return _Failure(f"it could not be told what to be: {error}")
+        except HubGone as error:
+            return _Failure(str(error), hopeless=True)
+        with self._news:
+            boots = self._state.boots + 1
+            self._state = HubStatus(HubPhase.UP, boots, child.pid)
+            self._news.notify_all()
+        return None
+
+    def _after_death(self, who: str, failure: _Failure) -> bool:
+        """Whether another hub is to be started; and if so, waits for the time to do it."""
+        self._deaths += 1
+        never_up = failure.hopeless and not self._state.boots
+        if never_up or self._deaths > self._restarts:
+            self._tell(HubPhase.GONE, failure.cause)
+            return False
+        self._tell(HubPhase.STARTING)
+        pause = _pause_before(self._deaths)
+        restart_log.tell_of_hub(who, failure.cause, pause)
+        return not self._woken_within(pause)
+
+    def _woken_within(self, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def _tell(self, phase: HubPhase, cause: str = "") -> None:
+        with self._news:
+            self._state = HubStatus(phase, self._state.boots, None, cause)
+            self._news.notify_all()
+
+    def _let_go(self) -> None:
+        with self._news:
+            os.close(self._wake)
+            os.close(self._waker)
+            self._wake = self._waker = -1
+        if self._listener is not None:
+            self._listener.close()
+        _running.discard(self)
+
+
+def _pause_before(death: int) -> float:
+    return 0.0 if death == 1 else min(_FIRST_PAUSE_S * 2.0 ** (death - 2), _LONGEST_PAUSE_S)
+
+
+# At exit the interpreter would stop these threads wherever they are; their hubs would be killed
+# rather than asked.
+_running: set[Supervisor] = set()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for supervisor in list(_running):
+        supervisor.stop()

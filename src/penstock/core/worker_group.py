@@ -1,0 +1,206 @@
+"""A group and its workers: who is there, who has room for a batch, who must be looked at when.
+
+A group keeps its own books consistent; what to do about them the `Staff` decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+
+from penstock.core.channel import ScheduledChannel, Task
+from penstock.core.events import KillReason, Leave
+from penstock.core.fair import Mean, RunQueue
+from penstock.core.restarts import Backoff, Breaker, BreakerState, Streak
+from penstock.core.settings import Settings
+
+FAR = 2.0**20  # virtual seconds; a microsecond can still be added to them
+
+
+class WorkerState(Enum):
+    STARTING = "starting"
+    READY = "ready"
+    LEAVING = "leaving"  # asked to go; finishes what it has
+    DOOMED = "doomed"  # to be killed; may be dead already
+
+
+@dataclass(slots=True, eq=False)
+class ScheduledWorker:
+    """One process, as far as the scheduler has to know."""
+
+    id: int
+    group: WorkerGroup
+    started: float
+    heard: float
+    state: WorkerState = WorkerState.STARTING
+    was_ready: bool = False
+    retired: bool = False  # it no longer counts: its place is another's, or nobody's
+    tasks: list[Task] = field(default_factory=list)  # in the order in which it makes them
+    made: int = 0
+    private_bytes: int = 0
+    alarm: float = inf
+    alarm_order: int = 0
+
+    @property
+    def begun(self) -> Task | None:
+        return self.tasks[0] if self.tasks and self.tasks[0].began is not None else None
+
+    def due(self) -> float:
+        if self.state is WorkerState.DOOMED:
+            return inf
+        return min(self.must_be_heard(), self.must_be_done(), self.must_leave())
+
+    def must_be_heard(self) -> float:
+        settings = self.group.settings
+        if self.was_ready:
+            return self.heard + settings.silence
+        return self.started + settings.start_limit
+
+    def must_be_done(self) -> float:
+        task = self.begun
+        if task is None or task.began is None or task.channel.deadline is None:
+            return inf
+        return task.began + task.channel.deadline
+
+    def must_leave(self) -> float:
+        limit = self.group.settings.max_age
+        if limit is None or not self.replaceable:
+            return inf
+        return self.started + limit
+
+    @property
+    def replaceable(self) -> bool:
+        """While nobody can be started, a worn worker is better than none."""
+        closed = self.group.breaker.state is BreakerState.CLOSED
+        return closed and self.state is WorkerState.READY
+
+
+@dataclass(slots=True, eq=False)
+class WorkerGroup:
+    """Workers that serve the same channels, and the run queue of those channels."""
+
+    name: str
+    settings: Settings
+    wanted: int = 0
+    kept: bool = True
+    workers: dict[int, ScheduledWorker] = field(default_factory=dict)
+    channels: dict[int, ScheduledChannel] = field(default_factory=dict)
+    queue: RunQueue[ScheduledChannel] = field(default_factory=RunQueue)
+    starting: int = 0  # these three: of those that are not retired
+    ready: int = 0
+    dying: int = 0
+    room: list[dict[int, ScheduledWorker]] = field(
+        init=False
+    )  # by load: the ready ones that can take more
+    costs: Mean = field(init=False)
+    deaths: Backoff = field(init=False)  # of workers that were ready, since a batch was completed
+    starts: Backoff = field(init=False)  # of workers that were not, since one was
+    breaker: Breaker = field(init=False)
+    streak: Streak = field(default_factory=Streak)
+    alarm: float = inf
+    alarm_order: int = 0
+
+    started: int = 0
+    lost: int = 0  # without having been asked to leave
+    done: int = 0
+    failed: int = 0
+    retired: Counter[Leave] = field(default_factory=Counter)
+    killed: Counter[KillReason] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.room = [{} for _ in range(settings.worker_concurrency)]
+        self.costs = Mean(settings.cost_memory)
+        self.deaths = Backoff(settings.backoff_first, settings.death_backoff_most)
+        self.starts = Backoff(settings.backoff_first, settings.backoff_most)
+        self.breaker = Breaker(settings)
+
+    @property
+    def missing(self) -> int:
+        """Workers to be started; the dying are replaced when they are dead."""
+        return self.wanted - self.starting - self.ready - self.dying
+
+    @property
+    def stranded(self) -> bool:
+        """Nobody serves, and nobody will be started."""
+        return self.breaker.state is BreakerState.OPEN and not self.ready
+
+    def over(self, now: float) -> bool:
+        """Nobody wants it, and nobody is left. A breaker is remembered until it has rested."""
+        return not (self.kept or self.workers or self.channels) and now >= self.breaker.until
+
+    def held_until(self) -> float:
+        return max(self.deaths.until, self.starts.until)
+
+    def due(self) -> float:
+        """When those that are missing may be started."""
+        waiting = self.breaker.state is BreakerState.CLOSED and self.missing > 0
+        return self.held_until() if waiting else inf
+
+    def rebase(self) -> None:
+        """Keep virtual times small: next to a large one, the cost of a small batch is lost."""
+        if self.queue.virtual_now > FAR:
+            self.queue.rebase(self.channels.values())
+
+    # --- who has what ------------------------------------------------------------------------
+
+    def idlest(self) -> ScheduledWorker | None:
+        """One of those with the fewest batches: of these the one whose caches are warmest."""
+        for workers in self.room:
+            if workers:
+                return next(reversed(workers.values()))
+        return None
+
+    def give(self, worker: ScheduledWorker, task: Task) -> None:
+        load = len(worker.tasks)
+        del self.room[load][worker.id]
+        worker.tasks.append(task)
+        if load + 1 < len(self.room):
+            self.room[load + 1][worker.id] = worker
+
+    def take(self, worker: ScheduledWorker) -> Task:
+        """Its first task: it has answered for it."""
+        load = len(worker.tasks)
+        if worker.state is WorkerState.READY:
+            if load < len(self.room):
+                del self.room[load][worker.id]
+            self.room[load - 1][worker.id] = worker
+        return worker.tasks.pop(0)
+
+    # --- who is what -------------------------------------------------------------------------
+
+    def hire(self, worker: ScheduledWorker) -> None:
+        self.workers[worker.id] = worker
+        self.starting += 1
+        self.started += 1
+
+    def move(self, worker: ScheduledWorker, state: WorkerState) -> None:
+        self._leave(worker)
+        worker.state = state
+        match state:
+            case WorkerState.READY:
+                self.ready += 1
+                self.room[len(worker.tasks)][worker.id] = worker
+            case WorkerState.LEAVING:
+                worker.retired = True
+            case WorkerState.DOOMED:
+                self.dying += not worker.retired
+
+    def dismiss(self, worker: ScheduledWorker) -> None:
+        """Its process has ended."""
+        self._leave(worker)
+        worker.state = WorkerState.DOOMED  # nothing is due from it any more
+        del self.workers[worker.id]
+
+    def _leave(self, worker: ScheduledWorker) -> None:
+        match worker.state:
+            case WorkerState.STARTING:
+                self.starting -= 1
+            case WorkerState.READY:
+                self.ready -= 1
+                if len(worker.tasks) < len(self.room):
+                    del self.room[len(worker.tasks)][worker.id]
+            case WorkerState.DOOMED:
+                self.dying -= not worker.retired

@@ -1,0 +1,34 @@
+"""Looks up types and arrays of a graph by name; a name that is not there is a ValueError."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from penstock.graph.schema import EdgeType
+from penstock.graph.shared import SharedArray
+
+_Name = TypeVar("_Name", str, EdgeType)
+
+
+def known(argument: str, name: Any, there: Mapping[_Name, int]) -> _Name:
+    """The type that is meant, or a complaint that lists those there are."""
+    try:
+        if name in there:
+            return name  # type: ignore[no-any-return]
+    except TypeError:  # not even hashable
+        pass
+    said = "missing" if name is None else repr(name)
+    listed = ", ".join(map(repr, there)) if any(map(any, there)) else "no types"
+    raise ValueError(f"{argument} is {said}; this graph has {listed}")
+
+
+def pick(
+    what: str, name: str, owner: str | EdgeType | None, there: Mapping[str, SharedArray]
+) -> SharedArray:
+    """The array of this name, or a complaint that lists those its owner has."""
+    if name not in there:
+        of = f" of {owner!r}" if owner and any(owner) else ""
+        listed = ", ".join(map(repr, there)) or "none"
+        raise ValueError(f"there is no {what}{of} called {name!r}; there are: {listed}")
+    return there[name]

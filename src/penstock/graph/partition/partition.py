@@ -1,0 +1,227 @@
+"""A graph cut into parts, each of which a server can hold; and a part as it is opened.
+
+    products.parts/
+      part-0/graph/    what lies within the part, as a graph of its own
+      part-0/cut/      which ids these are, the books, and all edges of the part
+      part-1/ …
+
+Nodes go where their book says, with their rows of attributes, their labels and their places in
+splits. Edges go with their destination, or with their source (`edges="source"`), and their
+attributes with them. Within a part nodes and edges are numbered from 0 in the order of their ids;
+`graph` has the edges both of whose ends are there. The rows in `cut` have all edges of the part's
+nodes, in the order of the whole graph's rows and with its ids, and all attributes in that order:
+with them, servers can sample across parts. docs/format.md names the arrays.
+
+Parts are written beside their place and moved there when all of them are on the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+import numpy as np
+
+from penstock.errors import GraphFormatError
+from penstock.graph.folder import sync_folder
+from penstock.graph.partition.book import ArrayBook, Ids, PartitionBook, RangeBook
+from penstock.graph.partition.cutter import Method, PartitionCutter, Side
+from penstock.graph.partition.format import PartRows, attribute_name, cut_key, facts_of
+from penstock.graph.schema import EdgeType
+from penstock.graph.shared import SharedArray
+
+if TYPE_CHECKING:
+    from penstock.graph.graph import Graph
+
+# Called with the parts done and the parts there are.
+Progress: TypeAlias = Callable[[int, int], None]
+
+METHODS: Final = ("range", "hash")
+SIDES: Final = ("destination", "source")
+MOST_PARTS: Final = 1 << 16
+_STRANGER: Final = "is there already, and is no folder of parts: it is left as it is"
+
+
+class Partition:
+    """One part of a graph, opened: `graph` is what lies within it."""
+
+    def __init__(self, graph: Graph, cut: Graph) -> None:
+        self.graph = graph
+        self._cut = cut
+        self._facts = facts_of(cut)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """The part in a folder that `Graph.partition` wrote, mapped."""
+        from penstock.graph.graph import Graph
+
+        folder = Path(path)
+        graph = Graph.open(folder / "graph")
+        try:
+            return cls(graph, Graph.open(folder / "cut"))
+        except BaseException:
+            graph.close()
+            raise
+
+    @property
+    def number(self) -> int:
+        """Which part this is."""
+        return int(self._facts["number"])
+
+    @property
+    def num_partitions(self) -> int:
+        """How many there are."""
+        return int(self._facts["of"])
+
+    @property
+    def method(self) -> str:
+        """How the graph was cut."""
+        return str(self._facts["method"])
+
+    @property
+    def side(self) -> str:
+        """Which end of an edge says where it goes."""
+        return str(self._facts["edges"])
+
+    @cached_property
+    def node_books(self) -> dict[str, PartitionBook]:
+        """Where the nodes of each type are."""
+        names = self.graph.node_types
+        return {name: self._node_book(place) for place, name in enumerate(names)}
+
+    @cached_property
+    def edge_books(self) -> dict[EdgeType, PartitionBook]:
+        """Where the edges of each type are."""
+        return {
+            kind: ArrayBook(self._array(f"edge_book_{place}"), self.num_partitions)
+            for place, kind in enumerate(self.graph.edge_types)
+        }
+
+    @cached_property
+    def node_ids(self) -> dict[str, Ids]:
+        """The ids of the nodes of each type, by their numbers here."""
+        return {name: book.ids_of(self.number) for name, book in self.node_books.items()}
+
+    @cached_property
+    def edge_ids(self) -> dict[EdgeType, Ids]:
+        """The ids of the edges that lie within the part, by their numbers here."""
+        kinds = self.graph.edge_types
+        return {kind: self._array(f"edge_ids_{place}") for place, kind in enumerate(kinds)}
+
+    def rows(self, edge_type: EdgeType) -> PartRows:
+        """All edges of the part's nodes, those that lead elsewhere included."""
+        place = self.graph.edge_types.index(edge_type)
+        names = ("indptr", "neighbors", "edges", "order")
+        return PartRows(*(self._array(f"row_{name}_{place}") for name in names))
+
+    def num_edges(self, edge_type: EdgeType) -> int:
+        """How many edges of a type the part has, those that lead elsewhere included."""
+        place = self.graph.edge_types.index(edge_type)
+        return self._column(f"row_edges_{place}").shape[0]
+
+    def edge_index(self, edge_type: EdgeType, first: int = 0, end: int | None = None) -> Ids:
+        """The part's edges in the order of their ids, [2, edges], by the ids of their ends."""
+        rows, at = self.rows(edge_type), 0 if self.side == "source" else 2
+        places = rows.order[first:end]
+        owners = self.node_ids[edge_type[at]][rows.owners(places)]
+        ends = (owners, rows.neighbors[places])
+        return np.stack(ends if at == 0 else ends[::-1])
+
+    def edge_attributes(self, edge_type: EdgeType) -> dict[str, SharedArray]:
+        """The attributes of all edges of the part, in the order of `rows`, by name."""
+        prefix = attribute_name(self.graph.edge_types.index(edge_type), "")
+        return {
+            key.name.removeprefix(prefix): column
+            for key, column in self._cut.arrays.items()
+            if key.group == "graph" and key.name.startswith(prefix)
+        }
+
+    def close(self) -> None:
+        """Lets go of the memory."""
+        self.graph.close()
+        self._cut.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<part {self.number} of {self.num_partitions}: {self.graph!r}>"
+
+    def _node_book(self, place: int) -> PartitionBook:
+        if self.method == "range":
+            return RangeBook(self._facts["bounds"][place])
+        return ArrayBook(self._array(f"node_book_{place}"), self.num_partitions)
+
+    def _array(self, name: str) -> Any:
+        return self._column(name).array
+
+    def _column(self, name: str) -> SharedArray:
+        return self._cut.arrays[cut_key(name)]
+
+
+def is_partition(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder looks like a part."""
+    return (Path(path) / "cut").is_dir() and (Path(path) / "graph").is_dir()
+
+
+def partition(
+    graph: Graph,
+    path: str | os.PathLike[str],
+    parts: int,
+    method: Method = "range",
+    edges: Side = "destination",
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Writes the parts of a graph into the folder `path`; see `Graph.partition`."""
+    _check(parts, method, edges)
+    folder = Path(path)
+    _check_place(folder)
+    beside = folder.with_name(f".{folder.name}.new-{os.getpid()}")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        cutter = PartitionCutter(graph, parts, method, edges)
+        for part in range(parts):
+            cutter.write(part, beside / f"part-{part}")
+            if progress is not None:
+                progress(part + 1, parts)
+        sync_folder(beside)
+        _move(beside, folder)
+        sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return [folder / f"part-{part}" for part in range(parts)]
+
+
+def _check(parts: Any, method: str, edges: str) -> None:
+    if isinstance(parts, bool) or not isinstance(parts, int) or not 1 <= parts <= MOST_PARTS:
+        raise ValueError(f"n is {parts!r}; expected 1 to {MOST_PARTS} parts")
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}; expected one of {', '.join(METHODS)}")
+    if edges not in SIDES:
+        raise ValueError(f"edges is {edges!r}; expected one of {', '.join(SIDES)}")
+
+
+def _check_place(folder: Path) -> None:
+    """An empty folder, none, or one of parts, which gives way; anything else stays."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not folder.is_dir() or not all(is_partition(each) for each in folder.iterdir()):
+        raise GraphFormatError(f"{folder} {_STRANGER}")
+
+
+def _move(beside: Path, folder: Path) -> None:
+    """A crash between the two steps leaves the old parts under a name of their own."""
+    if not folder.exists():
+        beside.rename(folder)
+        return
+    before = folder.with_name(f".{folder.name}.old-{os.getpid()}")
+    folder.rename(before)
+    beside.rename(folder)
+    shutil.rmtree(before)

@@ -1,0 +1,397 @@
+"""The reception: what ranks say, checked, answered, and told to the scheduler.
+
+A request that cannot be granted is refused, with the reason. Something that makes no sense at all
+(another rank's channel, a slot that is not there, words in the wrong order) ends the connection
+that said it, and no other. Nothing a rank can say stops the hub.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.core.events import (
+    ChannelUnregistered,
+    EpochStarted,
+    SlotReturned,
+    WeightChanged,
+    check_weight,
+)
+from penstock.core.scheduler import SchedulerError
+from penstock.errors import Overloaded, PenstockError, ProtocolError
+from penstock.hub.backends import BUILT_IN, HubBackend, check_spec
+from penstock.hub.channels import (
+    HubChannel,
+    arena_bytes,
+    check_inputs,
+    check_wishes,
+    plan_of,
+    registration_of,
+    slots_for,
+)
+from penstock.hub.connection import RankConnection
+from penstock.hub.instructions import Executor
+from penstock.hub.reports import report_of
+from penstock.hub.state import HubState
+from penstock.hub.statistics import gather
+from penstock.wire.messages import (
+    PROTOCOL,
+    AskGraph,
+    AskStatistics,
+    AskWorkers,
+    BackendCreated,
+    CreateBackend,
+    FromRankToHub,
+    GraphHere,
+    Hello,
+    HubConfig,
+    Refused,
+    Register,
+    Registered,
+    Resize,
+    ReturnSlot,
+    Reweigh,
+    StartEpoch,
+    Statistics,
+    Stop,
+    Unregister,
+    Welcome,
+)
+from penstock.workers.arena import Arena
+from penstock.workers.batch_maker import slot_bytes_for
+from penstock.workers.limits import MOST_WORKERS
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING: Final = 64
+# A batch that outgrows its slot may have so much, unless the rank says otherwise.
+MOST_BYTES: Final = 4 << 30
+
+_Request = CreateBackend | Register | Resize | AskWorkers | AskStatistics | AskGraph
+
+
+class RankMessages:
+    """Hears what ranks say. `stopping` is set when the founder has said Stop."""
+
+    def __init__(self, state: HubState, executor: Executor) -> None:
+        self._state = state
+        self._executor = executor
+        self.stopping = False
+        self._described = ""
+
+    def hear(self, connection: RankConnection, message: FromRankToHub, fds: Sequence[int]) -> None:
+        """One message. Takes the descriptors over that came with it."""
+        left = list(fds)
+        try:
+            self._hear(connection, message, left)
+        except ProtocolError as error:
+            self.expel(connection, error)
+        finally:
+            for fd in left:
+                os.close(fd)
+
+    def expel(self, connection: RankConnection, error: ProtocolError) -> None:
+        """Says what made no sense, and lets go of the connection."""
+        log.warning("%r is closed: %s", connection, error)
+        connection.send(Refused(request=0, report=report_of(error)))
+        connection.end(str(error))
+
+    def farewell(self, connection: RankConnection) -> None:
+        """A connection has ended: whatever hung on it is let go of."""
+        for number in sorted(connection.channels):
+            self._unregister(connection, number)
+        for number in connection.backends:
+            if backend := self._state.backends.get(number):
+                backend.holders.discard(connection.number)
+                self._executor.release(backend)
+        self._state.waiters.drop(connection)
+
+    def waiters(self) -> None:
+        """Something about workers has changed: some who wait may be answered."""
+        if self._state.waiters:
+            groups = self._state.scheduler.statistics().groups
+            self._state.waiters.look(groups, self._state.stories)
+
+    # --- what is said ------------------------------------------------------------------------
+
+    def _hear(self, connection: RankConnection, message: FromRankToHub, fds: list[int]) -> None:
+        connection.conversation.rank_says(message)
+        if fds and not isinstance(message, CreateBackend | Register):
+            raise ProtocolError(f"{len(fds)} descriptors came with {type(message).__name__}")
+        match message:
+            case ReturnSlot():
+                self._return(connection, message)
+            case StartEpoch():
+                self._start(connection, message)
+            case Unregister(channel=number):
+                self._leave(connection, number)
+            case Reweigh():
+                self._reweigh(connection, message)
+            case Hello():
+                self._hello(connection, message)
+            case Stop():
+                self._stop(connection)
+            case HubConfig():
+                raise ProtocolError("HubConfig is said once, by the rank that starts the hub")
+            case _:
+                self._request(connection, message, fds)
+
+    def _hello(self, connection: RankConnection, hello: Hello) -> None:
+        if hello.protocol != PROTOCOL:
+            raise ProtocolError(
+                f"you speak protocol {hello.protocol}, this hub {PROTOCOL}: "
+                "install the same version of penstock on both sides"
+            )
+        connection.pid = hello.pid
+        connection.send(
+            Welcome(
+                protocol=PROTOCOL,
+                boot=self._state.boot,
+                pid=os.getpid(),
+                address=self._state.config.address,
+            )
+        )
+
+    def _stop(self, connection: RankConnection) -> None:
+        if not connection.founder:
+            raise ProtocolError("only the rank that started the hub may stop it")
+        self.stopping = True
+
+    # --- requests, each of which is answered -------------------------------------------------
+
+    def _request(self, connection: RankConnection, request: _Request, fds: list[int]) -> None:
+        try:
+            self._grant(connection, request, fds)
+        except (
+            ValueError,
+            KeyError,
+            ArithmeticError,
+            OSError,
+            MemoryError,
+            PenstockError,
+        ) as error:
+            if isinstance(error, ProtocolError | SchedulerError):
+                raise
+            log.info("%r is refused %s: %s", connection, type(request).__name__, error)
+            connection.send(Refused(request=request.request, report=report_of(error)))
+
+    def _grant(self, connection: RankConnection, request: _Request, fds: list[int]) -> None:
+        match request:
+            case CreateBackend():
+                self._create_backend(connection, request, fds)
+            case Register():
+                self._register(connection, request, fds)
+            case Resize():
+                self._resize(connection, request)
+            case AskWorkers():
+                self._ask_workers(connection, request)
+            case AskStatistics():
+                numbers = gather(self._state)
+                connection.send(Statistics(request=request.request, numbers=numbers))
+            case AskGraph():
+                handle = self._state.graph.handle
+                answer = GraphHere(request=request.request, graph=handle)
+                connection.send(answer, self._state.graph.descriptors(handle))
+
+    def _create_backend(
+        self, connection: RankConnection, wish: CreateBackend, fds: list[int]
+    ) -> None:
+        state = self._state
+        if wish.workers is not None:
+            _check_workers(wish.workers, least=1)
+        self._supplement(wish, fds)
+        check_spec(wish.spec, state.graph.graph)
+        backend = state.backends.find(wish.spec) or state.backends.create(wish.spec)
+        backend.holders.add(connection.number)
+        connection.backends.add(backend.number)
+        backend.workers = max(backend.workers, wish.workers or 0)
+        backend.follows |= wish.workers is None
+        self._ensure_group(backend)
+        connection.send(BackendCreated(request=wish.request, backend=backend.number))
+
+    def _supplement(self, wish: CreateBackend, fds: list[int]) -> None:
+        if wish.supplement is None:
+            if fds:
+                raise ProtocolError(f"{len(fds)} descriptors came with a backend that needs none")
+            return
+        taken, fds[:] = list(fds), []
+        self._state.graph.supplement(wish.supplement, taken)
+
+    def _ensure_group(self, backend: HubBackend) -> None:
+        """Starts a group that is not there yet; one that is there grows if it must."""
+        wanted = backend.group_size(self._state.workers)
+        if backend.group not in self._state.groups or self._state.groups[backend.group] < wanted:
+            self._executor.size_group(backend.group, wanted)
+
+    def _resize(self, connection: RankConnection, wish: Resize) -> None:
+        """The pool is the group of the built-in samplers, and those that follow its size."""
+        _check_workers(wish.workers)
+        state = self._state
+        state.workers = wish.workers
+        groups = {backend.group: backend.group_size(state.workers) for backend in state.backends}
+        if BUILT_IN in state.groups or not groups:
+            groups[BUILT_IN] = state.workers
+        for group, workers in groups.items():
+            self._executor.size_group(group, workers)
+        awaited = BUILT_IN if BUILT_IN in groups else next(iter(groups))
+        self._await_workers(connection, wish.request, awaited)
+
+    def _register(self, connection: RankConnection, wish: Register, fds: list[int]) -> None:
+        state = self._state
+        backend = state.backends.get(wish.backend)
+        if backend is None:
+            raise KeyError(f"there is no backend {wish.backend} on this boot of the hub")
+        check_wishes(wish)
+        plan = plan_of(wish.feed, wish.share)
+        check_inputs(backend.spec, wish.feed, state.graph.graph, fds)
+        self._check_room(wish)
+        arena = self._arena(wish, backend)
+        ids, fds[:] = tuple(fds), []
+        channel = HubChannel(
+            number=state.channels.next_number(),
+            connection=connection,
+            backend=backend,
+            feed=wish.feed,
+            share=wish.share,
+            job=wish.job,
+            arena=arena,
+            ids=ids,
+            plan=plan,
+        )
+        self._enrol(channel, wish)
+        connection.send(
+            Registered(request=wish.request, channel=channel.number, arena=arena.plan),
+            arena.descriptors,
+        )
+        self.describe(f"{channel} came")
+
+    def _enrol(self, channel: HubChannel, wish: Register) -> None:
+        try:
+            self._executor.tell(
+                registration_of(self._state.now, channel, wish, self._state.graph.graph)
+            )
+        except BaseException:  # refused, or worse: nothing of it stays
+            channel.close()
+            raise
+        self._state.channels.add(channel)
+        channel.connection.channels.add(channel.number)
+        channel.backend.channels.add(channel.number)
+
+    def _check_room(self, wish: Register) -> None:
+        limit = self._state.config.max_channels
+        if len(self._state.channels) >= limit:
+            raise Overloaded(
+                f"the hub has {limit} channels, as many as it may have (setting: max_channels)"
+            )
+
+    def _arena(self, wish: Register, backend: HubBackend) -> Arena:
+        state = self._state
+        workers = state.groups.get(backend.group, 0)
+        slots = wish.slots or slots_for(workers, state.config.worker_concurrency)
+        slot_bytes = wish.slot_bytes
+        if slot_bytes is None:
+            slot_bytes = slot_bytes_for(backend.spec, state.graph.graph, wish.feed)
+        limit, there = state.config.max_arena_bytes, state.channels.slot_bytes
+        if limit is not None and there + arena_bytes(slots, slot_bytes) > limit:
+            raise Overloaded(
+                f"{slots} slots of {slot_bytes} bytes do not fit: {there} of {limit} bytes "
+                "are taken by other channels (setting: max_arena_bytes)"
+            )
+        most = max(slot_bytes, MOST_BYTES) if wish.most_bytes is None else wish.most_bytes
+        return Arena.create(slots, slot_bytes, most)
+
+    def _ask_workers(self, connection: RankConnection, request: AskWorkers) -> None:
+        group = BUILT_IN
+        if request.backend is not None:
+            backend = self._state.backends.get(request.backend)
+            if backend is None:
+                raise KeyError(f"there is no backend {request.backend} on this boot of the hub")
+            group = backend.group
+        # Said again even if nothing changes: a group that was given up may get a trial by it.
+        wanted = self._state.groups.get(group) or self._state.workers
+        self._executor.size_group(group, wanted)
+        self._await_workers(connection, request.request, group)
+
+    def _await_workers(self, connection: RankConnection, request: int, group: str) -> None:
+        if self._state.waiters.waiting(connection) >= MOST_WAITING:
+            raise Overloaded(f"{MOST_WAITING} requests of this connection wait for workers already")
+        self._state.waiters.add(connection, request, group)
+        self.waiters()
+
+    # --- a channel's life --------------------------------------------------------------------
+
+    def _channel(self, connection: RankConnection, number: int) -> HubChannel | None:
+        """The connection's channel; None if it has gone; an error if it never was, or not here."""
+        if number in connection.channels:
+            return self._state.channels[number]
+        if not 1 <= number <= self._state.channels.last:
+            raise ProtocolError(f"channel {number} was never registered")
+        if self._state.channels.get(number) and self._state.channels[number].leaving is None:
+            raise ProtocolError(f"channel {number} belongs to another connection")
+        return None
+
+    def _return(self, connection: RankConnection, said: ReturnSlot) -> None:
+        channel = self._channel(connection, said.channel)
+        if channel is None:
+            return
+        if not 0 <= said.slot < channel.arena.plan.slots:
+            raise ProtocolError(f"{channel} has no slot {said.slot}")
+        channel.asked[said.slot] = self._state.now
+        self._executor.tell(SlotReturned(self._state.now, channel.number, said.slot))
+
+    def _start(self, connection: RankConnection, said: StartEpoch) -> None:
+        channel = self._channel(connection, said.channel)
+        if channel is None or said.epoch <= channel.epoch:
+            return
+        try:
+            plan = plan_of(channel.feed, channel.share, said.first)
+        except ValueError as error:
+            raise ProtocolError(f"{channel} cannot start epoch {said.epoch}: {error}") from None
+        steps = plan.batches_per_rank
+        if not 0 <= said.first_step <= steps or said.epoch >= 2**63:
+            raise ProtocolError(
+                f"{channel} cannot start epoch {said.epoch} at step {said.first_step}: "
+                f"it has {steps} steps"
+            )
+        channel.start(said.epoch, plan, self._state.now)
+        wanted = range(said.first_step, steps)
+        self._executor.tell(EpochStarted(self._state.now, channel.number, said.epoch, wanted))
+        self.describe(f"{channel} started epoch {said.epoch}")
+
+    def _reweigh(self, connection: RankConnection, said: Reweigh) -> None:
+        try:
+            check_weight(said.weight)
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
+        if channel := self._channel(connection, said.channel):
+            self._executor.tell(WeightChanged(self._state.now, channel.number, said.weight))
+
+    def _leave(self, connection: RankConnection, number: int) -> None:
+        # One that never was is left as easily as one that has gone; another's is not.
+        known = 1 <= number <= self._state.channels.last
+        if known and self._channel(connection, number):
+            self._unregister(connection, number)
+
+    def _unregister(self, connection: RankConnection, number: int) -> None:
+        channel = self._state.channels[number]
+        connection.channels.discard(number)
+        channel.leaving = time.monotonic()  # in this turn others may have left before it
+        self._executor.tell(ChannelUnregistered(self._state.now, number))
+        self.describe(f"{channel} left")
+
+    def describe(self, why: str = "") -> None:
+        """One line that shows the scheduler, where anybody reads it; none like the last."""
+        if not log.isEnabledFor(logging.INFO):
+            return
+        line = self._state.scheduler.describe()
+        if why or line != self._described:
+            log.info("%s", f"{why}; {line}" if why else line)
+        self._described = line
+
+
+def _check_workers(workers: int, least: int = 0) -> None:
+    if not least <= workers <= MOST_WORKERS:
+        raise ValueError(f"workers is {workers}; expected {least} to {MOST_WORKERS}")

@@ -1,0 +1,188 @@
+"""The floor: what workers say and how they end, checked and told to the scheduler.
+
+Workers are not trusted: a user's sampler runs in some of them, and any may have lost its mind. One
+that speaks of a batch it was not given is killed, and counts as lost. The pool has read everything
+a worker ever said by the time it tells of its end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+from penstock.core.events import BatchBegun, BatchFailed, WorkerBeat, WorkerLost, WorkerReady
+from penstock.graph.handles import MemfdHandle
+from penstock.hub.channels import batch_of
+from penstock.hub.instructions import Executor
+from penstock.hub.recipes import held_batch
+from penstock.hub.reports import SHORT, Mishap, shortened
+from penstock.hub.state import HubState, Loss
+from penstock.hub.worker_records import Assignment, WorkerRecord
+from penstock.wire.messages import (
+    BatchId,
+    Begun,
+    Done,
+    Failed,
+    FromWorkerToHub,
+    Heartbeat,
+    OutOfMemory,
+    Ready,
+    WorkerGone,
+)
+from penstock.workers.autopsy import Autopsy, examine
+from penstock.workers.ended import Ended
+from penstock.workers.pool import News, WorkerHandle
+
+log = logging.getLogger(__name__)
+
+
+class WorkerMessages:
+    """Hears what workers say."""
+
+    def __init__(self, state: HubState, executor: Executor) -> None:
+        self._state = state
+        self._executor = executor
+
+    def attend(self, worker: WorkerHandle, fd: int) -> None:
+        """Something is to be had from one of a worker's descriptors."""
+        self._take(self._state.pool.attend(worker, fd))
+
+    def tick(self) -> None:
+        """Time has passed that the pool was waiting for."""
+        for news in self._state.pool.tick():
+            self._take(news)
+
+    def _take(self, news: News) -> None:
+        record = self._state.records.get(news.worker.id)
+        for message, fds in news.messages:
+            if record is None or record.shunned:
+                _close(fds)
+            else:
+                self._hear(record, message, fds)
+        if news.ended is not None and record is not None:
+            self._bury(record, news.ended)
+
+    # --- what is said ------------------------------------------------------------------------
+
+    def _hear(self, record: WorkerRecord, message: FromWorkerToHub, fds: Sequence[int]) -> None:
+        now = self._state.now
+        if isinstance(message, Done):
+            self._done(record, message, fds)
+            return
+        _close(fds)  # nothing else comes with any
+        match message:
+            case Begun(batch=named):
+                self._begin(record, named)
+            case Failed():
+                self._failed(record, message)
+            case Heartbeat(private=private):
+                self._executor.tell(WorkerBeat(now, record.id, private))
+            case Ready():
+                self._state.workers_changed = True
+                self._executor.tell(WorkerReady(now, record.id))
+            case OutOfMemory():
+                pass  # the pool remembers it for the autopsy
+
+    def _done(self, record: WorkerRecord, done: Done, fds: Sequence[int]) -> None:
+        expected = int(isinstance(done.one_off, MemfdHandle))
+        task = self._begun(record, done.batch)
+        if task is None or len(fds) != expected:
+            if task is not None:
+                self._shun(record, f"{len(fds)} descriptors came with a batch, not {expected}")
+            _close(fds)
+            return
+        self._off_its_hands(record, task)
+        self._executor.finish(record, task, done, fds)
+        if done.begins is not None:
+            self._begin(record, done.begins)
+
+    def _begin(self, record: WorkerRecord, named: BatchId) -> None:
+        if task := self._first(record, named):
+            record.begun = task.batch
+            self._executor.tell(BatchBegun(self._state.now, record.id, task.batch))
+
+    def _failed(self, record: WorkerRecord, failed: Failed) -> None:
+        task = self._begun(record, failed.batch)
+        if task is None:
+            return
+        self._off_its_hands(record, task)
+        if channel := self._state.channels.get(task.batch.channel):
+            channel.note(task.batch, Mishap(task.index, failed.report))
+        cause = f"{failed.report.kind}: {_last_line(failed.report.message)}"
+        self._executor.tell(BatchFailed(self._state.now, record.id, task.batch, failed.cost, cause))
+
+    def _first(self, record: WorkerRecord, named: BatchId) -> Assignment | None:
+        """The task a worker is about to begin: the first it has, as it makes them in order."""
+        task = next(iter(record.tasks.values()), None)
+        if task is not None and task.batch == batch_of(named) and record.begun is None:
+            return task
+        self._shun(record, f"it began {named}, which was not its turn")
+        return None
+
+    def _begun(self, record: WorkerRecord, named: BatchId) -> Assignment | None:
+        """The task a worker answers for, which must be the one it has begun."""
+        if record.begun is not None and record.begun == batch_of(named):
+            return record.tasks[record.begun]
+        self._shun(record, f"it answered for {named}, which it had not begun")
+        return None
+
+    def _off_its_hands(self, record: WorkerRecord, task: Assignment) -> None:
+        del record.tasks[task.batch]
+        record.begun = None
+
+    def _shun(self, record: WorkerRecord, why: str) -> None:
+        log.info("worker %d (pid %d) makes no sense: %s", record.id, record.worker.pid, why)
+        record.shunned = True
+        record.worker.disbelieve(why, self._state.now)
+
+    # --- its end -----------------------------------------------------------------------------
+
+    def _bury(self, record: WorkerRecord, ended: Ended) -> None:
+        """A worker's process has been reaped: whatever it had goes back."""
+        del self._state.records[record.id]
+        self._state.workers_changed = True
+        if ended.as_asked:
+            log.info("worker %d (pid %d) left as asked", record.id, ended.pid)
+            cause = "left as asked"
+        else:
+            cause = self._examine(record, ended)
+        self._executor.tell(WorkerLost(self._state.now, record.id, cause))
+
+    def _examine(self, record: WorkerRecord, ended: Ended) -> str:
+        """Finds out why it died, and keeps that for whoever will ask. The cause, in a sentence."""
+        task = record.to_blame
+        channel = self._state.channels.get(task.batch.channel) if task else None
+        autopsy = examine(ended, held_batch(task, channel) if task and channel else None)
+        loss = _loss(autopsy, self._state.now)
+        self._state.losses.append(loss)
+        # To warn of it is the founder's affair, whose log is where people look.
+        log.info("worker %d (pid %d) is lost: %s", record.id, ended.pid, autopsy.verdict)
+        self._state.tell_founder(
+            WorkerGone(worker=loss.worker, pid=loss.pid, verdict=loss.verdict, batch=loss.batch)
+        )
+        if task and channel and task.batch in record.tasks:  # else it came after all
+            channel.note(task.batch, Mishap(task.index, autopsy))
+        if not ended.was_ready:
+            self._state.keep_story(ended.group, autopsy.text())
+        return f"worker {record.id} (pid {ended.pid}): {autopsy.verdict}"
+
+
+def _loss(autopsy: Autopsy, now: float) -> Loss:
+    return Loss(
+        worker=autopsy.ended.worker,
+        pid=autopsy.ended.pid,
+        at=now,
+        verdict=shortened(autopsy.verdict, SHORT),
+        batch=None if autopsy.batch is None else autopsy.batch.describe(),
+    )
+
+
+def _last_line(text: str) -> str:
+    lines = text.rstrip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _close(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -1,0 +1,160 @@
+"""Reading an epoch: batches in order, each the user's at the moment it is returned.
+
+An exception may strike anywhere on the way, Ctrl-C too. What was delivered by then is what counts;
+whatever was on its way is made again when somebody goes on. One thread reads at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+
+from penstock.client.channel.batch import Batch
+from penstock.client.hub.hub import Hub
+from penstock.errors import HubGone
+from penstock.loader import errors
+from penstock.loader.epoch.run import Run
+from penstock.loader.pyg.mixins import workers_of
+
+if TYPE_CHECKING:
+    from penstock.loader.pyg.base import Loader
+
+# Batches that are being pinned while the user has another.
+_AHEAD: Final = 1
+
+
+@dataclass(slots=True, eq=False)
+class _Outcome:
+    """What has become of a step, and which one follows. Without a batch: the end, or an error."""
+
+    following: int
+    batch: Batch | None = None
+    data: Any = None
+    error: Exception | None = None
+
+
+class Iteration(Iterator[Any]):
+    """What `iter(loader)` gives. Keeps the loader alive.
+
+    There may be several, read in turns. The one that began last has the loader's own channel; one
+    that began before, and is asked again, goes on with another channel, at the batch it was due.
+    """
+
+    def __init__(self, loader: Loader, run: Run, states: int) -> None:
+        self._loader = loader
+        self._run = run
+        self._states = states  # that the loader had gone back to by then
+        self._batches_from = loader._batches_from
+        self._begun = False
+        self._ahead: deque[_Outcome] = deque()  # taken, and not delivered
+
+    def __len__(self) -> int:
+        """Steps of the epoch, those that were taken included; as torch has it."""
+        return self._run.plan.batches_per_rank
+
+    @property
+    def iterator(self) -> Iteration:
+        """Itself, where PyG's iterators have one of torch's within."""
+        return self
+
+    @property
+    def _workers(self) -> list[psutil.Process]:
+        """The pool's workers, for code that looks for torch's: their `pid`, whether they run."""
+        hub = self._loader._batches_from.hub()
+        return [psutil.Process(pid) for pid in workers_of(hub)] if isinstance(hub, Hub) else []
+
+    def __next__(self) -> Any:
+        loader, run = self._loader, self._run
+        if not self._begun:
+            run = self._run = loader.begin(run, self._states)
+            self._states = loader._states
+            self._begun = run.touched = True
+        if run.is_over and not self._batches_from.is_for(run):
+            raise StopIteration  # once more; it is others who read now
+        loader.go_on(run, self._states)
+        if not self._batches_from.is_for(run):
+            run.astray = True
+            self._batches_from = loader._batches_from.beside(run)
+        if run.astray:
+            self._ahead.clear()
+            self._batches_from.start(run)
+        run.astray = True
+        outcome = self._outcome()
+        if (batch := outcome.batch) is not None:
+            loader._meter.count(batch)
+        # No calls from here on, hence no interrupts: what is returned was delivered.
+        run.step = outcome.following
+        run.astray = False
+        if batch is not None:
+            return outcome.data
+        if outcome.error is None:
+            raise StopIteration
+        try:
+            raise outcome.error
+        finally:
+            del outcome  # or the error would hold on to itself, by way of this frame
+
+    def _outcome(self) -> _Outcome:
+        """What is due. Where batches are pinned, the next one is taken to that meanwhile."""
+        if (pinning := self._loader._pinning) is None:
+            return self._made()
+        ahead = self._ahead
+        while not ahead or (len(ahead) <= _AHEAD and self._is_near()):
+            made = self._made()
+            if made.batch is not None:
+                made.data = pinning.begin(made.data)
+            ahead.append(made)
+        outcome = ahead.popleft()
+        if isinstance(outcome.data, Future):
+            with self._loader._meter.at("transfer"):
+                outcome.data = outcome.data.result()
+        return outcome
+
+    def _is_near(self) -> bool:
+        """Whether another batch can be had without waiting, and is not the end."""
+        last = self._ahead[-1]
+        return (
+            last.batch is not None
+            and last.following < self._run.plan.batches_per_rank
+            and self._batches_from.is_ready(self._run)
+        )
+
+    def _made(self) -> _Outcome:
+        """Takes the next batch, and makes of it what the user wants."""
+        due = self._ahead[-1].following if self._ahead else self._run.step
+        try:
+            batch = self._taken(due)
+        except Exception as error:
+            passed = self._batches_from.due(self._run, due)
+            if passed == due:  # it has not ended, and can be asked for again
+                # From a hub that was given up nothing more will come; there can be another.
+                self._run.astray = bool(self._ahead) or isinstance(error, HubGone)
+                raise
+            self._loader._meter.failed += 1
+            return _Outcome(passed, error=error)
+        if batch is None:
+            self._loader._meter.pause()
+            return _Outcome(due)
+        try:
+            return _Outcome(batch.step + 1, batch, self._loader.finished(batch, self._run))
+        except Exception as error:
+            self._loader._meter.failed += 1
+            return _Outcome(batch.step + 1, error=error)
+
+    def _taken(self, due: int) -> Batch | None:
+        loader, run = self._loader, self._run
+        try:
+            with loader._meter.at("sampling"):
+                if run.is_uneven:
+                    return run.make(loader._made(), due)
+                return self._batches_from.next(loader.timeout or None)
+        except TimeoutError as error:
+            if not loader.timeout or self._batches_from.due(run, due) != due:
+                raise
+            who = type(loader).__name__
+            raise errors.timed_out(who, loader.timeout, due) from error

@@ -1,0 +1,142 @@
+"""What an epoch of a loader consists of: which batches, in which order, which of them for us.
+
+Everything follows from the inputs, the options and the seed; nothing runs here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from penstock.client.channel.channel_options import ChannelOptions, cutting, wishes
+from penstock.core.plan import EpochPlan, Position, Remainder
+from penstock.hub.channels import check_wishes
+from penstock.kernels.arrays import check_word
+from penstock.loader.epoch.order import Drawn, OwnOrder
+from penstock.loader.epoch.position import Course, digest_of
+from penstock.loader.epoch.ranks import RankShare
+from penstock.loader.epoch.run import Run
+from penstock.loader.pyg.options import LoaderOptions
+from penstock.loader.source.inputs import Inputs
+from penstock.sampling.spec import Feed
+from penstock.wire.messages import Register
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """The epochs of a loader. Another seed, or weight, is another agenda."""
+
+    options: LoaderOptions
+    inputs: Inputs
+    ranks: RankShare
+    seed: int
+    channel_options: ChannelOptions
+    order: OwnOrder | None  # None: as given, or shuffled
+
+    @classmethod
+    def of(cls, options: LoaderOptions, inputs: Inputs) -> Self:
+        """ValueError for options that make no sense."""
+        ranks = options.ranks()
+        seed = check_word(options.seed_for(ranks), "seed")
+        shuffled = options.usual_order(inputs.num)
+        channel_options: ChannelOptions = {
+            **options.channel_options(ranks, seed),
+            "batch_size": options.batch_size if options.batch_sampler is None else 1,
+            "drop_last": options.drop_last,
+            "shuffle": bool(shuffled),
+        }
+        _check(channel_options, inputs)
+        order = OwnOrder(options) if shuffled is None else None
+        return cls(options, inputs, ranks, seed, channel_options, order)
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether inputs are taken as given."""
+        return self.order is None and not self.channel_options["shuffle"]
+
+    def seeded(self, seed: int) -> Schedule:
+        """The same by another seed."""
+        return replace(self, seed=seed, channel_options={**self.channel_options, "seed": seed})
+
+    def reweighed(self, weight: float) -> Schedule:
+        """The same with another share of the workers."""
+        channel_options: ChannelOptions = {**self.channel_options, "weight": weight}
+        _check(channel_options, self.inputs)
+        return replace(self, channel_options=channel_options)
+
+    @property
+    def course(self) -> Course:
+        """What a position in it must go with."""
+        options = self.options
+        usual = "shuffled" if self.channel_options["shuffle"] else "given"
+        size = 0 if options.batch_sampler is not None else options.batch_size
+        order = usual if self.order is None else "sampler"
+        return Course(self.inputs.num, size, options.drop_last, order, self.seed)
+
+    def __len__(self) -> int:
+        """Batches of an epoch, for each rank."""
+        if self.order is not None:
+            return self._list_of(self.order.num_batches).batches_per_rank
+        return self._even(Position(), self.inputs, self.channel_options).plan.batches_per_rank
+
+    def run_from(self, position: Position, digest: str | None = None) -> Run:
+        """The epoch from a position on; its order must have this digest, if one is given."""
+        if self.order is None:
+            return self._even(position, self.inputs, self.channel_options)
+        drawn = self.order.draw(self.inputs.num, self.seed, position.epoch)
+        run = self._drawn(position, drawn)
+        run.digest = digest_of(drawn.places)
+        if digest not in (None, run.digest):
+            raise ValueError(
+                f"sampler gives epoch {position.epoch} another order than when the state was "
+                "saved: let it draw from torch's default generator, which is set for each epoch, "
+                "or have a `set_epoch` that its order follows from"
+            )
+        return run
+
+    def _drawn(self, position: Position, drawn: Drawn) -> Run:
+        channel_options = self.channel_options
+        if drawn.is_even:
+            if drawn.sizes is not None:
+                channel_options = {
+                    **channel_options,
+                    "batch_size": drawn.batch_size,
+                    "drop_last": False,
+                }
+            return self._even(position, self.inputs.at(drawn.places), channel_options)
+        assert drawn.sizes is not None
+        stops = np.cumsum(drawn.sizes)[:-1]
+        uneven = [self.inputs.at(places) for places in np.split(drawn.places, stops)]
+        plan = self._list_of(len(uneven), position.delivered)
+        return Run(
+            epoch=position.epoch,
+            plan=plan,
+            inputs=self.inputs,
+            channel_options=channel_options,
+            uneven=uneven,
+        )
+
+    def _even(self, position: Position, inputs: Inputs, channel_options: ChannelOptions) -> Run:
+        plan = EpochPlan(
+            inputs.num,
+            channel_options["batch_size"],
+            channel_options.get("drop_last", False),
+            self.ranks.world_size,
+            Remainder(self.options.remainder),
+            position.delivered,
+        )
+        return Run(epoch=position.epoch, plan=plan, inputs=inputs, channel_options=channel_options)
+
+    def _list_of(self, batches: int, first: int = 0) -> EpochPlan:
+        """The arithmetic of a list of so many batches."""
+        remainder = Remainder(self.options.remainder)
+        return EpochPlan(batches, 1, False, self.ranks.world_size, remainder, first)
+
+
+def _check(channel_options: ChannelOptions, inputs: Inputs) -> None:
+    """ValueError for what a hub would refuse: better now than with the first batch."""
+    EpochPlan(inputs.num, channel_options["batch_size"])
+    feed = Feed(num_inputs=inputs.num, **cutting(channel_options))
+    check_wishes(Register(request=0, backend=0, feed=feed, **wishes(channel_options)))

@@ -1,0 +1,405 @@
+"""What all loaders are: torch's `DataLoader` to look at, and a channel's reader within.
+
+A loader knows a source, a spec, inputs, and options. Torch's own machinery is inert: nothing is
+forked, nothing pickled, and the workers are a pool's that several loaders share. Nothing runs
+before the first batch is asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final, NoReturn, Self
+
+from torch.utils.data import DataLoader
+
+from penstock.client.channel.batch import Batch
+from penstock.client.remote.remote_graph import RemoteGraph
+from penstock.core.plan import Position
+from penstock.loader import errors
+from penstock.loader.epoch.iteration import Iteration
+from penstock.loader.epoch.pinning import Pinning
+from penstock.loader.epoch.position import LoaderState
+from penstock.loader.epoch.ranks import tell_of_share, tell_once
+from penstock.loader.epoch.run import Run
+from penstock.loader.epoch.schedule import Schedule
+from penstock.loader.pyg.collate import Collate
+from penstock.loader.pyg.mixins import WorkerMixin
+from penstock.loader.pyg.options import LoaderOptions
+from penstock.loader.pyg.specs import bare
+from penstock.loader.pyg.torch_shims import Hint, InputIndices, never, sampler_over
+from penstock.loader.source.adhoc import AdhocBatches, adhoc_seed
+from penstock.loader.source.batch_source import BatchSource
+from penstock.loader.source.hubs import Lease
+from penstock.loader.source.inputs import Inputs
+from penstock.loader.source.remote_adhoc import RemoteAdhocBatches
+from penstock.loader.source.sources import DataSource
+from penstock.loader.watch import watcher
+from penstock.loader.watch.meter import LoaderStatistics, Meter, lost_workers
+from penstock.loader.watch.watcher import Watching
+from penstock.sampling.spec import BuiltInSpec
+
+log = logging.getLogger(__name__)
+
+_numbers: Final = itertools.count(1)
+# Attributes that torch's own constructor sets, from what it is given.
+_TORCH_SETS: Final = (
+    "batch_size",
+    "sampler",
+    "batch_sampler",
+    "drop_last",
+    "generator",
+    "timeout",
+    "multiprocessing_context",
+    "seed",  # ours, which may be drawn
+)
+
+
+class Loader(WorkerMixin, DataLoader[Any]):
+    """Reads batches, epoch after epoch. Close it, leave its `with`, or just drop it.
+
+    Subclasses say what `data` and their other arguments mean, and give it here as a source, a spec
+    and inputs. What they were given they keep as attributes of the same names.
+    """
+
+    transform: Any = None
+    transform_sampler_output: Any = None
+    filter_per_worker: bool = True
+
+    def __init__(
+        self,
+        source: DataSource,
+        spec: BuiltInSpec,
+        inputs: Inputs,
+        options: LoaderOptions,
+        collate: Collate | None = None,
+    ) -> None:
+        if self.transform_sampler_output is not None:
+            spec = bare(spec)  # rows are joined here, of what comes out of it
+        self._options = options
+        self._source = source
+        self._spec = spec
+        self._inputs = inputs
+        self._collate = Collate(source, spec, inputs) if collate is None else collate
+        self._init_torch(options)
+        self._schedule = Schedule.of(options, inputs)
+        self._hint = Hint(self.sampler) if self._schedule.order is None else None
+        self.seed = self._schedule.seed  # given, or drawn
+        self._maker: AdhocBatches | RemoteAdhocBatches | None = None
+        self._next: Position | None = None  # where the next iterator begins, if not as usual
+        self._digest: str | None = None  # of the order that a restored epoch must have
+        self._run: Run | None = None  # that was read last
+        self._states = 0  # that were gone back to
+        self._owner = os.getpid()
+        self._closed = False
+        self._meter = Meter()
+        self._pinning = Pinning.where_wanted(options.pin_memory)
+        if options.pin_memory and self._pinning is None:
+            log.info("%s: pin_memory has no effect, since there is no GPU", self)
+        self._batches_from = BatchSource(
+            source.graph, spec, self._hub(), self._lease(), f"{self._who}-{next(_numbers)}"
+        )
+        if (ranks := self._schedule.ranks).is_found:
+            tell_once(ranks)
+            if self._schedule.is_in_order and options.sampler is None:
+                tell_of_share(self._batches_from.name, ranks)
+
+    def _init_torch(self, options: LoaderOptions) -> None:
+        """Torch's attributes, as its own loader would have them; its machinery stays unused."""
+        places = InputIndices(self._inputs.num, options.ours())
+        given = {"sampler": options.sampler, "batch_sampler": options.batch_sampler}
+        if options.sampler is None and options.batch_sampler is None:
+            given["sampler"] = sampler_over(places, options.shuffle, options.generator)
+        if options.batch_sampler is None:
+            given["batch_size"], given["drop_last"] = options.batch_size, options.drop_last
+        elif options.batch_size not in (None, 1) or options.drop_last:
+            given["batch_size"], given["drop_last"] = 2, options.drop_last  # torch complains of it
+        shuffle = options.shuffle if given["sampler"] is options.sampler else None
+        DataLoader.__init__(
+            self,
+            places,  # type: ignore[arg-type]
+            shuffle=shuffle,
+            collate_fn=never,
+            generator=options.generator,
+            timeout=options.timeout,
+            **given,
+        )
+        del self.collate_fn  # ours is a method: torch's attribute would be a cycle
+        for field in fields(options):
+            if field.name not in _TORCH_SETS:
+                vars(self)[field.name] = getattr(options, field.name)
+        vars(self)["num_workers"] = self._counted_workers()
+        self.multiprocessing_context = options.multiprocessing_context  # which needs that number
+
+    def _counted_workers(self) -> int:
+        """What code that knows torch's loaders will look at: 0, or a number above."""
+        asked = self._options.workers
+        if asked is not None:
+            return asked
+        return 0 if self._source.hub is None else int(getattr(self._source.hub, "num_workers", 1))
+
+    def _hub(self) -> Any:
+        return None if self._options.is_inline else self._source.hub
+
+    def _lease(self) -> Lease | None:
+        workers = self._options.workers
+        if self._source.hub is not None or self._options.is_inline or workers is None:
+            return None
+        return Lease(self._source.graph, workers)
+
+    # --- epochs ------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iteration:  # type: ignore[override]
+        """The next epoch; after `load_state_dict`, the rest of the one that was saved.
+
+        An epoch of which no batch was asked for has not been used: it comes again. What is left of
+        the epoch before is given up, until its iterator is asked again: that goes on, beside.
+        """
+        self._check_usable()
+        if self._schedule.ranks.rank == 0 and watcher.is_wanted():
+            self.watch()
+        self.heed()
+        run = self._run
+        if run is None or run.touched or self._next is not None:
+            self._meter.begin()
+            run = self._schedule.run_from(self._upcoming(), self._digest)
+            self._batches_from.start(run)
+            self._run, self._next, self._digest = run, None, None
+        return Iteration(self, run, self._states)
+
+    def _get_iterator(self) -> Any:
+        return iter(self)
+
+    def __len__(self) -> int:
+        """Batches of an epoch for this rank; every rank has as many."""
+        return len(self._schedule)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch is next. If that is one that was restored, it goes on where it was."""
+        wanted = Position(epoch)
+        if wanted.epoch != self._upcoming().epoch:
+            self._next, self._digest = wanted, None
+
+    def heed(self) -> bool:
+        """Goes by the epoch that the sampler was told to be next; whether that is another one."""
+        told = None if self._hint is None else self._hint.news()
+        if told is None or told == self._upcoming().epoch:
+            return False
+        self.set_epoch(told)
+        return True
+
+    def _upcoming(self) -> Position:
+        """Where the next iterator begins."""
+        run = self._run
+        if self._next is not None or run is None:
+            return self._next or Position()
+        return Position(run.epoch + 1) if run.touched else run.position
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is being read, or will be next if none is."""
+        run = self._run
+        return self.state().position.epoch if run is None else run.epoch
+
+    # --- what an iteration asks for ----------------------------------------------------------
+
+    def begin(self, run: Run, states: int) -> Run:
+        """What an iterator reads that is asked for the first time.
+
+        That is the run it was made with, unless the loader has gone on since: to another epoch,
+        from a state, or because somebody chose the epoch only then.
+        """
+        self._check_usable()
+        stale = states != self._states or run.touched or not self._batches_from.is_for(run)
+        return iter(self)._run if self.heed() or stale else run
+
+    def go_on(self, run: Run, states: int) -> None:
+        """The iterator of a run reads now: where it stands is where the loader stands."""
+        self._check_usable()
+        if states != self._states:
+            raise errors.superseded(self._who, run.epoch)
+        self._run = run
+
+    def finished(self, batch: Batch, run: Run) -> Any:
+        """A batch as the user wants it. What goes wrong in their code names the batch."""
+        try:
+            return self._finished(batch, run.inputs_of(batch))
+        except StopIteration as error:  # which would end the user's loop, as if all were well
+            wrong = RuntimeError(f"a transform of {self._who} raised StopIteration")
+            errors.name_batch(wrong, self._who, batch)
+            raise wrong from error
+        except Exception as error:
+            errors.name_batch(error, self._who, batch)
+            raise
+
+    def _finished(self, batch: Batch, inputs: Inputs) -> Any:
+        if self.transform_sampler_output is not None:
+            with self._meter.at("transfer"):
+                out = self._collate.sampler_output(batch, inputs)
+            return self.filter_fn(out)
+        with self._meter.at("transfer"):
+            data = self._collate.data(batch, inputs)
+        return self._transformed(data)
+
+    def _transformed(self, data: Any) -> Any:
+        if self.transform is None:
+            return data
+        with self._meter.at("transform"):
+            return self.transform(data)
+
+    # --- out of turn -------------------------------------------------------------------------
+
+    def __call__(self, index: Any) -> Any:
+        """A batch of the inputs at these places, sampled here and now; see docs/random.md."""
+        out = self.collate_fn(index)
+        return out if self.filter_per_worker else self.filter_fn(out)
+
+    def collate_fn(self, index: Any) -> Any:
+        """As `loader(index)`, but before `filter_fn`, unless `filter_per_worker`; as in PyG."""
+        if self._closed:
+            raise errors.closed(self._who)
+        inputs, maker = self._inputs.at(index), self._made()
+        batch = maker.make(inputs, adhoc_seed(self.seed), maker.next_call(), 0)
+        if self.filter_per_worker:
+            return self._finished(batch, inputs)
+        return self._collate.sampler_output(batch, inputs)
+
+    def filter_fn(self, out: Any) -> Any:
+        """Joins the rows of a sampler's output, PyG's; then `transform`."""
+        if self.transform_sampler_output is not None:
+            with self._meter.at("transform"):
+                out = self.transform_sampler_output(out)
+        with self._meter.at("transfer"):
+            data = self._collate.join(out)
+        return self._transformed(data)
+
+    def _made(self) -> AdhocBatches | RemoteAdhocBatches:
+        if self._maker is None:
+            graph, hub = self._source.graph, self._source.hub
+            if isinstance(graph, RemoteGraph) and hub is not None:
+                self._maker = RemoteAdhocBatches(hub, self._spec, self._inputs)
+            else:
+                self._maker = AdhocBatches(graph, self._spec, self._inputs)
+        return self._maker
+
+    # --- position ----------------------------------------------------------------------------
+
+    def state(self) -> LoaderState:
+        """Where the loader stands: after the last batch that was delivered."""
+        run = self._run
+        if run is None or (self._next is not None and run.is_over):
+            return LoaderState(self._next or Position(), self._schedule.course, self._digest)
+        position = run.position
+        digest = run.digest if position.epoch == run.epoch and position.delivered else None
+        return LoaderState(position, self._schedule.course, digest)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position as plain data: small, JSON-able, and the same on every rank.
+
+        Any number of workers or ranks can go on from it, with the next batch.
+        """
+        return self.state().to_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Has the next iterator go on from there; those there are have come to their end.
+
+        `ValueError` if batches are cut or drawn otherwise here than where it was saved. Beside
+        that, the same data and sampling are taken for granted.
+        """
+        given = self._options.seed is not None
+        state = LoaderState.from_dict(state_dict).for_course(
+            self._schedule.course, seed_is_given=given
+        )
+        self.seed = state.course.seed
+        self._schedule = self._schedule.seeded(self.seed)
+        self._next, self._digest, self._run = state.position, state.digest, None
+        self._states += 1
+
+    # --- seeing ------------------------------------------------------------------------------
+
+    def statistics(self) -> LoaderStatistics:
+        """A snapshot of what this loader has done, and its hub. Any thread may ask."""
+        run, meter, hub = self._run, self._meter, self._batches_from.hub_statistics()
+        seconds = meter.elapsed()
+        return LoaderStatistics(
+            epoch=self.epoch,
+            step=0 if run is None else run.step,
+            steps=len(self) if run is None else run.plan.batches_per_rank,
+            batches=meter.batches,
+            inputs=meter.inputs,
+            failed=meter.failed,
+            substitutes=meter.substitutes,
+            copied=meter.copied,
+            bytes=meter.bytes,
+            seconds=seconds,
+            batches_per_second=meter.batches / seconds if seconds else 0.0,
+            inputs_per_second=meter.inputs / seconds if seconds else 0.0,
+            time_to_first_batch=meter.first,
+            sampling_cost=meter.cost,
+            waits=meter.waits(hub, *self._batches_from.known_as),
+            restarts_of_workers=lost_workers(hub),
+            restarts_of_hub=self._batches_from.recoveries,
+            num_workers=len(hub["pool"]["workers"]) if hub else 0,
+            hub=hub,
+        )
+
+    def watch(self) -> Watching:
+        """Shows the statistics while this loader is read: live in a terminal, else in lines.
+
+        Until its `with` is left, `stop()` is called, or the loader ends. PENSTOCK_WATCH=1 has the
+        same for all loaders, of rank 0.
+        """
+        self._check_usable()
+        return watcher.begin(self, self._batches_from.name, self._meter.batches)
+
+    @property
+    def address(self) -> str | None:
+        """Where other processes on this host can join the pool and the graph; starts it.
+
+        `penstock.NeighborLoader(address, …)` over there. None if batches are made in this process.
+        """
+        self._check_usable()
+        hub = self._batches_from.hub()
+        return None if hub is None else hub.address
+
+    def reweigh(self, weight: float) -> None:
+        """Asks for another share of the workers, from now on."""
+        self._check_usable()
+        self._schedule = self._schedule.reweighed(weight)
+        self._batches_from.reweigh(weight)
+        self.weight = weight
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends what runs for this loader; batches that were given stay valid. Idempotent."""
+        if os.getpid() == self._owner:
+            self._closed = True
+            watcher.end(self._batches_from.name)
+            self._batches_from.close()
+            if self._pinning is not None:
+                self._pinning.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        errors.refuse_pickling(self._who)
+
+    def __repr__(self) -> str:
+        return f"{self._who}()"
+
+    @property
+    def _who(self) -> str:
+        return type(self).__name__
+
+    def _check_usable(self) -> None:
+        errors.check_process(self._who, self._owner)
+        if self._closed:
+            raise errors.closed(self._who)

@@ -1,0 +1,336 @@
+"""From a batch as a rank gets it to PyG's: tensors over the same memory, each on its store.
+
+Nothing is copied but what has to be: edges that were given as int32, what a graph cannot hold, what
+lies on another device. Tensors keep the memory of the batch, as its arrays do: a slot goes back
+when the last of them is gone, and until then it is the user's, to keep and to change.
+
+Names and absences are those of PyG's loaders: what they would set to None is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
+
+from penstock.client.channel.batch import Batch
+from penstock.client.remote.remote_graph import RemoteGraph
+from penstock.graph import EdgeType
+from penstock.graph.dtypes import storage_dtype
+from penstock.graph.schema import EDGE, NODE, ArrayKey
+from penstock.kernels import gather_rows
+from penstock.loader.pyg.template import Row, store_of
+from penstock.loader.pyg.tensors import tensor_over
+from penstock.loader.source.inputs import Inputs, LinkInputs, NodeInputs
+from penstock.loader.source.sources import DataSource
+from penstock.sampling.names import Owner, parsed, parsed_type
+from penstock.sampling.spec import BuiltInSpec, LinkSpec, NeighborSpec
+
+# Whose it is, and its name; of a homogeneous batch nobody's in particular.
+Place: TypeAlias = tuple[Owner, str]
+Hops: TypeAlias = Mapping[Any, list[int]]
+
+
+class InputWords(Enum):
+    """What a batch says of its inputs, by PyG's names."""
+
+    NODES = "nodes"
+    LINKS = "links"
+    TRIPLETS = "triplets"
+
+
+@dataclass(slots=True, eq=False)
+class BatchParts:
+    """By type: ids of nodes, ends and ids of edges (None: unknown), trees, numbers of each hop.
+
+    `said` is all else, by its place: what is None does not belong in a batch.
+    """
+
+    nodes: dict[str, Tensor] = field(default_factory=dict)
+    ends: dict[EdgeType, Tensor] = field(default_factory=dict)
+    edges: dict[EdgeType, Tensor | None] = field(default_factory=dict)
+    trees: dict[str, Tensor] | None = None
+    node_hops: Hops | None = None
+    edge_hops: Hops | None = None
+    said: dict[Place, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """Where a kind of batch says what of its inputs, which are of type `of`."""
+
+    kind: InputWords
+    of: Owner
+
+    @property
+    def metadata(self) -> list[tuple[Place, ...]]:
+        """The places of what PyG's samplers hand on as `metadata`, in that order."""
+        of = self.of
+        source, destination = (of[0], of[-1]) if any(of) else (NODE, NODE)
+        match self.kind:
+            case InputWords.NODES:
+                return [((of, "input_id"),), ((of, "seed_time"),)]
+            case InputWords.LINKS:
+                names = ("input_id", "edge_label_index", "edge_label", "edge_label_time")
+                return [((of, name),) for name in names]
+            case InputWords.TRIPLETS:
+                return [
+                    ((of, "input_id"),),
+                    ((source, "src_index"),),
+                    ((destination, "dst_pos_index"),),
+                    ((destination, "dst_neg_index"),),
+                    ((source, "seed_time"), (destination, "seed_time")),
+                ]
+
+    def complete(self, said: dict[Place, Any]) -> dict[Place, Any]:
+        """With None for all that could be said and is not, so that nothing else is taken for it."""
+        said = dict.fromkeys(place for places in self.metadata for place in places) | said
+        if self.kind is InputWords.NODES and said[self.of, "input_id"] is not None:
+            said[self.of, "batch_size"] = len(said[self.of, "input_id"])
+        if self.kind is InputWords.TRIPLETS:
+            said |= {(self.of, "edge_label_index"): None, (self.of, "edge_label_time"): None}
+        return said
+
+
+def output_of(parts: BatchParts, wording: Wording, *, is_hetero: bool) -> Any:
+    """As a sampler of PyG's would put it out."""
+    said = wording.complete(parts.said)
+    metadata = tuple(said[places[0]] for places in wording.metadata)
+    if is_hetero:
+        return HeteroSamplerOutput(
+            node=dict(parts.nodes),
+            row={kind: ends[0] for kind, ends in parts.ends.items()},
+            col={kind: ends[1] for kind, ends in parts.ends.items()},
+            edge=dict(parts.edges),
+            batch=parts.trees,
+            num_sampled_nodes=parts.node_hops,
+            num_sampled_edges=parts.edge_hops,
+            metadata=metadata,
+        )
+    return SamplerOutput(
+        node=parts.nodes[NODE],
+        row=parts.ends[EDGE][0],
+        col=parts.ends[EDGE][1],
+        edge=parts.edges.get(EDGE),
+        batch=None if parts.trees is None else parts.trees[NODE],
+        num_sampled_nodes=None if parts.node_hops is None else parts.node_hops[NODE],
+        num_sampled_edges=None if parts.edge_hops is None else parts.edge_hops[EDGE],
+        metadata=metadata,
+    )
+
+
+def parts_of(out: Any, wording: Wording) -> BatchParts:
+    """The parts of what a sampler put out, and a user may have changed."""
+    if isinstance(out, HeteroSamplerOutput):
+        parts = BatchParts(
+            dict(out.node),
+            {kind: torch.stack([out.row[kind], out.col[kind]]) for kind in out.row},
+            dict(out.edge or {}),
+            out.batch,
+            out.num_sampled_nodes,
+            out.num_sampled_edges,
+        )
+    elif isinstance(out, SamplerOutput):
+        parts = BatchParts(
+            {NODE: out.node},
+            {EDGE: torch.stack([out.row, out.col])},
+            {EDGE: out.edge},
+            None if out.batch is None else {NODE: out.batch},
+            None if out.num_sampled_nodes is None else {NODE: out.num_sampled_nodes},
+            None if out.num_sampled_edges is None else {EDGE: out.num_sampled_edges},
+        )
+    else:
+        raise TypeError(f"found invalid type: '{type(out)}'; expected what a sampler puts out")
+    for places, value in zip(wording.metadata, out.metadata, strict=True):
+        parts.said |= dict.fromkeys(places, value)
+    return parts
+
+
+# An edge list that nobody sampled from.
+_NOWHERE: Final = torch.empty((2, 0), dtype=torch.int64)
+
+
+class Collate:
+    """Makes `Data` or `HeteroData` of the batches of one loader. Has no state; any thread may."""
+
+    def __init__(self, source: DataSource, spec: BuiltInSpec, inputs: Inputs) -> None:
+        self._graph = source.graph
+        self._template = source.template
+        self._inputs = inputs
+        self._wording = _wording_of(spec, inputs)
+        self._is_disjoint = _is_disjoint(spec)
+        self._places: dict[str, Place] = {}
+
+    def data(self, batch: Batch, inputs: Inputs | None = None) -> Any:
+        """The batch as PyG's loaders give it.
+
+        `inputs`: those it was sampled from, where they are not all of the loader's (`inputs.at`).
+        """
+        taken, rows = self._apart(batch, inputs or self._inputs)
+        return self._filled(taken, rows)
+
+    def sampler_output(self, batch: Batch, inputs: Inputs | None = None) -> Any:
+        """The batch as PyG's samplers put it out, without features."""
+        parts, _ = self._apart(batch, inputs or self._inputs)
+        return output_of(parts, self._wording, is_hetero=self._graph.is_hetero)
+
+    def join(self, out: Any) -> Any:
+        """What a sampler put out, with features: PyG's `filter_fn`, before any transform."""
+        parts = parts_of(out, self._wording)
+        self._reach_all(parts)
+        return self._filled(parts, {})
+
+    # --- taking a batch apart ------------------------------------------------------------------
+
+    def _apart(self, batch: Batch, inputs: Inputs) -> tuple[BatchParts, dict[Place, Tensor]]:
+        """What was sampled, and the arrays that are an attribute's rows, or anything else."""
+        parts, others = BatchParts(), dict[Place, Tensor]()
+        for name, array in batch.arrays.items():
+            owner, attribute = place = self._place(name)
+            tensor = tensor_over(array, batch.dtypes.get(name))
+            match attribute:
+                case "n_id":
+                    parts.nodes[_node_type(owner)] = tensor
+                case "edge_index":
+                    parts.ends[_edge_type(owner)] = tensor
+                case "e_id":
+                    parts.edges[_edge_type(owner)] = tensor
+                case "batch" if self._is_disjoint:
+                    parts.trees = (parts.trees or {}) | {_node_type(owner): tensor}
+                case _:
+                    others[place] = tensor
+        for kind in parts.ends:
+            parts.edges.setdefault(kind, None)
+        parts.node_hops, parts.edge_hops = self._hops(batch, "nodes"), self._hops(batch, "edges")
+        said = {place for places in self._wording.metadata for place in places}
+        parts.said = {place: others.pop(place) for place in said & others.keys()}
+        self._translate(parts.said, inputs)
+        return parts, others
+
+    def _place(self, name: str) -> Place:
+        if name not in self._places:
+            self._places[name] = parsed(name)
+        return self._places[name]
+
+    def _hops(self, batch: Batch, of: str) -> dict[Any, list[int]] | None:
+        counts = batch.facts.get(f"num_sampled_{of}")
+        if counts is None:
+            return None
+        if not self._graph.is_hetero:
+            return {NODE if of == "nodes" else EDGE: list(counts)}
+        return {parsed_type(name): list(hops) for name, hops in counts.items()}
+
+    def _translate(self, said: dict[Place, Any], inputs: Inputs) -> None:
+        """From what a worker says to what the user gave: ids for places, dtypes."""
+        for place, value in said.items():
+            match place[1]:
+                case "input_id" if inputs.input_id is not None:
+                    said[place] = inputs.input_id[value]
+                case "seed_time" | "edge_label_time":
+                    said[place] = value.to(inputs.time_dtype)
+                case "edge_label" if isinstance(inputs, LinkInputs):
+                    said[place] = value.to(_label_dtype(inputs, value))
+
+    def _reach_all(self, parts: BatchParts) -> None:
+        """Types that a sampler does not mention were not reached: they have no rows."""
+        if self._graph.is_hetero:
+            for name in self._graph.node_types:
+                parts.nodes.setdefault(name, _NOWHERE[0])
+            for kind in self._graph.edge_types:
+                if kind not in parts.ends:
+                    parts.ends[kind], parts.edges[kind] = _NOWHERE, _NOWHERE[0]
+
+    # --- putting it together -------------------------------------------------------------------
+
+    def _filled(self, parts: BatchParts, others: dict[Place, Tensor]) -> Any:
+        template = self._template
+        data = template.blank()
+        for kind, given in template.ends.items():
+            nodes = len(parts.nodes.get(kind[0], ())), len(parts.nodes.get(kind[2], ()))
+            given.put(store_of(data, kind), parts.ends.get(kind), parts.edges.get(kind), nodes)
+        for name in template.counted:
+            store_of(data, name)["num_nodes"] = len(parts.nodes.get(name, ()))
+        for row in template.rows:
+            store_of(data, row.owner)[row.name] = self._row(row, parts, others)
+        for (owner, name), tensor in others.items():
+            store_of(data, owner)[name] = tensor
+        self._say(data, parts)
+        template.complete(data, parts.nodes)
+        return data
+
+    def _say(self, data: Any, parts: BatchParts) -> None:
+        """What was sampled, and what is said of it. What users call `n_id` stays theirs."""
+        for name, nodes in parts.nodes.items():
+            if "n_id" not in (store := store_of(data, name)):
+                store["n_id"] = nodes
+        for kind, edges in parts.edges.items():
+            if edges is not None and "e_id" not in (store := store_of(data, kind)):
+                store["e_id"] = edges.to(torch.int64)
+        self._set_all(data, "batch", parts.trees, NODE)
+        self._set_all(data, "num_sampled_nodes", parts.node_hops, NODE)
+        self._set_all(data, "num_sampled_edges", parts.edge_hops, EDGE)
+        for (owner, name), value in self._wording.complete(parts.said).items():
+            store_of(data, owner)[name] = value
+
+    def _set_all(self, data: Any, name: str, values: Any, only: Owner) -> None:
+        """For every type that has one; a homogeneous batch has what was sampled, or none."""
+        if values is None:
+            values = {} if self._graph.is_hetero else {only: None}
+        for owner, value in values.items():
+            store_of(data, owner)[name] = value
+
+    def _row(self, row: Row, parts: BatchParts, others: dict[Place, Tensor]) -> Any:
+        """The rows of an attribute: as the workers gathered them, or gathered here."""
+        place = (row.owner if any(row.owner) else NODE, row.name)
+        value = others.pop(place, None)
+        if value is None:
+            value = self._cut(row, parts)
+        if row.device is not None and value is not None:
+            value = value.to(row.device)
+        return value
+
+    def _cut(self, row: Row, parts: BatchParts) -> Any:
+        owner = row.owner
+        ids = parts.edges.get(owner) if isinstance(owner, tuple) else parts.nodes.get(owner)
+        if ids is None:
+            return None
+        if row.value is not None:
+            return row.cut(ids)
+        key = ArrayKey("edge" if row.of_edges else "node", row.owner, row.name)
+        column = self._graph.arrays[key]
+        if isinstance(self._graph, RemoteGraph):
+            rows = self._graph.rows(key, ids.to(torch.int64).numpy())
+            return tensor_over(rows, column.dtype)
+        out = np.empty((len(ids), *column.shape[1:]), storage_dtype(column.dtype))
+        gather_rows(column.array, ids.to(torch.int64).numpy(), out)
+        return tensor_over(out, column.dtype)
+
+
+def _wording_of(spec: BuiltInSpec, inputs: Inputs) -> Wording:
+    if isinstance(inputs, NodeInputs):
+        return Wording(InputWords.NODES, inputs.node_type or NODE)
+    triplets = isinstance(spec, LinkSpec) and spec.negatives == "triplet"
+    return Wording(InputWords.TRIPLETS if triplets else InputWords.LINKS, inputs.edge_type or NODE)
+
+
+def _is_disjoint(spec: BuiltInSpec) -> bool:
+    spec = getattr(spec, "neighbors", spec)
+    return isinstance(spec, NeighborSpec) and (spec.disjoint or spec.time_attr is not None)
+
+
+def _label_dtype(inputs: LinkInputs, value: Tensor) -> torch.dtype:
+    return torch.bfloat16 if inputs.label_dtype == torch.bfloat16 else value.dtype
+
+
+def _node_type(owner: Owner) -> str:
+    return owner if isinstance(owner, str) else owner[0]
+
+
+def _edge_type(owner: Owner) -> Any:
+    return EDGE if owner == NODE else owner

@@ -1,0 +1,92 @@
+"""What PyG's loaders can have done to their workers, for workers that are a pool's.
+
+There it is done by the worker itself, when it starts. Ours know nothing of torch, sample with one
+thread each, and serve all loaders of the same data: what can be done to them is done from here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
+
+import psutil
+
+from penstock.client.hub.hub import Hub
+from penstock.client.hub.hub_process import HubProcess
+from penstock.loader.source.batch_source import BatchSource
+
+log = logging.getLogger(__name__)
+
+
+class WorkerMixin:
+    """PyG's methods of these names."""
+
+    _batches_from: BatchSource
+    num_workers: int
+
+    def enable_cpu_affinity(
+        self, loader_cores: Sequence[Any] | None = None
+    ) -> AbstractContextManager[None]:
+        """Keeps the workers that there are to these cores, one (or a list) for each."""
+        hub = self._batches_from.hub()
+        # Those of a server are on another host, and not ours to move.
+        return _on_cores(hub if isinstance(hub, Hub) else None, self.num_workers, loader_cores)
+
+    @contextmanager
+    def enable_multithreading(self, worker_threads: int | None = None) -> Iterator[None]:
+        """Nothing to enable: a worker samples with one thread, and there can be more workers.
+
+        Where there are none, this is refused, as by PyG.
+        """
+        _check_workers("enable_multithreading", self.num_workers)
+        yield
+
+    @contextmanager
+    def enable_memory_log(self) -> Iterator[None]:
+        """Logs how much private memory each worker has, at the end."""
+        yield
+        for worker in self._batches_from.hub_statistics().get("pool", {}).get("workers", ()):
+            memory = worker["private"] / (1 << 20)
+            log.debug("worker %s, pid %d: %.2f MB", worker["worker"], worker["pid"], memory)
+
+
+def workers_of(hub: Hub) -> list[int]:
+    """The process ids of the pool's workers, all of them."""
+    if isinstance(hub, HubProcess):
+        hub.resize(hub.num_workers)  # returns when all are there
+    return [worker["pid"] for worker in hub.statistics()["pool"]["workers"]]
+
+
+def _check_workers(asked_by: str, num_workers: int) -> None:
+    if num_workers < 1:
+        raise ValueError(
+            f"'{asked_by}' should be used with at least one worker (got {num_workers})"
+        )
+
+
+@contextmanager
+def _on_cores(hub: Hub | None, num_workers: int, cores: Sequence[Any] | None) -> Iterator[None]:
+    """Keeps the pool's workers to these cores, one (or a list) for each, while this lasts."""
+    _check_workers("enable_cpu_affinity", 0 if hub is None else num_workers)
+    assert hub is not None
+    if cores and len(cores) != num_workers:
+        raise ValueError(
+            f"The number of loader cores (got {len(cores)}) in 'enable_cpu_affinity' should match "
+            f"with the number of workers (got {num_workers})"
+        )
+    pids = workers_of(hub)
+    chosen = cores or psutil.Process().cpu_affinity()[:num_workers]
+    before = {}
+    try:
+        for number, pid in enumerate(pids):
+            with suppress(psutil.NoSuchProcess):  # replaced this very moment
+                process, wanted = psutil.Process(pid), chosen[number % len(chosen)]
+                before[process] = process.cpu_affinity()
+                process.cpu_affinity(list(wanted) if isinstance(wanted, Sequence) else [wanted])
+        yield
+    finally:
+        for process, everywhere in before.items():
+            with suppress(psutil.NoSuchProcess):
+                process.cpu_affinity(everywhere)

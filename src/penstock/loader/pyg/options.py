@@ -1,0 +1,308 @@
+"""What every loader takes beside what to sample: torch's keywords, and ours.
+
+Each is honoured, or refused by name with the reason; none is swallowed. `LoaderOptions` has them as
+they were given, checked; what they mean to a channel is derived from that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Final, Literal, TypeAlias
+
+import torch
+from torch.utils.data import RandomSampler, SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
+
+from penstock.client.channel.channel_options import ChannelOptions
+from penstock.client.hub.hub import Provider
+from penstock.core.plan import Remainder
+from penstock.loader.epoch.ranks import RankShare, ranks_of
+from penstock.loader.pyg.torch_shims import InputIndices
+from penstock.workers.limits import auto_workers
+
+Workers: TypeAlias = int | Literal["auto"]
+
+# A reader holds one batch while it takes the next; the hub wants two to go on with.
+_IN_HANDS: Final = 2
+_FEWEST_SLOTS: Final = 4
+# What may be stood in for in an epoch, unless told: more is no accident any more.
+_SUBSTITUTES: Final = 16
+# Lightning hands these back to a loader it makes again; they are its own affair.
+_OWN: Final = ("dataset", "collate_fn")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoaderOptions:
+    """As given. The first are torch's, the others ours.
+
+    num_workers        0: batches are made in this process. Else by a pool, which all loaders of
+                       the same data share: as many workers as the most demanding asks for, or
+                       "auto". None: 0, or the pool of a hub that is given as `data`, whose size is
+                       its owner's affair. The bytes are the same in any case
+    prefetch_factor    batches made ahead, for each worker; `prefetch` says it for all together
+    persistent_workers workers stay, from epoch to epoch, in any case
+    timeout            seconds to wait for a batch; 0: as long as it takes
+    sampler            and `batch_sampler`: asked once per epoch, for all of it; so it must end
+    generator          where the seed comes from, if `seed` is not given; not for several ranks
+    seed               what all that is random follows from; without one it is drawn from
+                       `generator` or torch's own; for several ranks, which must agree, it is 0
+    rank, world_size   by default as torch.distributed or torchrun's environment have them: rank r
+                       of W takes the batches r, r + W, … of the list. `world_size=1`: all of them
+    remainder          of batches that do not suffice for all ranks: "wrap" takes some from the
+                       start of the list again, "drop" leaves them out
+    on_error           what becomes of a batch that cannot be made: "raise" its error, or
+                       "substitute" another batch, at most `max_substitutes` times an epoch (16)
+    deadline           seconds a batch may take, after which its worker is replaced
+    max_attempts       how often a batch may lose its worker
+    max_batch_bytes    what a batch that is larger than its slot may need, as bytes or "64MB"
+    weight             the loader's share of the workers, against other loaders'
+    """
+
+    batch_size: int = 1
+    shuffle: bool | None = None
+    sampler: Any = None
+    batch_sampler: Any = None
+    num_workers: Workers | None = None
+    pin_memory: bool = False
+    drop_last: bool = False
+    timeout: float = 0
+    worker_init_fn: None = None
+    multiprocessing_context: Any = None
+    generator: torch.Generator | None = None
+    prefetch_factor: int | None = None
+    persistent_workers: bool = False
+    pin_memory_device: str = ""
+    in_order: bool = True
+    seed: int | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    remainder: Literal["wrap", "drop"] = "wrap"
+    on_error: Literal["raise", "substitute"] = "raise"
+    max_substitutes: int | None = None
+    deadline: float | None = None
+    max_attempts: int | None = None
+    max_batch_bytes: int | str | None = None
+    prefetch: int | None = None
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in REFUSED:
+            if not self._means_nothing(name):
+                check_honoured(name, getattr(self, name))
+        _check_workers(self.num_workers)
+        for name in ("prefetch", "prefetch_factor"):
+            _check_count(name, getattr(self, name))
+        if self.prefetch_factor is not None and self.num_workers == 0:
+            raise ValueError(
+                "prefetch_factor option could only be specified in multiprocessing: "
+                "let num_workers > 0, or leave it out"
+            )
+        if self.persistent_workers and self.num_workers == 0:
+            raise ValueError("persistent_workers option needs num_workers > 0")
+        if self.multiprocessing_context is not None and self.num_workers == 0:
+            raise ValueError(
+                "multiprocessing_context can only be used with multi-process loading "
+                "(num_workers > 0), but got num_workers=0"
+            )
+        if isinstance(self.timeout, bool) or not 0 <= self.timeout < math.inf:
+            raise ValueError(
+                f"timeout option should be non-negative: it is {self.timeout!r}; expected "
+                "seconds, or 0 for no limit"
+            )
+        Remainder(self.remainder)
+
+    def _means_nothing(self, name: str) -> bool:
+        """Whether torch itself would not look at what is given."""
+        if name == "worker_init_fn":
+            return self.is_inline
+        return name == "batch_size" and self.batch_sampler is not None
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether batches are to be made in this process, whatever the source."""
+        return type(self.num_workers) is int and self.num_workers == 0
+
+    @cached_property
+    def workers(self) -> int | None:
+        """How many workers are asked for, as a number; None: as many as a given hub has."""
+        return auto_workers() if self.num_workers == "auto" else self.num_workers
+
+    def usual_order(self, num_inputs: int) -> bool | None:
+        """Whether inputs are shuffled, as far as that says it all; None if a sampler has its own.
+
+        Lightning hands back the samplers that torch makes for `shuffle`; those need not be asked.
+        A class derived from them must be, if it has an order of its own.
+        """
+        if self.batch_sampler is not None or not _goes_as_torch_s(self.sampler):
+            return None
+        match self.sampler:
+            case None:
+                return bool(self.shuffle)
+            case SequentialSampler() as sampler if len(sampler) == num_inputs:
+                return False
+            case (
+                DistributedSampler(dataset=InputIndices() as places, shuffle=shuffle) as sampler
+            ) if type(sampler) is DistributedSampler and len(places) == num_inputs:
+                return bool(shuffle)
+            case RandomSampler(replacement=False, _num_samples=None, generator=None) as sampler if (
+                len(sampler) == num_inputs
+            ):
+                return True
+            case _:
+                return None
+
+    def ranks(self) -> RankShare:
+        """Whose batches these are. A sampler that shares inputs out has done so already."""
+        asked = self.sampler
+        if asked is None:
+            asked = getattr(self.batch_sampler, "sampler", None)
+        if self._shares_out(asked):
+            return RankShare(asked.rank, asked.num_replicas, told_by="its sampler")
+        if isinstance(asked, DistributedSampler):
+            if self.world_size not in (None, 1):
+                raise ValueError(
+                    f"world_size is {self.world_size}, but the sampler is a DistributedSampler, "
+                    "which shares the inputs out among ranks itself: give one of them"
+                )
+            return RankShare(told_by="its sampler")
+        return ranks_of(self.rank, self.world_size)
+
+    def _shares_out(self, sampler: Any) -> bool:
+        """Whether Lightning put the sampler in, to say which rank this is: as we say it or not."""
+        if sampler is not self.sampler or type(sampler) is not DistributedSampler:
+            return False
+        found = sampler.rank, sampler.num_replicas
+        given = found if self.world_size is None else (self.rank, self.world_size)
+        return isinstance(sampler.dataset, InputIndices) and given == found
+
+    def seed_for(self, ranks: RankShare) -> int:
+        """What all that is random follows from. Drawn, if nobody says it; see `seed`."""
+        if self.seed is not None:
+            return int(self.seed)
+        if ranks.world_size > 1:
+            if self.generator is not None:
+                raise ValueError(
+                    f"generator would give this rank a seed that the other {ranks.world_size - 1} "
+                    "may not have, and batches of different lists would be shared out: give seed, "
+                    "the same on every rank (or world_size=1 and rank=0, if the inputs are this "
+                    "rank's share already)"
+                )
+            return 0
+        drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        return int(drawn.item())
+
+    def ours(self) -> dict[str, Any]:
+        """Those that torch's loaders do not have."""
+        names = [field.name for field in fields(self)]
+        return {name: getattr(self, name) for name in names[names.index("seed") :]}
+
+    def slots(self) -> int | None:
+        """Batches that may be in the making, ready or in the reader's hands; None: up to the hub.
+
+        At least so many that a loop that holds one batch at a time never has it copied.
+        """
+        ahead = self.prefetch
+        if ahead is None and self.prefetch_factor is not None:
+            ahead = self.prefetch_factor * (1 if self.workers is None else self.workers)
+        return None if ahead is None else max(_FEWEST_SLOTS, ahead + _IN_HANDS)
+
+    def channel_options(self, ranks: RankShare, seed: int) -> ChannelOptions:
+        """What a channel is asked for, but the order of its inputs."""
+        channel_options: ChannelOptions = {
+            "seed": seed,
+            "rank": ranks.rank,
+            "world_size": ranks.world_size,
+            "remainder": self.remainder,
+            "slots": self.slots(),
+            "max_batch_bytes": self.max_batch_bytes,
+            "weight": self.weight,
+            "deadline": self.deadline,
+            "on_error": self.on_error,
+        }
+        if self.max_attempts is not None:
+            channel_options["max_attempts"] = self.max_attempts
+        if self.max_substitutes is not None:
+            channel_options["max_substitutes"] = self.max_substitutes
+        elif self.on_error == "substitute":
+            channel_options["max_substitutes"] = _SUBSTITUTES
+        return channel_options
+
+
+def options_of(given: dict[str, Any], who: str, hub: Provider | None) -> LoaderOptions:
+    """The options among a loader's keywords; TypeError for one that there is not.
+
+    Without a `hub` that has workers already there are none, unless they are asked for.
+    """
+    known = {field.name for field in fields(LoaderOptions)}
+    wanted = {name: value for name, value in given.items() if name not in _OWN}
+    if isinstance(places := given.get("dataset"), InputIndices):
+        wanted = places.options | wanted
+    for name in wanted:
+        if name not in known:
+            raise TypeError(f"{who} got an unexpected keyword argument {name!r}")
+    if hub is None and wanted.get("num_workers") is None:
+        wanted["num_workers"] = 0
+    return LoaderOptions(**wanted)
+
+
+def _goes_as_torch_s(sampler: Any) -> bool:
+    """Whether what a sampler gives is what torch's class of that kind gives."""
+    return all(
+        type(sampler).__iter__ is kind.__iter__
+        for kind in (SequentialSampler, RandomSampler)
+        if isinstance(sampler, kind)
+    )
+
+
+def _check_workers(workers: Any) -> None:
+    if workers is None or workers == "auto":
+        return
+    if type(workers) is not int:
+        raise ValueError(f"num_workers is {workers!r}; expected a number, or 'auto'")
+    if workers < 0:
+        raise ValueError(
+            f"num_workers option should be non-negative, got {workers}; "
+            "use num_workers=0 to sample in this process"
+        )
+
+
+def _check_count(name: str, value: Any) -> None:
+    if value is not None and (type(value) is not int or value < 1):
+        raise ValueError(f"{name} is {value!r}; expected a number of batches, at least 1")
+
+
+_NO_TORCH: Final = (
+    "workers are not PyTorch's: they are fresh interpreters that sample, without torch, and serve "
+    "several loaders"
+)
+
+# Keywords of torch's DataLoader that cannot be honoured, unless they are as here.
+REFUSED: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "worker_init_fn": (
+        lambda value: value is None,  # which nobody calls, where there are no workers
+        f"{_NO_TORCH}. What is to happen to batches belongs into `transform`, which runs here",
+    ),
+    "multiprocessing_context": (
+        lambda value: value is None or _method(value) in ("spawn", "forkserver"),
+        f"{_NO_TORCH}. They are never forked",
+    ),
+    "batch_size": (
+        lambda value: value is not None,
+        "every batch is made of several inputs: give their number",
+    ),
+}
+
+
+def check_honoured(name: str, value: Any) -> None:
+    """ValueError, with the reason, for an argument that cannot be honoured."""
+    fine, reason = REFUSED[name]
+    if not fine(value):
+        raise ValueError(f"{name} is {value!r}, which cannot be honoured: {reason}")
+
+
+def _method(context: Any) -> Any:
+    """The name of a way to start processes."""
+    return context if isinstance(context, str) else getattr(context, "_name", None)

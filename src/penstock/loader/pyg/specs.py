@@ -1,0 +1,200 @@
+"""PyG's arguments of how to sample, as specs; refused in PyG's words where PyG refuses them."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from torch_geometric.sampler import NegativeSampling, NumNeighbors
+from torch_geometric.sampler.base import SubgraphType
+
+from penstock.graph import EdgeType, Graph
+from penstock.loader.pyg.tensors import array_of
+from penstock.loader.source.sources import DataSource
+from penstock.sampling.kinds import check
+from penstock.sampling.spec import ABLPSpec, BuiltInSpec, LinkSpec, NeighborSpec
+
+
+def negatives_of(neg_sampling: Any, neg_sampling_ratio: float | None = None) -> Any:
+    """A `NegativeSampling`, of one, a dict or a tuple; of a ratio a binary one; or None."""
+    if neg_sampling_ratio is not None and neg_sampling_ratio != 0.0:
+        return NegativeSampling("binary", neg_sampling_ratio)
+    return NegativeSampling.cast(neg_sampling)
+
+
+def check_weights(graph: Graph, kind: EdgeType, negatives: Any) -> dict[str, Any]:
+    """The weights of nodes to draw by, as tables; ValueError unless each node has one.
+
+    Of triplets only destinations are drawn; weights of sources mean nothing then, as in PyG.
+    """
+    tables = {}
+    for name, end in (("src_weight", kind[0]), ("dst_weight", kind[2])):
+        weight = getattr(negatives, name)
+        if weight is None or (name == "src_weight" and negatives.is_triplet()):
+            continue
+        tables[name] = array_of(weight)
+        if tables[name].size != graph.num_nodes(end):
+            raise ValueError(
+                "The 'weight' attribute in 'NegativeSampling' needs to match the number of nodes "
+                f"{graph.num_nodes(end)} (got {tables[name].size}): {name}"
+            )
+    return tables
+
+
+__all__ = ["bare", "link_spec", "negatives_of", "neighbor_spec"]
+
+
+def bare(spec: BuiltInSpec) -> BuiltInSpec:
+    """A spec of the same batches without attributes."""
+    if isinstance(spec, LinkSpec | ABLPSpec):
+        return msgspec.structs.replace(spec, neighbors=bare(spec.neighbors))
+    return msgspec.structs.replace(spec, node_attributes=(), edge_attributes=())
+
+
+def neighbor_spec(
+    source: DataSource,
+    num_neighbors: Any,
+    *,
+    replace: bool = False,
+    subgraph_type: Any = "directional",
+    disjoint: bool = False,
+    temporal_strategy: str = "uniform",
+    time_attr: str | None = None,
+    weight_attr: str | None = None,
+    directed: bool = True,
+    asked_by: str = "NeighborLoader",
+) -> NeighborSpec:
+    """The spec of `NeighborLoader`'s arguments; `asked_by` is the class to name in a warning."""
+    if not directed:
+        subgraph_type = _induced(asked_by)
+    if weight_attr is not None and source.is_pair:
+        raise NotImplementedError(
+            f"'weight_attr' argument not yet supported within '{asked_by}' for "
+            "'(FeatureStore, GraphStore)' inputs"
+        )
+    if weight_attr is not None and time_attr is None:
+        _check_there(source.graph, weight_attr)
+    if temporal_strategy not in ("uniform", "last"):
+        raise ValueError(
+            f"No valid temporal strategy found: temporal_strategy is {temporal_strategy!r}; "
+            "expected 'uniform' or 'last'"
+        )
+    fanouts, by_type = _fanouts(source.graph, num_neighbors)
+    spec = NeighborSpec(
+        num_neighbors=fanouts,
+        by_type=by_type,
+        replace=bool(replace),
+        disjoint=bool(disjoint),
+        subgraph_type=SubgraphType(subgraph_type).value,
+        weight_attr=weight_attr,
+        time_attr=time_attr,
+        # Without times there is nothing to choose by; PyG takes any of the two then, and so do we.
+        temporal_strategy="uniform" if time_attr is None else temporal_strategy,  # type: ignore[arg-type]
+    )
+    check(spec, source.graph)
+    return spec
+
+
+def link_spec(
+    source: DataSource,
+    neighbors: NeighborSpec,
+    *,
+    neg_sampling: Any = None,
+    neg_sampling_ratio: float | None = None,
+) -> LinkSpec:
+    """The spec of `LinkNeighborLoader`'s arguments. Weights come with the inputs."""
+    negatives = negatives_of(neg_sampling, neg_sampling_ratio)
+    if negatives is None:
+        return LinkSpec(neighbors=neighbors)
+    spec = LinkSpec(
+        neighbors=neighbors, negatives=negatives.mode.value, amount=float(negatives.amount)
+    )
+    check(spec, source.graph)
+    return spec
+
+
+def _check_there(graph: Graph, weight_attr: str) -> None:
+    """KeyError, as PyG has it, for a weight that no edges have."""
+    there = [name for kind in graph.edge_types for name in graph.edge_attributes(kind)]
+    if weight_attr not in there:
+        raise KeyError(
+            f"Tried to collect '{weight_attr}' but did not find any occurrences of it in any edge "
+            f"type: weight_attr is {weight_attr!r}, and edges have {sorted(set(there))}"
+        )
+
+
+def _induced(asked_by: str) -> SubgraphType:
+    warnings.warn(
+        f"The usage of the 'directed' argument in '{asked_by}' is deprecated. Use "
+        "`subgraph_type='induced'` instead.",
+        stacklevel=4,  # where the loader is made
+    )
+    return SubgraphType.induced
+
+
+_ByType = tuple[tuple[EdgeType, tuple[int, ...]], ...]
+
+
+def _fanouts(graph: Graph, given: Any) -> tuple[tuple[int, ...], _ByType | None]:
+    """A list for all edge types, or one for each."""
+    if not isinstance(given, NumNeighbors | dict):
+        return _hops("num_neighbors", given), None
+    if isinstance(given, dict):
+        given = NumNeighbors(given)
+    # Another one, since it remembers what it was first asked for, of whichever graph.
+    given = NumNeighbors(given.values, given.default)
+    if not isinstance(given.values, dict):
+        return _hops("num_neighbors", given.values), None
+    if not graph.is_hetero:
+        raise ValueError(
+            "num_neighbors has a list for each edge type, but this graph has only one: give a list"
+        )
+    found = given.get_values(list(graph.edge_types))
+    return (), tuple(
+        (kind, _hops(f"num_neighbors[{kind!r}]", found[kind])) for kind in graph.edge_types
+    )
+
+
+def _hops(name: str, given: Any) -> tuple[int, ...]:
+    try:
+        return tuple(map(operator.index, _listed(given)))
+    except TypeError:
+        raise ValueError(f"{name} is {given!r}; expected an integer for each hop") from None
+
+
+def _listed(given: Any) -> Sequence[Any]:
+    return given.tolist() if hasattr(given, "tolist") else given  # type: ignore[no-any-return]
+
+
+def check_node_times(graph: Graph, input_time: Any, time_attr: str | None) -> None:
+    """ValueError for times that mean nothing, and where there are none for the seeds to have."""
+    if input_time is not None and time_attr is None:
+        raise ValueError(
+            "Received conflicting 'input_time' and 'time_attr' arguments: 'input_time' is set "
+            "while 'time_attr' is not set."
+        )
+    if input_time is None and time_attr is not None and not _is_of_nodes(graph, time_attr):
+        raise ValueError(
+            "Seed time needs to be specified: the time attribute "
+            f"'{time_attr}' is that of edges, so nodes have none; give input_time"
+        )
+
+
+def check_link_times(edge_label_time: Any, time_attr: str | None) -> None:
+    """ValueError unless both are given, or neither."""
+    if (edge_label_time is not None) == (time_attr is not None):
+        return
+    raise ValueError(
+        "Received conflicting 'edge_label_time' and 'time_attr' arguments: 'edge_label_time' is "
+        f"{'set' if edge_label_time is not None else 'not set'} while 'time_attr' is "
+        f"{'set' if time_attr is not None else 'not set'}. "
+        "Both arguments must be provided for temporal sampling."
+    )
+
+
+def _is_of_nodes(graph: Graph, time_attr: str) -> bool:
+    """Whether it is an attribute of edges is asked, so that one of neither is told as such."""
+    return not any(time_attr in graph.edge_attributes(kind) for kind in graph.edge_types)

@@ -1,0 +1,132 @@
+"""What the batches of a source are made of, before anything is sampled.
+
+A batch starts as a blank: an object of the user's class with everything that belongs to the graph
+as a whole. What has a row for each node or edge is replaced by the rows of the batch. Where those
+come from, and what else a batch has, is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader.utils import index_select
+
+from penstock.graph import EdgeType, Graph
+from penstock.loader.pyg.tensors import tensor_over
+from penstock.sampling.names import Owner
+
+Nodes = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """An attribute with a row for each node, or each edge, of a type.
+
+    `device` is where the user has it, if not in memory. `value` is the attribute itself where a
+    graph cannot hold it: then rows are cut out of it here, along `dim`.
+    """
+
+    owner: Owner
+    name: str
+    device: torch.device | None = None
+    value: Any = None
+    dim: int = 0
+
+    @property
+    def of_edges(self) -> bool:
+        return isinstance(self.owner, tuple)
+
+    def cut(self, ids: Tensor) -> Any:
+        """The rows of these nodes or edges, out of `value`."""
+        match self.value:
+            case list() | tuple():
+                return [self.value[place] for place in ids.tolist()]
+            case np.ndarray() if self.value.dtype.kind not in "biufc":  # words, say
+                return np.take(self.value, ids.numpy(), axis=self.dim)
+            case Tensor():
+                return index_select(self.value, ids.to(self.value.device), self.dim)
+            case _:
+                return index_select(self.value, ids, self.dim)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ends:
+    """How the edges of a type were given, and are to be given back."""
+
+    dtype: torch.dtype = torch.int64
+    device: torch.device | None = None
+
+    def like(self, edge_index: Tensor) -> Tensor:
+        return edge_index.to(self.device or edge_index.device, self.dtype)
+
+    def put(
+        self, store: Any, ends: Tensor | None, ids: Tensor | None, nodes: tuple[int, int]
+    ) -> None:
+        """Sets the edges of a batch by their ends; None: there are none of this type."""
+        store["edge_index"] = None if ends is None else self.like(ends)
+
+
+def _nothing_more(data: Any, nodes: Nodes) -> None:
+    """Most templates have nothing to add."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Template:
+    """`ends` has the edge types whose batches have an `edge_index`, `counted` the node types whose
+    batches say `num_nodes`. `complete` adds to a batch what only the nodes in it tell.
+    """
+
+    is_hetero: bool
+    blank: Callable[[], Any]
+    rows: tuple[Row, ...]
+    ends: Mapping[EdgeType, Ends]
+    counted: frozenset[str]
+    complete: Callable[[Any, Nodes], None] = field(default=_nothing_more)
+
+
+def template_of(graph: Graph, custom_cls: Callable[[], Any] | None = None) -> Template:
+    """The template of a graph that came by itself, with all that it has."""
+    rows = [Row(kind, name) for kind in graph.node_types for name in graph.node_attributes(kind)]
+    rows += [Row(kind, name) for kind in graph.edge_types for name in graph.edge_attributes(kind)]
+    owners: list[Owner] = [""]
+    if graph.is_hetero:
+        owners += [*graph.node_types, *graph.edge_types]
+    # Made once: a batch is given the same ones, as PyG does.
+    wholes = {owner: _wholes(graph, owner) for owner in owners}
+    make = custom_cls or (HeteroData if graph.is_hetero else Data)
+
+    def blank() -> Any:
+        data = make()
+        for owner, attributes in wholes.items():
+            for name, value in attributes.items():
+                store_of(data, owner)[name] = value
+        return data
+
+    ends = {kind: Ends() for kind in graph.edge_types}
+    return Template(graph.is_hetero, blank, tuple(rows), ends, frozenset(graph.node_types))
+
+
+def store_of(data: Any, owner: Owner) -> Any:
+    """The store of a type; nobody's is that of a homogeneous batch, or of the whole."""
+    return data[owner] if any(owner) else data.stores[0]
+
+
+def _wholes(graph: Graph, owner: Owner) -> dict[str, Any]:
+    """What belongs to a type, or the graph, as a whole; a graph's own arrays cannot be changed."""
+    arrays = {
+        key.name: array
+        for key, array in graph.arrays.items()
+        if (key.group, key.type) == ("graph", owner)
+    }
+    return {
+        name: tensor_over(arrays[name].array.copy(), arrays[name].dtype)
+        if name in arrays
+        else value
+        for name, value in graph.graph_attributes(owner or None).items()
+    }

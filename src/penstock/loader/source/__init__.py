@@ -1,0 +1,1 @@
+"""Where a loader's batches come from: the user's data as a graph, inputs, hubs, servers."""

@@ -1,0 +1,216 @@
+"""The channel that a loader reads: opened when first needed, and again where it must be.
+
+A channel's epochs only go forward, and its inputs are those it was opened with. To go back, or to
+take the inputs in another order, another channel is opened; the bytes do not depend on which.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import weakref
+from typing import Any
+
+from penstock.client.channel.batch import Batch
+from penstock.client.channel.channel import Channel
+from penstock.client.channel.channel_options import ChannelOptions
+from penstock.client.channel.channel_registry import AnyChannel
+from penstock.client.channel.inline import InlineChannel
+from penstock.client.channel.inputs import inputs_of, tables_of
+from penstock.client.channel.readiness import wait_any
+from penstock.client.channel.registration import Registration, prepared
+from penstock.client.deadline import Deadline
+from penstock.client.hub.hub import Provider
+from penstock.client.hub.hub_process import HubProcess
+from penstock.client.remote.hub import RemoteHub
+from penstock.client.remote.remote_graph import RemoteGraph
+from penstock.errors import ChannelClosed, HubGone
+from penstock.graph import Graph
+from penstock.hub.backends import check_spec
+from penstock.loader.epoch.run import Run
+from penstock.loader.source.hubs import Lease
+from penstock.loader.source.inputs import Inputs
+from penstock.loader.source.remote_adhoc import uneven
+from penstock.sampling.kinds import InputKind, check
+from penstock.sampling.spec import CustomSpec, Spec
+
+log = logging.getLogger(__name__)
+
+
+class BatchSource:
+    """Where a loader's batches come from: a pool it has a lease on, a given hub, or this thread."""
+
+    def __init__(
+        self, graph: Graph, spec: Spec, hub: Provider | None, lease: Lease | None, name: str
+    ) -> None:
+        if not isinstance(spec, CustomSpec):
+            check(spec, graph)
+        if hub is None and isinstance(graph, RemoteGraph):
+            raise ValueError(
+                f"num_workers is 0, but the graph is at {graph.address}: leave it out, and the "
+                "server's workers make the batches"
+            )
+        self.name = name
+        self._graph = graph
+        self._spec = spec
+        self._given = hub
+        self._lease = lease
+        self._channel: AnyChannel | None = None
+        self._fed: tuple[Inputs, ChannelOptions, Provider | None] | None = None
+        self._recoveries = 0  # of channels that were closed
+        self._run: Run | None = None  # that was started last
+        self._beside: weakref.WeakSet[BatchSource] = weakref.WeakSet()
+        self._is_beside = self._told = False
+        self._closed = False
+
+    def beside(self, run: Run) -> BatchSource:
+        """Another one of the same hub, for a run that is read while this has gone on.
+
+        It ends with this one, or when it is dropped.
+        """
+        if not self._told:
+            self._told = True
+            log.warning(
+                "%s: epoch %d is read beside another iterator, by a channel of its own; the "
+                "loader's state is that of the iterator that was read last",
+                self.name,
+                run.epoch,
+            )
+        other = BatchSource(
+            self._graph, self._spec, self._given, self._lease, f"{self.name}-beside"
+        )
+        other._is_beside = True
+        self._beside.add(other)
+        return other
+
+    def start(self, run: Run) -> None:
+        """Has an epoch made, from where a run stands."""
+        self._run = run  # first of all: from here on nobody else may take what comes
+        if run.is_uneven:
+            if isinstance(self._graph, RemoteGraph):
+                raise uneven()
+            if self.uses_pool:
+                log.warning("%s: batches of unequal sizes are made in this process", self.name)
+            return
+        channel, hub = self._channel, self.hub()
+        stale = channel is None or channel.closed or run.epoch <= channel.epoch
+        if channel is None or stale or not self._feeds(run, hub):
+            channel = self._open(run.inputs, run.channel_options, hub)
+        channel.start(run.epoch, first=run.plan.first, first_step=run.step)
+
+    def is_for(self, run: Run) -> bool:
+        """Whether what comes is a run's, and not that of one which was started since."""
+        return self._run is run
+
+    def next(self, patience: float | None) -> Batch | None:
+        """The next batch of an even run, None at its end; raises as `Reader.next` does."""
+        assert self._channel is not None
+        return self._channel.next(patience)
+
+    def is_ready(self, run: Run) -> bool:
+        """Whether `next` would answer at once."""
+        if run.is_uneven or self._channel is None:
+            return run.is_uneven
+        return bool(wait_any({0: self._channel}, Deadline(0)))
+
+    def due(self, run: Run, asked: int) -> int:
+        """The step after those that were taken, the one that was asked for perhaps included."""
+        if run.is_uneven:
+            return asked + 1
+        return asked if self._channel is None else self._channel.statistics().due
+
+    def hub(self) -> Provider | None:
+        """The hub whose pool it is, started; None if there is none."""
+        if self._lease is not None:
+            return self._lease.hub()
+        if isinstance(self._given, HubProcess):
+            self._given.start()
+        return self._given
+
+    @property
+    def uses_pool(self) -> bool:
+        """Whether workers make the batches."""
+        return self._lease is not None or self._given is not None
+
+    @property
+    def known_as(self) -> tuple[str, int]:
+        """The job and the process that the hub knows the channel by: of a server, the server's."""
+        if isinstance(self._given, RemoteHub):
+            return f"{self.name}@{socket.gethostname()}:{os.getpid()}", self._given.pid
+        return self.name, os.getpid()
+
+    @property
+    def recoveries(self) -> int:
+        """How often another boot of the hub had to be asked to go on."""
+        before, channel = self._recoveries, self._channel  # which a thread may be changing
+        return before if channel is None else before + channel.statistics().recoveries
+
+    def hub_statistics(self) -> dict[str, Any]:
+        """The hub's numbers; none if nothing has been read by way of one, or it is gone.
+
+        Any thread may ask. The hub is the one that was read from: no other is started for this.
+        """
+        fed = self._fed
+        if self._closed or fed is None or (hub := fed[2]) is None:
+            return {}
+        try:
+            return hub.statistics()
+        except (HubGone, ChannelClosed):
+            return {}
+
+    def reweigh(self, weight: float) -> None:
+        """Asks for another share of the workers."""
+        for batch_source in (self, *self._beside):
+            if batch_source._channel is not None:
+                batch_source._channel.reweigh(weight)
+
+    def close(self) -> None:
+        """Ends the channel, and gives the lease back. Idempotent."""
+        self._closed = True
+        for other in list(self._beside):
+            other.close()
+        if self._channel is not None:
+            self._channel.close()
+        if self._lease is not None and not self._is_beside:
+            self._lease.close()
+
+    def _feeds(self, run: Run, hub: Provider | None) -> bool:
+        """Whether the channel has a run's inputs, from a hub that there is hope for."""
+        if self._fed is None:
+            return False
+        inputs, channel_options, of = self._fed
+        return inputs is run.inputs and channel_options == run.channel_options and of is hub
+
+    def _open(
+        self, inputs: Inputs, channel_options: ChannelOptions, hub: Provider | None
+    ) -> AnyChannel:
+        self._recoveries = self.recoveries
+        before, self._channel, self._fed = self._channel, None, None
+        try:
+            self._channel = channel = self._opened(inputs, channel_options, hub)
+        finally:
+            if before is not None:  # only now, so that a hub keeps what the two have in common
+                before.close()
+        self._fed = inputs, channel_options, hub
+        return channel
+
+    def _opened(
+        self, inputs: Inputs, channel_options: ChannelOptions, hub: Provider | None
+    ) -> AnyChannel:
+        if not isinstance(self._graph, RemoteGraph):  # whose server sees to that
+            prepared(self._spec, self._graph)  # before a hub is told what the graph has
+            check_spec(self._spec, self._graph)
+        kind, columns = InputKind.of(self._spec), inputs.columns
+        tables = tables_of(self._spec, columns, inputs.tables)
+        shared = inputs_of(self._graph, inputs.sampler_input, kind, columns, tables)
+        try:
+            wishes = Registration.make(self._graph, self._spec, shared, channel_options).named(
+                self.known_as[0]
+            )
+            if hub is None:
+                return InlineChannel(self._graph, wishes)
+            return Channel(hub, wishes)
+        except BaseException:
+            shared.close()
+            raise

@@ -1,0 +1,367 @@
+"""The inputs of a loader: which nodes or edges, and what is given with each of them.
+
+Whatever users say (nothing, ids, masks, types, splits) becomes what a backend registers. What a
+batch shows as `input_id` is looked up by place: of a mask the ids of the nodes, as in PyG, or what
+the user gave; otherwise the place itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from penstock.client.remote.remote_graph import RemoteGraph, end_of_ids
+from penstock.graph import EdgeType, Graph
+from penstock.graph.lookup import pick
+from penstock.graph.schema import EDGE, NODE
+from penstock.loader.pyg.specs import (
+    check_link_times,
+    check_node_times,
+    check_weights,
+    negatives_of,
+)
+from penstock.loader.pyg.tensors import array_of, integers_of
+from penstock.loader.source.sources import DataSource
+from penstock.sampling.links import label_shift
+
+Array: TypeAlias = npt.NDArray[Any]
+Ids: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class NodeInputs:
+    """`num` nodes of a type (None: of the only one); `ids` None: all of them, in order.
+
+    `input_id` has what a batch shows for the input at a place; None: the place itself. Of a `graph`
+    that is elsewhere, the name of a `split` will do: it knows the ids.
+    """
+
+    num: int
+    ids: Ids | None
+    node_type: str | None
+    input_id: Tensor | None = None
+    time: Ids | None = None
+    time_dtype: torch.dtype = torch.int64
+    split: str | None = None
+    graph: RemoteGraph | None = None
+
+    @property
+    def sampler_input(self) -> Any:
+        """What `register_input` takes."""
+        given = self.ids if self.split is None else self.split
+        return given if self.node_type is None else (self.node_type, given)
+
+    def all_ids(self) -> Ids:
+        """The ids, all of them; those of a split are fetched."""
+        if self.ids is not None:
+            return self.ids
+        if self.graph is None:
+            return np.arange(self.num)
+        if self.split is None:
+            return self.graph.node_ids(self.node_type)
+        return integers_of(self.graph.split(self.split, self.node_type), self.split)
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        """A row for each input: `register_input`'s columns."""
+        return {} if self.time is None else {"time": self.time}
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """What belongs to all inputs: `register_input`'s tables."""
+        return {}
+
+    def at(self, index: Any) -> NodeInputs:
+        """The inputs at these places, in this order; each keeps its `input_id`."""
+        places = places_of(index, self.num)
+        return replace(
+            self,
+            num=len(places),
+            ids=self.all_ids()[places],
+            split=None,
+            input_id=_input_ids_at(self.input_id, places),
+            time=None if self.time is None else self.time[places],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LinkInputs:
+    """`num` edges of a type (None: of the only one); `ends` None: all, in the order of their ids.
+
+    `label` is a column whose dtype was `label_dtype`. `tables` has weights for negatives, and by
+    how much labels are shifted, which depends on all of them.
+    """
+
+    num: int
+    ends: Ids | None
+    edge_type: EdgeType | None
+    input_id: Tensor | None = None
+    label: Array | None = None
+    label_dtype: torch.dtype | None = None
+    time: Ids | None = None
+    time_dtype: torch.dtype = torch.int64
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    graph: Graph | None = None  # which knows the ends, where they are not given
+
+    @property
+    def sampler_input(self) -> Any:
+        """What `register_input` takes."""
+        return self.ends if self.edge_type is None else (self.edge_type, self.ends)
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        """A row for each input: `register_input`'s columns."""
+        given = {"label": self.label, "time": self.time}
+        return {name: column for name, column in given.items() if column is not None}
+
+    def at(self, index: Any) -> LinkInputs:
+        """The inputs at these places, in this order; each keeps its `input_id`."""
+        places = places_of(index, self.num)
+        ends = self.ends
+        if ends is None:
+            assert self.graph is not None
+            ends = self.graph.coo(self.edge_type)
+        return replace(
+            self,
+            num=len(places),
+            ends=ends[:, places].astype(np.int64, copy=False),
+            input_id=_input_ids_at(self.input_id, places),
+            label=None if self.label is None else self.label[places],
+            time=None if self.time is None else self.time[places],
+        )
+
+
+Inputs: TypeAlias = NodeInputs | LinkInputs
+
+
+def node_inputs(
+    source: DataSource,
+    input_nodes: Any = None,
+    input_time: Any = None,
+    input_id: Any = None,
+    *,
+    time_attr: str | None = None,
+    name: str = "input_nodes",
+) -> NodeInputs:
+    """None for all nodes, ids, a mask of bool, the name of a split; or (node type, any of these).
+
+    A node type by itself stands for all of its nodes. With a mask, `input_id` are the nodes' ids;
+    of all nodes they are the places, whatever is given, as in PyG. `name` is what users know these
+    by.
+    """
+    graph = source.graph
+    check_node_times(graph, input_time, time_attr)
+    node_type, nodes = _node_type_apart(graph, input_nodes)
+    split = nodes if isinstance(nodes, str) and isinstance(graph, RemoteGraph) else None
+    ids, is_mask = _node_ids(graph, node_type, None if split else nodes, name)
+    num = _number_of(graph, node_type, split) if ids is None else len(ids)
+    if nodes is None:
+        input_id = None
+    elif input_id is None and is_mask and ids is not None:
+        input_id = torch.from_numpy(ids)
+    return NodeInputs(
+        num,
+        ids,
+        node_type,
+        _checked_input_id(input_id, num),
+        _times("input_time", input_time, num),
+        _dtype_of(input_time),
+        split,
+        graph if isinstance(graph, RemoteGraph) else None,
+    )
+
+
+def link_inputs(
+    source: DataSource,
+    edge_label_index: Any = None,
+    edge_label: Any = None,
+    edge_label_time: Any = None,
+    input_id: Any = None,
+    *,
+    neg_sampling: Any = None,
+    neg_sampling_ratio: float | None = None,
+    time_attr: str | None = None,
+) -> LinkInputs:
+    """None for all edges, their ends [2, n]; or (edge type, either of these), or an edge type."""
+    check_link_times(edge_label_time, time_attr)
+    graph = source.graph
+    edge_type, given = _edge_type_apart(graph, edge_label_index)
+    kind = edge_type or EDGE
+    ends = None if given is None else _checked_ends(graph, kind, given)
+    num = graph.num_edges(kind) if ends is None else ends.shape[1]
+    label, label_dtype = _label(edge_label, num)
+    tables = _tables(graph, kind, label, negatives_of(neg_sampling, neg_sampling_ratio))
+    return LinkInputs(
+        num,
+        ends,
+        edge_type,
+        _checked_input_id(input_id, num),
+        label,
+        label_dtype,
+        _times("edge_label_time", edge_label_time, num),
+        _dtype_of(edge_label_time),
+        tables,
+        graph,
+    )
+
+
+def places_of(index: Any, num: int) -> Ids:
+    """Places among `num` inputs, as users write them: of any shape, counted from the end if < 0."""
+    places = integers_of(index, "index").reshape(-1)
+    places = np.where(places < 0, places + num, places)
+    if len(places) and not 0 <= places.min() <= places.max() < num:
+        raise IndexError(f"index has a place that is not there: there are {num} inputs")
+    return places
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+
+def _node_type_apart(graph: Graph, given: Any) -> tuple[str | None, Any]:
+    if not graph.is_hetero:
+        return None, given
+    node_type, nodes = given, None
+    if isinstance(given, list | tuple) and len(given) == 2 and isinstance(given[0], str):
+        node_type, nodes = given
+    if not isinstance(node_type, str):
+        there = ", ".join(map(repr, graph.node_types))
+        raise ValueError(
+            "input_nodes lacks a node type, as in 'type' or ('type', nodes): of a heterogeneous "
+            f"graph it is needed; there are {there}"
+        )
+    graph.num_nodes(node_type)  # complains of one that is not there
+    return node_type, nodes
+
+
+def _number_of(graph: Graph, node_type: str | None, split: str | None) -> int:
+    if split is None:
+        return graph.num_nodes(node_type)
+    return pick("split", split, node_type, graph.splits(node_type)).shape[0]
+
+
+def _node_ids(
+    graph: Graph, node_type: str | None, nodes: Any, name: str
+) -> tuple[Ids | None, bool]:
+    """The ids, and whether they were given as a mask."""
+    if nodes is None:
+        return None, False
+    if isinstance(nodes, str):
+        return integers_of(graph.split(nodes, node_type), name), False
+    size, array = end_of_ids(graph, node_type or NODE), array_of(nodes)
+    if array.dtype != np.bool_:
+        return _checked_ids(name, array.reshape(-1), size), False
+    if array.size != size:
+        raise ValueError(f"{name} is a mask of {array.size}; there are {size} nodes")
+    return np.flatnonzero(array), True
+
+
+def _checked_ids(name: str, given: Any, size: int) -> Ids:
+    ids = integers_of(given, name)
+    if len(ids) and not 0 <= ids.min() <= ids.max() < size:
+        wrong = ids.min() if ids.min() < 0 else ids.max()
+        raise ValueError(f"{name} has the id {wrong}; there are {size} nodes")
+    return ids
+
+
+# --- edges ---------------------------------------------------------------------------------------
+
+
+def _edge_type_apart(graph: Graph, given: Any) -> tuple[EdgeType | None, Any]:
+    if not graph.is_hetero:
+        return None, given
+    if isinstance(given, list | tuple) and len(given) and isinstance(given[0], str):
+        return canonical(graph, given), None
+    if isinstance(given, list | tuple) and len(given) == 2 and isinstance(given[0], list | tuple):
+        return canonical(graph, given[0]), given[1]
+    there = ", ".join(map(repr, graph.edge_types))
+    raise ValueError(
+        "edge_label_index lacks an edge type, as in ('a', 'to', 'b') or (('a', 'to', 'b'), edges): "
+        f"of a heterogeneous graph it is needed; there are {there}"
+    )
+
+
+def canonical(graph: Graph, given: Any) -> EdgeType:
+    """An edge type by its three names, or by its ends, where these leave only one (or 'to')."""
+    names = tuple(given)
+    if len(names) == 2:
+        fitting = [kind for kind in graph.edge_types if (kind[0], kind[2]) == names]
+        names = fitting[0] if len(fitting) == 1 else (names[0], "to", names[1])
+    if len(names) != 3 or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"edge_label_index names {given!r}; expected an edge type")
+    for end in (names[0], names[2]):
+        graph.num_nodes(end)  # complains of one that is not there
+    return names
+
+
+def _checked_ends(graph: Graph, kind: EdgeType, given: Any) -> Ids:
+    ends = integers_of(given, "edge_label_index")
+    if ends.ndim != 2 or len(ends) != 2:
+        raise ValueError(f"edge_label_index has shape {list(ends.shape)}; expected [2, edges]")
+    for row, end in ((0, kind[0]), (1, kind[2])):
+        _checked_ids(f"edge_label_index[{row}]", ends[row], end_of_ids(graph, end))
+    return ends
+
+
+def _label(given: Any, num: int) -> tuple[Array | None, torch.dtype | None]:
+    if given is None:
+        return None, None
+    label = given if isinstance(given, Tensor) else torch.as_tensor(given)
+    if label.ndim == 0 or len(label) != num:
+        raise ValueError(
+            f"edge_label has shape {list(label.shape)}; expected one for each of {num} edges"
+        )
+    dtype, label = label.dtype, label.detach().cpu()
+    return (label.float() if dtype == torch.bfloat16 else label).numpy(), dtype
+
+
+def _tables(graph: Graph, kind: EdgeType, label: Array | None, negatives: Any) -> dict[str, Any]:
+    if negatives is None:
+        return {}
+    tables = check_weights(graph, kind, negatives)
+    if negatives.is_triplet() and label is not None:
+        raise ValueError(
+            "'edge_label' needs to be undefined for 'triplet'-based negative sampling. Please use "
+            "`src_index`, `dst_pos_index` and `neg_pos_index` of the returned mini-batch instead "
+            "to differentiate between positive and negative samples."
+        )
+    if negatives.is_binary() and label is not None:
+        # Where 0 is among them and not the least, PyG lets negatives have the same label.
+        shift = label_shift(label) if label.size and label.min() == 0 else 0
+        tables["label_shift"] = np.array([shift], np.int64)
+    return tables
+
+
+# --- both ----------------------------------------------------------------------------------------
+
+
+def _times(name: str, given: Any, num: int) -> Ids | None:
+    if given is None:
+        return None
+    times = integers_of(given, name).reshape(-1)
+    if len(times) != num:
+        raise ValueError(f"{name} has {len(times)} times; expected one for each of {num} inputs")
+    return times
+
+
+def _dtype_of(given: Any) -> torch.dtype:
+    return given.dtype if isinstance(given, Tensor) else torch.int64
+
+
+def _checked_input_id(given: Any, num: int) -> Tensor | None:
+    if given is None:
+        return None
+    found = torch.as_tensor(given).cpu()
+    if found.numel() != num:
+        raise ValueError(f"input_id has {found.numel()} ids; expected one for each of {num} inputs")
+    return found
+
+
+def _input_ids_at(input_id: Tensor | None, places: Ids) -> Tensor:
+    chosen = torch.from_numpy(places)
+    return chosen if input_id is None else input_id[chosen]

@@ -1,0 +1,70 @@
+"""Batches out of turn, of a graph that is elsewhere: each by a channel of its own, of one batch.
+
+What is random follows from (seed, epoch, index) alone, so the bytes are those that `Maker` makes.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from penstock.client.channel.batch import Batch
+from penstock.client.channel.channel import Channel
+from penstock.client.channel.inputs import inputs_of, tables_of
+from penstock.client.channel.registration import Registration
+from penstock.client.hub.hub import Provider
+from penstock.loader.source.inputs import Inputs
+from penstock.sampling.kinds import InputKind
+from penstock.sampling.spec import Spec
+
+
+class RemoteAdhocBatches:
+    """As `Maker`. Any thread; each call is a channel, so that they do not wait for each other."""
+
+    def __init__(self, provider: Provider, spec: Spec, inputs: Inputs) -> None:
+        self._provider = provider
+        self._spec = spec
+        # Of all inputs: what is added to labels does not depend on a batch's.
+        self._tables = tables_of(spec, inputs.columns, inputs.tables)
+        self._calls = 0
+        self._lock = threading.Lock()
+
+    def next_call(self) -> int:
+        """Counts the calls of `loader(index)`."""
+        with self._lock:
+            self._calls += 1
+            return self._calls - 1
+
+    def make(self, inputs: Inputs, seed: int, epoch: int, index: int, step: int = 0) -> Batch:
+        """A batch of all these inputs, random as (seed, epoch, index) say."""
+        if not inputs.num:
+            raise ValueError("index is empty: a server makes batches of one input or more")
+        if index:
+            raise uneven()
+        with Channel(self._provider, self._wishes(inputs, seed)) as channel:
+            channel.start(epoch)
+            batch = channel.next()
+        assert batch is not None
+        return batch
+
+    def _wishes(self, inputs: Inputs, seed: int) -> Registration:
+        graph, kind = self._provider.graph, InputKind.of(self._spec)
+        shared = inputs_of(graph, inputs.sampler_input, kind, inputs.columns, self._tables)
+        try:
+            return Registration.make(
+                graph,
+                self._spec,
+                shared,
+                {"batch_size": inputs.num, "seed": seed, "slots": 1, "job": "out of turn"},
+            )
+        except BaseException:
+            shared.close()
+            raise
+
+
+def uneven() -> ValueError:
+    """For batches of unequal sizes, which have no place in a channel."""
+    return ValueError(
+        "batch_sampler gives batches of unequal sizes: these are made in the process that has the "
+        "graph. Give batches of one size (the last may be smaller), or put the loader where the "
+        "server is: on its host, penstock.connect maps the graph"
+    )

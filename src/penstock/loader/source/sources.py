@@ -1,0 +1,69 @@
+"""Where batches come from: what a user calls `data`, as a graph and a template for batches.
+
+`Data`, `HeteroData` and pairs of stores become a graph in shared memory, one for each content; a
+`Graph`, a hub, a server, and the address of one are there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch_geometric.data import Data, HeteroData
+
+from penstock.client.hub.hub import Provider
+from penstock.graph import Graph
+from penstock.loader.pyg.pyg_data import read_data
+from penstock.loader.pyg.stores import is_pair, read_stores
+from penstock.loader.pyg.template import Template, template_of
+from penstock.loader.source.graph_cache import graph_of
+from penstock.loader.source.hubs import joined
+from penstock.loader.source.remote_dataset import RemoteDistDataset
+
+
+@dataclass(frozen=True, eq=False)
+class DataSource:
+    """A graph, the hub that serves it already (None: nobody does yet), and what batches are like.
+
+    `is_pair`: made of a feature store and a graph store.
+    """
+
+    graph: Graph
+    hub: Provider | None
+    template: Template
+    is_pair: bool = False
+
+    @property
+    def is_hetero(self) -> bool:
+        return self.graph.is_hetero
+
+
+def source_of(
+    data: Any, custom_cls: Callable[[], Any] | None = None, *, time_attr: str | None = None
+) -> DataSource:
+    """The source that `data` is. Loaders of the same content share one graph.
+
+    `custom_cls` makes the batches of what has no class of its own; `time_attr` is fetched from
+    stores, whose features stay with them.
+    """
+    if isinstance(data, DataSource):
+        return data
+    if isinstance(data, Data | HeteroData):
+        draft, template = read_data(data)
+        return DataSource(graph_of(draft), None, template)
+    if is_pair(data):
+        draft, template = read_stores(data[0], data[1], custom_cls, time_attr)
+        return DataSource(graph_of(draft), None, template, is_pair=True)
+    if isinstance(data, str):
+        data = joined(data)
+    if isinstance(data, RemoteDistDataset):
+        data = data.provider
+    if isinstance(data, Provider):
+        return DataSource(data.graph, data, template_of(data.graph, custom_cls))
+    if isinstance(data, Graph):
+        return DataSource(data, None, template_of(data, custom_cls))
+    raise ValueError(
+        f"Expected a 'Data', 'HeteroData', or a tuple of 'FeatureStore' and 'GraphStore' "
+        f"(got '{type(data)}'); a penstock Graph, a hub, a server, or an address will do as well"
+    )

@@ -1,0 +1,1 @@
+"""What loaders report about themselves, and the live picture of it."""

@@ -1,0 +1,139 @@
+"""What a loader tells about itself: a frozen snapshot, and the counters it is taken from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from penstock.client.channel.batch import Batch
+
+Stage: TypeAlias = Literal["sampling", "transfer", "transform"]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Seconds, by what was waited for.
+
+    The rank waited for `sampling` (a batch that was not ready), `transfer` (tensors made over its
+    memory, pinned where that is wanted) and `transform` (the user's). The pool waited with this
+    loader's batches for `credit` (all slots taken: the rank is the slower one) and for its `turn`
+    (workers busy with others).
+    """
+
+    sampling: float = 0.0
+    transfer: float = 0.0
+    transform: float = 0.0
+    credit: float = 0.0
+    turn: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderStatistics:
+    """A loader in numbers. Rates are those of the time spent iterating, the user's included."""
+
+    epoch: int
+    step: int  # batches of the epoch that were delivered
+    steps: int  # that it has
+    batches: int  # delivered, of all epochs
+    inputs: int
+    failed: int
+    substitutes: int
+    copied: int  # batches copied out of their slots, since the rank held too many
+    bytes: int
+    seconds: float  # spent iterating
+    batches_per_second: float
+    inputs_per_second: float
+    time_to_first_batch: float | None  # from the first `iter()`
+    sampling_cost: float  # seconds the batches took to make, wherever that was
+    waits: Waits
+    restarts_of_workers: int
+    restarts_of_hub: int
+    num_workers: int
+    hub: dict[str, Any] = field(default_factory=dict)  # its own numbers, of all it serves
+
+
+@dataclass(slots=True, eq=False)
+class Meter:
+    """Counts. One thread at a time."""
+
+    batches: int = 0
+    inputs: int = 0
+    failed: int = 0
+    substitutes: int = 0
+    copied: int = 0
+    bytes: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+    first: float | None = None
+    spent: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("sampling", "transfer", "transform"), 0.0)
+    )
+    _began: float | None = None  # the first `iter()`
+    _since: float | None = None  # the run goes on since
+
+    def begin(self) -> None:
+        """An epoch is asked for."""
+        self._since = time.perf_counter()
+        self._began = self._since if self._began is None else self._began
+
+    @contextmanager
+    def at(self, stage: Stage) -> Iterator[None]:
+        """Counts the time within as spent on a stage."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent[stage] += time.perf_counter() - began
+
+    def count(self, batch: Batch) -> None:
+        """A batch is delivered."""
+        self.batches += 1
+        self.inputs += int(batch.facts.get("batch_size", 0))
+        self.substitutes += batch.substitute
+        self.copied += batch.copied
+        self.bytes += batch.nbytes
+        self.cost += batch.cost
+        self.tick()
+        if self.first is None and self._began is not None:
+            self.first = time.perf_counter() - self._began
+
+    def tick(self) -> None:
+        """Time has gone by in an epoch."""
+        if self._since is not None:
+            now = time.perf_counter()
+            self.seconds += now - self._since
+            self._since = now
+
+    def elapsed(self) -> float:
+        """`seconds` until now. Changes nothing: any thread may ask, in the middle of an epoch."""
+        seconds, since = self.seconds, self._since
+        return seconds if since is None else seconds + time.perf_counter() - since
+
+    def pause(self) -> None:
+        """The epoch is over: what the user does now is no business of ours."""
+        self.tick()
+        self._since = None
+
+    def waits(self, hub: dict[str, Any], job: str, pid: int) -> Waits:
+        """By cause; the pool's are those of the channel that is open now."""
+        number = next(
+            (
+                int(key)
+                for key, channel in hub.get("channels", {}).items()
+                if (channel["job"], channel["pid"]) == (job, pid)
+            ),
+            None,
+        )
+        for channel in hub.get("scheduler", {}).get("channels", ()):
+            if channel["id"] == number:
+                credit, turn = channel["waited_for_credit"], channel["waited_for_turn"]
+                return Waits(**self.spent, credit=credit, turn=turn)
+        return Waits(**self.spent)
+
+
+def lost_workers(hub: dict[str, Any]) -> int:
+    """How many workers died and were replaced."""
+    return sum(group["lost"] for group in hub.get("scheduler", {}).get("groups", ()))

@@ -1,0 +1,105 @@
+"""Batches that are sampled first and written then: what a sampler says, and how much there may be.
+
+Kinds whose size is not known before they are sampled say what they found in arrays of their own;
+those are small beside the rows of attributes, which are gathered straight to where they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.graph import Graph
+from penstock.graph.dtypes import dtype_name
+from penstock.graph.layout import layout
+from penstock.kernels import gather_rows
+from penstock.kernels.arrays import Array, Ids
+from penstock.sampling.attributes import Column, columns_of
+from penstock.sampling.buffer import BatchBuffer
+from penstock.sampling.names import Owner
+from penstock.sampling.request import Request
+from penstock.sampling.spec import Taking
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sampled:
+    """One batch: its arrays by name, in order, and whose attributes go with them.
+
+    `nodes` and `edge_ids` are by number of the type; None where no attributes are wanted.
+    """
+
+    arrays: dict[str, Array]
+    nodes: list[Ids | None]
+    edge_ids: list[Ids | None]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class BufferedSampler(Protocol):
+    """Samples in memory of its own; one thread at a time. `of` is the type of the inputs.
+
+    `own` are the names of the arrays it makes, beyond those of every batch.
+    """
+
+    @property
+    def own(self) -> Set[str]: ...
+
+    def cut(self, request: Request) -> Sampled:
+        """Samples a batch."""
+
+    def likely_bytes(self, inputs: int, of: Owner) -> int:
+        """Room in which the arrays of nearly any batch fit, without attributes."""
+
+    def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
+        """By node type, how many nodes nearly any batch has at most."""
+
+    def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
+        """By edge type, how many edges with attributes nearly any batch has at most."""
+
+
+class BufferedBatches:
+    """The batches of a cutter, with the attributes a spec asks for."""
+
+    def __init__(self, graph: Graph, taking: Taking, sampler: BufferedSampler) -> None:
+        self._sampler = sampler
+        self._node_columns, self._edge_columns = columns_of(graph, taking, sampler.own)
+
+    def likely_bytes(self, inputs: int, of: Owner) -> int:
+        """Room in which nearly any batch fits."""
+        nodes, edges = (
+            self._sampler.likely_nodes(inputs, of),
+            self._sampler.likely_edges(inputs, of),
+        )
+        rows = [
+            *((c.dtype, c.shape(nodes[c.owner])) for c in self._node_columns),
+            *((c.dtype, c.shape(edges[c.owner])) for c in self._edge_columns),
+        ]
+        return self._sampler.likely_bytes(inputs, of) + layout(rows).nbytes
+
+    def cut(self, request: Request) -> Sampled:
+        """Samples a batch, without attributes."""
+        return self._sampler.cut(request)
+
+    def nbytes(self, cut: Sampled) -> int:
+        """Bytes of a batch with its attributes."""
+        arrays = [(array.dtype, array.shape) for array in cut.arrays.values()]
+        rows = [(column.dtype, column.shape(len(ids))) for column, ids in self._chosen(cut)]
+        return layout([*arrays, *rows]).nbytes
+
+    def write(self, cut: Sampled, buffer: BatchBuffer) -> None:
+        """Writes a batch, gathering its attributes."""
+        for name, array in cut.arrays.items():
+            buffer.array(name, dtype_name(array.dtype), array.shape)[...] = array
+        for column, ids in self._chosen(cut):
+            out = buffer.array(column.name, column.dtype, column.shape(len(ids)))
+            gather_rows(column.rows, ids, out)
+
+    def _chosen(self, cut: Sampled) -> Iterator[tuple[Column, Ids]]:
+        for columns, chosen in (
+            (self._node_columns, cut.nodes),
+            (self._edge_columns, cut.edge_ids),
+        ):
+            for column in columns:
+                ids = chosen[column.owner]
+                if ids is not None:
+                    yield column, ids

@@ -1,0 +1,200 @@
+"""k-hop neighbourhoods made whole: with all edges among their nodes, or with every edge's reverse.
+
+The nodes are those of the directional batch of the same name, in the same order; only the edges are
+others, so there are no counts of edges, or of nodes, per hop. This module knows nothing of how
+inputs become seeds (`SeedBuilder`), nor of processes or torch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from penstock.graph import EdgeType, Graph
+from penstock.graph.layout import layout
+from penstock.kernels import Sample
+from penstock.kernels.subgraph import Edges, InducedEdges, bidirectional
+from penstock.sampling.bounds import Sizes
+from penstock.sampling.buffered import Sampled
+from penstock.sampling.collate import sampler_of
+from penstock.sampling.names import Owner
+from penstock.sampling.request import Request
+from penstock.sampling.seeds import SeedBuilder
+from penstock.sampling.shape import BatchShape, hops_of
+from penstock.sampling.spec import NeighborSpec
+from penstock.sampling.subgraph import arrays_of, likely_among, relations_of, sizes_of
+
+Completing: TypeAlias = Callable[[Sample], list[Edges]]
+
+
+class InducedSampler:
+    """Batches whose `subgraph_type` is "bidirectional" or "induced"; one thread at a time.
+
+    "induced": every edge of the graph between two nodes of the batch, at their first places;
+    disjoint, within a tree. An edge type whose fan-outs are given as 0 for every hop takes no part.
+
+    "bidirectional": every edge sampled and its reverse, each once. Of a heterogeneous graph the
+    reverses of a type are edges of another (see `reverse_types`), whose ids say nothing here: such
+    types have no `e_id`, and no attributes, as in PyG.
+    """
+
+    def __init__(self, graph: Graph, spec: NeighborSpec, seed_builder: SeedBuilder) -> None:
+        self._graph = graph
+        self._shape = BatchShape(graph, spec, seed_builder)
+        self._hops = hops_of(graph, spec)
+        self._sampler = sampler_of(graph, spec)
+        self._is_induced = spec.subgraph_type == "induced"
+        self._reverses = reverse_types(graph.edge_types)
+        self._complete: Completing = (
+            _induced(graph, spec, self._shape.with_edge_ids)
+            if self._is_induced
+            else self._both_ways
+        )
+        self.own = seed_builder.own | ({"batch"} if self._shape.disjoint else set())
+
+    def cut(self, request: Request) -> Sampled:
+        """Samples a batch, and adds the edges that it lacks."""
+        start = self._shape.seed_builder.start(request)
+        sample = self._sampler.sample_by_type(
+            start.seeds,
+            seed=request.seed,
+            epoch=request.epoch,
+            index=request.index,
+            with_edge_ids=self._shape.with_edge_ids,
+            times=start.times,
+        )
+        edges = self._complete(sample)
+        start.tell_trees(sample.trees or ())
+        arrays = arrays_of(self._graph, sample.nodes, edges, sample.trees)
+        return Sampled(
+            arrays | start.arrays,
+            [*sample.nodes],
+            [found.edge_ids for found in edges],
+            dict(start.facts),
+        )
+
+    def likely_bytes(self, inputs: int, of: Owner) -> int:
+        """Room in which the arrays of nearly any batch fit, without attributes."""
+        sizes = Sizes((*self.likely_nodes(inputs, of),), (*self.likely_edges(inputs, of),))
+        arrays = sizes_of(
+            sizes, with_edge_ids=self._shape.with_edge_ids, with_trees=self._shape.disjoint
+        )
+        return layout([*arrays, *self._shape.seed_builder.most_arrays(inputs, of)]).nbytes
+
+    def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
+        """By node type, how many nodes nearly any batch has at most."""
+        return self._bound(inputs, of).nodes
+
+    def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
+        """By edge type, how many edges nearly any batch has at most."""
+        bound = self._bound(inputs, of)
+        if self._is_induced:
+            return likely_among(self._hops, bound)
+        reverses = zip(bound.edges, self._reverses, strict=True)
+        return [own if back is None else own + bound.edges[back] for own, back in reverses]
+
+    def _bound(self, inputs: int, of: Owner) -> Sizes:
+        return self._shape.bound(self._shape.seed_builder.most_seeds(inputs, of))
+
+    def _both_ways(self, sample: Sample) -> list[Edges]:
+        sampled = [
+            Edges(rows, cols, None if sample.edge_ids is None else sample.edge_ids[number])
+            for number, (rows, cols) in enumerate(zip(sample.rows, sample.cols, strict=True))
+        ]
+        if not self._graph.is_hetero:
+            return [bidirectional(*sampled[0])]
+        return [
+            edges if back is None else _joined(edges, sampled[back])
+            for edges, back in zip(sampled, self._reverses, strict=True)
+        ]
+
+
+def _joined(edges: Edges, back: Edges) -> Edges:
+    """With the reverses of another type, whose ids are not this one's."""
+    return bidirectional(edges.rows, edges.cols, None, back.rows, back.cols)
+
+
+def _induced(graph: Graph, spec: NeighborSpec, with_edge_ids: bool) -> Completing:
+    idle = {kind for kind, fanouts in spec.by_type or () if fanouts and not any(fanouts)}
+    walked = [number for number, kind in enumerate(graph.edge_types) if kind not in idle]
+    relations = relations_of(graph, spec.direction, ())
+    induced = InducedEdges(
+        [graph.num_nodes(name) for name in graph.node_types],
+        [relations[number] for number in walked],
+    )
+
+    def complete(sample: Sample) -> list[Edges]:
+        nothing = np.empty(0, np.int64)
+        edges = [Edges(nothing, nothing, nothing if with_edge_ids else None)] * len(relations)
+        found = induced.cut(sample.nodes, sample.trees, with_edge_ids=with_edge_ids)
+        for number, among in zip(walked, found, strict=True):
+            edges[number] = among
+        return edges
+
+    return complete
+
+
+def reverse_types(edge_types: Sequence[EdgeType]) -> list[int | None]:
+    """For each edge type the number of the one whose edges are its reverses, by PyG's rule.
+
+    (a, r, b) goes with (b, rev_r, a), and the other way round; where that is not there, a type
+    among nodes of one kind goes with itself, and any other with the only one from b to a. Where
+    there are several or none, and for a rev_ type that nothing goes with: None.
+    """
+    numbers = {kind: number for number, kind in enumerate(edge_types)}
+    found: list[int | None] = [None] * len(edge_types)
+    for kind, number in numbers.items():
+        if kind[1].startswith("rev_"):
+            continue
+        named = numbers.get((kind[2], f"rev_{kind[1]}", kind[0]))
+        if named is not None:
+            found[number], found[named] = named, number
+        else:
+            found[number] = _only_reverse(kind, numbers)
+    return found
+
+
+def _only_reverse(kind: EdgeType, numbers: dict[EdgeType, int]) -> int | None:
+    source, _, destination = kind
+    if source == destination:
+        return numbers[kind]
+    back = [
+        number for other, number in numbers.items() if (other[0], other[2]) == (destination, source)
+    ]
+    return back[0] if len(back) == 1 else None
+
+
+def check_whole(spec: NeighborSpec, graph: Graph) -> None:
+    """ValueError where PyG has no such batches; a warning, as PyG's, where it leaves edges as is.
+
+    Weights choose the nodes of an induced batch, and edges of weight 0 among these are edges.
+    """
+    match spec.subgraph_type:
+        case "directional":
+            return
+        case "induced":
+            if spec.disjoint or spec.time_attr is not None:
+                raise ValueError(
+                    "'disjoint' sampling not supported for neighbor sampling with "
+                    "`subgraph_type='induced'`"
+                )
+        case "bidirectional":
+            if graph.is_hetero:
+                _warn_of_lone_types(graph.edge_types)
+        case other:
+            raise ValueError(
+                f"subgraph_type is {other!r}; expected 'directional', 'bidirectional' or 'induced'"
+            )
+
+
+def _warn_of_lone_types(edge_types: Sequence[EdgeType]) -> None:
+    for kind, back in zip(edge_types, reverse_types(edge_types), strict=True):
+        if back is None and not kind[1].startswith("rev_"):
+            warnings.warn(
+                f"Cannot convert to bidirectional graph since the edge type {kind} does not seem "
+                "to have a reverse edge type",
+                stacklevel=2,
+            )

@@ -1,0 +1,106 @@
+"""What a batch of k hops begins with: the nodes that are expanded, and what is said of them.
+
+Inputs become seeds in different ways: nodes are seeds; edges have two ends, and negatives beside
+them; anchors have labels. A `SeedBuilder` does that for one spec; what follows is the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock.graph import Graph
+from penstock.graph.dtypes import dtype_name
+from penstock.kernels.arrays import Array, Ids
+from penstock.sampling.names import Owner, qualified
+from penstock.sampling.request import Request
+from penstock.sampling.spec import NeighborSpec
+
+IDS = "int64"
+ArraySpec = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seeds:
+    """Seeds by number of their node type, and what goes into the batch beside what is sampled.
+
+    `times` are the seeds' (None: nothing is restricted by time, or each has its own). `trees` has
+    the input that each tree belongs to, where several seeds belong to one.
+    """
+
+    seeds: list[Ids]
+    times: list[Ids] | None = None
+    arrays: dict[str, Array] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    trees: Ids | None = None
+
+    def tell_trees(self, sampled: Iterable[Ids]) -> None:
+        """Writes, for each tree that nodes were sampled for, the input that it belongs to."""
+        if self.trees is None:
+            return
+        for trees in sampled:
+            trees[...] = self.trees[trees]
+
+    @property
+    def num_seeds(self) -> tuple[int, ...]:
+        """How many seeds of each type."""
+        return tuple(map(len, self.seeds))
+
+    @property
+    def array_specs(self) -> tuple[ArraySpec, ...]:
+        """Dtypes and shapes of what goes along."""
+        return tuple((dtype_name(array.dtype), array.shape) for array in self.arrays.values())
+
+
+class SeedBuilder(Protocol):
+    """Turns the inputs of a batch into its seeds. `of` is the type of the inputs.
+
+    `own` are the names of the arrays it adds, which no attribute can have.
+    """
+
+    @property
+    def own(self) -> Set[str]: ...
+
+    def start(self, request: Request) -> Seeds:
+        """The seeds of a batch."""
+
+    def most_seeds(self, inputs: int, of: Owner) -> Sequence[int]:
+        """By node type, how many seeds so many inputs lead to at most, or nearly always."""
+
+    def most_arrays(self, inputs: int, of: Owner) -> Sequence[ArraySpec]:
+        """Dtypes and shapes of what goes along, at most or nearly always."""
+
+
+class NodeSeedBuilder:
+    """Inputs are nodes of one type, and the seeds. A time given for each goes along."""
+
+    own = frozenset({"seed_time"})
+
+    def __init__(self, graph: Graph, spec: NeighborSpec) -> None:
+        self._graph = graph
+        self._is_temporal = spec.time_attr is not None
+
+    def start(self, request: Request) -> Seeds:
+        nobody = np.empty(0, np.int64)
+        seeds = [nobody] * len(self._graph.node_types)
+        number = self._graph.node_types.index(request.node_type)
+        seeds[number] = request.seeds
+        arrays: dict[str, Array] = {qualified(request.node_type, "input_id"): request.positions}
+        times = None
+        if self._is_temporal and "time" in request.columns:
+            times = [nobody] * len(seeds)
+            times[number] = request.columns["time"].astype(np.int64, copy=False)
+            arrays[qualified(request.node_type, "seed_time")] = times[number]
+        facts: dict[str, Any] = {"batch_size": len(request.seeds)}
+        if self._graph.is_hetero:
+            facts["input_type"] = request.node_type
+        return Seeds(seeds, times, arrays, facts)
+
+    def most_seeds(self, inputs: int, of: Owner) -> Sequence[int]:
+        return [inputs if name == of else 0 for name in self._graph.node_types]
+
+    def most_arrays(self, inputs: int, of: Owner) -> Sequence[ArraySpec]:
+        return [(IDS, (inputs,))] * (2 if self._is_temporal else 1)

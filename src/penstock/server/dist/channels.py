@@ -1,0 +1,197 @@
+"""The channels of a server: each is one rank's stream of batches, fetched one at a time.
+
+Any thread may start, fetch and destroy. Starts and fetches of a channel take turns. A destroy waits
+for nobody and wins: who waits for a batch is told that there are no more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from penstock.client.channel.batch import Batch
+from penstock.client.deadline import Deadline
+from penstock.errors import ChannelClosed
+from penstock.hub.timings import Timing
+from penstock.server.dist.backends import ServedBackend
+from penstock.server.dist.id_map import IdMap
+from penstock.server.dist.handles import HandleKind, Handles
+
+log = logging.getLogger(__name__)
+
+SLOW_FETCH_S: Final = 1.0
+# Channels whose ranks vanished, whose numbers are kept to tell them if they come back.
+_REMEMBERED: Final = 1 << 16
+
+
+@dataclass(eq=False)
+class ServedChannel:
+    """One of them. `gone` is set once, by whoever destroys it."""
+
+    number: int
+    backend: ServedBackend
+    id_map: IdMap
+    name: str
+    holder: int
+    log_every_n: int
+    nbytes: int = 0  # of its inputs
+    gone: threading.Event = field(default_factory=threading.Event)
+    epoch: int = -1
+    messages: int = 0
+    failures: int = 0
+    fetching: Timing = field(default_factory=lambda: Timing("fetching"))
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self, epoch: int, first: int, first_step: int, timeout: float) -> None:
+        """Starts an epoch; of a channel that has gone, nothing."""
+        with self._alone(Deadline(timeout)):
+            if self.gone.is_set():
+                return
+            try:
+                self.backend.up.start_new_epoch_sampling(
+                    self.number, epoch, first=first, first_step=first_step
+                )
+            except ChannelClosed:
+                if not self.gone.is_set():
+                    raise
+                return
+            self.epoch = max(self.epoch, int(epoch))
+
+    def fetch(self, timeout: float) -> tuple[Batch | None, bool]:
+        """The next message of the epoch; (None, True) at its end, or once the channel has gone."""
+        deadline, began = Deadline(timeout), time.perf_counter()
+        with self._alone(deadline):
+            if self.gone.is_set():
+                return None, True
+            if self.epoch < 0:
+                raise ValueError(f"channel {self.number} has no epoch: start one first")
+            batch = self._next(deadline)
+            if batch is not None:
+                self._count(time.perf_counter() - began)
+            return (None, True) if batch is None else (self._whole(batch), False)
+
+    def is_epoch_done(self, epoch: int) -> bool:
+        """Whether every batch of an epoch has ended."""
+        return self.backend.up.is_channel_epoch_done(self.number, epoch)
+
+    def numbers(self) -> dict[str, Any]:
+        """What is known of it, as plain data."""
+        return {
+            "name": self.name,
+            "backend": self.backend.number,
+            "holder": self.holder,
+            "epoch": self.epoch,
+            "messages": self.messages,
+            "failures": self.failures,
+            "fetching": self.fetching.numbers(),
+        }
+
+    def _next(self, deadline: Deadline) -> Batch | None:
+        try:
+            return self.backend.up.next_batch(self.number, deadline.remaining)
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"channel {self.number}: no batch came in time (setting: request_timeout)"
+            ) from error
+        except ChannelClosed:
+            if not self.gone.is_set():
+                raise
+            return None
+        except Exception:
+            self.failures += 1
+            raise
+
+    def _whole(self, batch: Batch) -> Batch:
+        if self.id_map.is_identity:
+            return batch
+        translated = dict(self.id_map.translated(batch.arrays, batch.facts))
+        return replace(batch, arrays={**batch.arrays, **translated})
+
+    def _count(self, seconds: float) -> None:
+        self.messages += 1
+        if self.fetching.add(seconds, SLOW_FETCH_S) is not None:
+            log.info("slow: channel %d waited %.3f s for a batch", self.number, seconds)
+        if self.fetching.count % self.log_every_n == 0:
+            what = (self.fetching.count, self.fetching.mean, self.fetching.slow)
+            log.info("channel %d: %d fetches, %.6f s on average, %d slow", self.number, *what)
+
+    @contextmanager
+    def _alone(self, deadline: Deadline) -> Iterator[None]:
+        remaining = deadline.remaining
+        if not self._turn.acquire(timeout=-1 if remaining is None else remaining):
+            raise TimeoutError(
+                f"channel {self.number} is in use by another call (setting: request_timeout)"
+            )
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+
+class ServedChannels:
+    """All channels of a server, by number."""
+
+    def __init__(self, numbers: Handles) -> None:
+        self._numbers = numbers
+        self._lock = threading.Lock()
+        self._there: dict[int, ServedChannel] = {}
+        self._lost: set[int] = set()
+        self._lost_in_order: deque[int] = deque()
+
+    def add(self, channel: ServedChannel) -> None:
+        """One was opened."""
+        with self._lock:
+            self._there[channel.number] = channel
+
+    def find(self, number: Any) -> ServedChannel | None:
+        """The channel; None if it was destroyed.
+
+        `KeyError` for a number that was never given, `ChannelClosed` if the channel went with the
+        connection of its rank: it has not come to its end, and must not be taken to have.
+        """
+        self._numbers.check(number, HandleKind.CHANNEL)
+        with self._lock:
+            if number in self._lost:
+                raise ChannelClosed(
+                    f"channel {number} was let go of when the connection of its rank ended: "
+                    "register it again, and start where you were"
+                )
+            return self._there.get(number)
+
+    def take(self, number: Any, *, lost: bool = False) -> ServedChannel | None:
+        """Takes a channel away, for good; None if it is not there."""
+        with self._lock:
+            channel = self._there.pop(number, None)
+            if channel is not None:
+                channel.gone.set()
+                if lost:
+                    self._remember(number)
+            return channel
+
+    def holder_of(self, number: int) -> int | None:
+        """The session that a channel is of; None if it is not there."""
+        with self._lock:
+            channel = self._there.get(number)
+            return None if channel is None else channel.holder
+
+    def of(self, holder: int) -> list[int]:
+        """The numbers of a session's channels."""
+        with self._lock:
+            return [each.number for each in self._there.values() if each.holder == holder]
+
+    def all(self) -> list[ServedChannel]:
+        """Those that are there now."""
+        with self._lock:
+            return list(self._there.values())
+
+    def _remember(self, number: int) -> None:
+        self._lost.add(number)
+        self._lost_in_order.append(number)
+        if len(self._lost_in_order) > _REMEMBERED:
+            self._lost.discard(self._lost_in_order.popleft())

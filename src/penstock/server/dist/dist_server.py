@@ -1,0 +1,351 @@
+"""`DistServer`: a graph, its sampling and its data, by methods; in this process or over a wire.
+
+It is a client of a hub, its own or a lent one: who is served next, retries and epochs are the hub's
+concern. What is asked over a wire comes by `server.dist.verbs`, to the same methods.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Self, Unpack
+
+from penstock.client.backend import SharedDistSamplingBackend
+from penstock.client.channel.batch import Batch
+from penstock.client.deadline import positive_seconds
+from penstock.client.hub.hub_config import PoolOptions
+from penstock.client.hub.hub import Hub
+from penstock.client.hub.hub_process import START_TIMEOUT_S, HubProcess
+from penstock.client.sizes import parse_bytes
+from penstock.errors import ChannelClosed, PenstockError
+from penstock.graph import Graph
+from penstock.graph.partition.partition import Partition
+from penstock.kernels.arrays import check_integer
+from penstock.sampling.spec import Spec
+from penstock.server.dist.backends import CLOSED, MAX_BACKENDS, ServedBackend, ServedBackends
+from penstock.server.dist.channels import ServedChannels, ServedChannel
+from penstock.server.dist.dataset import ServedDataset
+from penstock.server.dist.input_registration import MAX_BATCH_BYTES, MAX_INPUT_BYTES, MAX_INPUTS_BYTES, InputRegistration
+from penstock.server.limits import Budget
+from penstock.server.dist.handles import HandleKind, Handles
+from penstock.server.dist.queries import MAX_ANSWER_BYTES, Queries
+from penstock.server.dist.samplers import backend_for, check_key, wanted_spec
+from penstock.server.dist.seeds import StrPath
+from penstock.wire.requests import (
+    InitSamplingBackendRequest,
+    RegisterBackendRequest,
+    WorkerOptions,
+)
+
+log = logging.getLogger(__name__)
+
+LOG_EVERY_N: Final = 1000
+REQUEST_TIMEOUT_S: Final = 60.0
+# Of steps that are over in a moment. Taking a backend along may take longer.
+SLOW_DESTROY_S: Final = 0.1
+SLOW_LAST_DESTROY_S: Final = 2.0
+# The session of those who call from this process, which never ends.
+IN_PROCESS: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """What clients had not let go of when the server ended."""
+
+    backends: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.backends or self.channels)
+
+    def __str__(self) -> str:
+        return f"channels: {list(self.channels)}, backends: {list(self.backends)}"
+
+
+class DistServer(Queries):
+    """Serves a graph, or a part of one. Nothing runs before the first backend, or `start()`.
+
+    `hub`: the pool to use; without one it has its own, of `num_workers` (0: batches are made in
+    this process), run by `pool_options`. `samplers`: the users' samplers that may be asked for, as
+    "module:Class". `input_folders`: where files of seeds may be read. `request_timeout`: seconds a
+    call may wait for a batch. `log_every_n`: fetches of a channel from one report to the next.
+    `max_answer_bytes`, `max_input_bytes`, `max_inputs_bytes`, `max_batch_bytes`, `max_backends`:
+    what an answer, the inputs of a channel, those of all, a batch, and the server may have.
+    `max_labels`: of an anchor, unless asked otherwise. `exit_by_ranks`: whether `exit` may be
+    called over the wire. `channels`: how many there may be, shared with others who open some.
+    """
+
+    def __init__(
+        self,
+        data: Graph | Partition,
+        hub: Hub | None = None,
+        *,
+        num_workers: int | Literal["auto"] = "auto",
+        samplers: Sequence[str] = (),
+        input_folders: Sequence[StrPath] = (),
+        request_timeout: float = REQUEST_TIMEOUT_S,
+        start_timeout: float = START_TIMEOUT_S,
+        log_every_n: int = LOG_EVERY_N,
+        max_answer_bytes: int | str = MAX_ANSWER_BYTES,
+        max_input_bytes: int | str = MAX_INPUT_BYTES,
+        max_inputs_bytes: int | str = MAX_INPUTS_BYTES,
+        max_batch_bytes: int | str = MAX_BATCH_BYTES,
+        max_backends: int = MAX_BACKENDS,
+        max_labels: int | None = None,
+        exit_by_ranks: bool = True,
+        channels: Budget | None = None,
+        **pool_options: Unpack[PoolOptions],
+    ) -> None:
+        most = parse_bytes(max_answer_bytes, "max_answer_bytes")
+        super().__init__(ServedDataset(data), max_answer_bytes=most, max_labels=max_labels)
+        self._check_hub(hub, pool_options)
+        self._samplers = tuple(samplers)
+        self.intake = InputRegistration(
+            self.dataset,
+            input_folders,
+            parse_bytes(max_input_bytes, "max_input_bytes"),
+            parse_bytes(max_inputs_bytes, "max_inputs_bytes"),
+            parse_bytes(max_batch_bytes, "max_batch_bytes"),
+            channels,
+        )
+        self.request_timeout = positive_seconds(request_timeout, "request_timeout")
+        self.log_every_n = check_integer(log_every_n, "log_every_n", 1, 2**63)
+        self.exit_by_ranks = exit_by_ranks
+        self._start_timeout = positive_seconds(start_timeout, "start_timeout")
+        self._num_workers = num_workers
+        self._pool_options = pool_options
+        self._owns_hub = hub is None and num_workers != 0
+        self._hub = self._own_hub() if self._owns_hub else hub
+        self._numbers = Handles()
+        self._backends = ServedBackends(
+            self._numbers, check_integer(max_backends, "max_backends", 1, 2**31)
+        )
+        self._channels = ServedChannels(self._numbers)
+        self._exit = threading.Event()
+        self._life = threading.RLock()  # starting and closing, one after the other
+        self._left: LeftBehind | None = None
+        self._went = threading.Condition()  # a channel has gone
+        self.address: str | None = None  # where ranks find it, if there is a door
+
+    def _check_hub(self, hub: Hub | None, options: PoolOptions) -> None:
+        for name in options if hub is not None else ():
+            raise ValueError(f"{name} is given, but the pool is lent: ask its owner")
+
+    def _own_hub(self) -> HubProcess:
+        return HubProcess(
+            self.dataset.graph,
+            self._num_workers,
+            start_timeout=self._start_timeout,
+            **self._pool_options,
+        )
+
+    # --- life --------------------------------------------------------------------------------
+
+    @property
+    def boot(self) -> int:
+        """Which start of the server this is; every number it gives carries it."""
+        return self._numbers.boot
+
+    @property
+    def hub(self) -> Hub | None:
+        """The hub that samples; None if batches are made in this process."""
+        return self._hub
+
+    def start(self) -> None:
+        """Starts the hub, if it is the server's own. Idempotent; may be tried again."""
+        with self._life:
+            self._check_open()
+            hub = self._hub
+            if not self._owns_hub or not isinstance(hub, HubProcess):
+                return
+            try:
+                hub.start()
+            except BaseException:
+                hub.close()
+                self._hub = self._own_hub()
+                raise
+
+    def exit(self) -> bool:
+        """Asks the server to end: `wait_for_exit` returns. Nothing new is begun from now on."""
+        self._exit.set()
+        return True
+
+    def wait_for_exit(self, timeout: float | None = None) -> bool:
+        """Until somebody has called `exit`, at most so many seconds; whether somebody has."""
+        return self._exit.wait(timeout)
+
+    def drain(self, timeout: float) -> bool:
+        """Waits until no channel is left, at most so many seconds; whether that is so."""
+        with self._went:
+            return self._went.wait_for(lambda: not self._channels.all(), timeout)
+
+    def close(self) -> LeftBehind:
+        """Ends all channels and backends, and the hub if it is the server's own. Idempotent.
+
+        Never waits for a client; what they had not let go of is told.
+        """
+        self._exit.set()
+        with self._life:
+            if self._left is None:
+                left = tuple(each.name or str(each.number) for each in self._channels.all())
+                self._left = LeftBehind(tuple(each.key for each in self._backends.all()), left)
+                for channel in self._channels.all():
+                    self.destroy_sampling_input(channel.number)
+                self._backends.close()
+                if self._owns_hub and self._hub is not None:
+                    self._hub.close()
+            return self._left
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- backends ----------------------------------------------------------------------------
+
+    def init_sampling_backend(
+        self, request: InitSamplingBackendRequest, *, holder: int = IN_PROCESS
+    ) -> int:
+        """The number of the backend of a key, which the first who asks for it makes.
+
+        Others wait for the first. If it fails, they get an error whose cause is the first one's,
+        and the key can be tried again. While a backend is being torn down, its key is an error.
+        """
+        key = check_key(request.backend_key)
+        spec = wanted_spec(request, self._samplers)
+        self._check_open()
+        return self._backends.obtain(
+            key, spec, lambda: self._made(spec, request.worker_options), holder
+        )
+
+    def _made(self, spec: Spec, options: WorkerOptions) -> SharedDistSamplingBackend:
+        self.start()
+        return backend_for(self.dataset.graph, self._hub, spec, options, self._start_timeout)
+
+    # --- channels ----------------------------------------------------------------------------
+
+    def register_sampling_input(
+        self, request: RegisterBackendRequest, *, holder: int = IN_PROCESS
+    ) -> int:
+        """Opens a channel of a backend; its number. `KeyError` if there is no such backend."""
+        self._check_open()
+        backend = self._backends.enter(request.backend_id)
+        try:
+            number = self._opened(backend, request, holder)
+        except BaseException:
+            self._backends.leave(backend, None)
+            raise
+        if self._left is not None:  # closed meanwhile
+            self.destroy_sampling_input(number)
+            raise ChannelClosed(CLOSED)
+        return number
+
+    def _opened(self, backend: ServedBackend, request: RegisterBackendRequest, holder: int) -> int:
+        number = self._numbers.take(HandleKind.CHANNEL)
+        channel = ServedChannel(
+            number=number,
+            backend=backend,
+            id_map=self.intake.id_map,
+            name=request.worker_key,
+            holder=holder,
+            log_every_n=self.log_every_n,
+            nbytes=self.intake.register(backend, request, number),
+        )
+        self._backends.stay(backend, number)
+        self._channels.add(channel)
+        return number
+
+    def start_new_epoch_sampling(
+        self, channel_id: int, epoch: int, *, first: int = 0, first_step: int = 0
+    ) -> None:
+        """Starts an epoch; one that is not newer is ignored, and so is a channel that has gone."""
+        channel = self._channels.find(channel_id)
+        if channel is not None:
+            channel.start(epoch, first, first_step, self.request_timeout)
+
+    def fetch_one_sampled_message(self, channel_id: int) -> tuple[Batch | None, bool]:
+        """(message, False), or (None, True) once the epoch is over or the channel destroyed.
+
+        Raises what became of a batch that will not come; the next call goes on after it.
+        """
+        channel = self._channels.find(channel_id)
+        return (None, True) if channel is None else channel.fetch(self.request_timeout)
+
+    def is_channel_epoch_done(self, channel_id: int, epoch: int) -> bool:
+        """Whether every batch of an epoch has ended; of a destroyed channel, all have."""
+        channel = self._channels.find(channel_id)
+        return channel is None or channel.is_epoch_done(epoch)
+
+    def destroy_sampling_input(self, channel_id: int) -> None:
+        """Ends a channel, and the backend with its last one. One that is not there: nothing."""
+        self._destroy(channel_id)
+
+    def check_holder(self, channel_id: int, holder: int) -> None:
+        """`PenstockError` if a channel is another session's: its number can be guessed."""
+        if self._channels.holder_of(channel_id) not in (None, holder):
+            raise PenstockError(f"channel {channel_id} was not opened by this connection")
+
+    def release(self, holder: int) -> None:
+        """A session has ended: what it had goes. A rank that comes back for it is told."""
+        for number in self._channels.of(holder):
+            self._destroy(number, lost=True)
+        self._backends.forget(holder)
+
+    def _destroy(self, number: int, *, lost: bool = False) -> None:
+        channel, began = self._channels.take(number, lost=lost), time.perf_counter()
+        if channel is None:
+            return
+        backend = channel.backend
+        backend.up.unregister_input(number)
+        self.intake.give_back(channel.nbytes)
+        was_last = self._backends.leave(backend, number)
+        with self._went:
+            self._went.notify_all()
+        seconds = time.perf_counter() - began
+        if seconds > (SLOW_LAST_DESTROY_S if was_last else SLOW_DESTROY_S):
+            along = f" and its backend {backend.key!r}" if was_last else ""
+            log.warning("slow: channel %d%s took %.3f s to destroy", number, along, seconds)
+
+    # --- seeing what it does -----------------------------------------------------------------
+
+    def statistics(self) -> dict[str, Any]:
+        """All numbers of the server, as plain data; those of its hub apart."""
+        return {
+            "boot": self.boot,
+            "partition": self.dataset.number,
+            "num_partitions": self.dataset.num_partitions,
+            "backends": {
+                str(each.number): {
+                    "key": each.key,
+                    "phase": each.phase.value,
+                    "channels": len(each.channels),
+                }
+                for each in self._backends.all()
+            },
+            "channels": {str(each.number): each.numbers() for each in self._channels.all()},
+            "exiting": self._exit.is_set(),
+        }
+
+    def hub_statistics(self) -> dict[str, Any]:
+        """The hub's numbers; empty if there is none, or it does not run yet."""
+        started = not isinstance(self._hub, HubProcess) or self._hub.pid is not None
+        if self._hub is None or not started:
+            return {}
+        return self._hub.statistics(self.request_timeout)
+
+    def describe(self) -> str:
+        """The server in a line, and its scheduler in another."""
+        channels, backends = len(self._channels.all()), len(self._backends.all())
+        part = f"part {self.dataset.number} of {self.dataset.num_partitions}"
+        line = f"server {self.boot:08x}: {part}, {backends} backends, {channels} channels"
+        scheduler = self.hub_statistics().get("describe")
+        return f"{line}\n{scheduler}" if scheduler else line
+
+    def _check_open(self) -> None:
+        if self._exit.is_set():
+            raise ChannelClosed(CLOSED)

@@ -1,0 +1,312 @@
+"""Questions about a server's data: ids, features, labels, edges, types, partition books.
+
+Ids in questions and answers are those of the whole graph. Every answer is bounded: what it takes is
+known before memory is, and one that is too large names the setting.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.slices import ServerSlice
+from penstock.graph.derived import Coo
+from penstock.graph.partition.book import PartitionBook
+from penstock.graph.schema import EdgeType
+from penstock.graph.shared import SharedArray
+from penstock.graph.lookup import pick
+from penstock.kernels.gather import gather_rows
+from penstock.server.dist.dataset import ServedDataset, Ids
+from penstock.server.dist.labels import ablp_input
+from penstock.wire.requests import (
+    ABLPInput,
+    DatasetMeta,
+    EdgeDir,
+    FeatureInfo,
+    FetchABLPInputRequest,
+    FetchNodesRequest,
+    TypeSize,
+)
+
+Array = npt.NDArray[Any]
+
+SPLITS: Final = ("train", "val", "test")
+MAX_ANSWER_BYTES: Final = 1 << 30
+_ID_BYTES: Final = 8
+
+
+class Queries:
+    """Answers. Methods may be called by any thread; they share nothing that changes."""
+
+    def __init__(
+        self,
+        dataset: ServedDataset,
+        *,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        max_labels: int | None = None,
+    ) -> None:
+        self.dataset = dataset
+        self._most = max_answer_bytes
+        self._max_labels = max_labels
+
+    # --- ids ---------------------------------------------------------------------------------
+
+    def get_node_ids(
+        self,
+        split: str | FetchNodesRequest | None = None,
+        node_type: str | None = None,
+        server_slice: ServerSlice | None = None,
+    ) -> Ids:
+        """Ids of nodes: of a split ("train", "val", "test"), or all. The slice is taken last.
+
+        All arguments may come as one `FetchNodesRequest`.
+        """
+        if isinstance(split, FetchNodesRequest):
+            return self.get_node_ids(split.split, split.node_type, split.server_slice)
+        name = self.dataset.node_type(node_type)
+        check_split(split)
+        self._check_slice(server_slice)
+        graph = self.dataset.graph
+        size = len(graph.split(split, name)) if split is not None else graph.num_nodes(name)
+        rows = slice(0, size) if server_slice is None else server_slice.rows(size)
+        self._check_size((rows.stop - rows.start) * _ID_BYTES, "get_node_ids", "a server_slice")
+        if split is None:
+            found = np.arange(rows.start, rows.stop, dtype=np.int64)
+        else:
+            found = graph.split(split, name)[rows]
+        return self.dataset.global_nodes(name, found)
+
+    def get_ablp_input(
+        self,
+        split: str | FetchABLPInputRequest | None = None,
+        node_type: str | None = None,
+        supervision_edge_type: EdgeType | None = None,
+        server_slice: ServerSlice | None = None,
+        *,
+        positive: EdgeType | None = None,
+        negative: EdgeType | None = None,
+        max_labels: int | None = None,
+    ) -> ABLPInput:
+        """Anchors and their labels, padded with -1: see `server.dist.labels`.
+
+        All arguments may come as one `FetchABLPInputRequest`.
+        """
+        request = split
+        if not isinstance(request, FetchABLPInputRequest):
+            request = FetchABLPInputRequest(
+                split=request,
+                node_type=node_type,
+                supervision_edge_type=supervision_edge_type,
+                server_slice=server_slice,
+                positive=positive,
+                negative=negative,
+                max_labels=max_labels,
+            )
+        anchors = self.get_node_ids(request.split, request.node_type, request.server_slice)
+        cap = self._max_labels if request.max_labels is None else request.max_labels
+        return ablp_input(self.dataset, anchors, request, cap, self._check_labels)
+
+    # --- what there is -----------------------------------------------------------------------
+
+    def get_dataset_meta(self) -> DatasetMeta:
+        """What the server holds, in short."""
+        graph, number = self.dataset.graph, self.dataset.number
+        return DatasetMeta(
+            num_partitions=self.dataset.num_partitions,
+            partition=number,
+            node_types=graph.node_types if graph.is_hetero else None,
+            edge_types=graph.edge_types if graph.is_hetero else None,
+            num_nodes=tuple(TypeSize(name, graph.num_nodes(name)) for name in graph.node_types),
+            num_edges=tuple(
+                TypeSize(kind, self.dataset.num_edges(kind)) for kind in graph.edge_types
+            ),
+            edge_dir=self.dataset.edge_dir,
+        )
+
+    def get_node_types(self) -> list[str] | None:
+        """The node types; None if the graph is homogeneous."""
+        graph = self.dataset.graph
+        return list(graph.node_types) if graph.is_hetero else None
+
+    def get_edge_types(self) -> list[EdgeType] | None:
+        """The edge types; None if the graph is homogeneous."""
+        graph = self.dataset.graph
+        return list(graph.edge_types) if graph.is_hetero else None
+
+    def get_edge_dir(self) -> EdgeDir:
+        """Which edges of its nodes a server has, "in" or "out"; along these it can sample."""
+        return self.dataset.edge_dir
+
+    def get_node_feature_info(self) -> FeatureInfo | dict[str, FeatureInfo] | None:
+        """Width and dtype of `x`: by node type, of those that have any; None if there is none."""
+        graph = self.dataset.graph
+        found = {
+            name: _info(attributes["x"])
+            for name in graph.node_types
+            if "x" in (attributes := graph.node_attributes(name))
+        }
+        return found if graph.is_hetero else next(iter(found.values()), None)
+
+    def get_edge_feature_info(self) -> FeatureInfo | dict[EdgeType, FeatureInfo] | None:
+        """Width and dtype of `edge_attr`, likewise by edge type."""
+        graph = self.dataset.graph
+        found = {
+            kind: _info(attributes["edge_attr"])
+            for kind in graph.edge_types
+            if "edge_attr" in (attributes := graph.edge_attributes(kind))
+        }
+        return found if graph.is_hetero else next(iter(found.values()), None)
+
+    def get_node_partition_id(self, node_type: str | None = None, index: Any = None) -> Array:
+        """The part that each of the ids belongs to."""
+        book = self.dataset.node_book(self.dataset.node_type(node_type))
+        return book.partition_of(_required(index))
+
+    def get_node_partition_book(self, node_type: str | None = None) -> PartitionBook:
+        """Where the nodes of a type are."""
+        book = self.dataset.node_book(self.dataset.node_type(node_type))
+        return self._bounded(book, "get_node_partition_book")
+
+    def get_edge_partition_book(self, edge_type: EdgeType | None = None) -> PartitionBook:
+        """Where the edges of a type are."""
+        book = self.dataset.edge_book(self.dataset.edge_type(edge_type))
+        return self._bounded(book, "get_edge_partition_book")
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def get_node_feature(self, node_type: str | None = None, index: Any = None) -> Array:
+        """Rows of `x`; without an index, of all nodes that are here."""
+        return self.get_node_attribute("x", node_type, index)
+
+    def get_node_label(self, node_type: str | None = None, index: Any = None) -> Array:
+        """Rows of `y`; without an index, of all nodes that are here."""
+        return self.get_node_attribute("y", node_type, index)
+
+    def get_tensor_size(self, node_type: str | None = None) -> tuple[int, ...]:
+        """The shape of `x`, as it is here."""
+        name = self.dataset.node_type(node_type)
+        attributes = self.dataset.graph.node_attributes(name)
+        return pick("node attribute", "x", name, attributes).shape
+
+    def get_node_attribute(
+        self, name: str, node_type: str | None = None, index: Any = None
+    ) -> Array:
+        """Rows of any attribute of nodes. bfloat16 comes as 16-bit integers."""
+        kind = self.dataset.node_type(node_type)
+        column = pick("node attribute", name, kind, self.dataset.graph.node_attributes(kind))
+        rows = None if index is None else self.dataset.local_nodes(kind, index)
+        return self._rows(column, rows, name)
+
+    def get_edge_attribute(
+        self, name: str, edge_type: EdgeType | None = None, index: Any = None
+    ) -> Array:
+        """Rows of any attribute of edges, by their ids; without an index, as `get_edge_index`."""
+        kind = self.dataset.edge_type(edge_type)
+        column = pick("edge attribute", name, kind, self.dataset.edge_attributes(kind))
+        return self._rows(column, self.dataset.edge_rows(kind, index), name)
+
+    def get_graph_attribute(self, name: str, owner: str | EdgeType | None = None) -> Any:
+        """What belongs to the whole graph, or to a type as a whole: an array, or a JSON value."""
+        found = self.dataset.graph.graph_attributes(owner or None)
+        if name not in found:
+            there = ", ".join(map(repr, found)) or "none"
+            raise ValueError(f"there is no graph attribute called {name!r}; there are: {there}")
+        value = found[name]
+        if isinstance(value, np.ndarray):
+            self._check_size(value.nbytes, f"get_graph_attribute({name!r})")
+        return value
+
+    # --- edges -------------------------------------------------------------------------------
+
+    def get_edge_index(
+        self,
+        edge_type: EdgeType | None = None,
+        layout: str = "coo",
+        first: int = 0,
+        count: int | None = None,
+    ) -> Ids:
+        """The edges that are here, in the order of their ids, [2, edges], sources above.
+
+        `first` and `count` choose some of them, for those who read them in pieces.
+        """
+        check_layout(layout)
+        kind = self.dataset.edge_type(edge_type)
+        size = self.dataset.num_edges(kind)
+        if first < 0 or (count is not None and count < 0):
+            raise ValueError(f"first is {first} and count {count}; expected neither below 0")
+        end = size if count is None else min(size, first + count)
+        self._check_size(2 * _ID_BYTES * max(0, end - first), "get_edge_index", "first and count")
+        return self._edges(kind, first, end)
+
+    def get_edge_size(
+        self, edge_type: EdgeType | None = None, layout: str = "coo"
+    ) -> tuple[int, int]:
+        """How many nodes there are in all, of the type of the sources and the destinations."""
+        check_layout(layout)
+        kind = self.dataset.edge_type(edge_type)
+        source, destination = (self.dataset.node_book(name).size for name in (kind[0], kind[2]))
+        return source, destination
+
+    def _edges(self, kind: EdgeType, first: int, end: int) -> Ids:
+        if self.dataset.part is not None:
+            return self.dataset.part.edge_index(kind, first, end)
+        (whole,) = self.dataset.graph.derived(Coo(kind))  # made once, and kept
+        piece: Ids = whole.array[:, first:end]
+        return piece
+
+    # --- bounds ------------------------------------------------------------------------------
+
+    def _rows(self, column: SharedArray, rows: Ids | None, name: str) -> Array:
+        width = column.nbytes // max(1, column.shape[0])
+        wanted = column.shape[0] if rows is None else len(rows)
+        self._check_size(wanted * width, f"{wanted} rows of {name!r}", "fewer ids")
+        return column.array if rows is None else gather_rows(column.array, rows)
+
+    def _bounded(self, book: PartitionBook, verb: str) -> PartitionBook:
+        self._check_size(getattr(getattr(book, "parts", None), "nbytes", 0), verb)
+        return book
+
+    def _check_labels(self, nbytes: int) -> None:
+        self._check_size(nbytes, "get_ablp_input", "a server_slice, or fewer max_labels")
+
+    def _check_size(self, nbytes: int, what: str, instead: str | None = None) -> None:
+        if nbytes > self._most:
+            advice = f"; ask by {instead}" if instead else ""
+            raise ValueError(
+                f"{what}: the answer has {nbytes} bytes, and the most is {self._most} "
+                f"(setting: max_answer_bytes){advice}"
+            )
+
+    def _check_slice(self, piece: ServerSlice | None) -> None:
+        if piece is None or self.dataset.num_partitions == 1:
+            return
+        if piece.server != self.dataset.number:
+            raise ValueError(
+                f"server_slice is of server {piece.server}; this one has part "
+                f"{self.dataset.number} of {self.dataset.num_partitions}"
+            )
+
+
+def check_split(split: Any) -> None:
+    """ValueError unless it is one of the names there can be, or None."""
+    if split is not None and split not in SPLITS:
+        raise ValueError(f"split is {split!r}; expected one of {', '.join(SPLITS)}, or None")
+
+
+def check_layout(layout: Any) -> None:
+    """ValueError unless it is "coo"."""
+    if layout != "coo":
+        raise ValueError(f"layout is {layout!r}; expected 'coo'")
+
+
+def _info(column: SharedArray) -> FeatureInfo:
+    return FeatureInfo(math.prod(column.shape[1:]), column.dtype)
+
+
+def _required(index: Any) -> Any:
+    if index is None:
+        raise ValueError("index is missing; expected ids")
+    return index

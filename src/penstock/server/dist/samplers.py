@@ -1,0 +1,87 @@
+"""Ways of sampling, as requests ask for them: which are allowed, and what workers they get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.client.backend import SharedDistSamplingBackend
+from penstock.client.hub.hub import Hub
+from penstock.client.hub.hub_process import HubProcess
+from penstock.client.naming import spec_of
+from penstock.graph import Graph
+from penstock.sampling.kinds import InputKind
+from penstock.sampling.spec import CustomSpec, Spec
+from penstock.wire.requests import InitSamplingBackendRequest, WorkerOptions
+
+
+def wanted_spec(request: InitSamplingBackendRequest, samplers: Sequence[str]) -> Spec:
+    """The spec of a request, with its options; ValueError for a sampler that is not allowed."""
+    spec = spec_of(request.sampling_config)
+    if request.sampler_options:
+        spec = spec_of(_with_options(spec, request.sampler_options))
+    if isinstance(spec, CustomSpec) and spec.sampler not in samplers:
+        there = ", ".join(map(repr, samplers)) or "none"
+        raise ValueError(
+            f"sampler is {spec.sampler!r}; the server was started with: {there} (setting: samplers)"
+        )
+    return spec
+
+
+def check_key(key: Any) -> str:
+    """ValueError unless it is text."""
+    if not isinstance(key, str) or not key:
+        raise ValueError(f"backend_key is {key!r}; expected text")
+    return key
+
+
+def backend_for(
+    graph: Graph, hub: Hub | None, spec: Spec, options: WorkerOptions, start_timeout: float
+) -> SharedDistSamplingBackend:
+    """A backend that is up: of the hub's pool, or, without a hub, in this process."""
+    if options.input_kind is not None:
+        InputKind.named(options.input_kind)  # complains of one there is not
+    _check_pool(hub, options)
+    group = options.num_workers if isinstance(spec, CustomSpec) else None
+    backend = SharedDistSamplingBackend(
+        graph if hub is None else hub,
+        spec,
+        num_workers=0 if hub is None else group,
+        input_kind=options.input_kind,
+        start_timeout=start_timeout,
+    )
+    try:
+        backend.init_backend()
+    except BaseException:
+        backend.shutdown()
+        raise
+    return backend
+
+
+def _with_options(spec: Spec, options: dict[str, Any]) -> Spec:
+    if isinstance(spec, CustomSpec):
+        return msgspec.structs.replace(spec, options={**spec.options, **options})
+    there = type(spec).__struct_fields__
+    for name in options:
+        if name not in there:
+            raise ValueError(
+                f"sampler_options has {name!r}; {type(spec).__name__} has {', '.join(there)}"
+            )
+    return msgspec.structs.replace(spec, **options)
+
+
+def _check_pool(hub: Hub | None, options: WorkerOptions) -> None:
+    """The pool is for all: a request cannot enlarge it, but learns that it is smaller. The group of
+    a user's sampler is no larger either."""
+    has = hub.num_workers if isinstance(hub, HubProcess) else None
+    for name in ("num_workers", "worker_concurrency"):
+        wanted = getattr(options, name)
+        if wanted is not None and wanted < 1:
+            raise ValueError(f"worker_options.{name} is {wanted}; expected at least 1")
+    if has is not None and options.num_workers is not None and options.num_workers > has:
+        raise ValueError(
+            f"worker_options.num_workers is {options.num_workers}; the server's pool has {has} "
+            "(setting: num_workers of the server)"
+        )

@@ -1,0 +1,94 @@
+"""Seeds as a request names them: ids, a split, a file on the server, or all there are.
+
+Files are arrays as NumPy saves them, in folders that the server was started with. A name from
+elsewhere is never followed out of them, and nothing in a file is run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import Overloaded
+from penstock.graph.schema import EDGE
+from penstock.sampling.kinds import InputKind
+from penstock.server.dist.dataset import ServedDataset
+from penstock.server.dist.id_map import IdMap
+from penstock.wire.requests import SamplerInput
+
+StrPath = str | os.PathLike[str]
+
+
+def read_seeds(
+    file: str, folders: Sequence[StrPath], most_bytes: int | None = None
+) -> npt.NDArray[Any]:
+    """The integers in a file, mapped; ValueError for one that may not be read, or has none.
+
+    One that has more than `most_bytes` is `Overloaded`, and is not read.
+    """
+    path = _allowed(file, folders)
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"file {file!r} is no array that can be read: {error}") from None
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu":
+        raise ValueError(f"file {file!r} has no integers: {getattr(found, 'dtype', 'no array')}")
+    if most_bytes is not None and found.nbytes > most_bytes:
+        raise Overloaded(
+            f"file {file!r} has {found.nbytes} bytes; the most is {most_bytes} "
+            "(setting: max_input_bytes)"
+        )
+    return found
+
+
+def sampler_input(
+    id_map: IdMap,
+    dataset: ServedDataset,
+    given: SamplerInput,
+    kind: InputKind,
+    read: Callable[[str], npt.NDArray[Any]],
+) -> Any:
+    """What `register_input` of a backend takes, in the numbers of the graph that is here."""
+    named = [name for name in ("ids", "split", "file") if getattr(given, name) is not None]
+    if len(named) > 1:
+        raise ValueError(f"sampler_input has {' and '.join(named)}: one of them says all")
+    ids = given.ids if given.file is None else read(given.file)
+    if kind is InputKind.LINK:
+        return _links(id_map, dataset, given, ids)
+    if given.edge_type is not None:
+        raise ValueError(f"sampler_input has edge type {given.edge_type!r}; its inputs are nodes")
+    node_type = dataset.node_type(given.node_type)
+    wanted = given.split if ids is None else id_map.nodes(node_type, ids)
+    return (node_type, wanted) if node_type else wanted
+
+
+def _links(id_map: IdMap, dataset: ServedDataset, given: SamplerInput, ids: Any) -> Any:
+    if given.node_type is not None:
+        raise ValueError(f"sampler_input has node type {given.node_type!r}; its inputs are edges")
+    if given.edge_type is None and dataset.graph.is_hetero:
+        there = ", ".join(map(repr, dataset.graph.edge_types))
+        raise ValueError(f"sampler_input lacks an edge type; this graph has {there}")
+    kind = EDGE if given.edge_type is None else given.edge_type
+    kind = (kind[0], kind[1], kind[2])
+    wanted = given.split if ids is None else id_map.links(kind, ids)
+    return wanted if given.edge_type is None else (kind, wanted)
+
+
+def _allowed(file: str, folders: Sequence[StrPath]) -> Path:
+    roots = [Path(folder).resolve() for folder in folders]
+    for root in roots:
+        try:
+            path = (root / file).resolve(strict=True)
+        except (OSError, ValueError, RuntimeError):  # not there, no name, or links in a circle
+            continue
+        if path.is_relative_to(root) and path.is_file():
+            return path
+    raise ValueError(
+        f"file {file!r} is in none of the {len(roots)} folders that seeds may be read from "
+        "(setting: input_folders)"
+    )

@@ -1,0 +1,1 @@
+"""What operators need: HTTP pages, metrics, statistics of the process, the server's life."""

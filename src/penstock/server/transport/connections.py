@@ -1,0 +1,504 @@
+"""Connections without a session: those that have not said who they are, and those that are told why
+they must go.
+
+Anybody can connect. So before a rank has said Hello it costs little, has little time, and there are
+few of it: by number, by host, by the second. Who was refused waits before it may try again, longer
+each time; not on loopback or behind a proxy, where many share a host's address.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from penstock.errors import AccessDenied, HubGone, Overloaded, ProtocolError
+from penstock.hub.reports import report_of
+from penstock.server.limits import LONGEST_NAME
+from penstock.server.transport import old_protocol
+from penstock.server.transport.access import Peer
+from penstock.server.transport.poller import READ, WRITE
+from penstock.server.transport.rate_limits import Penalties, TokenBucket
+from penstock.server.transport.session import UNACKNOWLEDGED
+from penstock.server.transport.state import ServerState
+from penstock.server.transport.threads import Threads
+from penstock.wire.framing import PREAMBLE
+from penstock.wire.messages import MOST_HELLO, PROTOCOL, Hello, Refused
+from penstock.wire.tcp_stream import SCRATCH, ByteSocket, TcpStream
+from penstock.wire.transport.tcp import is_loopback, notice_death
+from penstock.wire.transport.tls import HANDSHAKE, NO_TLS_HERE, TlsSocket
+
+log = logging.getLogger(__name__)
+
+# Seconds to say Hello in; with many strangers there, the oldest may have only the second.
+HELLO_S: Final = 5.0
+LEAST_HELLO_S: Final = 0.5
+# Seconds without listening where no descriptor is left.
+NO_DESCRIPTOR_S: Final = 0.1
+# Connections that are accepted in one turn of the loop.
+AT_ONCE: Final = 64
+# Seconds that one who must go has for reading why, and how many may be about it.
+LAST_WORDS_S: Final = 1.0
+MOST_LEAVING: Final = 256
+# What `send` sends itself: the rest goes when the loop comes to it, or, where it is encrypted, by a
+# thread.
+INLINE: Final = 256 << 10
+RECEIVED_AT_ONCE: Final = 1 << 20
+ENCRYPTED_INLINE: Final = 16 << 10
+
+Admit = Callable[[TcpStream[Any], Hello, Peer, bool], None]
+
+
+class Stranger:
+    """A connection that has not said Hello."""
+
+    __slots__ = ("handler", "host", "name", "since", "socket", "stream", "tls")
+
+    def __init__(self, connected: socket.socket, host: str, since: float) -> None:
+        self.socket = connected
+        self.host = host
+        self.since = since
+        self.name: str | None = None  # by its certificate
+        self.tls: TlsSocket | None = None
+        self.stream: TcpStream[Hello] | None = None
+        self.handler: Callable[[int], None] = lambda events: None
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def close(self) -> None:
+        (self.stream or self.socket).close()
+
+
+class Strangers:
+    """All of them. `admit` is called for those who said Hello and may come in."""
+
+    def __init__(self, state: ServerState, threads: Threads, lease: float, admit: Admit) -> None:
+        self._state = state
+        self._threads = threads  # for handshakes
+        self._lease = lease
+        self._admit = admit
+        self._there: dict[Stranger, None] = {}  # the oldest first
+        self._hosts: Counter[str] = Counter()
+        limits = state.limits
+        self._accepts = TokenBucket(limits.max_accepts, limits.max_accepts)
+        self._handshakes = TokenBucket(limits.max_handshakes, limits.max_handshakes)
+        self._penalties = Penalties()
+        self._unencrypted: dict[Stranger, None] = {}  # those who wait for a handshake
+        self._paused_until: float | None = None
+        self._scratch = memoryview(bytearray(SCRATCH))  # all streams of this thread share it
+        self.farewells = Farewells(state)
+        self._seconds = min(HELLO_S, lease)
+        self._warned_at = float("-inf")
+        self.now = 0.0
+
+    def __len__(self) -> int:
+        return len(self._there)
+
+    # --- coming in ---------------------------------------------------------------------------
+
+    def accept(self, events: int) -> None:
+        """Takes those in who want to connect, as many as may at once."""
+        for _ in range(AT_ONCE):
+            if not self._has_room():
+                return
+            try:
+                found = self._state.listener.accept()
+            except BlockingIOError as error:  # no descriptor, say: one may be free soon
+                log.warning("nobody can be let in for a moment: %s", error.strerror)
+                self._pause(self.now + NO_DESCRIPTOR_S)
+                return
+            if found is None:
+                return
+            self._came(*found)
+
+    def _has_room(self) -> bool:
+        """Whether another one may come now; if not, nobody is listened to for a while."""
+        if len(self._there) >= self._state.limits.max_strangers:
+            oldest = next(iter(self._there))
+            if self.now - oldest.since < LEAST_HELLO_S:
+                self._pause(oldest.since + LEAST_HELLO_S)
+                return False
+            self._turn_away(oldest, "others want to come in, and it has said nothing")
+        if not self._accepts.take(self.now):
+            self._pause(self._accepts.when(self.now))
+            return False
+        return True
+
+    def _pause(self, until: float) -> None:
+        self._state.poller.forget(self._state.listener.fileno())
+        self._paused_until = until
+
+    def _came(self, connected: socket.socket, host: str) -> None:
+        reason = self._objection(host)
+        if reason:
+            self._state.turned_away += 1
+            log.info("a connection of %s is refused: %s", host, reason)
+            connected.close()
+            return
+        try:
+            notice_death(connected, UNACKNOWLEDGED * self._lease)
+        except OSError:  # it has gone
+            connected.close()
+            return
+        stranger = Stranger(connected, host, self.now)
+        stranger.handler = lambda events: self._attend(stranger, events)
+        try:
+            self._state.poller.watch(stranger.fileno(), READ, stranger.handler)
+        except OSError as error:  # the system has no memory for it
+            log.warning("a connection of %s is refused: %s", host, error)
+            connected.close()
+            return
+        self._there[stranger] = None
+        self._hosts[host] += 1
+
+    def _objection(self, host: str) -> str:
+        """Why one may not even say Hello; "" if it may."""
+        limits, state = self._state.limits, self._state
+        if len(self._there) + len(state.sessions) >= limits.max_connections:
+            if self.now - self._warned_at > 1.0:
+                self._warned_at = self.now
+                log.warning(
+                    "connections are refused: there are %d (setting: max_connections)",
+                    limits.max_connections,
+                )
+            return f"there are {limits.max_connections} connections (setting: max_connections)"
+        if self._is_shared(host):
+            return ""
+        if self._penalties.waits(host, self.now):
+            return "it was refused, and has to wait"
+        if self._hosts[host] >= limits.max_strangers_per_host:
+            return "too many of that host say nothing (setting: max_strangers_per_host)"
+        return ""
+
+    def _is_shared(self, host: str) -> bool:
+        """Whether many may share a host's address: then none suffers for the others."""
+        return is_loopback(host) or host in self._state.proxies
+
+    # --- what they say -----------------------------------------------------------------------
+
+    def _attend(self, stranger: Stranger, events: int) -> None:
+        try:
+            if stranger.stream is None and stranger.tls is None and stranger in self._there:
+                self._begin(stranger)
+            elif stranger.stream is None and stranger in self._there:
+                self._shake_hands(stranger)
+            if stranger.stream is not None and stranger in self._there:
+                self._hear(stranger)
+        except OSError as error:
+            self._turn_away(stranger, f"it has gone: {error}")
+        except Exception:  # a mistake of ours is no reason to leave the others alone
+            log.exception("a connection of %s could not be dealt with", stranger.host)
+            self._turn_away(stranger, "it could not be dealt with")
+
+    def _begin(self, stranger: Stranger) -> None:
+        """Looks at the first byte, by which all who might speak here can be told apart."""
+        first = stranger.socket.recv(1, socket.MSG_PEEK)
+        if not first:
+            self._turn_away(stranger, "it has said nothing")
+        elif first[0] == old_protocol.FIRST:
+            self._part_from(stranger, "it speaks ZeroMQ", old_protocol.OldClient)
+        elif self._state.access.certificates is None:
+            if first[0] == HANDSHAKE:
+                self._tell(stranger, NO_TLS_HERE, "it speaks TLS")
+            else:
+                self._open(stranger, stranger.socket)
+        elif first[0] == HANDSHAKE:
+            self._encrypt(stranger)
+        elif first[0] == PREAMBLE[0]:
+            self._open(stranger, stranger.socket)
+            self._refuse(stranger, AccessDenied(_WANTS_TLS))
+        else:
+            self._turn_away(stranger, "it does not speak as ranks do")
+
+    def _open(self, stranger: Stranger, connected: ByteSocket) -> None:
+        stranger.stream = TcpStream(
+            connected,
+            Hello,
+            limit=MOST_HELLO,
+            most_at_once=1,
+            scratch=self._scratch,
+            inline=INLINE if stranger.tls is None else ENCRYPTED_INLINE,
+            at_once=RECEIVED_AT_ONCE,
+        )
+
+    def _hear(self, stranger: Stranger) -> None:
+        stream = stranger.stream
+        assert stream is not None
+        try:
+            received = stream.receive()
+        except ProtocolError as error:
+            self._refuse(stranger, ProtocolError(f"there is no session, say Hello first: {error}"))
+            return
+        if received:
+            self._hello(stranger, received[0][0])
+        elif stream.ended:
+            self._turn_away(stranger, stream.reason)
+
+    def _hello(self, stranger: Stranger, hello: Hello) -> None:
+        try:
+            self._check(hello)
+            self._state.access.check(hello)
+        except Exception as error:
+            self._refuse(stranger, error)
+            return
+        self._forget(stranger)
+        self._penalties.forget(stranger.host)
+        assert stranger.stream is not None
+        peer = Peer(stranger.host, stranger.name)
+        self._admit(stranger.stream, hello, peer, stranger.tls is not None)
+
+    def _check(self, hello: Hello) -> None:
+        if hello.protocol != PROTOCOL:
+            raise ProtocolError(
+                f"you speak protocol {hello.protocol}, this server {PROTOCOL}: "
+                "install the same version of penstock on both sides"
+            )
+        if self._state.leaving is not None:
+            raise HubGone(f"the server is leaving: {self._state.leaving}")
+        for name in ("name", "host", "token", "tenant", "graph", "trace"):
+            if len(getattr(hello, name) or "") > LONGEST_NAME:
+                raise ProtocolError(f"the {name} of a Hello is longer than {LONGEST_NAME} letters")
+        most = self._state.limits.max_sessions
+        if len(self._state.sessions) >= most:
+            raise Overloaded(f"there are {most} sessions, and no more (setting: max_sessions)")
+
+    # --- TLS ---------------------------------------------------------------------------------
+
+    def _encrypt(self, stranger: Stranger) -> None:
+        if not self._handshakes.take(self.now):
+            # Nothing more of it is read until there is time for it.
+            self._state.poller.forget(stranger.fileno())
+            self._unencrypted[stranger] = None
+            return
+        certificates = self._state.access.certificates
+        assert certificates is not None
+        stranger.tls = TlsSocket(certificates.context, stranger.socket, server_side=True)
+        self._shake_hands(stranger)
+
+    def _shake_hands(self, stranger: Stranger) -> None:
+        """Goes on with a handshake, by a thread: it takes longer than anything else here."""
+        assert stranger.tls is not None
+        self._state.poller.forget(stranger.fileno())
+        self._threads.ask(
+            stranger.tls.handshake, lambda outcome: self._shook(stranger, outcome), stranger
+        )
+
+    def _shook(self, stranger: Stranger, outcome: Any) -> None:
+        if stranger not in self._there:
+            return
+        if isinstance(outcome, Exception):
+            self._note_refusal(stranger.host)
+            self._part_from(stranger, f"no TLS: {outcome}")
+        elif outcome is not None:
+            events = READ if outcome == select.POLLIN else WRITE
+            self._state.poller.watch(stranger.fileno(), events, stranger.handler)
+        else:
+            assert stranger.tls is not None
+            stranger.name = stranger.tls.peer_name()
+            self._open(stranger, stranger.tls)
+            self._state.poller.watch(stranger.fileno(), READ, stranger.handler)
+            self._attend(stranger, READ)
+
+    # --- those who must go -------------------------------------------------------------------
+
+    def _refuse(self, stranger: Stranger, error: Exception) -> None:
+        """Says why it may not come in, and hangs up."""
+        who = stranger.host
+        log.info("%s is refused: %s", who, error)
+        self._state.refused += 1
+        if not isinstance(error, Overloaded | HubGone):
+            self._note_refusal(who)
+        stream = stranger.stream
+        assert stream is not None
+        self._forget(stranger)
+        stream.send(Refused(request=0, report=report_of(error)))
+        self.farewells.begin(stream, self.now)
+
+    def _note_refusal(self, host: str) -> None:
+        if not self._is_shared(host):
+            seconds = self._penalties.note(host, self.now)
+            log.warning("%s was refused: it may try again in %g s", host, seconds)
+
+    def _tell(self, stranger: Stranger, words: bytes, reason: str) -> None:
+        """Says something to one who does not speak as we do, and hangs up."""
+        with suppress(OSError):
+            stranger.socket.send(words)
+        self._part_from(stranger, reason)
+
+    def _part_from(
+        self,
+        stranger: Stranger,
+        reason: str,
+        end: Callable[[socket.socket], End] | None = None,
+    ) -> None:
+        """Hangs up on one who is still being told something."""
+        self._state.refused += 1
+        log.info("%s is refused: %s", stranger.host, reason)
+        self._forget(stranger)
+        self.farewells.begin((end or RawEnd)(stranger.socket), self.now)
+
+    def _turn_away(self, stranger: Stranger, reason: str) -> None:
+        if stranger in self._there:
+            log.info("a connection of %s is ended: %s", stranger.host, reason)
+            self._state.turned_away += 1
+            self._forget(stranger)
+            stranger.close()
+
+    def _forget(self, stranger: Stranger) -> None:
+        """It is none any more; its descriptor is still open."""
+        del self._there[stranger]
+        self._unencrypted.pop(stranger, None)
+        self._hosts[stranger.host] -= 1
+        if not self._hosts[stranger.host]:
+            del self._hosts[stranger.host]
+        self._state.poller.forget(stranger.fileno())
+        self._threads.drop(stranger)
+        if self._paused_until is not None:
+            self._paused_until = self.now
+
+    # --- time --------------------------------------------------------------------------------
+
+    def due(self) -> float:
+        """When time is to pass next."""
+        due = self.farewells.due()
+        if self._there:
+            due = min(due, next(iter(self._there)).since + self._seconds)
+        if self._paused_until is not None:
+            due = min(due, self._paused_until)
+        if self._unencrypted:
+            due = min(due, self._handshakes.when(self.now))
+        return due
+
+    def pass_time(self) -> None:
+        """Hangs up on those who had their time; listens again."""
+        self.farewells.pass_time(self.now)
+        for stranger in list(self._there):
+            if self.now - stranger.since < self._seconds:
+                break
+            self._turn_away(stranger, f"it has not said Hello for {self._seconds:g} s")
+        for stranger in list(self._unencrypted):
+            del self._unencrypted[stranger]
+            self._attend(stranger, READ)
+            if stranger in self._unencrypted:
+                break  # there is time for no more
+        if self._paused_until is not None and self.now >= self._paused_until:
+            self._paused_until = None
+            self._state.poller.watch(self._state.listener.fileno(), READ, self.accept)
+
+    def close(self) -> None:
+        """Lets go of all of them."""
+        for stranger in list(self._there):
+            self._turn_away(stranger, "the server ends")
+        self.farewells.close()
+
+
+_WANTS_TLS: Final = "this server speaks TLS: connect to tls://host:port, with its authority (ca=…)"
+
+
+class End(Protocol):
+    """What is done with a connection that is over, but for its last words."""
+
+    @property
+    def pending(self) -> bool: ...
+    @property
+    def broken(self) -> bool: ...
+    def fileno(self) -> int: ...
+    def flush_some(self, nbytes: int) -> None: ...
+    def finish(self) -> None: ...
+    def discard(self, scratch: memoryview) -> bool: ...
+    def close(self) -> None: ...
+
+
+class RawEnd:
+    """One that speaks otherwise than we do: all was said, by the kernel's account."""
+
+    pending = broken = False
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def flush_some(self, nbytes: int) -> None:
+        """Nothing is left."""
+
+    def finish(self) -> None:
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def discard(self, scratch: memoryview) -> bool:
+        try:
+            return self._socket.recv_into(scratch) > 0
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Farewells:
+    """Connections that are over, but for their last words, which their peers are to read.
+
+    To close a socket in which something is unread would have the kernel take back what was sent.
+    """
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._until: dict[End, float] = {}  # the first to go first
+        self._scratch = memoryview(bytearray(16 << 10))
+
+    def __bool__(self) -> bool:
+        return bool(self._until)
+
+    def begin(self, stream: End, now: float) -> None:
+        """Sends what is left, and closes once the peer has: or in a while, whatever it does."""
+        if stream.broken or len(self._until) >= MOST_LEAVING:
+            self._state.poller.forget(stream.fileno())
+            stream.close()
+            return
+        self._until[stream] = now + LAST_WORDS_S
+        self._attend(stream, WRITE)
+
+    def _attend(self, stream: End, events: int) -> None:
+        if stream not in self._until:
+            return
+        if events & WRITE:
+            stream.flush_some(ENCRYPTED_INLINE)
+            if not stream.pending:
+                stream.finish()
+        if (events & ~WRITE and not stream.discard(self._scratch)) or stream.broken:
+            self._end(stream)
+            return
+        wanted = READ | WRITE if stream.pending else READ
+        self._state.poller.watch(
+            stream.fileno(), wanted, lambda events: self._attend(stream, events)
+        )
+
+    def _end(self, stream: End) -> None:
+        del self._until[stream]
+        self._state.poller.forget(stream.fileno())
+        stream.close()
+
+    def due(self) -> float:
+        """When the first one has had its time."""
+        return next(iter(self._until.values()), float("inf"))
+
+    def pass_time(self, now: float) -> None:
+        """Closes those who had theirs."""
+        for stream, until in list(self._until.items()):
+            if now < until:
+                return
+            self._end(stream)
+
+    def close(self) -> None:
+        """Closes all of them."""
+        for stream in list(self._until):
+            self._end(stream)

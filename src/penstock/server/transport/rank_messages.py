@@ -1,0 +1,346 @@
+"""What remote ranks say: checked, answered, or handed to those who can answer.
+
+A request that cannot be granted is refused, with the reason. A message that makes no sense ends the
+session that sent it, and no other. Nothing a rank can say stops the server.
+
+A request with a payload is looked at twice: `reserve`, before any memory is taken for it, and
+`handle`, when all of it is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from penstock.errors import HubGone, Overloaded, ProtocolError
+from penstock.hub.reports import SHORT, report_of, shortened
+from penstock.server.dist.rpc import GOODBYE, MAKING, PING, STATISTICS
+from penstock.server.limits import check_at_most
+from penstock.server.ops.process_stats import process_stats
+from penstock.server.ops.statistics import ServerStatistics
+from penstock.server.transport.poller import READ, WRITE
+from penstock.server.transport.session import UNACKNOWLEDGED, CallBytes, Session
+from penstock.server.transport.state import ServerState
+from penstock.wire.frames import Bytes, read
+from penstock.wire.framing import encode
+from penstock.wire.messages import (
+    Answer,
+    Call,
+    FromRankToServer,
+    Goodbye,
+    Heartbeat,
+    Refused,
+    Register,
+    Registered,
+    ReturnSlot,
+    Reweigh,
+    StartEpoch,
+    Unregister,
+)
+from penstock.wire.payload import NOTHING, Arrays, Packed, pack, reserved
+from penstock.wire.transport.tcp import awaits_reader
+
+log = logging.getLogger(__name__)
+
+END: Final = "end"  # of a session: no verb, but something that has to be done in its turn
+# Memory for a byte of plain data, at most, roughly: it may be an empty list. A little of it is
+# counted only for all sessions together.
+_READ_AS: Final = 32
+_SMALL: Final = 4096
+_GONE: Final = "nobody is there to be answered"
+_HEARTBEAT: Final = Heartbeat()
+
+
+class RankMessages:
+    """Handles the messages of sessions. `relay_ready` is called when a hub speaks to a rank."""
+
+    def __init__(
+        self,
+        state: ServerState,
+        statistics: Callable[[], ServerStatistics],
+        relay_ready: Callable[[Session, int], None],
+    ) -> None:
+        self._state = state
+        self._statistics = statistics
+        self._relay_ready = relay_ready
+
+    def handle(self, session: Session, message: FromRankToServer, payload: Bytes | None) -> None:
+        """One message, with its payload, which `reserve` has granted."""
+        try:
+            if payload is None:
+                session.conversation.rank_says(message)
+            if type(message) is Heartbeat:  # which comes most often, of ranks that are idle
+                if message.reply:
+                    session.say(_HEARTBEAT)
+                if session.stream.pending or session.pauses:
+                    self._look_at_pause(session)
+                return
+            self._handle(session, message, payload)
+        except (ProtocolError, HubGone, Overloaded) as error:
+            self.expel(session, error)
+        except Exception as error:  # a mistake of ours is no reason to leave the others alone
+            log.exception("%r has said something that could not be dealt with", session)
+            self.expel(session, error)
+
+    def _look_at_pause(self, session: Session) -> None:
+        """A rank that lives and does not read is not given up by the kernel, which would."""
+        stream = session.stream
+        pauses = stream.pending and awaits_reader(stream.fileno())
+        if pauses != session.pauses:
+            session.pauses = pauses
+            stream.give_up_after(0 if pauses else UNACKNOWLEDGED * self._state.welcome.lease)
+
+    def reserve(self, session: Session, message: FromRankToServer, nbytes: int) -> Bytes | None:
+        """Memory for the payload of a request; None if it is refused. ProtocolError ends all."""
+        if not isinstance(message, Register | Call):
+            raise ProtocolError(f"{type(message).__name__} cannot have a payload")
+        session.conversation.rank_says(message)
+        return self._granted(session, message, nbytes)
+
+    def expel(self, session: Session, error: Exception) -> None:
+        """Says what made no sense, and ends the session."""
+        self._state.refused += 1
+        log.warning("%r is over: %s", session, shortened(str(error), SHORT))
+        session.say_last(Refused(request=0, report=report_of(error)))
+        session.end(shortened(str(error), SHORT))
+
+    def _handle(self, session: Session, message: FromRankToServer, payload: Bytes | None) -> None:
+        match message:
+            case ReturnSlot() | StartEpoch() | Reweigh():
+                if session.relay is not None:
+                    session.relay.forward(message)
+                    self.watch_relay(session)
+                    if session.relay.is_overfull:
+                        raise Overloaded("the hub does not listen, and too much waits for it")
+            case Call(verb=verb, request=request) if verb == PING and payload is None:
+                session.check_new(request)
+                session.say(Answer(request=request))
+            case Call() | Register():
+                self._begin(session, message, payload)
+            case Unregister():
+                self._unregister(session, message)
+            case Goodbye():
+                session.stream.drop_queued()  # nobody will read it
+                session.end(GOODBYE)
+
+    # --- requests ----------------------------------------------------------------------------
+
+    def _begin(self, session: Session, request: Register | Call, payload: Bytes | None) -> None:
+        memory = self._granted(session, request, 0) if payload is None else payload
+        if memory is None:
+            return
+        arrays = read(memory, request.arrays)
+        session.granted.discard(request.request)
+        if isinstance(request, Register):
+            self._ask_hub(session, request, arrays)
+        else:
+            self._ask(session, request, arrays)
+
+    def _granted(self, session: Session, request: Register | Call, nbytes: int) -> Bytes | None:
+        """Memory for a request's payload; None if the request was refused."""
+        session.check_new(request.request)
+        grant = self._grant_register if isinstance(request, Register) else self._grant_call
+        try:
+            memory = grant(session, request, nbytes)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            self._refuse(session, request.request, error)
+            return None
+        session.granted.add(request.request)
+        return memory
+
+    def _refuse(self, session: Session, request: int, error: Exception) -> None:
+        self._state.refused += 1
+        log.info("%r is refused request %d: %s", session, request, shortened(str(error), SHORT))
+        session.say(Refused(request=request, report=report_of(error)))
+
+    def check_staying(self) -> None:
+        """HubGone once the server takes nobody in any more."""
+        if self._state.leaving is not None:
+            raise HubGone(f"the server is leaving: {self._state.leaving}")
+
+    # --- channels ----------------------------------------------------------------------------
+
+    def _grant_register(self, session: Session, asked: Any, nbytes: int) -> Bytes:
+        self.check_staying()
+        limits = self._state.limits
+        channels = sum(one.relay is not None or one.registering > 0 for one in self._state.sessions)
+        check_at_most(channels + 1, limits.max_channels, "channels are asked for", "max_channels")
+        counted = nbytes + _READ_AS * max(0, len(encode(asked)) - _SMALL)
+        check_at_most(counted, limits.max_input_bytes, "bytes of inputs", "max_input_bytes")
+        self._state.registrations.budget.take(counted)
+        session.input_bytes, session.registering = counted, asked.request
+        try:
+            return reserved(asked.arrays, nbytes)
+        except BaseException:  # no memory for it: it may ask for less
+            session.registering = 0
+            self.give_up_channel(session)
+            raise
+
+    def _ask_hub(self, session: Session, asked: Register, arrays: Arrays) -> None:
+        self._state.registering.ask(
+            lambda: self._state.registrations.make(asked, arrays),
+            lambda outcome: self._registered(session, asked.request, outcome),
+            session,
+        )
+
+    def _registered(self, session: Session, request: int, outcome: Any) -> None:
+        """In the loop's thread: the hub has a channel for it, or has not."""
+        session.registering = 0
+        if isinstance(outcome, Exception):
+            self.give_up_channel(session)
+            if session.ending is None:
+                self._refuse(session, request, outcome)
+            return
+        relay, nbytes = outcome
+        if session.ending is not None:  # it left meanwhile
+            relay.close()
+            self._state.registrations.budget.give(nbytes)
+            return
+        session.relay = relay
+        session.input_bytes += nbytes
+        session.say(
+            Registered(
+                request=request,
+                channel=relay.channel,
+                slots=relay.slots,
+                most_bytes=relay.most_bytes,
+            )
+        )
+        self.watch_relay(session)
+
+    def watch_relay(self, session: Session) -> None:
+        """Sees to it that the hub is heard, and that what could not be sent to it will be."""
+        if (relay := session.relay) is not None:
+            events = READ | WRITE if relay.pending else READ
+            self._state.poller.watch(
+                relay.fileno(), events, session.on_relay or self._handler(session)
+            )
+
+    def _handler(self, session: Session) -> Callable[[int], None]:
+        session.on_relay = lambda events: self._relay_ready(session, events)
+        return session.on_relay
+
+    def _unregister(self, session: Session, said: Unregister) -> None:
+        if session.relay is not None and said.channel != session.relay.channel:
+            raise ProtocolError(f"channel {said.channel} is not this session's")
+        self.give_up_channel(session)
+
+    def give_up_channel(self, session: Session) -> None:
+        """Lets go of a session's channel and of its inputs. Idempotent."""
+        relay, session.relay = session.relay, None
+        if relay is not None:
+            self._state.poller.forget(relay.fileno())
+            relay.close()
+        held, session.input_bytes = session.input_bytes, 0
+        self._state.registrations.budget.give(held)
+
+    # --- calls -------------------------------------------------------------------------------
+
+    def _grant_call(self, session: Session, call: Any, nbytes: int) -> Bytes:
+        limits, state = self._state.limits, self._state
+        plain = len(encode(call)) if call.arguments or call.arrays else 0
+        counted = CallBytes(
+            of_session=nbytes + _READ_AS * max(0, plain - _SMALL),
+            of_all=nbytes + _READ_AS * plain,
+        )
+        unread = "bytes of answers are unread"
+        check_at_most(session.unread.taken, limits.max_answer_bytes, unread, "max_answer_bytes")
+        check_at_most(len(session.calls) + 1, limits.max_calls, "calls at once", "max_calls")
+        ours = sum(call.of_session for call in session.calls.values()) + counted.of_session
+        check_at_most(ours, limits.max_call_bytes, "bytes of arguments", "max_call_bytes")
+        state.call_budget.take(counted.of_all)
+        session.begin_call(call.request, counted)
+        try:
+            return reserved(call.arrays, nbytes)
+        except BaseException:
+            self._forget_call(session, call.request)
+            raise
+
+    def _forget_call(self, session: Session, request: int) -> None:
+        """Its arguments are not kept any more."""
+        if (counted := session.calls.pop(request, None)) is not None:
+            self._state.call_budget.give(counted.of_all)
+
+    def _ask(self, session: Session, call: Call, arrays: Arrays) -> None:
+        if session.rpc_session is None:
+            session.rpc_session = self._state.rpc_sessions()
+        rpc_session, most = session.rpc_session, self._state.limits.max_answer_bytes
+        numbers = self._statistics() if call.verb == STATISTICS else None
+
+        def work() -> Any:
+            if session.ending is not None:
+                return ConnectionError(_GONE)
+            if numbers is not None:
+                told = replace(numbers, process=process_stats())
+                return Answer(request=call.request, value=told), NOTHING
+            value, found = rpc_session.answer(call, arrays)
+            packed = pack(found)
+            check_at_most(packed.nbytes, most, "bytes of an answer", "max_answer_bytes")
+            return Answer(request=call.request, value=value, arrays=packed.arrays), packed
+
+        # When the session ends, all it has goes at once: only what is being made is waited for.
+        if call.verb in MAKING:
+            session.asked.add(call.request)
+        self._state.answering.ask(
+            call.verb, work, lambda outcome: self._answer(session, call, outcome), session
+        )
+
+    def _answer(self, session: Session, call: Call, outcome: Any) -> None:
+        """In the loop's thread: somebody has worked it out, or failed to."""
+        session.asked.discard(call.request)
+        self._forget_call(session, call.request)
+        if session.ending is not None:
+            self._end_asking(session)
+            return
+        if isinstance(outcome, Exception):
+            self._refuse(session, call.request, outcome)
+            return
+        try:
+            self._say_answer(session, *outcome)
+        except Exception as error:
+            self._refuse(session, call.request, error)
+
+    def _say_answer(self, session: Session, answer: Answer, packed: Packed) -> None:
+        budget, unread = self._state.answer_budget, session.unread.taken + packed.nbytes
+        most = self._state.limits.max_answer_bytes
+        check_at_most(unread, most, "bytes of answers are unread", "max_answer_bytes")
+        budget.take(packed.nbytes)
+        session.say(answer, packed, lambda: budget.give(packed.nbytes))
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def farewell(self, session: Session) -> None:
+        """A session is over: whatever hung on it is let go of."""
+        log.info("%r is over: %s", session, session.ending)
+        state = self._state
+        state.leases_lost += session.lost
+        state.batches_before += session.batches
+        state.calls_before += session.calls_heard
+        state.bytes_in_before += session.stream.bytes_in
+        state.bytes_out_before += session.stream.bytes_out
+        state.partial_budget.give(session.partial)
+        session.partial = 0
+        self.give_up_channel(session)
+        # What is being answered keeps its arrays, and what they count for, until it is; what has
+        # only come in part is dropped.
+        for request in session.granted:
+            self._forget_call(session, request)
+        for then in (*state.registering.drop(session), *state.answering.drop(session)):
+            then(ConnectionError(_GONE))
+        self._end_asking(session)
+
+    def _end_asking(self, session: Session) -> None:
+        """Tells whoever answered its calls, once none is being answered any more."""
+        rpc_session, reason = session.rpc_session, session.ending or ""
+        if rpc_session is not None and not session.asked:
+            session.rpc_session = None
+            self._state.answering.ask(END, lambda: rpc_session.end(reason), _note_failure)
+
+
+def _note_failure(outcome: Any) -> None:
+    if isinstance(outcome, Exception):
+        log.error("what a session had could not be let go of", exc_info=outcome)

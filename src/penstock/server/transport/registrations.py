@@ -1,0 +1,192 @@
+"""A registration: from what a remote rank asks for to a channel of the hub.
+
+Takes as long as it takes (inputs are copied, what a sampler needs of the graph may have to be
+made), so it is done by a thread of its own. Everything is checked as if a local rank had asked, and
+beyond that: which samplers may run here, which files may be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from msgspec import structs
+
+from penstock.client.channel.inputs import Inputs, inputs_of
+from penstock.client.channel.registration import Registration
+from penstock.client.channel.session import HubSession
+from penstock.client.deadline import Deadline
+from penstock.client.hub.hub_process import HubProcess
+from penstock.errors import Overloaded
+from penstock.graph.schema import EDGE, NODE
+from penstock.sampling.kinds import InputKind, check
+from penstock.sampling.normalize import settled
+from penstock.sampling.spec import CustomSpec, Feed, Spec
+from penstock.server.dist.id_map import IdMap
+from penstock.server.dist.seeds import StrPath, read_seeds
+from penstock.server.limits import LONGEST_NAME, Budget, Limits, check_at_most
+from penstock.server.transport.relay import Relay
+from penstock.wire.messages import Register
+from penstock.wire.payload import Arrays
+
+# Making what a sampler needs of a large graph takes its time; the hub itself answers at once.
+PATIENCE_S: Final = 600.0
+_ID_BYTES: Final = 8
+_GROUPS: Final = ("columns", "tables")
+
+
+@dataclass(frozen=True, eq=False)
+class Registrations:
+    """What a server registers remote ranks with."""
+
+    hub: HubProcess
+    id_map: IdMap
+    limits: Limits
+    budget: Budget  # of bytes of inputs
+    channels: Budget
+    samplers: frozenset[str] = frozenset()
+    folders: tuple[StrPath, ...] = ()
+
+    def make(self, asked: Register, arrays: Arrays) -> tuple[Relay, int]:
+        """The channel, and how many bytes of a file it has taken of the budget."""
+        spec = self._checked(asked)
+        register = self._wishes(asked)
+        with ExitStack() as undo:
+            self.channels.take(1)
+            undo.callback(self.channels.give, 1)
+            seeds, taken = self._seeds(asked, arrays)
+            undo.callback(self.budget.give, taken)
+            relay = self._relay(spec, register, asked.workers, seeds, arrays)
+            undo.pop_all()
+            return relay, taken
+
+    def _relay(
+        self, spec: Spec, register: Register, workers: int | None, seeds: Any, arrays: Arrays
+    ) -> Relay:
+        inputs = self._inputs(spec, register.feed, seeds, arrays)
+        try:
+            register = structs.replace(register, feed=_feed(register.feed, inputs))
+            graph = self.hub.graph
+            wishes = Registration.checked(graph, spec, inputs, register, workers)
+            session = wishes.enroll(self.hub, Deadline(PATIENCE_S), Deadline(self.hub.patience))
+        finally:
+            inputs.close()  # the hub has its own hold on them
+        return _CountedRelay(session, self.id_map, register.job, self.channels)
+
+    def _inputs(self, spec: Spec, feed: Feed, seeds: Any, arrays: Arrays) -> Inputs:
+        """The inputs in the numbers of the graph that is here."""
+        columns, tables = _more(arrays)
+        columns = self.id_map.columns(spec, columns)
+        if feed.edge_type is not None or InputKind.of(spec) is InputKind.LINK:
+            edge_type = feed.edge_type or EDGE
+            ends = self.id_map.links(edge_type, seeds) if _are_ids(seeds) else seeds
+            given = (edge_type, ends) if any(edge_type) else ends
+            return inputs_of(self.hub.graph, given, InputKind.LINK, columns, tables)
+        node_type = feed.node_type or NODE
+        nodes = self.id_map.nodes(node_type, seeds) if _are_ids(seeds) else seeds
+        given = (node_type, nodes) if node_type else nodes
+        return inputs_of(self.hub.graph, given, InputKind.NODE, columns, tables)
+
+    def _checked(self, asked: Register) -> Spec:
+        spec, workers = asked.spec, asked.workers
+        if spec is None or asked.backend:
+            raise ValueError("a Register to a server has a spec, and no backend")
+        if workers is not None and not 1 <= workers <= self.hub.num_workers:
+            raise Overloaded(
+                f"workers is {workers}: a sampler may have 1 to {self.hub.num_workers} of its own "
+                "(setting: num_workers)"
+            )
+        if isinstance(spec, CustomSpec):
+            _check_sampler(spec, self.samplers)
+            return spec
+        spec = settled(spec)
+        check(spec, self.hub.graph)
+        return spec
+
+    def _wishes(self, asked: Register) -> Register:
+        """What the hub is asked for: nothing that is the server's affair."""
+        most = self.limits.max_batch_bytes
+        for wanted in (asked.slot_bytes, asked.most_bytes):
+            check_at_most(wanted or 0, most, "bytes of a batch are asked for", "max_batch_bytes")
+        if len(asked.job) > LONGEST_NAME:
+            raise ValueError(f"the job's name is longer than {LONGEST_NAME} letters")
+        feed = asked.feed
+        if feed.ids is not None or feed.columns or feed.tables:
+            raise ValueError("the feed of a Register has handles; expected inputs in its payload")
+        return structs.replace(
+            asked,
+            request=0,
+            spec=None,
+            split=None,
+            file=None,
+            arrays=(),
+            workers=None,
+            most_bytes=asked.most_bytes or most,
+        )
+
+    def _seeds(self, asked: Register, arrays: Arrays) -> tuple[Any, int]:
+        """The inputs (None: all there are), and how many bytes of the budget they have taken."""
+        given = [asked.split, asked.file, arrays.get("ids")]
+        if sum(one is not None for one in given) > 1:
+            raise ValueError("inputs are given twice; expected a split, a file or ids")
+        if asked.file is None:
+            return (asked.split if asked.split is not None else arrays.get("ids")), 0
+        seeds = read_seeds(asked.file, self.folders, self.limits.max_input_bytes)
+        nbytes = seeds.size * _ID_BYTES  # a copy of it
+        self.budget.take(nbytes)
+        return seeds, nbytes
+
+
+class _CountedRelay(Relay):
+    """One of the channels there may be, until it is closed."""
+
+    def __init__(self, session: HubSession, id_map: IdMap, job: str, channels: Budget) -> None:
+        super().__init__(session, id_map, job)
+        self._channels = channels
+        self._counts = 1
+
+    def close(self) -> None:
+        """Gives the channel up. Idempotent."""
+        super().close()
+        counted, self._counts = self._counts, 0
+        self._channels.give(counted)
+
+
+def _check_sampler(spec: CustomSpec, samplers: frozenset[str]) -> None:
+    if spec.sampler not in samplers:
+        there = ", ".join(sorted(samplers)) or "none"
+        raise ValueError(
+            f"sampler is {spec.sampler!r}, which this server was not started with; it has {there} "
+            "(setting: samplers)"
+        )
+
+
+def _are_ids(seeds: Any) -> bool:
+    """Rather than the name of a split, or nothing for all there are."""
+    return isinstance(seeds, np.ndarray)
+
+
+def _more(arrays: Arrays) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The columns and tables among the arrays that came."""
+    found: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS}
+    for name, array in arrays.items():
+        group, slash, member = name.partition("/")
+        if name == "ids":
+            continue
+        if group not in found or not slash:
+            raise ValueError(f"inputs have an array {name!r}; expected ids, columns/… or tables/…")
+        found[group][member] = array
+    return found["columns"], found["tables"]
+
+
+def _feed(wanted: Feed, inputs: Inputs) -> Feed:
+    return Feed(
+        **inputs.handles(),
+        batch_size=wanted.batch_size,
+        shuffle=wanted.shuffle,
+        drop_last=wanted.drop_last,
+        seed=wanted.seed,
+    )

@@ -1,0 +1,54 @@
+"""What the event loop, the handlers of messages and the sessions of a server share.
+
+All of it belongs to the loop's thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.server.dist.rpc import RpcSessions
+from penstock.server.limits import Budget, Limits
+from penstock.server.transport.access import Access
+from penstock.server.transport.poller import Poller
+from penstock.server.transport.registrations import Registrations
+from penstock.server.transport.session import Session
+from penstock.server.transport.threads import CallThreads, Threads
+from penstock.wire.framing import encode
+from penstock.wire.messages import Welcome
+from penstock.wire.transport.tcp import TcpListener
+
+
+@dataclass(eq=False)
+class ServerState:
+    """Tools, settings, and who is connected."""
+
+    listener: TcpListener
+    access: Access
+    limits: Limits
+    registrations: Registrations
+    rpc_sessions: RpcSessions
+    welcome: Welcome
+    registering: Threads
+    answering: CallThreads
+    proxies: frozenset[str] = frozenset()
+    poller: Poller = field(default_factory=Poller)
+    sessions: set[Session] = field(default_factory=set)
+    touched: set[Session] = field(default_factory=set)  # those that something has become of
+    leaving: str | None = None  # why no new sessions and channels are taken
+    opened: int = 0
+    refused: int = 0
+    turned_away: int = 0  # connections that were ended before they said anything that counts
+    leases_lost: int = 0
+    # Of sessions that are over.
+    batches_before: int = 0
+    calls_before: int = 0
+    bytes_in_before: int = 0
+    bytes_out_before: int = 0
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        self.call_budget = Budget("bytes", limits.max_calls_bytes, "max_calls_bytes")
+        self.answer_budget = Budget("bytes", limits.max_answers_bytes, "max_answers_bytes")
+        self.partial_budget = Budget("bytes", limits.max_partial_bytes, "max_partial_bytes")
+        self.welcome_bytes = encode(self.welcome)
