@@ -41,8 +41,9 @@ def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
         _ = penstock.no_such_name  # type: ignore[attr-defined]
 
 
-def test_public_names_show_before_they_are_loaded() -> None:
-    assert set(penstock.__all__) <= set(dir(penstock))
+def test_public_names_show_before_they_are_loaded_and_no_others() -> None:
+    shown = [name for name in dir(penstock) if not name.startswith("__")]
+    assert shown == [name for name in penstock.__all__ if not name.startswith("__")]
 
 
 def test_importing_the_package_does_not_import_numpy() -> None:

@@ -7,8 +7,8 @@ library and `penstock.errors`.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import typing as _typing
 
 from penstock.errors import (
     AccessDenied,
@@ -24,7 +24,7 @@ from penstock.errors import (
     WorkerDied,
 )
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from penstock.client.backend import SharedDistSamplingBackend
     from penstock.client.channel.batch import Batch
     from penstock.client.hub.hub_process import HubProcess
@@ -161,7 +161,7 @@ _LOADED_ON_USE = {
 }
 
 
-def connect(address: str, **options: Any) -> Any:
+def connect(address: str, **options: _typing.Any) -> _typing.Any:
     """What is at an address that others told.
 
     "unix://…" (a hub's `address`, a loader's): a `JoinedHub`, of which `timeout` can be given.
@@ -170,19 +170,19 @@ def connect(address: str, **options: Any) -> Any:
     """
     is_remote = str(address).startswith(("tcp://", "tls://"))
     home = "penstock.loader.source.remote_dataset" if is_remote else "penstock.client.hub.joined"
-    return import_module(home).connect(address, **options)
+    return _importlib.import_module(home).connect(address, **options)
 
 
-if not TYPE_CHECKING:  # a type checker would take this to mean that every name exists
+if not _typing.TYPE_CHECKING:  # a type checker would take this to mean that every name exists
 
     def __getattr__(name: str) -> object:
         home = _LOADED_ON_USE.get(name)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value: object = getattr(import_module(home), name)
+        value: object = getattr(_importlib.import_module(home), name)
         globals()[name] = value  # later uses do not come through here
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

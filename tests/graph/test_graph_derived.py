@@ -320,11 +320,11 @@ graph = Graph.from_coo(
 )
 peaks = {}
 tracemalloc.start()
-for derived array in WEB:
+for derived in WEB:
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
-    graph.derived(derived array)
-    peaks[repr(derived array)] = (tracemalloc.get_traced_memory()[1] - before) / edges
+    graph.derived(derived)
+    peaks[repr(derived)] = (tracemalloc.get_traced_memory()[1] - before) / edges
 say(peaks)
 """
     peaks = msgspec.convert(run_child(program), dict[str, float])

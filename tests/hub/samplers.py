@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from penstock.graph import Graph
+from penstock.wire import framing
 from penstock.wire.messages import BatchId, Begun, Done
-from penstock.wire.stream import Stream
 
 
 def hub_socket() -> int:
@@ -109,14 +109,14 @@ class ClaimsAnother(_Once):
 
     def act(self, index: int) -> None:
         done = Done(batch=BatchId(99, 0, 0), cost=0.1, layouts=(), nbytes=0)
-        os.write(hub_socket(), Stream.encode(done))
+        os.write(hub_socket(), framing.frame(done))
 
 
 class BeginsTwice(_Once):
     """Claims to begin what it has begun."""
 
     def act(self, index: int) -> None:
-        os.write(hub_socket(), Stream.encode(Begun(batch=BatchId(1, 0, index))))
+        os.write(hub_socket(), framing.frame(Begun(batch=BatchId(1, 0, index))))
 
 
 class LateForItsEnd(_Once):

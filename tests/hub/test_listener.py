@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.hub.listener import AT_ONCE, HubListener
+from penstock.wire import framing
 from penstock.wire.messages import PROTOCOL, FromHubToRank, Hello, Refused
 from penstock.wire.stream import Stream
 from penstock.wire.transport.unix import UnixListener, peer_user, socket_address
@@ -81,7 +82,7 @@ def test_those_past_the_room_are_refused_with_the_setting(listener: HubListener)
 
 def test_the_refusal_is_read_also_by_who_has_greeted_already(listener: HubListener) -> None:
     visitor = knock(listener)
-    visitor.send(Stream.encode(Hello(protocol=PROTOCOL, pid=1)))
+    visitor.send(framing.frame(Hello(protocol=PROTOCOL, pid=1)))
     assert listener.admit(room=0) == []
     [refused] = told(visitor)
     assert isinstance(refused, Refused)

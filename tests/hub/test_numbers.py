@@ -180,7 +180,7 @@ def test_an_end_that_takes_the_backend_along_may_take_longer() -> None:
 
 
 def test_a_hub_that_cannot_do_what_it_was_told_to_tells_the_story_and_ends() -> None:
-    program = changed("instructions.Errands._finish_epoch = None")
+    program = changed("instructions.Executor._finish_epoch = None")
     with small_graph() as graph:
         hub = HubProcess(graph, workers=1, program=program).greet()
         rank = hub.founder

@@ -259,7 +259,7 @@ def test_checking_a_spec_makes_nothing_and_says_what_is_missing(spec: BuiltInSpe
         before = set(graph.arrays)
         with pytest.raises(
             ValueError,
-            match=r"the hub has no (csr|derived array)/.*make it with graph\.derived array",
+            match=r"the hub has no (csr|aid)/.*make it with graph\.derived",
         ):
             check_spec(spec, graph)
         assert set(graph.arrays) == before

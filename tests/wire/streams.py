@@ -66,6 +66,7 @@ def received_until_end(stream: Stream[Note]) -> list[tuple[Note, list[int]]]:
 # What a child knows from the start: `stream`, its side of a connection.
 PREAMBLE = """
 import gc, os, signal, socket, sys, threading
+from penstock.wire import framing
 from penstock.wire.stream import Stream
 from tests.wire.streams import BOUND_S, Note
 stream = Stream(socket.socket(fileno=int(sys.argv[1])), Note)

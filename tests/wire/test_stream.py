@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.wire import framing
 from penstock.wire.messages import FromRankToHub, ReturnSlot
 from penstock.wire.stream import MAX_FDS, Stream
 from tests.graph.shared_children import open_descriptors
@@ -61,7 +62,7 @@ def test_a_small_message_takes_one_call() -> None:
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     left: Stream[Note] = Stream(one, Note)
     left.send(Note(number=1))
-    assert other.recv(1000) == Stream.encode(Note(number=1))
+    assert other.recv(1000) == framing.frame(Note(number=1))
     left.close()
     other.close()
 
@@ -82,14 +83,14 @@ def test_messages_are_whole_in_whatever_pieces_they_come(
     notes = [Note(number=number, text=text) for number, text in enumerate(texts)]
     with raw_to_stream() as (raw, stream):
         received = []
-        for piece in pieces(b"".join(Stream.encode(note) for note in notes), cuts):
+        for piece in pieces(b"".join(framing.frame(note) for note in notes), cuts):
             raw.sendall(piece)
             received += stream.receive()
         assert [note for note, _ in received] == notes
 
 
 def test_a_message_is_whole_byte_by_byte() -> None:
-    frame = Stream.encode(Note(number=7, text=b"x" * 50))
+    frame = framing.frame(Note(number=7, text=b"x" * 50))
     with raw_to_stream() as (raw, stream):
         for at in range(len(frame) - 1):
             raw.sendall(frame[at : at + 1])
@@ -113,7 +114,7 @@ def test_descriptors_reach_their_message_in_whatever_pieces_it_comes(
     received = []
     with raw_to_stream() as (raw, stream):
         for number, fds in enumerate(sent):
-            frame = pieces(Stream.encode(Note(number=number), len(fds)), cuts)
+            frame = pieces(framing.frame(Note(number=number), len(fds)), cuts)
             for at, piece in enumerate(frame):
                 socket.send_fds(raw, [piece], fds if at == bearer % len(frame) else [])
                 if at % often == 0:
@@ -165,7 +166,7 @@ def test_a_message_too_long_is_the_senders_mistake() -> None:
     with pytest.raises(ValueError, match=r"Note has 1\d\d bytes .* at most 100"):
         stream.send(Note(number=1, text=b"x" * 100))
     stream.send(Note(number=2))
-    assert other.recv(1000) == Stream.encode(Note(number=2))
+    assert other.recv(1000) == framing.frame(Note(number=2))
     stream.close()
     other.close()
 

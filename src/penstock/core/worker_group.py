@@ -48,9 +48,14 @@ class ScheduledWorker:
         return self.tasks[0] if self.tasks and self.tasks[0].began is not None else None
 
     def due(self) -> float:
+        """Returns when to look at it again. Asked several times for each batch."""
         if self.state is WorkerState.DOOMED:
             return inf
-        return min(self.must_be_heard(), self.must_be_done(), self.must_leave())
+        settings, task = self.group.settings, self.tasks[0] if self.tasks else None
+        due = self.heard + settings.silence if self.was_ready else self.must_be_heard()
+        if task is not None and task.channel.deadline is not None:
+            due = min(due, self.must_be_done())
+        return due if settings.max_age is None else min(due, self.must_leave())
 
     def must_be_heard(self) -> float:
         settings = self.group.settings

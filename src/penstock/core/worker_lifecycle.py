@@ -155,6 +155,8 @@ class WorkerLifecycle:
             return Leave.BATCHES
         if settings.soft_memory is not None and worker.private_bytes > settings.soft_memory:
             return Leave.MEMORY
+        if settings.max_age is None:
+            return None
         return Leave.AGE if worker.must_leave() <= now else None
 
     def overdue(self, worker: ScheduledWorker, now: float, out: list[Instruction]) -> None:

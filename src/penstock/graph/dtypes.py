@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-_STORAGE: Final[dict[str, np.dtype[Any]]] = {
+STORAGE: Final[dict[str, np.dtype[Any]]] = {
     "float32": np.dtype("<f4"),
     "float16": np.dtype("<f2"),
     "bfloat16": np.dtype("<u2"),
@@ -27,9 +27,9 @@ _STORAGE: Final[dict[str, np.dtype[Any]]] = {
 }
 
 # Plain uint16 is not a name of ours, and must not be taken for bfloat16 unasked.
-_NAMES: Final = {storage: name for name, storage in _STORAGE.items() if name != "bfloat16"}
+_NAMES: Final = {storage: name for name, storage in STORAGE.items() if name != "bfloat16"}
 
-SUPPORTED: Final = tuple(_STORAGE)
+SUPPORTED: Final = tuple(STORAGE)
 
 
 # Asked for with every array of every batch; there are few answers.
@@ -40,7 +40,7 @@ def dtype_name(dtype: object) -> str:
         name = _NAMES.get(np.dtype(dtype))
     else:
         name = str(dtype).removeprefix("torch.")
-    if name not in _STORAGE:
+    if name not in STORAGE:
         raise ValueError(f"unsupported dtype {dtype!s}: use one of {', '.join(SUPPORTED)}")
     return name
 
@@ -48,7 +48,7 @@ def dtype_name(dtype: object) -> str:
 @functools.lru_cache(maxsize=256)
 def storage_dtype(dtype: object) -> np.dtype[Any]:
     """The NumPy dtype that elements of `dtype` are stored as."""
-    return _STORAGE[dtype_name(dtype)]
+    return STORAGE[dtype_name(dtype)]
 
 
 def itemsize(dtype: object) -> int:

@@ -43,6 +43,7 @@ class RankConnection:
         self.pid = 0
         self.channels: set[int] = set()
         self.backends: set[int] = set()
+        self.watched = 0  # events of its stream that the loop waits for
         # Heard, and not yet answered.
         self.backlog: deque[tuple[FromRankToHub, list[int]]] = deque()
         # Why it is to be closed; None while it is well.

@@ -64,7 +64,6 @@ class Loop:
         self._rank_messages = RankMessages(state, self._executor)
         self._worker_messages = WorkerMessages(state, self._executor)
         self._last_connection = 0
-        self._interests: dict[RankConnection, int] = {}
         self._witnesses: dict[RankConnection, _Witness] = {}
         self._founder: RankConnection | None = None
         self._drain_by: float | None = None
@@ -138,7 +137,7 @@ class Loop:
         connection = RankConnection(self._last_connection, stream, state.touched, founder=founder)
         state.connections[connection.number] = connection
         self._selector.register(stream, selectors.EVENT_READ, connection)
-        self._interests[connection] = selectors.EVENT_READ
+        connection.watched = selectors.EVENT_READ
         return connection
 
     def _attend(self, connection: RankConnection, mask: int) -> None:
@@ -181,15 +180,16 @@ class Loop:
                 self._heed(connection)
 
     def _heed(self, connection: RankConnection) -> None:
-        wanted = 0 if connection.overfull else selectors.EVENT_READ
+        wanted = selectors.EVENT_READ
         if connection.stream.pending:
-            wanted |= selectors.EVENT_WRITE
+            wanted = selectors.EVENT_WRITE | (0 if connection.overfull else wanted)
         if connection.stream.ended:
             wanted &= ~selectors.EVENT_READ  # what it said last is still to be answered
-        self._watch(connection, wanted)
+        if wanted != connection.watched:
+            self._watch(connection, wanted)
 
     def _watch(self, connection: RankConnection, wanted: int) -> None:
-        before, self._interests[connection] = self._interests[connection], wanted
+        before, connection.watched = connection.watched, wanted
         if wanted == before:
             return
         if not before:
@@ -206,7 +206,7 @@ class Loop:
         if witness := self._witnesses.pop(connection, None):
             self._selector.unregister(witness)
             os.close(witness.fd)
-        del self._interests[connection], self._state.connections[connection.number]
+        del self._state.connections[connection.number]
         self._state.backlogged.discard(connection)
         self._rank_messages.farewell(connection)
         connection.close()
@@ -215,13 +215,17 @@ class Loop:
 
     def _timeout(self, due: float | None) -> float | None:
         """How long to sleep, at most; None: until something happens."""
-        if any(not connection.overfull for connection in self._state.backlogged):
-            return 0.0
+        for connection in self._state.backlogged:
+            if not connection.overfull:
+                return 0.0
         return None if due is None else min(max(0.0, due - time.monotonic()), LONGEST_SLEEP_S)
 
     def _due(self) -> float | None:
-        times = (self._state.scheduler.next_wakeup(), self._state.pool.due, self._drain_by)
-        return min((time for time in times if time is not None), default=None)
+        due: float | None = None
+        for at in (self._state.scheduler.next_wakeup(), self._state.pool.due, self._drain_by):
+            if at is not None and (due is None or at < due):
+                due = at
+        return due
 
     def _let_time_pass(self) -> None:
         now, due = self._state.now, self._state.pool.due

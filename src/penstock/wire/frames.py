@@ -15,16 +15,17 @@ This module knows neither slots nor processes, and no batch by its contents.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import PenstockError, ProtocolError
-from penstock.graph.dtypes import dtype_name, storage_dtype
-from penstock.graph.layout import ALIGNMENT, Shape, align, array_nbytes, layout, normal_shape
+from penstock.graph.dtypes import STORAGE, dtype_name, storage_dtype
+from penstock.graph.layout import ALIGNMENT, Shape, array_nbytes, layout, normal_shape
 from penstock.wire.messages import ArrayLayout
 
 Bytes = npt.NDArray[np.uint8]
@@ -61,35 +62,37 @@ class BatchWriter:
     def __init__(self, memory: Bytes) -> None:
         self._memory = _flat_bytes(memory)
         self._layouts: dict[str, ArrayLayout] = {}
-        self._rooms: dict[str, int] = {}  # bytes each array was given, whatever it shrank to
+        self._ends: dict[str, int] = {}  # of each array as it is
+        self._limits: dict[str, int] = {}  # of each array as it was given, whatever it shrank to
         self._end = 0
         self._state = _State.BEGUN
 
     @property
     def nbytes(self) -> int:
         """How far into the memory the batch reaches."""
-        return max((_end_of(layout) for layout in self._layouts.values()), default=0)
+        return max(self._ends.values(), default=0)
 
     def array(self, name: str, dtype: object, shape: Shape) -> npt.NDArray[Any]:
         """The next array, to be filled by the caller; in its storage dtype.
 
         Raises `SlotTooSmall` if it does not fit, and may then be asked for a smaller one.
         """
-        self._check_begun()
+        if self._state is not _State.BEGUN:
+            self._refuse()
         if name in self._layouts:
             raise ValueError(f"name is {name!r}: the batch has such an array already")
-        planned = ArrayLayout(name, dtype_name(dtype), normal_shape(shape), self._end)
-        if (count := len(planned.shape)) > _MOST_DIMENSIONS:
+        storage, sizes, offset = storage_dtype(dtype), normal_shape(shape), self._end
+        if len(sizes) > _MOST_DIMENSIONS:
             raise ValueError(
-                f"{name!r} has {count} dimensions: at most {_MOST_DIMENSIONS} are read"
+                f"{name!r} has {len(sizes)} dimensions: at most {_MOST_DIMENSIONS} are read"
             )
-        end = _end_of(planned)
+        end = offset + storage.itemsize * math.prod(sizes)
         if end > self._memory.nbytes:
             raise SlotTooSmall(end, self._memory.nbytes)
-        array = _view(self._memory, planned)
-        self._layouts[name] = planned
-        self._rooms[name] = array.nbytes
-        self._end = align(end)
+        array = np.ndarray(sizes, storage, self._memory, offset)
+        self._layouts[name] = ArrayLayout(name, dtype_name(dtype), sizes, offset)
+        self._ends[name] = self._limits[name] = end
+        self._end = -(-end // ALIGNMENT) * ALIGNMENT
         return array
 
     def reshape(self, name: str, shape: Shape) -> npt.NDArray[Any]:
@@ -97,25 +100,30 @@ class BatchWriter:
 
         It keeps its room.
         """
-        self._check_begun()
-        now = self._written(name)
-        planned = ArrayLayout(name, now.dtype, normal_shape(shape), now.offset)
-        if _end_of(planned) - now.offset > self._rooms[name]:
-            raise ValueError(
-                f"shape is {list(planned.shape)}: {name!r} has room for {self._rooms[name]} bytes"
-            )
-        self._layouts[name] = planned
-        return _view(self._memory, planned)
+        if self._state is not _State.BEGUN:
+            self._refuse()
+        if (now := self._layouts.get(name)) is None:
+            raise ValueError(f"name is {name!r}: the batch has no such array")
+        storage, sizes, offset = storage_dtype(now.dtype), normal_shape(shape), now.offset
+        end = offset + storage.itemsize * math.prod(sizes)
+        if end > self._limits[name]:
+            room = self._limits[name] - offset
+            raise ValueError(f"shape is {list(sizes)}: {name!r} has room for {room} bytes")
+        self._layouts[name] = ArrayLayout(name, now.dtype, sizes, offset)
+        self._ends[name] = end
+        return np.ndarray(sizes, storage, self._memory, offset)
 
     def commit(self) -> tuple[ArrayLayout, ...]:
         """Ends the writing, once; the layouts are what `read` needs."""
-        self._check_begun()
+        if self._state is not _State.BEGUN:
+            self._refuse()
         self._state = _State.COMMITTED
         return tuple(self._layouts.values())
 
     def abort(self) -> None:
         """Ends the writing, once; what lies in the memory means nothing."""
-        self._check_begun()
+        if self._state is not _State.BEGUN:
+            self._refuse()
         self._state = _State.ABORTED
 
     def __enter__(self) -> Self:
@@ -125,14 +133,8 @@ class BatchWriter:
         if self._state is _State.BEGUN:
             self.abort()
 
-    def _check_begun(self) -> None:
-        if self._state is not _State.BEGUN:
-            raise ValueError(f"this batch has been {self._state.value} already")
-
-    def _written(self, name: str) -> ArrayLayout:
-        if name not in self._layouts:
-            raise ValueError(f"name is {name!r}: the batch has no such array")
-        return self._layouts[name]
+    def _refuse(self) -> NoReturn:
+        raise ValueError(f"this batch has been {self._state.value} already")
 
 
 def read(memory: Bytes, layouts: Iterable[ArrayLayout]) -> Arrays:
@@ -141,10 +143,26 @@ def read(memory: Bytes, layouts: Iterable[ArrayLayout]) -> Arrays:
     Raises `ProtocolError` if any of them does not lie inside, or is no array we know.
     """
     arrays: Arrays = {}
+    room = memory.nbytes
+    # Written out, because this is done for every array of every batch.
     for planned in layouts:
-        if planned.name in arrays:
-            raise ProtocolError(f"two arrays of the batch are called {planned.name!r}")
-        arrays[planned.name] = _checked_view(memory, planned)
+        name, shape, offset = planned.name, planned.shape, planned.offset
+        if name in arrays:
+            raise ProtocolError(f"two arrays of the batch are called {name!r}")
+        storage = STORAGE.get(planned.dtype)
+        if (
+            storage is None
+            or len(shape) > _MOST_DIMENSIONS
+            or min(shape, default=0) < 0
+            or offset < 0
+            or offset % ALIGNMENT
+            or offset + storage.itemsize * math.prod(shape) > room
+        ):
+            _check_place(planned, room)  # says what is wrong
+        try:
+            arrays[name] = np.ndarray(shape, storage, memory, offset)
+        except (ValueError, OverflowError) as error:  # sizes that NumPy has no arrays of
+            raise ProtocolError(f"{_told(planned)} cannot be: {error}") from None
     return arrays
 
 
@@ -181,14 +199,6 @@ def private_memory(nbytes: int) -> Bytes:
     return room[start : start + nbytes]
 
 
-def _checked_view(memory: Bytes, planned: ArrayLayout) -> npt.NDArray[Any]:
-    _check_place(planned, memory.nbytes)
-    try:
-        return _view(memory, planned)
-    except (ValueError, OverflowError) as error:  # sizes that NumPy has no arrays of, beside a 0
-        raise ProtocolError(f"{_told(planned)} cannot be: {error}") from None
-
-
 def _check_place(planned: ArrayLayout, nbytes: int) -> None:
     if len(planned.shape) > _MOST_DIMENSIONS:
         raise ProtocolError(f"array {planned.name!r} has {len(planned.shape)} dimensions")
@@ -206,10 +216,6 @@ def _check_place(planned: ArrayLayout, nbytes: int) -> None:
 def _told(planned: ArrayLayout) -> str:
     shape = list(planned.shape)
     return f"array {planned.name!r} ({planned.dtype}{shape} at {planned.offset})"
-
-
-def _view(memory: Bytes, planned: ArrayLayout) -> npt.NDArray[Any]:
-    return np.ndarray(planned.shape, storage_dtype(planned.dtype), memory, planned.offset)
 
 
 def _end_of(planned: ArrayLayout) -> int:

@@ -1,7 +1,7 @@
 """Messages over a connected unix socket: whole ones out of any pieces, descriptors beside them.
 
     stream: Stream[FromWorkerToHub] = Stream(sock, FromWorkerToHub)    # what may come in
-    stream.send(Sample(…), fds=[fd])
+    stream.send(SampleBatch(…), fds=[fd])
     for message, fds in stream.receive(): …                            # the descriptors are ours
 
 What comes in is not trusted: a length is checked before anything is kept for it, and after a frame
@@ -12,9 +12,9 @@ to.
 thread. That the other side has gone is no error of `send`: the frames it sent before are still to
 be read, and `receive` comes to the end by itself.
 
-Interrupts. Python may raise KeyboardInterrupt whenever a call returns, and the result of the call
-is then lost. A frame must not be sent twice for that, so results of system calls are put down by
-C code (`extend(map(…))`), and the steps that follow are free of calls.
+An interrupt (Ctrl-C) in the middle of sending or receiving leaves nobody knowing how much has gone
+or come. The stream is then over, as if the connection had been lost; whoever reads batches opens
+another session and resumes at the step it was due.
 
 This module knows no message by name.
 """
@@ -29,7 +29,6 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from penstock.errors import ProtocolError
@@ -57,30 +56,37 @@ _TRUNCATED: Final = int(socket.MSG_CTRUNC)  # a plain number: flags of `enum` ar
 # user's are on their way and not received yet. Nothing of the message has gone.
 _NOT_NOW: Final = frozenset({errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS})
 
+# The arguments of `recvmsg`, for `map`.
+_RECEIVING: Final = ((_CHUNK,), (_ANCILLARY,), (_CLOSE_ON_EXEC,))
+
 _Ancillary: TypeAlias = list[tuple[int, int, Any]]
 
 
-@dataclass
 class _Parcel:
-    """One frame on its way out. `sent` has what each call took, so that nothing goes twice."""
+    """One frame on its way out. `sent` bytes have gone, and the descriptors before `fds_sent`."""
 
-    data: bytes
-    fds: list[int]
-    sent: list[int] = field(default_factory=list)
+    __slots__ = ("data", "fds", "fds_sent", "sent")
 
-    @property
-    def done(self) -> bool:
-        return sum(self.sent) == len(self.data)
+    def __init__(self, data: bytes, fds: list[int], sent: int = 0) -> None:
+        self.data = data
+        self.fds = fds
+        self.sent = sent
+        self.fds_sent = 0
 
     def next_piece(self) -> tuple[memoryview, _Ancillary]:
         """The bytes to send next, and the descriptors that go with their first byte."""
-        calls, begin = len(self.sent), sum(self.sent)
-        fds = self.fds[calls * _FDS_AT_ONCE : (calls + 1) * _FDS_AT_ONCE]
+        fds = self.fds[self.fds_sent : self.fds_sent + _FDS_AT_ONCE]
         # As long as descriptors are left for another call, so must be a byte.
-        more = len(self.fds) > (calls + 1) * _FDS_AT_ONCE
-        end = begin + 1 if more else len(self.data)
+        more = len(self.fds) > self.fds_sent + _FDS_AT_ONCE
+        end = self.sent + 1 if more else len(self.data)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        return memoryview(self.data)[begin:end], rights
+        return memoryview(self.data)[self.sent : end], rights
+
+    def note_sent(self, nbytes: int) -> bool:
+        """Counts what a call took; returns whether that was all."""
+        self.sent += nbytes
+        self.fds_sent += _FDS_AT_ONCE
+        return self.sent == len(self.data)
 
     def close(self) -> None:
         _close_all(self.fds)
@@ -101,13 +107,10 @@ class Stream(Sender, Generic[Received]):
         self._bytes = bytearray()
         self._fds: list[int] = []
         self._inbox: list[tuple[Received, list[int]]] = []
-        self._unread = False  # an interrupted `receive` has left something here
-        self._ended = False
-
-    @property
-    def ended(self) -> bool:
-        """Whether all has been received: the other side has gone, or this one is closed."""
-        return self._ended
+        self._unsure = False  # an exception has struck in the middle of sending
+        self.exhausted = False  # whether the last `receive` has left nothing in the socket
+        # Whether all has been received: the other side has gone, or this one is closed.
+        self.ended = False
 
     @property
     def pending(self) -> bool:
@@ -123,24 +126,24 @@ class Stream(Sender, Generic[Received]):
         """The socket's descriptor, for a selector; -1 once closed."""
         return self._sock.fileno()
 
-    @staticmethod
-    def encode(message: Message, fds: int = 0) -> bytes:
-        """The frame of a message that goes with so many descriptors."""
-        return framing.frame(message, fds)
-
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         """Sends a message, or keeps it until there is room. `fds` stay the caller's.
 
         Once the connection has ended, here or there, this does nothing.
         """
-        frame = self.encode(message, len(fds))
+        frame = framing.frame(message, len(fds))
         if len(frame) - HEADER.size > self._max_message or len(fds) > MAX_FDS:
             raise ValueError(
                 f"{type(message).__name__} has {len(frame)} bytes and {len(fds)} descriptors: "
                 f"at most {self._max_message} and {MAX_FDS} can be sent"
             )
-        if not (self._broken or self._closed):
-            self._outbox.append(_Parcel(frame, _duplicates(fds)))
+        if self._broken or self._closed:
+            return
+        if not fds and not self._outbox and not self._turn.locked():
+            self._send_at_once(frame)
+        else:
+            self._outbox.append(_Parcel(frame, _duplicates(fds) if fds else []))
+        if self._outbox:
             self._push()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -150,7 +153,7 @@ class Stream(Sender, Generic[Received]):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._push()
-        while not (self._ended or self._closed or self._unread):
+        while not (self.ended or self._closed):
             wanted = select.POLLIN | (select.POLLOUT if self._outbox else 0)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready = poll(self._sock, wanted, left)
@@ -162,21 +165,20 @@ class Stream(Sender, Generic[Received]):
         return True
 
     def receive(self) -> list[tuple[Received, list[int]]]:
-        """All messages that are there, without waiting; their descriptors are the caller's now.
+        """The messages that are there, without waiting; their descriptors are the caller's now.
 
         Sets `ended` at the other side's end; a frame it did not complete is dropped. Raises
         `ProtocolError` if what came makes no sense; then all is over, and nothing stays open.
         """
-        self._unread = True
         try:
             self._fill()
             self._decode()
-        except ProtocolError:
+        except BaseException:
             self._end()
             raise
-        if self._ended:
+        if self.ended:
             self._drop_unfinished()
-        received, self._inbox, self._unread = self._inbox, [], False
+        received, self._inbox = self._inbox, []
         return received
 
     def close(self) -> None:
@@ -187,26 +189,49 @@ class Stream(Sender, Generic[Received]):
 
     # --- sending ---------------------------------------------------------------------------
 
+    def _send_at_once(self, frame: bytes) -> None:
+        """The shortest way, for what is sent most often: a small message, and nothing waits."""
+        with self._turn:
+            if self._outbox or self._unsure or self._broken or self._closed:
+                self._outbox.append(_Parcel(frame, []))
+                return
+            self._unsure = True
+            try:
+                sent = self._sock.send(frame)
+            except OSError as error:
+                sent = self._sent_nothing(error)
+            if sent < len(frame) and not self._broken:
+                self._outbox.appendleft(_Parcel(frame, [], sent))
+            self._unsure = False
+
     def _drain(self, nbytes: float) -> bool:
-        while self._outbox and not (self._closed or self._broken):
-            parcel = self._outbox[0]
-            if parcel.done:
-                self._outbox.popleft().close()
-            elif not self._send_piece(parcel):
-                return False
-        return True
+        if self._unsure:
+            self._broken = True
+            return True
+        self._unsure, goes_on = True, True
+        while goes_on and self._outbox and not (self._closed or self._broken):
+            goes_on = self._send_piece(self._outbox[0])
+        self._unsure = False
+        return goes_on
 
     def _send_piece(self, parcel: _Parcel) -> bool:
         piece, rights = parcel.next_piece()
         try:
-            parcel.sent.extend(map(self._sock.sendmsg, ([piece],), (rights,)))
-        except (BlockingIOError, InterruptedError):
-            return False
+            sent = self._sock.sendmsg([piece], rights)
         except OSError as error:
-            if error.errno in _NOT_NOW:
-                return False
-            self._broken = True
+            self._sent_nothing(error)
+            return self._broken
+        if parcel.note_sent(sent):
+            self._outbox.popleft()
+            parcel.close()
         return True
+
+    def _sent_nothing(self, error: OSError) -> int:
+        """Notes why nothing was sent: no room now, or nobody there any more."""
+        is_full = isinstance(error, (BlockingIOError, InterruptedError))
+        if not (is_full or error.errno in _NOT_NOW):
+            self._broken = True
+        return 0
 
     def _drop_unsent(self) -> None:
         while self._outbox:
@@ -218,28 +243,29 @@ class Stream(Sender, Generic[Received]):
 
     def _fill(self) -> None:
         """Takes what the socket has; of a flood, as much as one message may have."""
-        arguments = ((_CHUNK,), (_ANCILLARY,), (_CLOSE_ON_EXEC,))
         limit = len(self._bytes) + self._max_message
-        self._absorb()
-        while not self._ended and len(self._bytes) <= limit:
+        self.exhausted = False
+        while not self.ended and len(self._bytes) <= limit:
             try:
-                self._chunks.extend(map(self._sock.recvmsg, *arguments))
+                # Kept by C code, so that an interrupt leaves no descriptor without an owner.
+                self._chunks.extend(map(self._sock.recvmsg, *_RECEIVING))
             except (BlockingIOError, InterruptedError):
+                self.exhausted = True
                 return
             except OSError:  # a reset: the other side went without reading all; the end, like any
-                self._ended = True
-            self._absorb()
-
-    def _absorb(self) -> None:
-        while self._chunks:
+                self.ended = self.exhausted = True
+                return
             data, ancillary, flags, _ = self._chunks[0]
-            fds, lost = _descriptors_in(ancillary), flags & _TRUNCATED
-            self._ended = self._ended or not data
+            if ancillary:
+                self._fds += _descriptors_in(ancillary)
+            self._chunks.clear()
             self._bytes += data
-            self._fds += fds
-            del self._chunks[0]
-            if lost:
+            if flags & _TRUNCATED:
                 raise ProtocolError("descriptors were lost: this process has too many open files")
+            if not data:
+                self.ended = self.exhausted = True
+            elif len(data) < _CHUNK and not ancillary:
+                return  # most likely that was all; if not, a selector tells
 
     def _decode(self) -> None:
         while len(self._bytes) >= HEADER.size:
@@ -266,7 +292,7 @@ class Stream(Sender, Generic[Received]):
         del self._bytes[:end], self._fds[:count]
 
     def _end(self) -> None:
-        self._ended = True
+        self.ended = True
         self._drop_unfinished()
         for _, fds in self._inbox:
             _close_all(fds)

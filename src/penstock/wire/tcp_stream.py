@@ -193,7 +193,8 @@ class TcpStream(Sender, Generic[Received]):
         self._chunk_left = 0
         self._inbox: list[tuple[Received, Bytes | None]] = []
         self.has_more = False  # whether `receive` left something that no selector tells of
-        self._ended = False
+        # Whether all has been received: the other side has gone, or this one is closed.
+        self.ended = False
 
     # --- out ---------------------------------------------------------------------------------
 
@@ -373,11 +374,6 @@ class TcpStream(Sender, Generic[Received]):
     # --- in ----------------------------------------------------------------------------------
 
     @property
-    def ended(self) -> bool:
-        """Whether all has been received: the other side has gone, or this one is closed."""
-        return self._ended
-
-    @property
     def is_open(self) -> bool:
         """Whether a payload is on its way here."""
         return bool(self._open)
@@ -405,7 +401,7 @@ class TcpStream(Sender, Generic[Received]):
         except BaseException:
             self._end()
             raise
-        if self._ended:
+        if self.ended:
             self._drop_incoming()
         received, self._inbox = self._inbox, []
         return received
@@ -446,7 +442,7 @@ class TcpStream(Sender, Generic[Received]):
             self.has_more = False
             self._parse(memoryview(b""))
         taken = 0
-        while not self._ended and not self.has_more:
+        while not self.ended and not self.has_more:
             if taken >= self._at_once or len(self._inbox) >= self.most_at_once:
                 # An encrypted socket may have something left that no selector can see.
                 self.has_more = True
@@ -475,7 +471,7 @@ class TcpStream(Sender, Generic[Received]):
             self._lose(error)
             return 0
         if not nbytes:
-            self._ended = True
+            self.ended = True
             self.reason = self.reason or "the other side closed the connection"
             return 0
         self.bytes_in += nbytes
@@ -487,7 +483,7 @@ class TcpStream(Sender, Generic[Received]):
 
     def _lose(self, error: OSError) -> None:
         self._break(f"the connection was lost: {error.strerror or error}")
-        self._ended = True
+        self.ended = True
 
     def _parse(self, data: memoryview) -> None:
         """Makes messages of what has come, and keeps what is not complete."""
@@ -606,7 +602,7 @@ class TcpStream(Sender, Generic[Received]):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._push()
-        while not (self._ended or self._closed or self.has_more):
+        while not (self.ended or self._closed or self.has_more):
             wanted = select.POLLIN | (select.POLLOUT if self.pending else 0)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready = poll(self, wanted, left)
@@ -654,7 +650,7 @@ class TcpStream(Sender, Generic[Received]):
         self._push()
 
     def _end(self) -> None:
-        self._ended = True
+        self.ended = True
         self._drop_incoming()
         self._inbox.clear()
 

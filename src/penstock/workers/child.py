@@ -81,6 +81,7 @@ class WorkerHandle:
         self.last_beat: Heartbeat | None = None
         self.heard = now  # when the last beat came, or it was started
         self.kill_at: float | None = None  # when its time to show its stacks, or to go, is over
+        self.watched = 0  # events of its stream that the pool's selector waits for
         self.ask_at: float | None = None  # when to see whether it has ended; with a pidfd, never
         self._kill_by = now
         self._beats = 0
@@ -246,8 +247,8 @@ class WorkerHandle:
     def last_words(self, now: float) -> Heard:
         """What lies in the socket and the pipe of one that has been reaped: all there will be."""
         heard = list(self._receive(now))
-        while not self.stream.ended and (more := self._receive(now)):
-            heard += more  # of very much, the stream gives a part at a time
+        while not (self.stream.ended or self.stream.exhausted):
+            heard += self._receive(now)  # the stream gives a part at a time
         self.output.drain(_LAST_PIECES)
         return heard
 

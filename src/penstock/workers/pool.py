@@ -199,8 +199,12 @@ class Pool:
     @property
     def due(self) -> float | None:
         """When `tick` wants to be called, by the pool's clock; None: not at all."""
-        times = ((worker.kill_at, worker.ask_at) for worker in self._workers.values())
-        return min((time for pair in times for time in pair if time is not None), default=None)
+        due: float | None = None
+        for worker in self._workers.values():
+            for at in (worker.kill_at, worker.ask_at):
+                if at is not None and (due is None or at < due):
+                    due = at
+        return due
 
     def tick(self) -> list[News]:
         """Does what is due by now."""
@@ -281,6 +285,7 @@ class Pool:
     # --- what the selector watches ---
 
     def _watch(self, worker: WorkerHandle) -> None:
+        worker.watched = selectors.EVENT_READ
         for fd in (worker.stream.fileno(), worker.output.fd, worker.process.pidfd):
             self._watch_for(worker, fd, selectors.EVENT_READ)
 
@@ -288,9 +293,12 @@ class Pool:
         """Watches for what can still come: what has ended would be "readable" for ever."""
         if worker.state is ChildState.ENDED:
             return
-        writing = selectors.EVENT_WRITE if worker.stream.pending else 0
-        listening = 0 if worker.stream.ended else selectors.EVENT_READ | writing
-        self._watch_for(worker, worker.stream.fileno(), listening)
+        stream = worker.stream
+        writing = selectors.EVENT_WRITE if stream.pending else 0
+        wanted = 0 if stream.ended else selectors.EVENT_READ | writing
+        if wanted != worker.watched:
+            worker.watched = wanted
+            self._watch_for(worker, stream.fileno(), wanted)
         if worker.output.ended:
             self._watch_for(worker, worker.output.fd, 0)
 

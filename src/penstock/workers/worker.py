@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 from penstock.errors import PenstockError, ProtocolError, SamplingError
 from penstock.graph import Graph, sharing
 from penstock.sampling.custom import told
+from penstock.wire import framing
 from penstock.wire.frames import SlotTooSmall
 from penstock.wire.messages import (
     BatchId,
@@ -285,7 +286,7 @@ class Worker:
             }
 
     def _say_in_halves(self, message: FromWorkerToHub) -> None:
-        frame = self._stream.encode(message)
+        frame = framing.frame(message)
         half = len(frame) // 2
         with self._heartbeat.speaking:
             os.write(self._stream.fileno(), frame[:half])

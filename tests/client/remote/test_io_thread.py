@@ -286,7 +286,7 @@ def test_what_has_come_and_was_not_taken_in_yet_is_no_silence(
 ) -> None:
     """CONTRACT 41: of a process that was stopped, any thread may be the first to go on."""
     connection = client._connection
-    with client._turn:  # nobody receives
+    with client._taking_turns:  # nobody receives
         coming = threads.submit(client.call, "get_it", {}, NOTHING, soon())
         server.hear(Call)
         server.say(Heartbeat())
@@ -545,7 +545,7 @@ def test_a_connection_that_is_collected_while_its_heartbeat_is_sent_is_closed(
 
 
 FAILING = """
-from penstock.client.remote.link import Link
+from penstock.client.remote.link import ServerLink
 from penstock.client.remote.io_thread import IoThread
 
 def fail(*_, **__):
@@ -561,8 +561,8 @@ def next_of(connection):
 
 IN_A_CONNECTION = """
 other = connect()
-attend = Link.attend
-Link.attend = lambda link, **given: (fail if link is connection._link else attend)(link, **given)
+attend = ServerLink.attend
+ServerLink.attend = lambda link, **given: (fail if link is connection._link else attend)(link, **given)
 say("failing")
 say(next_of(connection))
 say(next_of(other))

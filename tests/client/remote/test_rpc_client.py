@@ -210,7 +210,7 @@ def test_an_interrupt_is_one_callers_alone(
 
         def interrupt() -> int:
             server.hear(Call)
-            until(lambda: client._somebody_receives, "the main thread waits")
+            until(lambda: client._receiver is not None, "the main thread waits")
             other = threads.submit(ask, client, "get_other")
             number = server.hear(Call).request
             signal.pthread_kill(main, signal.SIGUSR1)
@@ -234,7 +234,7 @@ def test_a_signals_handler_may_call_while_its_thread_waits_for_an_answer(
 
     def answer() -> None:
         first = server.hear(Call)
-        until(lambda: client._somebody_receives, "the main thread waits")
+        until(lambda: client._receiver is not None, "the main thread waits")
         signal.pthread_kill(main, signal.SIGUSR1)
         second = server.hear(Call)
         server.say(Answer(request=first.request, value=first.verb))
@@ -291,7 +291,7 @@ def test_an_interrupt_in_the_middle_of_receiving_is_told_to_all(
 
     def answer() -> None:
         call = server.hear(Call)
-        until(lambda: client._somebody_receives, "the main thread does")
+        until(lambda: client._receiver is not None, "the main thread does")
         others.append(threads.submit(ask, client, "get_other"))
         server.hear(Call)
         server.say(
@@ -483,7 +483,7 @@ def test_closing_wakes_the_one_who_receives_and_those_who_wait(
     asked = [threads.submit(ask, client, "get_it") for _ in range(3)]
     for _ in asked:
         server.hear(Call)
-    until(lambda: client._somebody_receives, "one of them receives")
+    until(lambda: client._receiver is not None, "one of them receives")
     client.close()
     for each in asked:
         with pytest.raises(ConnectionError, match="closed"):
@@ -517,7 +517,7 @@ def test_closing_takes_leave_also_while_somebody_waits(
         server.hear(Call)
         client = store._held._client
         assert client is not None
-        until(lambda: client._somebody_receives, "it receives")
+        until(lambda: client._receiver is not None, "it receives")
         store.close()
         with pytest.raises(ChannelClosed):
             asked.result(PATIENCE_S)

@@ -81,9 +81,9 @@ def test_after_the_last_batch_the_next_epoch_is_due() -> None:
         iterator = iter(loader)
         for _ in range(15):
             next(iterator)
-        assert loader.state() == LoaderState(Position(1), loader.state().course)
+        assert loader._state() == LoaderState(Position(1), loader._state().course)
         assert list(iterator) == []
-        assert loader.state().position == Position(1)
+        assert loader._state().position == Position(1)
 
 
 def test_a_loader_can_be_put_back_while_it_is_read() -> None:
@@ -103,7 +103,7 @@ def test_a_loader_can_be_put_back_while_it_is_read() -> None:
 def test_a_restored_epoch_is_not_used_up_by_asking_for_an_iterator() -> None:
     expected = whole(1)
     with everyday(small_data()) as loader:
-        state = LoaderState(Position(0, 10), loader.state().course).to_dict()
+        state = LoaderState(Position(0, 10), loader._state().course).to_dict()
         loader.load_state_dict(state)
         iter(loader)
         iter(loader)
@@ -114,10 +114,10 @@ def test_a_restored_epoch_is_not_used_up_by_asking_for_an_iterator() -> None:
 def test_set_epoch_of_a_restored_epoch_goes_on_where_it_was() -> None:
     expected = whole(2)
     with everyday(small_data()) as loader:
-        loader.load_state_dict(LoaderState(Position(1, 10), loader.state().course).to_dict())
+        loader.load_state_dict(LoaderState(Position(1, 10), loader._state().course).to_dict())
         loader.set_epoch(1)
         assert digests(loader) == expected[1][10:]
-        loader.load_state_dict(LoaderState(Position(1, 10), loader.state().course).to_dict())
+        loader.load_state_dict(LoaderState(Position(1, 10), loader._state().course).to_dict())
         loader.set_epoch(0)
         assert digests(loader) == expected[0]
 

@@ -8,7 +8,9 @@ import os
 from typing import Any
 
 import pytest
+import torch_geometric.loader
 
+import penstock
 from tests.loader.epochs import BATCH, digests, everyday, pids_of, small_data, torch
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -192,3 +194,24 @@ def test_what_pyg_does_for_its_workers_alone_does_no_harm() -> None:
         assert loader.worker_init_fn is None
         with pytest.raises(ValueError, match=r"at least one worker \(got 0\)"):
             inline.enable_multithreading(2).__enter__()
+
+
+def test_completion_shows_what_is_public_and_nothing_else() -> None:
+    """Beside what PyG's loader has."""
+    loader = penstock.NeighborLoader
+    ours = set(dir(loader)) - set(dir(torch_geometric.loader.NeighborLoader))
+    assert {name for name in ours if not name.startswith("_")} == {
+        "address",
+        "close",
+        "epoch",
+        "filter_per_worker",
+        "input_data",
+        "load_state_dict",
+        "reweigh",
+        "set_epoch",
+        "state_dict",
+        "statistics",
+        "transform",
+        "transform_sampler_output",
+        "watch",
+    }

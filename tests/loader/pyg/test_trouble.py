@@ -271,7 +271,7 @@ def test_a_batch_that_cannot_be_made_raises_and_the_next_one_comes(workers: int)
                 assert f"epoch 0, step {step}, batch {step}" in caught.value.__notes__[-1]
             else:
                 seen.append(next(iterator).n_id[0].item() // 10)
-            assert loader.state().position == Position(step // 5, 0 if step == 5 else step + 1)
+            assert loader._state().position == Position(step // 5, 0 if step == 5 else step + 1)
         assert seen == [1, 2, 4, 5]
         assert list(iterator) == []
         assert loader.statistics().failed == 2

@@ -1,9 +1,9 @@
 """A channel of a hub: batches come over a session, and are read in order of steps.
 
 Everything the hub has sent is in one of three places: in the socket, in the `ReorderBuffer`, or
-with the user. When the hub dies, when it hangs up, or when an exception (Ctrl-C) strikes while
-something is between two of them, the channel drops its session and opens another one, which resumes
-at the first step that has not come. Batches are pure functions, so none is lost and none repeated.
+with the user. When the hub dies, when it hangs up, or when a read was interrupted, the channel
+drops its session and opens another one, which resumes at the first step that has not come. Batches
+are pure functions, so none is lost and none repeated.
 """
 
 from __future__ import annotations

@@ -8,9 +8,11 @@ One thread reads at a time, and another one that tries is told so. Any thread ma
 another one waits, and also a signal handler in the middle of a read: the last one out lets go of
 what the channel holds.
 
-Interrupts. Ctrl-C may strike whenever a call returns. What is on its way from one place to another
-at that moment is made again (`_unsure`), or, once it had been taken, given by the next call. Locks
-are taken by a bare `with`, which an interrupt cannot part from the release.
+Interrupts. Ctrl-C may strike at any instruction. While something is on its way from one place to
+another, `_unsure` is set; whoever finds it set resumes at the step that is due: the channel drops
+its session, and batches, being pure functions, are made again. A batch that was opened stays in the
+buffer until `next` returns it, and is given by the following call if it did not. Locks are taken by
+a bare `with`, which an interrupt cannot part from the release.
 """
 
 from __future__ import annotations
@@ -20,13 +22,12 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Final, Protocol, Self
 
 from penstock.client.channel.batch import Batch
-from penstock.client.channel.reorder_buffer import ReorderBuffer
+from penstock.client.channel.reorder_buffer import NOTHING_OPEN, ReorderBuffer
 from penstock.client.deadline import Deadline
 from penstock.core.events import BatchKey
 from penstock.core.ids import Ids
@@ -39,9 +40,6 @@ log = logging.getLogger(__name__)
 
 SLOW_FETCH_S: Final = 1.0
 REPORT_EVERY: Final = 1000
-
-# A batch, or what became of it; neither at the end of the epoch.
-Outcome: TypeAlias = tuple[Batch | None, Exception | None]
 
 
 class Content(Protocol):
@@ -86,8 +84,6 @@ class Reader(ABC):
         self._started = Ids()
         # True while something is between two places, where an exception would lose it.
         self._unsure = False
-        # What was taken, and kept from its reader by an exception.
-        self._kept: deque[Outcome] = deque()
         self._slow_fetch = slow_fetch
         self._report_every = report_every
         self._fetching = Timing("fetching")
@@ -191,7 +187,7 @@ class Reader(ABC):
     def ready(self) -> bool:
         """Whether `next` would answer at once."""
         reading = self._reading
-        if self.closed or self._kept:
+        if self.closed:
             return True
         return reading is not None and not self._unsure and reading.ready
 
@@ -201,49 +197,81 @@ class Reader(ABC):
         Waits for it, at most `timeout` seconds (`TimeoutError`). Raises what became of a batch that
         will not come; the following call goes on with the next one.
         """
-        deadline, taken = Deadline(timeout), list[Outcome]()
+        deadline = Deadline(timeout)
         self._check_free()
         try:
             with self._busy:
                 self._occupied = True
                 try:
-                    self._take(taken, deadline)
+                    reading = self._take(deadline)
                 finally:
                     self._occupied = False
-        except BaseException:
-            self._kept.extend(taken)
-            raise
         finally:
             if self.closed:
                 self._leave()
-        # No calls from here on, hence no interrupts: what was taken is the caller's.
-        batch, error = taken[0]
+        if reading is None:
+            return None
+        batch: Batch | None = reading.opened[1]
+        error = reading.opened[2]
+        # From here on it is the caller's.
+        reading.due += 1
+        reading.opened = NOTHING_OPEN
         if error is None:
             return batch
         try:
             raise error
         finally:
-            del error, taken  # or the error would hold on to itself, by way of this frame
+            del error  # or it would hold on to itself, by way of this frame
+
+    def rewind(self, step: int) -> None:
+        """Goes back to a step of the epoch: it and all after it are given again.
+
+        For whoever took a batch, and was interrupted before it was of any use.
+        """
+        self._check_free()
+        try:
+            with self._busy:
+                reading = self._check_started()
+                if step != reading.due:
+                    self._unsure = True
+                    self._abandon()
+                    reading.due = step
+        finally:
+            self._leave()
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches that are left of the epoch."""
         return iter(self.next, None)  # not a generator, which would hold on to the last one
 
-    def _take(self, taken: list[Outcome], deadline: Deadline) -> None:
-        """Puts what is due into `taken`, from where nothing can take it away."""
+    def _take(self, deadline: Deadline) -> ReorderBuffer[Content] | None:
+        """Waits for what is due, and opens it; None at the end of the epoch."""
         reading = self._check_started()
-        if self._kept:
-            taken.extend(map(deque.popleft, (self._kept,)))  # in one step, for the interrupts
-            return
-        asked = time.perf_counter()
-        while self._unsure or not reading.ready:
-            self._check_open()
-            self._wait(reading, deadline)
-        if reading.over:
-            taken.append((None, None))
-            return
-        self._time(reading, time.perf_counter() - asked)
-        self._hand_over(reading, taken)
+        if not reading.is_open:
+            asked = time.perf_counter()
+            while self._unsure or not reading.ready:
+                self._check_open()
+                self._wait(reading, deadline)
+            if reading.over:
+                return None
+            self._time(reading, time.perf_counter() - asked)
+            self._open(reading)
+        return reading
+
+    def _open(self, reading: ReorderBuffer[Content]) -> None:
+        self._unsure = True
+        try:
+            batch = reading.take().open()
+        except Exception as error:
+            name = f"epoch {reading.epoch}, step {reading.due}, batch {reading.index(reading.due)}"
+            error.add_note(f"{name} of channel {self.name!r}")
+            reading.opened = reading.due, None, error.with_traceback(None)
+            self._failed += 1
+        else:
+            reading.opened = reading.due, batch, None
+            self._given += 1
+            self._substitutes += batch.substitute
+            self._copied += batch.copied
+        self._unsure = False
 
     def refresh(self, deadline: Deadline) -> None:
         """Takes in what has come, without waiting for more; sees to it that more can come.
@@ -339,30 +367,7 @@ class Reader(ABC):
         finally:
             self._leave()
 
-    def _hand_over(self, reading: ReorderBuffer[Content], taken: list[Outcome]) -> None:
-        self._unsure = True
-        try:
-            outcome: Outcome = reading.take().open(), None
-        except Exception as error:
-            name = f"epoch {reading.epoch}, step {reading.due}, batch {reading.index(reading.due)}"
-            error.add_note(f"{name} of channel {self.name!r}")
-            outcome = None, error.with_traceback(None)
-        # Between these two lines no interrupt can strike, and after them it does no harm.
-        reading.due += 1
-        taken.append(outcome)
-        self._unsure = False
-        self._count(*outcome)
-
-    def _count(self, batch: Batch | None, error: Exception | None) -> None:
-        if batch is None:
-            self._failed += 1
-            return
-        self._given += 1
-        self._substitutes += batch.substitute
-        self._copied += batch.copied
-
     def _abandon(self) -> None:
-        self._kept.clear()
         if self._reading is not None:
             for content in self._reading.abandon():
                 content.drop()

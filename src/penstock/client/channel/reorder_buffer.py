@@ -6,11 +6,14 @@ for each other. Pure bookkeeping: what a step's content is, or where from, is ot
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from penstock.core.plan import EpochPlan
 
 Content = TypeVar("Content")
+# A step that was opened: its batch, or what became of it. It waits for its reader to return.
+Opened: TypeAlias = tuple[int, Any, Exception | None]
+NOTHING_OPEN: Final[Opened] = (-1, None, None)
 
 
 class ReorderBuffer(Generic[Content]):
@@ -26,7 +29,13 @@ class ReorderBuffer(Generic[Content]):
         self.rank = rank
         self.first_step = first_step
         self.due = first_step
+        self.opened = NOTHING_OPEN
         self._early: dict[int, Content] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is due was opened, and its reader was interrupted before it had it."""
+        return self.opened[0] == self.due
 
     @property
     def over(self) -> bool:
@@ -36,12 +45,12 @@ class ReorderBuffer(Generic[Content]):
     @property
     def ready(self) -> bool:
         """Whether the next call need not wait."""
-        return self.over or self.due in self._early
+        return self.due >= self.total or self.due in self._early or self.is_open
 
     @property
     def complete(self) -> bool:
         """Whether every step has ended; the reader may still have to fetch the last ones."""
-        return self.due + len(self._early) >= self.total
+        return self.due + len(self._early) + self.is_open >= self.total
 
     @property
     def waiting(self) -> int:
@@ -50,13 +59,13 @@ class ReorderBuffer(Generic[Content]):
 
     def accept(self, step: int, content: Content) -> bool:
         """Keeps what has come of a step. False if it is not wanted: behind, twice, or no step."""
-        if not self.due <= step < self.total or step in self._early:
+        if not self.due <= step < self.total or step in self._early or step == self.opened[0]:
             return False
         self._early[step] = content
         return True
 
     def take(self) -> Content:
-        """What is due, which is there. It counts as fetched once `due` has moved on."""
+        """Returns what is due, which is there. It is delivered once `due` has moved on."""
         return self._early.pop(self.due)
 
     def index(self, step: int) -> int:
@@ -65,7 +74,7 @@ class ReorderBuffer(Generic[Content]):
 
     def resume(self) -> tuple[int, list[Content]]:
         """The first step that has not come, and what came after it, which is let go."""
-        step = self.due
+        step = self.due + self.is_open
         while step in self._early:
             step += 1
         beyond = [self._early.pop(later) for later in sorted(self._early) if later > step]
@@ -73,5 +82,5 @@ class ReorderBuffer(Generic[Content]):
 
     def abandon(self) -> list[Content]:
         """Lets go of everything that has come."""
-        early, self._early = self._early, {}
+        early, self._early, self.opened = self._early, {}, NOTHING_OPEN
         return list(early.values())

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.client.deadline import Deadline
 from penstock.client.failures import error_of
@@ -100,6 +100,17 @@ class PendingCalls:
             inbox.put(self.failure)
 
 
+class _Receiver(NamedTuple):
+    """Who receives, for all: one who waits, and in which thread.
+
+    `before` is who did before, in the same thread: a signal's handler has called meanwhile.
+    """
+
+    inbox: _Inbox
+    thread: int
+    before: _Receiver | None
+
+
 class RpcClient:
     """A driven connection, for calls. Any thread may call, and close it."""
 
@@ -107,20 +118,21 @@ class RpcClient:
         self._connection = connection
         self._numbers = count(1)
         self._calls = PendingCalls()
-        # Whose turn it is to receive. A signal's handler may call while its own thread does.
-        self._turn = threading.RLock()
-        self._somebody_receives = False
+        self._receiver: _Receiver | None = None
+        # Held for a few instructions, in which a signal's handler may call.
+        self._taking_turns = threading.RLock()
         self._closing = False
         connection.listen(self._calls)
 
     def is_over(self, *, look: bool = True) -> bool:
         """Whether its end is known. `look`: takes in what has come, unless somebody does anyway."""
-        is_idle = self._calls.failure is None and not self._somebody_receives
-        if look and is_idle and self._turn.acquire(blocking=False):
+        if look and self._calls.failure is None and self._receiver is None:
+            inbox: _Inbox = SimpleQueue()
             try:
-                self._connection.drive(0)
+                if self._take_turn(inbox):
+                    self._connection.drive(0)
             finally:
-                self._release()
+                self._end_turn(inbox)
             self._hand_on()
         return self._calls.failure is not None
 
@@ -140,6 +152,7 @@ class RpcClient:
             self._send(call, arrays)
             return self._outcome(inbox, deadline)
         finally:
+            self._end_turn(inbox)
             del calls.waiting[number]
             if calls.waiting:
                 self._hand_on()
@@ -148,7 +161,7 @@ class RpcClient:
         """Takes leave; who waits is told. Idempotent; never waits."""
         self._closing = True
         self._calls.end(ConnectionResetError("it was closed"))
-        if self._somebody_receives:
+        if self._receiver is not None:
             self._connection.take_leave()  # it wakes, and lets go of the connection
         self._shut()
 
@@ -178,6 +191,7 @@ class RpcClient:
         except TimeoutError:
             raise TimeoutError(f"{AT_ONCE} other calls are not answered yet") from None
         finally:
+            self._end_turn(inbox)
             del outside[number]
             if outside:
                 _wake_one(outside)
@@ -210,39 +224,49 @@ class RpcClient:
 
     def _receive(self, inbox: _Inbox, deadline: Deadline) -> None:
         """For all, until there is something for us; not at all if somebody does already."""
-        if not self._turn.acquire(blocking=False):
+        if not self._take_turn(inbox):
             return
         drive = self._connection.drive
-        before = self._somebody_receives  # if we call in the middle of receiving
-        try:
-            self._somebody_receives = True
-            while inbox.empty() and self._calls.failure is None:
-                # Not for ever: a signal's handler may have received what we wait for.
-                left = deadline.remaining
-                seconds = _LOOK_S if left is None or left > _LOOK_S else left
-                if not drive(seconds) and deadline.passed:
-                    return
-        finally:
-            self._somebody_receives = before
-            self._release()
+        while inbox.empty() and self._calls.failure is None:
+            # Not for ever: a signal's handler may have received what we wait for.
+            left = deadline.remaining
+            seconds = _LOOK_S if left is None or left > _LOOK_S else left
+            if not drive(seconds) and deadline.passed:
+                break
+        self._end_turn(inbox)
 
-    def _release(self) -> None:
-        self._turn.release()
-        if self._closing:
-            self._shut()
+    def _take_turn(self, inbox: _Inbox) -> bool:
+        """Makes `inbox` the one that receives; False if another thread does.
+
+        Whoever calls this calls `_end_turn` in a `finally` that was entered before, so that an
+        interrupt cannot leave a receiver behind that receives nothing.
+        """
+        me = threading.get_ident()
+        with self._taking_turns:
+            before = self._receiver
+            if self._closing or (before is not None and before.thread != me):
+                return False
+            self._receiver = _Receiver(inbox, me, before)
+            return True
+
+    def _end_turn(self, inbox: _Inbox) -> None:
+        """Ends the turn of `inbox`, if it has one."""
+        receiver = self._receiver
+        if receiver is not None and receiver.inbox is inbox:
+            self._receiver = receiver.before
+            if self._closing:
+                self._shut()
 
     def _hand_on(self) -> None:
         """Has another one receive, if nobody does. Called by whoever stops, in vain or not."""
-        if not self._somebody_receives:
+        if self._receiver is None:
             _wake_one(self._calls.waiting)
 
     def _shut(self) -> None:
         """Not below the feet of one who receives: that one does so when it leaves."""
-        if not self._somebody_receives and self._turn.acquire(blocking=False):
-            try:
+        with self._taking_turns:
+            if self._receiver is None:
                 self._connection.close()
-            finally:
-                self._turn.release()
 
 
 def _wake_one(inboxes: dict[int, _Inbox]) -> None:

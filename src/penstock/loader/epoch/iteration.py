@@ -1,7 +1,7 @@
 """Reading an epoch: batches in order, each the user's at the moment it is returned.
 
-An exception may strike anywhere on the way, Ctrl-C too. What was delivered by then is what counts;
-whatever was on its way is made again when somebody goes on. One thread reads at a time.
+An exception may strike anywhere on the way, Ctrl-C too. Then the channel is ahead of what was
+delivered (`Run.astray`), and is rewound to it when somebody goes on. One thread reads at a time.
 """
 
 from __future__ import annotations
@@ -71,23 +71,23 @@ class Iteration(Iterator[Any]):
     def __next__(self) -> Any:
         loader, run = self._loader, self._run
         if not self._begun:
-            run = self._run = loader.begin(run, self._states)
+            run = self._run = loader._begin(run, self._states)
             self._states = loader._states
             self._begun = run.touched = True
         if run.is_over and not self._batches_from.is_for(run):
             raise StopIteration  # once more; it is others who read now
-        loader.go_on(run, self._states)
+        loader._go_on(run, self._states)
         if not self._batches_from.is_for(run):
             run.astray = True
             self._batches_from = loader._batches_from.beside(run)
         if run.astray:
             self._ahead.clear()
-            self._batches_from.start(run)
+            self._batches_from.resume(run)
         run.astray = True
         outcome = self._outcome()
         if (batch := outcome.batch) is not None:
             loader._meter.count(batch)
-        # No calls from here on, hence no interrupts: what is returned was delivered.
+        # From here on it is the user's.
         run.step = outcome.following
         run.astray = False
         if batch is not None:
@@ -141,7 +141,7 @@ class Iteration(Iterator[Any]):
             self._loader._meter.pause()
             return _Outcome(due)
         try:
-            return _Outcome(batch.step + 1, batch, self._loader.finished(batch, self._run))
+            return _Outcome(batch.step + 1, batch, self._loader._finish(batch, self._run))
         except Exception as error:
             self._loader._meter.failed += 1
             return _Outcome(batch.step + 1, error=error)

@@ -161,7 +161,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         self._check_usable()
         if self._schedule.ranks.rank == 0 and watcher.is_wanted():
             self.watch()
-        self.heed()
+        self._take_hint()
         run = self._run
         if run is None or run.touched or self._next is not None:
             self._meter.begin()
@@ -183,7 +183,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         if wanted.epoch != self._upcoming().epoch:
             self._next, self._digest = wanted, None
 
-    def heed(self) -> bool:
+    def _take_hint(self) -> bool:
         """Goes by the epoch that the sampler was told to be next; whether that is another one."""
         told = None if self._hint is None else self._hint.news()
         if told is None or told == self._upcoming().epoch:
@@ -202,11 +202,11 @@ class Loader(WorkerMixin, DataLoader[Any]):
     def epoch(self) -> int:
         """The epoch that is being read, or will be next if none is."""
         run = self._run
-        return self.state().position.epoch if run is None else run.epoch
+        return self._state().position.epoch if run is None else run.epoch
 
     # --- what an iteration asks for ----------------------------------------------------------
 
-    def begin(self, run: Run, states: int) -> Run:
+    def _begin(self, run: Run, states: int) -> Run:
         """What an iterator reads that is asked for the first time.
 
         That is the run it was made with, unless the loader has gone on since: to another epoch,
@@ -214,16 +214,16 @@ class Loader(WorkerMixin, DataLoader[Any]):
         """
         self._check_usable()
         stale = states != self._states or run.touched or not self._batches_from.is_for(run)
-        return iter(self)._run if self.heed() or stale else run
+        return iter(self)._run if self._take_hint() or stale else run
 
-    def go_on(self, run: Run, states: int) -> None:
+    def _go_on(self, run: Run, states: int) -> None:
         """The iterator of a run reads now: where it stands is where the loader stands."""
         self._check_usable()
         if states != self._states:
             raise errors.superseded(self._who, run.epoch)
         self._run = run
 
-    def finished(self, batch: Batch, run: Run) -> Any:
+    def _finish(self, batch: Batch, run: Run) -> Any:
         """A batch as the user wants it. What goes wrong in their code names the batch."""
         try:
             return self._finished(batch, run.inputs_of(batch))
@@ -287,7 +287,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
 
     # --- position ----------------------------------------------------------------------------
 
-    def state(self) -> LoaderState:
+    def _state(self) -> LoaderState:
         """Where the loader stands: after the last batch that was delivered."""
         run = self._run
         if run is None or (self._next is not None and run.is_over):
@@ -301,7 +301,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
 
         Any number of workers or ranks can go on from it, with the next batch.
         """
-        return self.state().to_dict()
+        return self._state().to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Has the next iterator go on from there; those there are have come to their end.

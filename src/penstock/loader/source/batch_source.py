@@ -99,6 +99,15 @@ class BatchSource:
             channel = self._open(run.inputs, run.channel_options, hub)
         channel.start(run.epoch, first=run.plan.first, first_step=run.step)
 
+    def resume(self, run: Run) -> None:
+        """Rewinds the channel to where a run stands; starts the epoch there if it makes another."""
+        channel = self._channel
+        goes_on = channel is not None and not channel.closed and channel.epoch == run.epoch
+        if channel is not None and goes_on and self._run is run and self._feeds(run, self.hub()):
+            channel.rewind(run.step)
+        else:
+            self.start(run)
+
     def is_for(self, run: Run) -> bool:
         """Whether what comes is a run's, and not that of one which was started since."""
         return self._run is run
