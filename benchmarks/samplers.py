@@ -51,7 +51,7 @@ from penstock import Graph
 from penstock.kernels import Adjacency, Buffers, _native
 from penstock.kernels.ppr import Push, PushRecord, PushRelation
 from penstock.sampling import NeighborSampler
-from penstock.sampling.kinds import batches_of, prepare
+from penstock.sampling.kinds import kind_of, prepare
 from penstock.sampling.links import LinkSeedBuilder
 from penstock.sampling.ppr import options_of
 from penstock.sampling.request import Request
@@ -163,7 +163,7 @@ class Bench:
     def cuts(self, spec: Any, columns: dict[str, Any] | None = None, seeds: int = SEEDS) -> Run:
         """Kinds that are sampled in memory of their own."""
         prepare(spec, self.graph)
-        batches: Any = batches_of(spec, self.graph)
+        batches: Any = kind_of(spec).batches(spec, self.graph)
 
         def run(index: int) -> Batch:
             ids = self.seeds()[:seeds]
@@ -176,7 +176,7 @@ class Bench:
         """Anchors with four labels each."""
         spec = ABLPSpec(neighbors=NeighborSpec(num_neighbors=tuple(FANOUTS)), supervision=(EDGE,))
         prepare(spec, self.graph)
-        batches: Any = batches_of(spec, self.graph)
+        batches: Any = kind_of(spec).batches(spec, self.graph)
         sampler, out = NeighborSampler(self.graph, FANOUTS), self.buffers()
 
         def run(index: int) -> Batch:

@@ -27,3 +27,51 @@ class Stars:
 class Nested:
     class Inner(Stars):
         pass
+
+
+class Ends:
+    """The ends of links, and when these were made."""
+
+    input_kind = "link"
+    columns = ("time", "label")
+    node_attributes = ("x",)
+
+    def __init__(self, graph: Graph) -> None:
+        pass
+
+    def sample(
+        self, seeds: Ids, *, seed: int, epoch: int, index: int, columns: dict[str, Any]
+    ) -> dict[str, Any]:
+        nodes, places = np.unique(seeds, return_inverse=True)
+        found = {"n_id": nodes, "edge_label_index": places.reshape(2, -1), "when": columns["time"]}
+        columns["label"] += 1  # what is handed out is the sampler's own
+        return {**found, "above": columns["label"]}
+
+
+class TypedEnds:
+    """The ends of links between authors and papers."""
+
+    input_kind = "link"
+    node_attributes = None
+
+    def __init__(self, graph: Graph) -> None:
+        pass
+
+    def sample(self, seeds: Ids, *, seed: int, epoch: int, index: int) -> dict[str, Any]:
+        return {"author/n_id": seeds[0], "paper/n_id": seeds[1]}
+
+
+class FirstEdges:
+    """The first in-edge of each seed that has one, in memory that is used again."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._rows = graph.csc()
+        self._ids = np.empty(1000, np.int32)
+
+    def sample(self, seeds: Ids, *, seed: int, epoch: int, index: int) -> dict[str, Any]:
+        rows = self._rows
+        first = rows.indptr[seeds]
+        there = first < rows.indptr[seeds + 1]
+        ids = self._ids[: there.sum()]
+        ids[...] = rows.edge_ids[first[there]]
+        return {"n_id": seeds, "e_id": ids}

@@ -13,7 +13,8 @@ import pytest
 
 from penstock.client.backend import SharedDistSamplingBackend
 from penstock.client.naming import name_of, spec_of
-from penstock.errors import SamplingError
+from penstock.errors import PenstockError, SamplingError
+from penstock.graph import Graph
 from penstock.sampling.spec import CustomSpec
 from tests.client.graphs import (
     PATIENCE_S,
@@ -25,9 +26,10 @@ from tests.client.graphs import (
     hub_of,
     read,
     small_graph,
+    typed_graph,
 )
 from tests.client.ranks import PRELUDE, ROOT, rank
-from tests.client.samplers import Nested, Stars
+from tests.client.samplers import Ends, FirstEdges, Nested, Stars, TypedEnds
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -225,3 +227,198 @@ def test_a_users_sampler_has_workers_of_its_own_in_a_borrowed_pool() -> None:
                 for group in backend.statistics().hub["scheduler"]["groups"]
             }
             assert groups == {"": 1, "tests.client.samplers:Stars": 2}
+
+
+# --- links, columns, attributes ------------------------------------------------------------------
+
+WRITES = ("author", "writes", "paper")
+
+
+def links_of(graph: Graph) -> dict[str, Any]:
+    """Every other edge, with a time and a label for each."""
+    links = graph.edge_index()[:, ::2].astype(np.int64)
+    columns = {"time": np.arange(links.shape[1]) * 10, "label": np.arange(links.shape[1]) % 3}
+    return {"sampler_input": links, "columns": columns, **TERMS}
+
+
+def test_what_a_class_declares_is_part_of_its_spec() -> None:
+    assert spec_of(Ends) == CustomSpec(
+        sampler="tests.client.samplers:Ends",
+        input_kind="link",
+        columns=("time", "label"),
+        node_attributes=("x",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("columns", "time", r"Wrong.columns is 'time'; expected names of columns, such as"),
+        (
+            "columns",
+            ("time", 3),
+            r"Wrong.columns\[1\] is 3; Wrong.columns is to be names of columns",
+        ),
+        ("input_kind", "edge", "Wrong.input_kind is 'edge'; expected 'node', 'link' or 'subgraph'"),
+        ("node_attributes", "x", "Wrong.node_attributes is 'x'; expected names of attributes"),
+    ],
+)
+def test_a_declaration_that_is_none_is_refused(name: str, value: Any, message: str) -> None:
+    wrong = type("Wrong", (Stars,), {name: value, "__module__": __name__})
+    with pytest.raises(ValueError, match=message):
+        spec_of(wrong)
+
+
+def test_what_instances_have_is_no_declaration() -> None:
+    """A sampler may have a method or a property of any name."""
+
+    def columns(self: Any) -> int:
+        return 3
+
+    odd = type(
+        "Odd",
+        (Stars,),
+        {"columns": columns, "input_kind": property(columns), "__module__": __name__},
+    )
+    assert spec_of(odd) == CustomSpec(sampler=f"{__name__}:Odd")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (CustomSpec(sampler="a:B", node_attributes=("hue",)), "node_attributes names 'hue', which"),
+        (CustomSpec(sampler="a:B", columns=("time", "time")), "columns has 'time' twice"),
+        (CustomSpec(sampler="a:B", columns=("",)), "columns has ''; expected a name for each"),
+        (CustomSpec(sampler="a:B-C"), "expected 'module:Class' or '/path/to/file.py:Class'"),
+    ],
+)
+def test_a_spec_that_cannot_be_is_refused_before_anything_runs(
+    spec: CustomSpec, message: str
+) -> None:
+    with small_graph() as graph, pytest.raises(ValueError, match=message):
+        SharedDistSamplingBackend(graph, spec, num_workers=1)
+
+
+def test_a_kind_of_inputs_other_than_the_declared_one_is_refused() -> None:
+    with small_graph() as graph:
+        with pytest.raises(ValueError, match="input_kind is 'node'; what CustomSpec samples is"):
+            SharedDistSamplingBackend(graph, Ends, num_workers=0, input_kind="node")
+        SharedDistSamplingBackend(graph, Stars, num_workers=0, input_kind="subgraph").shutdown()
+
+
+def test_links_with_columns_and_attributes_are_the_same_from_a_pool() -> None:
+    with small_graph() as graph:
+        given = links_of(graph)
+        with backend_of(graph, Ends, num_workers=0) as inline:
+            inline.register_input("a", **given)
+            alone = read(inline, "a", 0)
+        with backend_of(graph, Ends, num_workers=2) as backend:
+            backend.register_input("a", **given)
+            batches = read(backend, "a", 0)
+            assert digests(batches) == digests(alone)
+        x, links = graph.node_attribute("x"), given["sampler_input"]
+        for batch in batches:
+            places = batch["input_id"]
+            assert batch.facts["batch_size"] == len(places)
+            np.testing.assert_array_equal(
+                batch["n_id"][batch["edge_label_index"]], links[:, places]
+            )
+            np.testing.assert_array_equal(batch["when"], given["columns"]["time"][places])
+            np.testing.assert_array_equal(batch["above"], given["columns"]["label"][places] + 1)
+            np.testing.assert_array_equal(batch["x"], x[batch["n_id"]])
+
+
+def test_rows_of_edges_are_gathered_by_the_ids_that_a_sampler_returns() -> None:
+    random = np.random.default_rng(3)
+    edges, weight = random.integers(0, 90, (2, 300)), random.random(300)
+    spec = CustomSpec(
+        sampler="tests.client.samplers:FirstEdges",
+        node_attributes=None,
+        edge_attributes=("edge_weight",),
+    )
+    x = random.random((90, 3), np.float32)
+    with Graph.from_coo(edges, 90, x=x, edge_weight=weight) as graph:
+        batches = {}
+        for workers in (0, 1):
+            with backend_of(graph, spec, num_workers=workers) as backend:
+                backend.register_input("a", batch_size=40, shuffle=True, seed=3)
+                batches[workers] = read(backend, "a", 0)
+                found = [
+                    (batch["n_id"], batch["e_id"], batch["x"], batch["edge_weight"])
+                    for batch in batches[workers]
+                ]
+            for nodes, ids, rows, weights in found:
+                assert len(ids) > 0
+                np.testing.assert_array_equal(rows, x[nodes])
+                np.testing.assert_array_equal(weights, weight[ids])
+        assert digests(batches[0]) == digests(batches[1])
+    assert spec_of(FirstEdges).node_attributes == ()
+
+
+@both
+def test_links_of_a_type_have_its_name(workers: int) -> None:
+    with typed_graph() as graph, backend_of(graph, TypedEnds, num_workers=workers) as backend:
+        links = graph.edge_index(WRITES).astype(np.int64)
+        backend.register_input("a", (WRITES, links), **TERMS)
+        batch = read(backend, "a", 0)[0]
+        assert batch.facts["input_type"] == "author,writes,paper"
+        places = batch["author,writes,paper/input_id"]
+        np.testing.assert_array_equal(batch["paper/n_id"], links[1, places])
+        x = graph.node_attribute("x", "paper")
+        np.testing.assert_array_equal(batch["paper/x"], x[links[1, places]])
+        assert "author/x" not in batch.arrays
+
+
+@both
+def test_inputs_that_do_not_go_with_the_declarations_are_refused(workers: int) -> None:
+    with small_graph() as graph, backend_of(graph, Ends, num_workers=workers) as backend:
+        given = links_of(graph)
+        with pytest.raises(ValueError, match=r"columns has no 'label', which .*Ends reads"):
+            backend.register_input("a", **{**given, "columns": {"time": given["columns"]["time"]}})
+        more = {**given["columns"], "weight": np.ones(len(given["columns"]["time"]))}
+        with pytest.raises(ValueError, match="'weight', which nobody reads; this spec reads: 'tim"):
+            backend.register_input("b", **{**given, "columns": more})
+        with pytest.raises(ValueError, match="the inputs of this spec are edges"):
+            backend.register_input("c", **{**given, "sampler_input": "train"})
+
+
+@both
+def test_a_name_whose_class_declares_more_than_the_spec_says_so(workers: int) -> None:
+    spec = CustomSpec(sampler="tests.client.samplers:TypedEnds")
+    advice = "declares input_kind = 'link', and the spec says 'node': give CustomSpec"
+
+    def used(graph: Graph) -> None:
+        # A worker that is for the sampler loads it before anybody can ask for batches.
+        with backend_of(graph, spec, num_workers=workers) as backend:
+            backend.register_input("a", ("paper", "train"), **TERMS)
+            read(backend, "a", 0)
+
+    with typed_graph() as graph, pytest.raises(PenstockError, match=advice):
+        used(graph)
+
+
+@both
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            CustomSpec(sampler="tests.client.samplers:Stars", edge_attributes=("edge_weight",)),
+            "it has no 'e_id', by which edge_attributes are gathered",
+        ),
+        (
+            CustomSpec(sampler="tests.client.samplers:Stars", node_attributes=("marks",)),
+            "'marks' is an attribute that the spec asks for",
+        ),
+    ],
+)
+def test_a_result_that_attributes_cannot_go_with_fails_its_batch(
+    spec: CustomSpec, message: str, workers: int
+) -> None:
+    attributes = {"edge_weight": [1.0, 1.0], "node_attrs": {"marks": [1, 2, 3]}}
+    with (
+        Graph.from_coo([[0, 1], [1, 2]], 3, **attributes) as graph,
+        backend_of(graph, spec, num_workers=workers) as backend,
+    ):
+        backend.register_input("a", batch_size=3)
+        with pytest.raises(SamplingError, match=message):
+            read(backend, "a", 0)

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from penstock.graph import Graph
 from penstock.graph.shared import SharedArray
+from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.inputs import ChannelInputs
 from penstock.sampling.kinds import prepare
 from penstock.sampling.spec import Feed, Spec
-from penstock.wire.frames import SlotTooSmall, private_memory, read
+from penstock.wire.frames import private_memory, read
 from penstock.workers.batch_maker import BatchMaker, Written, slot_bytes_for
 
 Array = npt.NDArray[Any]

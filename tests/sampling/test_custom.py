@@ -13,8 +13,8 @@ import pytest
 from penstock.errors import SamplingError
 from penstock.graph import Graph
 from penstock.sampling.custom import LONGEST_TRACEBACK, called, checked, find, load
-from penstock.sampling.spec import CustomSpec
-from tests.sampling.graphs import library, web
+from penstock.sampling.spec import CustomSpec, Feed
+from tests.sampling.graphs import library, made, maker_for, web
 
 SOURCE = """
 from dataclasses import dataclass
@@ -44,6 +44,22 @@ if __name__ == "__main__":
 """
 
 
+COUNTING = """
+import numpy as np
+
+class Counting:
+    columns = ["time"]
+
+    def __init__(self, graph):
+        self.calls = 0
+
+    def sample(self, seeds, *, seed, epoch, index, columns):
+        self.calls += 1
+        calls = np.array([self.calls])
+        return {"n_id": seeds, "e_id": np.arange(2), "calls": calls, **columns}
+"""
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[Path]:
     """A user's script, with a module of its own beside it; nothing of it stays loaded."""
@@ -63,6 +79,25 @@ def test_a_sampler_is_found_in_a_file_and_made_with_its_options(file: Path) -> N
     sampler = load(CustomSpec(sampler=f"{file}:Echo", options={"factor": 3}), web())
     result = sampler.sample(np.array([1, 2]), seed=0, epoch=0, index=0)
     assert result["scaled"].tolist() == [3, 6]
+
+
+def test_a_batch_that_did_not_fit_is_written_without_sampling_it_again(file: Path) -> None:
+    """With the attributes that go with it."""
+    file.write_text(COUNTING)
+    spec = CustomSpec(
+        sampler=f"{file}:Counting",
+        columns=("time",),
+        node_attributes=("x",),
+        edge_attributes=("edge_attr",),
+    )
+    feed = Feed(num_inputs=8, batch_size=4)
+    with web() as graph:
+        maker = maker_for(graph, spec, feed, columns={"time": np.arange(8) * 2})
+        _, arrays = made(maker, 0, 1, room=64)
+        assert arrays["calls"].tolist() == [1]
+        assert arrays["time"].tolist() == [8, 10, 12, 14]
+        np.testing.assert_array_equal(arrays["x"], graph.node_attribute("x")[4:8])
+        np.testing.assert_array_equal(arrays["edge_attr"], graph.edge_attribute("edge_attr")[:2])
 
 
 def test_a_sampler_is_found_in_a_module(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

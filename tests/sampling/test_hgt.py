@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.graph import Graph
 from penstock.kernels.arrays import Ids
 from penstock.sampling.buffered import BufferedBatches, Sampled
-from penstock.sampling.hgt import HGTSampler, check_hgt, cost_hgt, needs_hgt
+from penstock.sampling.hgt import HGTKind, HGTSampler
 from penstock.sampling.names import qualified
 from penstock.sampling.request import Request
 from penstock.sampling.spec import Feed, HGTSpec
@@ -130,13 +130,13 @@ def test_no_batch_is_larger_than_its_room(
 
 
 def test_in_edges_are_all_that_layers_need() -> None:
-    assert needs_hgt(HGTSpec(num_samples=(3,)), library()) == []
+    assert HGTKind().needs(HGTSpec(num_samples=(3,)), library()) == ()
 
 
 def test_more_samples_cost_more() -> None:
     few, many = HGTSpec(num_samples=(3,)), HGTSpec(num_samples=(3, 9))
     graph = library()
-    assert 4 < cost_hgt(few, graph, 4, "paper") < cost_hgt(many, graph, 4, "paper")
+    assert 4 < HGTKind().draws(few, graph, 4, "paper") < HGTKind().draws(many, graph, 4, "paper")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_more_samples_cost_more() -> None:
 )
 def test_what_makes_no_sense_is_refused(spec: HGTSpec, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        check_hgt(spec, library())
+        HGTKind().check(spec, library())
 
 
 def test_seeds_that_are_no_nodes_are_refused() -> None:

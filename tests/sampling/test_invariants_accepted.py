@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from penstock.graph import Graph
 from penstock.graph.schema import EDGE
+from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.inputs import ChannelInputs
 from penstock.sampling.kinds import check, prepare, seconds_of
 from penstock.sampling.spec import Feed
-from penstock.wire.frames import SlotTooSmall, private_memory
+from penstock.wire.frames import private_memory
 from penstock.workers.batch_maker import BatchMaker, slot_bytes_for
 from tests.sampling.from_wire import GRAPHS, HUGE, NOTHING, TYPES, decoded
 from tests.sampling.graphs import CITES, HOUSES, WRITES, Array

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.graph.schema import EDGE
+from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.names import qualified
 from penstock.sampling.spec import (
     ABLPSpec,
@@ -21,7 +22,7 @@ from penstock.sampling.spec import (
     PPRSpec,
     SubgraphSpec,
 )
-from penstock.wire.frames import SlotTooSmall, private_memory, read
+from penstock.wire.frames import private_memory, read
 from penstock.workers.batch_maker import BatchMaker
 from tests.sampling import invariants as inv
 from tests.sampling.graphs import Array, made

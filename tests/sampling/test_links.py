@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.graph import EdgeType, Graph
 from penstock.graph.derived import SortedNeighbors
 from penstock.kernels.arrays import Array
-from penstock.sampling.links import LinkSeedBuilder, cost_link, label_shift, needs_link
+from penstock.sampling.links import LinkKind, LinkSeedBuilder, label_shift
 from penstock.sampling.spec import LinkSpec
 from tests.sampling.graphs import CITES, HOUSES, WRITES, library, web
 from tests.sampling.linking import EDGE, batch_of_links, edge_set, request_of, spec_of, started
@@ -339,14 +339,17 @@ def test_a_batch_never_needs_more_room_than_is_said(
 
 def test_rows_to_look_edges_up_in_are_needed_only_where_someone_looks() -> None:
     graph = library()
-    assert needs_link(spec_of(1, negatives="binary"), graph) == []
-    strict = needs_link(spec_of(1, negatives="binary", strict=True), graph)
+    assert LinkKind().needs(spec_of(1, negatives="binary"), graph) == []
+    strict = LinkKind().needs(spec_of(1, negatives="binary", strict=True), graph)
     assert strict == [SortedNeighbors(kind) for kind in graph.edge_types]
 
 
 def test_more_negatives_cost_more() -> None:
     graph = web(2000, 20_000)
-    costs = [cost_link(_against(5, mode, 4), graph, 8) for mode in ("none", "triplet", "binary")]
+    costs = [
+        LinkKind().draws(_against(5, mode, 4), graph, 8, EDGE)
+        for mode in ("none", "triplet", "binary")
+    ]
     assert 0 < costs[0] < costs[1] < costs[2]
 
 

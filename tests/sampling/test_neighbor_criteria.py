@@ -11,7 +11,7 @@ from penstock import Graph
 from penstock.graph.derived import ByTime, OutEdges, WeightSums
 from penstock.sampling import NeighborSampler
 from penstock.sampling.criteria import Criteria
-from penstock.sampling.neighbor import check_neighbor, cost_neighbor, needs_neighbor
+from penstock.sampling.neighbor import NeighborKind
 from penstock.sampling.spec import NeighborSpec
 
 RATES = ("user", "rates", "item")
@@ -31,8 +31,9 @@ def refused(graph: Graph, message: str, **options: Any) -> None:
     """By the sampler, and by the check that comes before anything is made."""
     with pytest.raises(ValueError, match=message):
         NeighborSampler(graph, [1], **options)
+    bare: dict[str, Any] = {"node_attributes": (), "edge_attributes": ()}
     with pytest.raises(ValueError, match=message):
-        check_neighbor(NeighborSpec(num_neighbors=(1,), **options), graph)
+        NeighborKind().check(NeighborSpec(num_neighbors=(1,), **bare, **options), graph)
 
 
 def test_a_weight_that_no_edges_have() -> None:
@@ -141,26 +142,26 @@ def test_a_seed_that_is_no_node_is_not_asked_for_its_time(bad: int) -> None:
 
 
 def test_plain_sampling_along_in_edges_needs_nothing() -> None:
-    assert needs_neighbor(NeighborSpec(num_neighbors=(1,)), shop()) == []
+    assert NeighborKind().needs(NeighborSpec(num_neighbors=(1,)), shop()) == []
 
 
 def test_weights_are_needed_of_the_types_that_have_them() -> None:
     graph = shop(edge_weight={RATES: [1, 2, 3, 4]})
     spec = NeighborSpec(num_neighbors=(1,), weight_attr="edge_weight", direction="out")
     sums = WeightSums(RATES, "edge_weight", "out")
-    assert needs_neighbor(spec, graph) == [OutEdges(RATES), sums, OutEdges(LIKED)]
+    assert NeighborKind().needs(spec, graph) == [OutEdges(RATES), sums, OutEdges(LIKED)]
 
 
 def test_the_order_of_time_is_needed_of_the_types_that_lead_to_it() -> None:
     graph = shop(node_attrs={"user": {"when": [1, 2, 3]}})
     spec = NeighborSpec(num_neighbors=(1,), time_attr="when")
-    assert needs_neighbor(spec, graph) == [ByTime(RATES, "when", True, "in")]
+    assert NeighborKind().needs(spec, graph) == [ByTime(RATES, "when", True, "in")]
 
 
 def test_a_sampler_makes_nothing_more_than_it_said_it_needs() -> None:
     graph = shop(edge_time={RATES: [1, 2, 3, 4]})
     spec = NeighborSpec(num_neighbors=(1,), time_attr="edge_time", direction="out")
-    for derived in needs_neighbor(spec, graph):
+    for derived in NeighborKind().needs(spec, graph):
         graph.derived(derived)
     made = set(graph.arrays)
     NeighborSampler(graph, [1], time_attr="edge_time", direction="out")
@@ -169,10 +170,12 @@ def test_a_sampler_makes_nothing_more_than_it_said_it_needs() -> None:
 
 def test_more_hops_and_harder_choices_cost_more() -> None:
     graph = shop(edge_weight={RATES: [1, 2, 3, 4]})
-    one = cost_neighbor(NeighborSpec(num_neighbors=(1,)), graph, 10)
-    two = cost_neighbor(NeighborSpec(num_neighbors=(1, 1)), graph, 10)
+    one = NeighborKind().draws(NeighborSpec(num_neighbors=(1,)), graph, 10, "user")
+    two = NeighborKind().draws(NeighborSpec(num_neighbors=(1, 1)), graph, 10, "user")
     by_type = ((RATES, (1, 1)), (LIKED, (1, 1)))
-    same = cost_neighbor(NeighborSpec(by_type=by_type), graph, 10)
-    hard = cost_neighbor(NeighborSpec(num_neighbors=(1,), weight_attr="edge_weight"), graph, 10)
+    same = NeighborKind().draws(NeighborSpec(by_type=by_type), graph, 10, "user")
+    hard = NeighborKind().draws(
+        NeighborSpec(num_neighbors=(1,), weight_attr="edge_weight"), graph, 10, "user"
+    )
     assert 10 < one < two == same
     assert one < hard

@@ -12,7 +12,7 @@ from penstock.graph.derived import DegreeSizes, OutEdges
 from penstock.kernels.arrays import Array
 from penstock.sampling.buffered import BufferedBatches, Sampled
 from penstock.sampling.kinds import prepare
-from penstock.sampling.ppr import PPRSampler, cost_ppr, needs_ppr, shares_of
+from penstock.sampling.ppr import PPRKind, PPRSampler, shares_of
 from penstock.sampling.request import Request
 from penstock.sampling.spec import Direction, Feed, PPRSpec
 from tests.sampling.graphs import CITES, HOUSES, WRITES, batch_of, library, web
@@ -231,8 +231,8 @@ def test_sizes_of_degrees_are_needed_and_out_edges_where_they_are_followed() -> 
     """CONTRACT 60."""
     graph = library()
     kinds = graph.edge_types
-    assert needs_ppr(PPRSpec(), graph) == [DegreeSizes(kind) for kind in kinds]
-    needed = needs_ppr(PPRSpec(direction="out"), graph)
+    assert PPRKind().needs(PPRSpec(), graph) == [DegreeSizes(kind) for kind in kinds]
+    needed = PPRKind().needs(PPRSpec(direction="out"), graph)
     assert set(needed) == {
         *(OutEdges(kind) for kind in kinds),
         *(DegreeSizes(kind, "out") for kind in kinds),
@@ -252,9 +252,11 @@ def test_a_sampler_makes_nothing_of_a_graph_that_is_prepared(direction: Directio
 
 def test_a_finer_push_costs_more() -> None:
     graph = web()
-    costs = [cost_ppr(PPRSpec(eps=eps), graph, 10) for eps in (1e-1, 1e-2, 1e-3, 1e-4)]
+    costs = [PPRKind().draws(PPRSpec(eps=eps), graph, 10, "") for eps in (1e-1, 1e-2, 1e-3, 1e-4)]
     assert costs == sorted(costs)
-    assert cost_ppr(PPRSpec(), graph, 20) == 2 * cost_ppr(PPRSpec(), graph, 10)
+    assert PPRKind().draws(PPRSpec(), graph, 20, "") == 2 * PPRKind().draws(
+        PPRSpec(), graph, 10, ""
+    )
 
 
 @pytest.mark.parametrize(

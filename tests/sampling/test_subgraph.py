@@ -14,12 +14,7 @@ from penstock.graph.derived import OutEdges
 from penstock.sampling.buffered import BufferedBatches, Sampled
 from penstock.sampling.names import qualified
 from penstock.sampling.spec import Direction, SubgraphSpec
-from penstock.sampling.subgraph import (
-    SubgraphSampler,
-    check_subgraph,
-    cost_subgraph,
-    needs_subgraph,
-)
+from penstock.sampling.subgraph import SubgraphKind, SubgraphSampler
 from tests.sampling.graphs import library, web
 from tests.sampling.subgraphs import Desk, assert_whole, request_of, within
 
@@ -162,33 +157,36 @@ def test_what_is_likely_is_no_more_than_there_is() -> None:
 
 
 def test_more_hops_cost_more() -> None:
-    costs = [cost_subgraph(SubgraphSpec(num_hops=hops), web(2000, 9000), 8) for hops in (0, 1, 2)]
+    costs = [
+        SubgraphKind().draws(SubgraphSpec(num_hops=hops), web(2000, 9000), 8, "")
+        for hops in (0, 1, 2)
+    ]
     assert costs == sorted(costs)
     assert costs[0] < costs[2]
 
 
 def test_only_out_edges_must_be_made_first() -> None:
     graph = library()
-    assert needs_subgraph(SubgraphSpec(), graph) == []
-    needs = needs_subgraph(SubgraphSpec(direction="out"), graph)
+    assert SubgraphKind().needs(SubgraphSpec(), graph) == []
+    needs = SubgraphKind().needs(SubgraphSpec(direction="out"), graph)
     assert needs == [OutEdges(kind) for kind in graph.edge_types]
 
 
 @pytest.mark.parametrize("bad", [-1, 2**16, 1.5, True, None])
 def test_a_number_of_hops_that_is_none_is_refused(bad: Any) -> None:
     with pytest.raises(ValueError, match="num_hops is"):
-        check_subgraph(SubgraphSpec(num_hops=bad), web())
+        SubgraphKind().check(SubgraphSpec(num_hops=bad), web())
 
 
 def test_a_direction_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="direction is 'up'"):
-        check_subgraph(SubgraphSpec(direction="up"), web())  # type: ignore[arg-type]
+        SubgraphKind().check(SubgraphSpec(direction="up"), web())  # type: ignore[arg-type]
 
 
 def test_attributes_that_are_not_there_or_mean_something_else_are_refused() -> None:
     with pytest.raises(ValueError, match="edge_attributes names 'colour'"):
-        check_subgraph(SubgraphSpec(edge_attributes=("colour",)), web())
+        SubgraphKind().check(SubgraphSpec(edge_attributes=("colour",)), web())
     graph = Graph.from_coo(PATH, 5, node_attrs={"mapping": np.arange(5)})
     with pytest.raises(ValueError, match="node_attributes names 'mapping', which means something"):
-        check_subgraph(SubgraphSpec(node_attributes=("mapping",)), graph)
-    check_subgraph(SubgraphSpec(), graph)
+        SubgraphKind().check(SubgraphSpec(node_attributes=("mapping",)), graph)
+    SubgraphKind().check(SubgraphSpec(), graph)

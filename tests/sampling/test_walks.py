@@ -16,7 +16,7 @@ from penstock.kernels.arrays import Ids
 from penstock.sampling.buffered import BufferedBatches, Sampled
 from penstock.sampling.request import Request
 from penstock.sampling.spec import Feed, WalkSpec
-from penstock.sampling.walks import WalkSampler, check_walk, cost_walk, needs_walk
+from penstock.sampling.walks import WalkKind, WalkSampler
 from tests.graph.shapes import Array, homogeneous
 from tests.sampling.graphs import CITES, HOUSES, WRITES, batch_of, library, web
 
@@ -230,21 +230,21 @@ def test_no_batch_is_larger_than_its_room(
 
 def test_what_walks_need_of_a_graph() -> None:
     graph = web()
-    assert needs_walk(WalkSpec(direction="in"), graph) == []
-    assert needs_walk(WalkSpec(), graph) == [OutEdges(EDGE)]
-    assert needs_walk(WalkSpec(q=2.0), graph) == [OutEdges(EDGE), SortedNeighbors(EDGE)]
-    assert needs_walk(WalkSpec(p=2.0, direction="in"), graph) == [SortedNeighbors(EDGE)]
+    assert WalkKind().needs(WalkSpec(direction="in"), graph) == []
+    assert WalkKind().needs(WalkSpec(), graph) == [OutEdges(EDGE)]
+    assert WalkKind().needs(WalkSpec(q=2.0), graph) == [OutEdges(EDGE), SortedNeighbors(EDGE)]
+    assert WalkKind().needs(WalkSpec(p=2.0, direction="in"), graph) == [SortedNeighbors(EDGE)]
     path = (CITES, CITES)
-    assert needs_walk(WalkSpec(path=path), library()) == [OutEdges(CITES)]
+    assert WalkKind().needs(WalkSpec(path=path), library()) == [OutEdges(CITES)]
 
 
 def test_longer_walks_cost_more_and_biased_ones_still_more() -> None:
     graph = web()
     costs = [
-        cost_walk(WalkSpec(walk_length=2), graph, 10),
-        cost_walk(WalkSpec(walk_length=4), graph, 10),
-        cost_walk(WalkSpec(walk_length=4, q=0.5), graph, 10),
-        cost_walk(WalkSpec(walk_length=4, q=0.5, walks_per_node=9), graph, 10),
+        WalkKind().draws(WalkSpec(walk_length=2), graph, 10, ""),
+        WalkKind().draws(WalkSpec(walk_length=4), graph, 10, ""),
+        WalkKind().draws(WalkSpec(walk_length=4, q=0.5), graph, 10, ""),
+        WalkKind().draws(WalkSpec(walk_length=4, q=0.5, walks_per_node=9), graph, 10, ""),
     ]
     assert costs == sorted(set(costs))
 
@@ -264,7 +264,7 @@ def test_longer_walks_cost_more_and_biased_ones_still_more() -> None:
 )
 def test_what_makes_no_sense_is_refused(spec: WalkSpec, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        check_walk(spec, web())
+        WalkKind().check(spec, web())
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_what_makes_no_sense_is_refused(spec: WalkSpec, words: str) -> None:
 )
 def test_a_path_that_cannot_be_walked_is_refused(spec: WalkSpec, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        check_walk(spec, library())
+        WalkKind().check(spec, library())
 
 
 def test_seeds_of_another_type_than_the_path_begins_at_are_refused() -> None:

@@ -217,3 +217,22 @@ class Ending(Outside):
 class Outer:
     class Inner(Good):
         pass
+
+
+class TimedLinks:
+    """Links with the times that come with them."""
+
+    input_kind = "link"
+    columns = ("time",)
+
+    def __init__(self, graph: Graph) -> None:
+        pass
+
+    def sample(self, seeds: Ids, *, seed: int, epoch: int, index: int, columns: Arrays) -> Arrays:
+        return {"n_id": seeds.reshape(-1), "late": columns["time"] > 5}
+
+
+class WritesToColumns(TimedLinks):
+    def sample(self, seeds: Ids, *, columns: Arrays, **name: int) -> Arrays:
+        columns["time"][0] += 1
+        return {"n_id": seeds[0]}

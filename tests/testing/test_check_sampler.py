@@ -58,6 +58,36 @@ def test_a_sampler_of_a_heterogeneous_graph_is_checked_with_the_seeds_given() ->
         check_sampler(samplers.Authors, graph, seeds=[8, 0, 8, 5], batches=2)
 
 
+def test_a_sampler_is_checked_with_links_and_columns_where_it_declares_them(graph: Graph) -> None:
+    times = {"time": np.arange(48)}
+    check_sampler(samplers.TimedLinks, graph, columns=times)
+    check_sampler(named(samplers.TimedLinks), graph, columns=times)
+    links = [[1, 2, 3], [89, 0, 5]]
+    check_sampler(samplers.TimedLinks, graph, seeds=links, columns={"time": [3, 9, 5]}, batches=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "columns has no 'time', which tests.testing.samplers:TimedLinks reads"),
+        ({"columns": {"time": [1], "label": [1]}}, "columns has 'label', which nobody reads"),
+        ({"columns": {"time": [1]}}, "has shape .1.; expected a row for each of 48 seeds"),
+        ({"seeds": [1, 2]}, "seeds have shape .2.; expected links, .2, n."),
+        ({"seeds": [[1], [90]]}, "seeds.1..0. is 90; expected 0 <= id < 90"),
+    ],
+)
+def test_links_and_columns_that_cannot_be_are_refused(
+    graph: Graph, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_sampler(samplers.TimedLinks, graph, **given)
+
+
+def test_a_sampler_that_writes_to_its_columns_is_found(graph: Graph) -> None:
+    times = {"time": np.arange(48)}
+    refused(samplers.WritesToColumns, graph, "wrote to its columns.'time'.", columns=times)
+
+
 def test_a_sampler_in_a_file_is_found_by_its_path(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "beside_the_sampler.py").write_text("KEY = 'n_id'")
     file = tmp_path / "mine.py"

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from penstock.errors import ProtocolError
 from penstock.graph.dtypes import SUPPORTED, storage_dtype
 from penstock.graph.layout import ALIGNMENT
-from penstock.wire.frames import BatchWriter, SlotTooSmall, private_copy, private_memory, read
+from penstock.sampling.buffer import SlotTooSmall
+from penstock.wire.frames import BatchWriter, private_copy, private_memory, read
 from penstock.wire.messages import ArrayLayout
 
 shapes = st.lists(st.integers(0, 9), max_size=3).map(tuple)

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from penstock.errors import SamplingError
 from penstock.graph import Graph
+from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.digest import batch_digest
 from penstock.sampling.inputs import ChannelInputs, request_of
 from penstock.sampling.spec import CustomSpec, Feed, NeighborSpec, Spec
-from penstock.wire.frames import SlotTooSmall, private_memory, read
+from penstock.wire.frames import private_memory, read
 from penstock.workers.batch_maker import LARGEST_SLOT, BatchMaker, slot_bytes_for
 from tests.sampling.graphs import library, made, maker_for, web
 

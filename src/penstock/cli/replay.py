@@ -21,11 +21,12 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from penstock.graph import Graph
+from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.digest import batch_digest
 from penstock.sampling.inputs import ChannelInputs, check_feed
 from penstock.sampling.kinds import prepare
 from penstock.sampling.request import Request
-from penstock.wire.frames import SlotTooSmall, private_memory, read
+from penstock.wire.frames import private_memory, read
 from penstock.workers.batch_maker import BatchMaker, Bytes, Written, slot_bytes_for
 from penstock.workers.failures import report_of
 from penstock.workers.recipe import Recipe, graph_of, load, request_again

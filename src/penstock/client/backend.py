@@ -30,8 +30,8 @@ from penstock.client.naming import spec_of
 from penstock.errors import ChannelClosed
 from penstock.graph import Graph
 from penstock.hub.backends import check_spec
-from penstock.sampling.kinds import InputKind, check
-from penstock.sampling.spec import CustomSpec, Spec
+from penstock.sampling.kinds import InputKind, check, kind_of
+from penstock.sampling.spec import Spec
 from penstock.wire.transport.unix import socket_address
 
 Workers: TypeAlias = int | Literal["auto"]
@@ -61,8 +61,7 @@ class SharedDistSamplingBackend:
         num_workers = _workers(num_workers)
         self._spec = spec_of(sampling_config)
         self._kind = _kind_of(self._spec, input_kind)
-        if not isinstance(self._spec, CustomSpec):
-            check(self._spec, self._graph)
+        check(self._spec, self._graph)
         self._start_timeout = positive_seconds(start_timeout, "start_timeout")
         self._owned: Callable[[], HubProcess] | None = None
         self._hub: Hub | None = None
@@ -88,7 +87,7 @@ class SharedDistSamplingBackend:
     def _borrow(self, hub: Hub, num_workers: Workers | None, options: Any) -> None:
         for name in options:
             raise ValueError(f"{name} is given, but the pool is borrowed: ask its owner")
-        if num_workers is not None and not isinstance(self._spec, CustomSpec):
+        if num_workers is not None and kind_of(self._spec).users_code(self._spec) is None:
             raise ValueError(
                 f"num_workers is {num_workers!r}, but the pool is borrowed, and has its own size: "
                 "use hub.resize(), or 0 to sample in this process"
@@ -342,9 +341,10 @@ def _workers(given: Any) -> Workers | None:
 def _kind_of(spec: Spec, given: str | InputKind | None) -> InputKind:
     """What the inputs of a spec are; somebody may have said it, too."""
     kind = InputKind.of(spec)
-    if given is None or isinstance(spec, CustomSpec):
-        return kind if given is None else InputKind.named(given)
-    if InputKind.named(given) is not kind:
-        said, wanted = type(spec).__name__, kind.value
-        raise ValueError(f"input_kind is {given!r}; what {said} samples is {wanted!r}")
-    return kind
+    named = kind if given is None else InputKind.named(given)
+    # To a user's sampler, the nodes of a subgraph are nodes.
+    are_nodes = InputKind.LINK not in (kind, named)
+    if named is kind or (are_nodes and kind_of(spec).users_code(spec) is not None):
+        return named
+    said, wanted = type(spec).__name__, kind.value
+    raise ValueError(f"input_kind is {given!r}; what {said} samples is {wanted!r}")

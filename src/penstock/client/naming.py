@@ -13,6 +13,7 @@ from typing import Any, Final, get_args
 import msgspec
 import numpy as np
 
+from penstock.sampling.custom import declared
 from penstock.sampling.normalize import settled
 from penstock.sampling.spec import BuiltInSpec, CustomSpec, Spec
 
@@ -22,13 +23,17 @@ _CALL: Final = (
 
 
 def spec_of(config: Any) -> Spec:
-    """A sampling configuration as others can read it: classes become names, lists tuples."""
+    """A sampling configuration as others can read it: classes become names, lists tuples.
+
+    What the class of a user's sampler declares becomes part of its spec.
+    """
     if isinstance(config, type):
         if issubclass(config, get_args(Spec)):
             raise ValueError(f"sampling_config is the class {config.__name__} itself; {_CALL}")
-        return CustomSpec(sampler=name_of(config))
+        spec = CustomSpec(sampler=name_of(config), **declared(config))
+        return settled(spec, f"{config.__qualname__}.")
     if isinstance(config, CustomSpec):
-        return _custom(config)
+        return _custom(settled(config))
     if isinstance(config, BuiltInSpec):
         return settled(config)
     if hasattr(config, "sample"):
@@ -41,10 +46,6 @@ def spec_of(config: Any) -> Spec:
 
 def _custom(spec: CustomSpec) -> CustomSpec:
     """With options that can be sent to others."""
-    if not isinstance(spec.sampler, str):
-        raise ValueError(f"sampler is {spec.sampler!r}; expected 'module:Class' as text")
-    if not isinstance(spec.options, dict):
-        raise ValueError(f"options is {spec.options!r}; expected names and values")
     for name, value in spec.options.items():
         try:
             msgspec.msgpack.encode({name: value}, enc_hook=_number)

@@ -33,11 +33,12 @@ from penstock.graph.derived import (
 )
 from penstock.graph.describe import Description, describe, summary
 from penstock.graph.draft import Draft
+from penstock.graph.features import FeatureSource, LocalFeatures
 from penstock.graph.handles import FileHandle, MemfdHandle, NamedHandle
 from penstock.graph.lookup import known, pick
 from penstock.graph.partition.partition import partition
 from penstock.graph.pyg import draft_from_pyg
-from penstock.graph.schema import EDGE, NODE, Arrays, EdgeType, Group, Schema
+from penstock.graph.schema import EDGE, NODE, ArrayKey, Arrays, EdgeType, Group, Schema
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import GraphHandle
 from penstock.graph.topology import Topology, coo
@@ -313,6 +314,16 @@ class Graph:
         found = self.edge_attributes(edge_type)
         return pick("edge attribute", name, edge_type, found).array
 
+    def node_features(self, name: str, node_type: str | None = None) -> FeatureSource:
+        """What cuts rows of a node attribute by ids: `node_features("x").gather(ids)`."""
+        found = pick("node attribute", name, node_type, self.node_attributes(node_type))
+        return self._features(ArrayKey("node", self._node_type(node_type), name), found)
+
+    def edge_features(self, name: str, edge_type: EdgeType | None = None) -> FeatureSource:
+        """What cuts rows of an edge attribute by ids: `edge_features("edge_attr").gather(ids)`."""
+        found = pick("edge attribute", name, edge_type, self.edge_attributes(edge_type))
+        return self._features(ArrayKey("edge", self._edge_type(edge_type), name), found)
+
     def splits(self, node_type: str | None = None) -> dict[str, SharedArray]:
         """The splits, by name."""
         return self._named("split", self._node_type(node_type))
@@ -375,6 +386,10 @@ class Graph:
             for key, array in self._arrays.items()
             if (key.group, key.type) == (group, owner)
         }
+
+    def _features(self, key: ArrayKey, array: SharedArray) -> FeatureSource:
+        """What cuts rows of an array; a graph that is elsewhere has them fetched."""
+        return LocalFeatures(array)
 
     def _node_type(self, name: str | None) -> str:
         if name is None and not self.is_hetero:

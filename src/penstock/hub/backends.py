@@ -8,7 +8,6 @@ the backend is made, not when its first batch fails.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,10 +15,10 @@ from typing import Final
 import msgspec
 
 from penstock.graph.graph import Graph
-from penstock.sampling.kinds import check, missing
+from penstock.sampling.kinds import check, kind_of, missing
 from penstock.sampling.spec import CustomSpec, Spec
 
-# The group of all built-in samplers.
+# The group of all built-in samplers: see `SamplingKind.group`.
 BUILT_IN: Final = ""
 # Every worker is told of it. What is larger than this belongs into a file.
 LARGEST_SPEC: Final = 1 << 20
@@ -95,34 +94,19 @@ class HubBackends:
 
 def group_of(spec: Spec) -> str:
     """The name of the group that serves a spec: the same for equal specs, also another time."""
-    if not isinstance(spec, CustomSpec):
-        return BUILT_IN
-    if not spec.options:
-        return spec.sampler
-    return f"{spec.sampler}~{hashlib.sha256(_key(spec)).hexdigest()[:8]}"
+    return kind_of(spec).group(spec)
 
 
 def check_spec(spec: Spec, graph: Graph) -> None:
     """ValueError unless this graph can be sampled so."""
     if (nbytes := len(_key(spec))) > LARGEST_SPEC:
         raise ValueError(f"the spec has {nbytes} bytes; at most {LARGEST_SPEC} are taken")
-    if isinstance(spec, CustomSpec):
-        _check_sampler(spec)
-        return
     check(spec, graph)
     # Made by whoever asks, once, and shared: every worker would make its own otherwise.
     if lacking := missing(spec, graph):
         raise ValueError(
             f"the hub has no {', '.join(lacking)}, which this spec needs: make it with "
             "graph.derived() first, and send it along"
-        )
-
-
-def _check_sampler(spec: CustomSpec) -> None:
-    module, colon, name = spec.sampler.rpartition(":")
-    if not colon or not module or not name.isidentifier():
-        raise ValueError(
-            f"sampler is {spec.sampler!r}; expected 'module:Class' or '/path/to/file.py:Class'"
         )
 
 

@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from penstock.kernels import _native
 from penstock.kernels.arrays import Array, Ids, as_ids, raw_bytes
 
 
+class Rows:
+    """An array whose rows are gathered again and again: what is the same each time is worked out
+    once."""
+
+    __slots__ = ("_bytes", "_count", "_dtype", "_row_bytes", "_row_shape")
+
+    def __init__(self, rows: Array) -> None:
+        self._bytes = raw_bytes(rows, "rows")
+        self._count = len(rows)
+        self._dtype = rows.dtype
+        self._row_shape = rows.shape[1:]
+        self._row_bytes = rows.dtype.itemsize * math.prod(self._row_shape)
+
+    def gather(self, ids: Ids, out: Array | None = None) -> Array:
+        """`rows[ids]`, in `out` where given: memory already mapped costs no page faults."""
+        ids = as_ids(ids, "ids")
+        shape = (len(ids), *self._row_shape)
+        if out is None:
+            out = np.empty(shape, self._dtype)
+        elif out.shape != shape or out.dtype != self._dtype:
+            raise ValueError(
+                f"out must be {self._dtype} of shape {list(shape)}, "
+                f"not {out.dtype} {list(out.shape)}"
+            )
+        bad = _native.gather_rows(
+            self._bytes, self._count, self._row_bytes, ids, raw_bytes(out, "out")
+        )
+        if bad >= 0:
+            raise ValueError(f"ids[{bad}] is {ids[bad]}; expected 0 <= id < {self._count}")
+        return out
+
+
 def gather_rows(rows: Array, ids: Ids, out: Array | None = None) -> Array:
     """`rows[ids]`, written into `out` where given: memory already mapped costs no page faults."""
-    ids = as_ids(ids, "ids")
-    shape = (len(ids), *rows.shape[1:])
-    if out is None:
-        out = np.empty(shape, rows.dtype)
-    elif out.shape != shape or out.dtype != rows.dtype:
-        raise ValueError(
-            f"out must be {rows.dtype} of shape {list(shape)}, not {out.dtype} {list(out.shape)}"
-        )
-    row_bytes = rows.dtype.itemsize * int(np.prod(rows.shape[1:], dtype=np.int64))
-    bad = _native.gather_rows(
-        raw_bytes(rows, "rows"), len(rows), row_bytes, ids, raw_bytes(out, "out")
-    )
-    if bad >= 0:
-        raise ValueError(f"ids[{bad}] is {ids[bad]}; expected 0 <= id < {len(rows)}")
-    return out
+    return Rows(rows).gather(ids, out)
 
 
 def copy_bytes(source: Array, out: Array) -> None:

@@ -1,5 +1,5 @@
 """What to sample out of a graph: the kernels, told what the types of a graph mean."""
 
-from penstock.sampling.neighbor import NeighborSampler
+from penstock.sampling.khop import NeighborSampler
 
 __all__ = ["NeighborSampler"]

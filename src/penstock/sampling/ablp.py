@@ -28,17 +28,99 @@ from penstock.graph.inventory import repeated
 from penstock.kernels import Adjacency, Relabeler
 from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.kernels.labels import first_neighbors
+from penstock.sampling.columns import check_begins, form
+from penstock.sampling.kinds import kind_of
 from penstock.sampling.names import Owner, qualified
-from penstock.sampling.neighbor import cost_neighbor
+from penstock.sampling.neighbor import HopsKind, check_hops, check_said_once, draws_of_hops
 from penstock.sampling.request import Request
-from penstock.sampling.seeds import IDS, ArraySpec, Seeds
+from penstock.sampling.seeds import IDS, ArraySpec, SeedBuilder, Seeds
 from penstock.sampling.shape import fanouts_of
-from penstock.sampling.spec import ABLPSpec, NeighborSpec
+from penstock.sampling.spec import ABLPSpec, Feed, NeighborSpec
 
 Sign = Literal["positive", "negative"]
 SIGNS: Final[tuple[Sign, Sign]] = ("positive", "negative")
 # Labels per anchor that there is room for at once, where nothing limits them.
 _LIKELY: Final = 16
+
+
+class ABLPKind(HopsKind[ABLPSpec]):
+    """Anchors with their labels, and the neighbourhoods of all of these."""
+
+    def hops(self, spec: ABLPSpec, graph: Graph) -> NeighborSpec:
+        """Along no label."""
+        return walked(spec, graph)
+
+    def seed_builder(self, spec: ABLPSpec, graph: Graph) -> SeedBuilder:
+        """Anchors and the nodes of their labels are seeds."""
+        return AnchorSeedBuilder(graph, spec)
+
+    def columns(self, spec: ABLPSpec) -> tuple[str, ...]:
+        """Padded rows of labels, for each supervision edge type and sign."""
+        return tuple(self.node_columns(spec))
+
+    def node_columns(self, spec: ABLPSpec) -> Mapping[str, str]:
+        """Labels are nodes."""
+        return {
+            f"{sign}/{number}": kind[2]
+            for number, kind in enumerate(spec.supervision)
+            for sign in SIGNS
+        }
+
+    def is_disjoint(self, spec: ABLPSpec) -> bool:
+        """As the neighbourhoods are."""
+        return kind_of(spec.neighbors).is_disjoint(spec.neighbors)
+
+    def bare(self, spec: ABLPSpec) -> ABLPSpec:
+        """Attributes are the neighbourhoods'."""
+        return msgspec.structs.replace(spec, neighbors=kind_of(spec.neighbors).bare(spec.neighbors))
+
+    def check(self, spec: ABLPSpec, graph: Graph) -> None:
+        """ValueError unless a graph can be sampled so."""
+        check_ablp(spec, graph)
+        check_said_once(spec.neighbors)
+        check_hops(walked(spec, graph), graph)
+
+    def check_inputs(
+        self,
+        spec: ABLPSpec,
+        graph: Graph,
+        feed: Feed,
+        columns: Mapping[str, Array],
+        tables: Mapping[str, Array],
+    ) -> None:
+        """ValueError unless the inputs are anchors, and there are labels of them."""
+        for name, column in columns.items():
+            if column.ndim != 2 or column.dtype.kind != "i":
+                raise ValueError(
+                    f"columns[{name!r}] is {form(column)}; expected integers, a row of labels for "
+                    "each anchor, padded with -1"
+                )
+        check_begins(feed, spec.supervision[0][0], "anchors of this supervision are")
+        check_labels(spec, graph, columns)
+
+    def check_values(self, spec: ABLPSpec, graph: Graph, columns: Mapping[str, Array]) -> None:
+        """ValueError for a label in padded rows that is no node."""
+        for column, node_type in self.node_columns(spec).items():
+            rows, size = columns.get(column), graph.num_nodes(node_type)
+            if rows is None or rows.size == 0 or (rows.min() >= -1 and rows.max() < size):
+                continue
+            row, place = np.argwhere((rows < -1) | (rows >= size))[0].tolist()
+            raise ValueError(
+                f"columns[{column!r}][{row}, {place}] is {rows[row, place]}; "
+                f"expected 0 <= id < {size}, or -1 for none"
+            )
+
+    def needs(self, spec: ABLPSpec, graph: Graph) -> Sequence[DerivedArrays]:
+        """Also the out-edges of label types: they lead from anchors to labels."""
+        kinds = [kind for sign in SIGNS for kind in label_types(spec, graph, sign)]
+        labels = [OutEdges(kind) for kind in dict.fromkeys(kinds) if kind is not None]
+        return [*super().needs(spec, graph), *labels]
+
+    def draws(self, spec: ABLPSpec, graph: Graph, inputs: int, of: Owner) -> float:
+        """Those of the neighbourhoods of anchors and labels."""
+        labels = _LIKELY if spec.max_labels is None else spec.max_labels
+        seeds = inputs * (1 + min(labels, 4) * len(spec.supervision))
+        return draws_of_hops(walked(spec, graph), graph, seeds)
 
 
 def label_type(supervision: EdgeType, sign: Sign) -> EdgeType:
@@ -72,12 +154,6 @@ def walked(spec: ABLPSpec, graph: Graph) -> NeighborSpec:
         return spec.neighbors
     by_type |= {kind: (0,) * hops for kind in graph.edge_types if kind in labels}
     return msgspec.structs.replace(spec.neighbors, num_neighbors=(), by_type=tuple(by_type.items()))
-
-
-def needs_ablp(spec: ABLPSpec, graph: Graph) -> list[DerivedArrays]:
-    """The out-edges of label types: they lead from anchors to labels."""
-    kinds = [kind for sign in SIGNS for kind in label_types(spec, graph, sign)]
-    return [OutEdges(kind) for kind in dict.fromkeys(kinds) if kind is not None]
 
 
 def check_ablp(spec: ABLPSpec, graph: Graph) -> None:
@@ -144,13 +220,6 @@ def _check_given(spec: ABLPSpec, graph: Graph, sign: Sign) -> None:
             raise ValueError(
                 f"{sign}[{number}] is {kind!r}; its ends are not those of {supervision!r}"
             )
-
-
-def cost_ablp(spec: ABLPSpec, graph: Graph, inputs: int) -> float:
-    """How many uniform draws a batch is about as much work as."""
-    labels = _LIKELY if spec.max_labels is None else spec.max_labels
-    seeds = inputs * (1 + min(labels, 4) * len(spec.supervision))
-    return cost_neighbor(walked(spec, graph), graph, seeds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,24 +305,6 @@ class AnchorSeedBuilder:
         adjacency = Adjacency(rows.indptr, rows.adjacency)
         counts, labels = first_neighbors(adjacency, anchors, size, self._spec.max_labels)
         return np.repeat(np.arange(len(anchors)), counts), labels
-
-
-def check_padded(spec: ABLPSpec, graph: Graph, columns: Mapping[str, Array]) -> None:
-    """ValueError for a label in padded rows that is no node. Reads all of them: for who has them.
-
-    What they are otherwise to be is known to be so.
-    """
-    for number, supervision in enumerate(spec.supervision):
-        size = graph.num_nodes(supervision[2])
-        for column in (f"{sign}/{number}" for sign in SIGNS):
-            rows = columns.get(column)
-            if rows is None or rows.size == 0 or (rows.min() >= -1 and rows.max() < size):
-                continue
-            row, place = np.argwhere((rows < -1) | (rows >= size))[0].tolist()
-            raise ValueError(
-                f"columns[{column!r}][{row}, {place}] is {rows[row, place]}; "
-                f"expected 0 <= id < {size}, or -1 for none"
-            )
 
 
 def _unpadded(column: str, rows: Array, size: int, most: int | None) -> tuple[Ids, Ids]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
-from penstock.graph import Graph
-from penstock.graph.shared import SharedArray
-from penstock.kernels.arrays import Array
-from penstock.sampling.names import Owner, qualified
-from penstock.sampling.spec import Taking
+from penstock.graph import EdgeType, Graph
+from penstock.graph.features import FeatureSource
+from penstock.kernels.arrays import Ids
+from penstock.sampling.buffer import BatchBuffer
+from penstock.sampling.names import qualified
+from penstock.sampling.spec import WithAttributes
 
 # What a batch itself consists of. An attribute of such a name would be taken for it.
 OWN_NAMES: Final = frozenset({"n_id", "e_id", "edge_index", "input_id"})
 
 
-@dataclass(frozen=True)
+_Owner = TypeVar("_Owner", str, EdgeType)
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """An attribute and its owner's number; gathered by the ids of that owner.
 
@@ -26,25 +29,22 @@ class Column:
 
     name: str
     owner: int
-    kept: SharedArray
-
-    @property
-    def dtype(self) -> str:
-        """What the elements are."""
-        return self.kept.dtype
-
-    @cached_property
-    def rows(self) -> Array:
-        """The attribute itself."""
-        return self.kept.array
+    source: FeatureSource
+    dtype: str
+    row_shape: tuple[int, ...]
 
     def shape(self, count: int) -> tuple[int, ...]:
         """The shape of `count` rows."""
-        return (count, *self.kept.shape[1:])
+        return (count, *self.row_shape)
+
+    def gather(self, ids: Ids, buffer: BatchBuffer) -> None:
+        """Writes the rows of these ids."""
+        out = buffer.array(self.name, self.dtype, (len(ids), *self.row_shape))
+        self.source.gather(ids, out)
 
 
 def columns_of(
-    graph: Graph, spec: Taking, own: Set[str] = frozenset()
+    graph: Graph, spec: WithAttributes, own: Set[str] = frozenset()
 ) -> tuple[list[Column], list[Column]]:
     """The attributes of nodes and of edges that a spec asks for, wherever the graph has them.
 
@@ -56,13 +56,15 @@ def columns_of(
         "node_attributes",
         spec.node_attributes,
         own,
-        [(owner, graph.node_attributes(owner)) for owner in graph.node_types],
+        {owner: list(graph.node_attributes(owner)) for owner in graph.node_types},
+        graph.node_features,
     )
     edges = _chosen(
         "edge_attributes",
         spec.edge_attributes,
         own,
-        [(kind, graph.edge_attributes(kind)) for kind in graph.edge_types],
+        {kind: list(graph.edge_attributes(kind)) for kind in graph.edge_types},
+        graph.edge_features,
     )
     _check_apart(nodes, edges)
     return nodes, edges
@@ -72,15 +74,20 @@ def _chosen(
     argument: str,
     names: Sequence[str] | None,
     own: Set[str],
-    found: Sequence[tuple[Owner, Mapping[str, SharedArray]]],
+    found: Mapping[_Owner, Sequence[str]],
+    features: Callable[[str, _Owner], FeatureSource],
 ) -> list[Column]:
-    _check_known(argument, names or (), own, {name for _, there in found for name in there})
+    _check_known(argument, names or (), own, {name for there in found.values() for name in there})
     return [
-        Column(qualified(owner, name), number, array)
-        for number, (owner, there) in enumerate(found)
-        for name, array in there.items()
+        _column(qualified(owner, name), number, features(name, owner))
+        for number, (owner, there) in enumerate(found.items())
+        for name in there
         if (name not in own if names is None else name in names)
     ]
+
+
+def _column(name: str, owner: int, source: FeatureSource) -> Column:
+    return Column(name, owner, source, source.dtype, source.row_shape)
 
 
 def _check_known(argument: str, names: Iterable[str], own: Set[str], known: set[str]) -> None:

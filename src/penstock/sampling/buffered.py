@@ -13,13 +13,13 @@ from typing import Any, Protocol
 from penstock.graph import Graph
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.layout import layout
-from penstock.kernels import gather_rows
 from penstock.kernels.arrays import Array, Ids
 from penstock.sampling.attributes import Column, columns_of
-from penstock.sampling.buffer import BatchBuffer
+from penstock.sampling.batches import Awaited, Batches, Reached
+from penstock.sampling.buffer import BatchBuffer, BatchMemory, SlotTooSmall
 from penstock.sampling.names import Owner
 from penstock.sampling.request import Request
-from penstock.sampling.spec import Taking
+from penstock.sampling.spec import WithAttributes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,12 +57,28 @@ class BufferedSampler(Protocol):
         """By edge type, how many edges with attributes nearly any batch has at most."""
 
 
-class BufferedBatches:
-    """The batches of a cutter, with the attributes a spec asks for."""
+class BufferedBatches(Batches):
+    """The batches of a sampler, with the attributes a spec asks for; one thread at a time."""
 
-    def __init__(self, graph: Graph, taking: Taking, sampler: BufferedSampler) -> None:
+    def __init__(self, graph: Graph, spec: WithAttributes, sampler: BufferedSampler) -> None:
         self._sampler = sampler
-        self._node_columns, self._edge_columns = columns_of(graph, taking, sampler.own)
+        self._node_columns, self._edge_columns = columns_of(graph, spec, sampler.own)
+        self._awaited: Awaited[Sampled] = Awaited()
+
+    def make(self, request: Request, memory: BatchMemory, reached: Reached) -> dict[str, Any]:
+        """Samples a batch, and writes it where it fits."""
+        cut = self._awaited.take(request) or self.cut(request)
+        needed = self.nbytes(cut)
+        if needed > memory.room:
+            self._awaited.keep(request, cut)
+            raise SlotTooSmall(needed, memory.room)
+        reached("writing")
+        self.write(cut, memory)
+        return cut.facts
+
+    def drop(self) -> None:
+        """Forgets a batch that did not fit."""
+        self._awaited.drop()
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
         """Room in which nearly any batch fits."""
@@ -91,8 +107,7 @@ class BufferedBatches:
         for name, array in cut.arrays.items():
             buffer.array(name, dtype_name(array.dtype), array.shape)[...] = array
         for column, ids in self._chosen(cut):
-            out = buffer.array(column.name, column.dtype, column.shape(len(ids)))
-            gather_rows(column.rows, ids, out)
+            column.gather(ids, buffer)
 
     def _chosen(self, cut: Sampled) -> Iterator[tuple[Column, Ids]]:
         for columns, chosen in (

@@ -11,19 +11,20 @@ memory only that somebody hands out arrays (`BatchBuffer`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.errors import BatchTooLarge, PenstockError
 from penstock.graph import Graph
 from penstock.graph.dtypes import dtype_name
-from penstock.kernels import Buffers, Sample, gather_rows
+from penstock.kernels import Buffers, Sample
 from penstock.kernels.arrays import Ids
+from penstock.sampling.batches import Awaited, Batches, Reached
 from penstock.sampling.bounds import Sizes
-from penstock.sampling.buffer import BatchBuffer
-from penstock.sampling.names import qualified, type_name
-from penstock.sampling.neighbor import NeighborSampler
+from penstock.sampling.buffer import BatchBuffer, BatchMemory, SlotTooSmall
+from penstock.sampling.khop import NeighborSampler
+from penstock.sampling.names import Owner, qualified, type_name
 from penstock.sampling.request import Request
 from penstock.sampling.seeds import IDS, ArraySpec, SeedBuilder, Seeds
 from penstock.sampling.shape import BatchShape, fanouts_of
@@ -57,7 +58,7 @@ class _Regions:
         return Buffers(self.nodes, rows, cols, edge_ids, self.trees or None)
 
 
-class NeighborBatches:
+class NeighborBatches(Batches):
     """Makes the batches of one spec; one thread at a time."""
 
     def __init__(
@@ -68,6 +69,30 @@ class NeighborBatches:
         self._sampler = sampler_of(graph, spec)
         self._most: Sizes | None = None  # the largest numbers among the batches so far
         self._enough: dict[_Room, Sizes] = {}  # where there is room for any batch
+        self._awaited: Awaited[Sizes] = Awaited()
+
+    def make(self, request: Request, memory: BatchMemory, reached: Reached) -> dict[str, Any]:
+        """Writes a batch; one that outgrows its regions is written again where all of it fits."""
+        start = self.start(request)
+        sizes = self._sizes(request, start, memory.room)
+        try:
+            return self.write(request, start, sizes, memory, reached)
+        except Outgrown as outgrown:
+            sizes = outgrown.sizes
+        needed = self.nbytes(sizes, start)
+        if needed > memory.room:
+            self._awaited.keep(request, sizes)
+            raise SlotTooSmall(needed, memory.room)
+        memory.clear()
+        return self.write(request, start, sizes, memory, reached)
+
+    def likely_bytes(self, inputs: int, of: Owner) -> int:
+        """Room that is enough for any batch of so many inputs of a type, or for nearly any."""
+        return self.shape.likely_bytes(inputs, of)
+
+    def drop(self) -> None:
+        """Forgets how large a batch is that did not fit."""
+        self._awaited.drop()
 
     def start(self, request: Request) -> Seeds:
         """What a batch begins with."""
@@ -96,7 +121,7 @@ class NeighborBatches:
         start: Seeds,
         sizes: Sizes,
         buffer: BatchBuffer,
-        reached: Callable[[str], object] = lambda stage: None,
+        reached: Reached = lambda stage: None,
     ) -> dict[str, Any]:
         """Writes the batch, and returns what is no array. `Outgrown` says what room it needs."""
         regions = self._regions(sizes, buffer)
@@ -108,6 +133,12 @@ class NeighborBatches:
             buffer.array(name, dtype_name(array.dtype), array.shape)[...] = array
         self._gather(sample, buffer)
         return start.facts | self._hop_counts(sample)
+
+    def _sizes(self, request: Request, start: Seeds, room: int) -> Sizes:
+        awaited = self._awaited.take(request)
+        if awaited is not None and self.nbytes(awaited, start) <= room:
+            return awaited
+        return self.sizes_for(room, start)
 
     def _regions(self, sizes: Sizes, buffer: BatchBuffer) -> _Regions:
         regions = _Regions()
@@ -156,14 +187,11 @@ class NeighborBatches:
                 buffer.reshape(qualified(kind, "e_id"), (count,))
 
     def _gather(self, sample: Sample, buffer: BatchBuffer) -> None:
-        for columns, ids in (
-            (self.shape.node_columns, sample.nodes),
-            (self.shape.edge_columns, sample.edge_ids or []),
-        ):
-            for column in columns:
-                chosen = ids[column.owner]
-                out = buffer.array(column.name, column.dtype, column.shape(len(chosen)))
-                gather_rows(column.rows, chosen, out)
+        for column in self.shape.node_columns:
+            column.gather(sample.nodes[column.owner], buffer)
+        if sample.edge_ids is not None:  # as always, where attributes of edges are wanted
+            for column in self.shape.edge_columns:
+                column.gather(sample.edge_ids[column.owner], buffer)
 
     def _hop_counts(self, sample: Sample) -> dict[str, Any]:
         nodes = dict(zip(self.shape.node_types, sample.num_sampled_nodes, strict=True))

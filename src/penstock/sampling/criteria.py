@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from penstock.graph import EdgeType, Graph, SharedArray, Topology
 from penstock.graph.derived import ByTime, DerivedArrays, OutEdges, WeightSums
-from penstock.kernels.arrays import Array, Ids
+from penstock.graph.features import FeatureSource
+from penstock.kernels.arrays import Array
 from penstock.sampling.spec import Direction
 
 _TIMES: Final = ("int32", "int64")
@@ -99,17 +98,15 @@ class Criteria:
             return topology, graph.weight_sums(name, self.weight_attr, side), None
         return topology, None, None
 
-    def own_times(self, graph: Graph, node_type: str, nodes: Ids) -> Ids:
+    def own_times(self, graph: Graph, node_type: str) -> FeatureSource:
         """The times that nodes themselves have. ValueError if they have none."""
-        if len(nodes) == 0:
-            return np.empty(0, np.int64)
-        attributes = graph.node_attributes(node_type)
-        if not self.of_nodes or self.time_attr not in attributes:
+        there = graph.node_attributes(node_type)
+        if not self.of_nodes or self.time_attr is None or self.time_attr not in there:
             of = f" of {node_type!r}" if node_type else ""
             raise ValueError(
                 f"Seed time needs to be specified: nodes{of} have no {self.time_attr!r} themselves"
             )
-        return attributes[self.time_attr].array[nodes].astype(np.int64, copy=False)
+        return graph.node_features(self.time_attr, node_type)
 
 
 def _is_of_nodes(graph: Graph, name: str) -> bool:

@@ -1,14 +1,20 @@
 """Samplers that users write: how they are found, called and checked.
 
     class Walks:
+        input_kind = "link"                                     # seeds are [2, n]; else nodes [n]
+        columns = ("time",)                                     # if anything comes with the inputs
+
         def __init__(self, graph, *, length): ...
-        def sample(self, seeds, *, seed, epoch, index): ...     # -> arrays by name
+        def sample(self, seeds, *, seed, epoch, index, columns): ...     # -> arrays by name
 
 A sampler is named in text, "module:Class" or "/path/to/file.py:Class", and made once per process
 with the graph and the spec's options. It may return any arrays; `n_id`, `edge_index` and `e_id`
 mean what they mean in every batch and are checked (of a heterogeneous graph, under the names of
-`sampling.names`). The same arguments must give the same arrays, so whoever draws random numbers
-makes them from `penstock.kernels.batch_key(seed, epoch, index)`.
+`sampling.names`); the attributes that the spec asks for are gathered by them. The same arguments
+must give the same arrays, so whoever draws random numbers makes them from
+`penstock.kernels.batch_key(seed, epoch, index)`.
+
+What a class declares stands in the spec, too, where everybody can read it without the class.
 
 Whatever goes wrong in the user's code is a `SamplingError` that shows the user's lines. This module
 knows no processes.
@@ -16,45 +22,172 @@ knows no processes.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType, TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 
 from penstock.errors import SamplingError
 from penstock.graph import Graph
 from penstock.graph.dtypes import dtype_name
+from penstock.graph.inventory import repeated
 from penstock.graph.schema import EDGE, NODE
 from penstock.kernels import first_outside, name_hash
 from penstock.kernels.arrays import Array, Ids
-from penstock.sampling.names import Owner, parsed, qualified
-from penstock.sampling.spec import CustomSpec
+from penstock.sampling.attributes import columns_of
+from penstock.sampling.batches import Batches
+from penstock.sampling.buffered import BufferedBatches, Sampled
+from penstock.sampling.kinds import InputKind, SamplingKind
+from penstock.sampling.names import Owner, parsed, qualified, type_name
+from penstock.sampling.normalize import plain
+from penstock.sampling.request import Request
+from penstock.sampling.spec import CustomSpec, Feed
 
 # A message must stay one: what an exception has to say may be as long as it likes.
 LONGEST_TRACEBACK: Final = 16_000
 # The same holds for what is said of a batch.
 MOST_ARRAYS: Final = 4096
 LONGEST_NAME: Final = 255
+# Nobody knows how much a user's sampler returns.
+LIKELY_BYTES: Final = 64 << 20
+# Attributes of a sampler's class that are fields of its spec; the first two are what it is called
+# with, and must be the same in both.
+DECLARATIONS: Final = ("input_kind", "columns", "node_attributes", "edge_attributes")
+_CALLED_WITH: Final = DECLARATIONS[:2]
 
 _PENSTOCK: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _Result = TypeVar("_Result")
 
 
+class CustomKind(SamplingKind[CustomSpec]):
+    """Samplers of users. None is loaded before its first batch: only workers run users' code."""
+
+    def users_code(self, spec: CustomSpec) -> str | None:
+        """The sampler."""
+        return spec.sampler
+
+    def group(self, spec: CustomSpec) -> str:
+        """Workers of its own: a user's code may end them."""
+        if spec == CustomSpec(sampler=spec.sampler):
+            return spec.sampler
+        key = msgspec.msgpack.encode(spec, order="deterministic")
+        return f"{spec.sampler}~{hashlib.sha256(key).hexdigest()[:8]}"
+
+    def input_kind(self, spec: CustomSpec) -> InputKind:
+        """As the sampler declares."""
+        return InputKind(spec.input_kind)
+
+    def columns(self, spec: CustomSpec) -> tuple[str, ...]:
+        """Those that the sampler is handed."""
+        return spec.columns
+
+    def with_options(self, spec: CustomSpec, options: Mapping[str, Any]) -> CustomSpec:
+        """Options are the sampler's."""
+        return msgspec.structs.replace(spec, options={**spec.options, **options})
+
+    def check(self, spec: CustomSpec, graph: Graph) -> None:
+        """ValueError unless a sampler can be found by this name, and has what it declares."""
+        module, colon, name = spec.sampler.rpartition(":")
+        if not colon or not module or not name.isidentifier():
+            raise ValueError(
+                f"sampler is {spec.sampler!r}; expected 'module:Class' or '/path/to/file.py:Class'"
+            )
+        for column in repeated(spec.columns):
+            raise ValueError(f"columns has {column!r} twice: each has a name of its own")
+        if "" in spec.columns:
+            raise ValueError("columns has ''; expected a name for each")
+        columns_of(graph, spec)
+
+    def check_inputs(
+        self,
+        spec: CustomSpec,
+        graph: Graph,
+        feed: Feed,
+        columns: Mapping[str, Array],
+        tables: Mapping[str, Array],
+    ) -> None:
+        """ValueError unless all columns are there that the sampler reads."""
+        for name in spec.columns:
+            if name not in columns:
+                there = ", ".join(map(repr, columns)) or "none"
+                raise ValueError(
+                    f"columns has no {name!r}, which {spec.sampler} reads; there are: {there}"
+                )
+
+    def draws(self, spec: CustomSpec, graph: Graph, inputs: int, of: Owner) -> float:
+        """Nobody knows."""
+        return 0.0
+
+    def batches(self, spec: CustomSpec, graph: Graph) -> Batches:
+        """What the sampler returns is checked, and written then."""
+        return _CustomBatches(graph, spec)
+
+    def likely_bytes(self, spec: CustomSpec, graph: Graph, inputs: int, of: Owner) -> int:
+        """The same for all."""
+        return LIKELY_BYTES
+
+
 class Sampler(Protocol):
     """What a user writes."""
 
-    def sample(self, seeds: Ids, *, seed: int, epoch: int, index: int) -> Mapping[str, Array]:
-        """The arrays of one batch, the same whenever the arguments are."""
+    def sample(self, seeds: Ids, **batch: Any) -> Mapping[str, Array]:
+        """The arrays of one batch, the same whenever the arguments are.
+
+        These are `seed`, `epoch` and `index`, and `columns` where the sampler declares any.
+        """
 
 
 def load(spec: CustomSpec, graph: Graph) -> Sampler:
     """Makes the sampler that a spec names."""
-    return called(f"making {spec.sampler}", lambda: find(spec.sampler)(graph, **spec.options))
+    return called(f"making {spec.sampler}", lambda: _made(spec, graph))
+
+
+def _made(spec: CustomSpec, graph: Graph) -> Sampler:
+    found = find(spec.sampler)
+    _check_declared(spec, declared(found))
+    return found(graph, **spec.options)
+
+
+def declared(sampler: Any) -> dict[str, Any]:
+    """What a sampler's class declares, as fields of a spec. What an instance has is not of these:
+    methods, properties, slots."""
+    found = {name: getattr(sampler, name) for name in DECLARATIONS if hasattr(sampler, name)}
+    return {name: value for name, value in found.items() if not hasattr(value, "__get__")}
+
+
+def _check_declared(spec: CustomSpec, declarations: Mapping[str, Any]) -> None:
+    """`SamplingError` if the sampler would be called with other things than it is made for."""
+    for name in _CALLED_WITH:
+        value, said = plain(declarations.get(name)), getattr(spec, name)
+        if name in declarations and value != said:
+            raise SamplingError(
+                f"{spec.sampler} declares {name} = {value!r}, and the spec says {said!r}: "
+                f"give CustomSpec({name}={value!r}), or the class itself"
+            )
+
+
+def sampled(
+    sampler: Sampler,
+    seeds: Ids,
+    columns: Mapping[str, Array],
+    *,
+    seed: int,
+    epoch: int,
+    index: int,
+) -> Any:
+    """What a sampler returns for a batch; `SamplingError` shows what went wrong."""
+    more = {"columns": columns} if columns else {}
+    return called(
+        f"sampling batch {index} of epoch {epoch}",
+        lambda: sampler.sample(seeds, seed=seed, epoch=epoch, index=index, **more),
+    )
 
 
 def find(name: str) -> Callable[..., Sampler]:
@@ -142,6 +275,96 @@ def _is_ours(filename: str) -> bool:
     return filename.startswith((_PENSTOCK, "<frozen importlib")) or filename == importlib.__file__
 
 
+# --- batches of a sampler ------------------------------------------------------------------------
+
+
+class _CustomBatches(BufferedBatches):
+    """The batches of a user's sampler."""
+
+    def __init__(self, graph: Graph, spec: CustomSpec) -> None:
+        self._calls = _SamplerCalls(graph, spec)
+        super().__init__(graph, spec, self._calls)
+
+    def load(self) -> None:
+        """Makes the sampler; `SamplingError` shows what went wrong."""
+        self._calls.load()
+
+    def cut(self, request: Request) -> Sampled:
+        """What the sampler returned, none of which has the name of an attribute to be gathered."""
+        found = super().cut(request)
+        for column, _ in self._chosen(found):
+            if column.name in found.arrays:
+                raise _no_batch(f"{column.name!r} is an attribute that the spec asks for")
+        return found
+
+
+class _SamplerCalls:
+    """Calls a user's sampler, which is made with the first batch: that can tell what came of it."""
+
+    own: frozenset[str] = frozenset()
+
+    def __init__(self, graph: Graph, spec: CustomSpec) -> None:
+        self._graph = graph
+        self._spec = spec
+        self._sampler: Sampler | None = None
+
+    def load(self) -> Sampler:
+        """The sampler, made when first asked for."""
+        if self._sampler is None:
+            self._sampler = load(self._spec, self._graph)
+        return self._sampler
+
+    def cut(self, request: Request) -> Sampled:
+        """What the sampler returns."""
+        result = sampled(
+            self.load(),
+            request.seeds.copy(),  # the user may do anything to it
+            {name: request.columns[name].copy() for name in self._spec.columns},
+            seed=request.seed,
+            epoch=request.epoch,
+            index=request.index,
+        )
+        arrays = checked(result, self._graph)
+        return Sampled(
+            {qualified(self._owner(request), "input_id"): request.positions, **arrays},
+            self._ids("n_id", self._graph.node_types, "node_attributes", arrays),
+            self._ids("e_id", self._graph.edge_types, "edge_attributes", arrays),
+            self._facts(request),
+        )
+
+    def likely_bytes(self, inputs: int, of: Owner) -> int:
+        """Room for what the sampler returns, most likely."""
+        return LIKELY_BYTES
+
+    def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
+        """Nobody knows; the room is for all."""
+        return [0] * len(self._graph.node_types)
+
+    def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
+        """Likewise."""
+        return [0] * len(self._graph.edge_types)
+
+    def _owner(self, request: Request) -> Owner:
+        """The type of the inputs."""
+        return request.edge_type if self._spec.input_kind == "link" else request.node_type
+
+    def _ids(
+        self, name: str, owners: Sequence[Owner], wanted: str, arrays: Mapping[str, Array]
+    ) -> list[Ids | None]:
+        """By type, whose attributes are gathered; types that are not mentioned have no rows."""
+        found = [arrays.get(qualified(owner, name)) for owner in owners]
+        if getattr(self._spec, wanted) and all(ids is None for ids in found):
+            raise _no_batch(f"it has no {name!r}, by which {wanted} are gathered")
+        return found
+
+    def _facts(self, request: Request) -> dict[str, Any]:
+        facts: dict[str, Any] = {"batch_size": request.num_inputs}
+        if self._graph.is_hetero:
+            owner = self._owner(request)
+            facts["input_type"] = owner if isinstance(owner, str) else type_name(owner)
+        return facts
+
+
 # --- what a sampler returned -------------------------------------------------------------------
 
 
@@ -152,8 +375,12 @@ def checked(result: Any, graph: Graph) -> dict[str, Array]:
         for name, array in arrays.items():
             _check_ids(name, array, arrays, graph)
     except ValueError as error:
-        raise SamplingError(f"what the sampler returned is no batch: {error}") from None
+        raise _no_batch(error) from None
     return arrays
+
+
+def _no_batch(why: object) -> SamplingError:
+    return SamplingError(f"what the sampler returned is no batch: {why}")
 
 
 def _as_arrays(result: Any) -> dict[str, Array]:

@@ -13,15 +13,16 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.graph import Graph
-from penstock.graph.derived import DerivedArrays
 from penstock.graph.inventory import repeated
 from penstock.graph.layout import layout
 from penstock.kernels.arrays import MOST_NEIGHBORS, check_integer
 from penstock.kernels.hgt import HGT, MAX_NEIGHBORS
 from penstock.kernels.subgraph import Edges
 from penstock.sampling.attributes import columns_of
+from penstock.sampling.batches import Batches
 from penstock.sampling.bounds import Sizes
-from penstock.sampling.buffered import Sampled
+from penstock.sampling.buffered import BufferedBatches, Sampled
+from penstock.sampling.kinds import SamplingKind
 from penstock.sampling.names import Owner, qualified
 from penstock.sampling.request import Request
 from penstock.sampling.seeds import IDS, ArraySpec
@@ -30,6 +31,29 @@ from penstock.sampling.subgraph import arrays_of, relations_of, sizes_of
 
 # Every layer has numbers of its own, so that there must be an end to them; no use has so many.
 _MOST_LAYERS: Final = 2**16
+
+
+class HGTKind(SamplingKind[HGTSpec]):
+    """Layers with a budget for each node type."""
+
+    def check(self, spec: HGTSpec, graph: Graph) -> None:
+        """ValueError unless this graph can be sampled so."""
+        check_hgt(spec, graph)
+
+    def draws(self, spec: HGTSpec, graph: Graph, inputs: int, of: Owner) -> float:
+        """How many edges a batch looks at, roughly: those of all of its nodes, twice."""
+        counts = _most_nodes(graph, samples_by_type(spec, graph), inputs, of)
+        nodes = dict(zip(graph.node_types, counts, strict=True))
+        looked_at = (
+            nodes[kind[2]]
+            * min(graph.num_edges(kind) / max(graph.num_nodes(kind[2]), 1), MAX_NEIGHBORS)
+            for kind in graph.edge_types
+        )
+        return inputs + 2 * sum(looked_at)
+
+    def batches(self, spec: HGTSpec, graph: Graph) -> Batches:
+        """Sampled first, written then."""
+        return BufferedBatches(graph, spec, HGTSampler(graph, spec))
 
 
 class HGTSampler:
@@ -106,23 +130,6 @@ def check_hgt(spec: HGTSpec, graph: Graph) -> None:
         raise ValueError("num_samples and by_type are both given: one of them says all")
     samples_by_type(spec, graph)
     columns_of(graph, spec, HGTSampler.own)
-
-
-def needs_hgt(spec: HGTSpec, graph: Graph) -> list[DerivedArrays]:
-    """Nothing: in-edges are there."""
-    return []
-
-
-def cost_hgt(spec: HGTSpec, graph: Graph, inputs: int, of: Owner = "") -> float:
-    """How many edges a batch looks at, roughly: those of all of its nodes, twice."""
-    counts = _most_nodes(graph, samples_by_type(spec, graph), inputs, of)
-    nodes = dict(zip(graph.node_types, counts, strict=True))
-    looked_at = (
-        nodes[kind[2]]
-        * min(graph.num_edges(kind) / max(graph.num_nodes(kind[2]), 1), MAX_NEIGHBORS)
-        for kind in graph.edge_types
-    )
-    return inputs + 2 * sum(looked_at)
 
 
 def samples_by_type(spec: HGTSpec, graph: Graph) -> dict[str, tuple[int, ...]]:

@@ -19,11 +19,11 @@ from penstock.graph.segment import Segment
 from penstock.graph.shared import SharedArray
 from penstock.kernels import permutation
 from penstock.kernels.arrays import Array, Ids, check_word
-from penstock.sampling.columns import check_form, check_times, check_weights
-from penstock.sampling.kinds import InputKind
+from penstock.sampling.columns import check_names
+from penstock.sampling.kinds import InputKind, kind_of
 from penstock.sampling.names import Owner
 from penstock.sampling.request import Request
-from penstock.sampling.spec import ABLPSpec, Feed, LinkSpec, NeighborSpec, Spec, WalkSpec
+from penstock.sampling.spec import Feed, SamplingSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,38 +135,18 @@ def check_feed(feed: Feed, graph: Graph, given: ChannelInputs) -> None:
             )
 
 
-def check_kind(spec: Spec, feed: Feed, graph: Graph, given: ChannelInputs) -> None:
+def check_kind(spec: SamplingSpec, feed: Feed, graph: Graph, given: ChannelInputs) -> None:
     """ValueError unless these are inputs of the kind that a spec samples from, and all it needs."""
-    wants_links = InputKind.of(spec) is InputKind.LINK
+    kind = kind_of(spec)
+    wants_links = kind.input_kind(spec) is InputKind.LINK
     if wants_links and feed.edge_type is None:
         raise ValueError("edge_type is missing: the inputs of this spec are edges")
     if not wants_links and feed.edge_type is not None:
         raise ValueError(f"edge_type is {feed.edge_type!r}; the inputs of this spec are nodes")
-    check_form(spec, given.columns, given.tables)
-    match spec:
-        case NeighborSpec():
-            check_times(spec, given.columns, feed.node_type, graph)
-        case LinkSpec():
-            from penstock.sampling.links import check_columns
-
-            check_columns(spec, given.columns)
-            if spec.negatives != "none" and feed.edge_type is not None:
-                check_weights(given.tables, feed.edge_type, graph)
-        case ABLPSpec():
-            from penstock.sampling.ablp import check_labels
-
-            _check_begins(feed, spec.supervision[0][0], "anchors of this supervision are")
-            check_labels(spec, graph, given.columns)
-        case WalkSpec() if spec.path:
-            begins = spec.path[0][0 if spec.direction == "out" else 2]
-            _check_begins(feed, begins, "walks of this path begin at")
-        case _:
-            pass
-
-
-def _check_begins(feed: Feed, node_type: str, what: str) -> None:
-    if (feed.node_type or "") != node_type:
-        raise ValueError(f"node_type is {feed.node_type!r}; the {what} {node_type!r}")
+    check_names("columns", given.columns, kind.columns(spec))
+    tables = [name for name in given.tables if name not in kind.made_tables]
+    check_names("tables", tables, kind.tables(spec))
+    kind.check_inputs(spec, graph, feed, given.columns, given.tables)
 
 
 def _check_nodes(feed: Feed, graph: Graph, ids: Array | None) -> None:

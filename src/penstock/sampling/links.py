@@ -3,33 +3,163 @@
 Amounts, order and names are those of PyG's link loaders: binary negatives are pairs appended to the
 edges, with a label of 0; triplets are edges with destinations that are none. Negative k stands
 against edge k modulo their number P: it shares that one's time, and where trees are told apart it
-belongs to it. What is asked for and makes no sense is refused in PyG's words, by `link_checks`.
+belongs to it. What is asked for and makes no sense is refused in PyG's words.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from penstock.graph import EdgeType, Graph
+from penstock.graph import check as values
 from penstock.graph.derived import DerivedArrays, SortedNeighbors
-from penstock.kernels import Relabeler
+from penstock.graph.tensors import floats, plain
+from penstock.kernels import Adjacency, Relabeler
 from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.negatives import Candidates, Negatives, SortedRows, draw_negatives
+from penstock.kernels.prepare import weight_sums
+from penstock.sampling.columns import check_time_form, form
+from penstock.sampling.kinds import InputKind, kind_of
 from penstock.sampling.names import Owner, qualified, type_name
+from penstock.sampling.neighbor import HopsKind, check_hops, draws_of_hops
 from penstock.sampling.request import Request
-from penstock.sampling.seeds import IDS, ArraySpec, Seeds
-from penstock.sampling.shape import hops_of
-from penstock.sampling.spec import LinkSpec
+from penstock.sampling.seeds import IDS, ArraySpec, SeedBuilder, Seeds
+from penstock.sampling.spec import Feed, LinkSpec, NeighborSpec
 
 _MODES: Final = ("none", "binary", "triplet")
 # Negatives per edge, a bound that no use comes near.
 _MOST: Final = 2**16
+# Weights of nodes to draw by, and which end of an edge type has them.
+_WEIGHTS: Final = {"src_weight": 0, "dst_weight": 2}
+
+
+class LinkKind(HopsKind[LinkSpec]):
+    """Edges as inputs, and the neighbourhoods of their ends."""
+
+    made_tables = frozenset({"label_shift"})
+
+    def input_kind(self, spec: LinkSpec) -> InputKind:
+        """Edges."""
+        return InputKind.LINK
+
+    def hops(self, spec: LinkSpec, graph: Graph) -> NeighborSpec:
+        """Round both ends."""
+        return spec.neighbors
+
+    def seed_builder(self, spec: LinkSpec, graph: Graph) -> SeedBuilder:
+        """The ends of edges, and of what stands against them, are seeds."""
+        return LinkSeedBuilder(graph, spec)
+
+    def columns(self, spec: LinkSpec) -> tuple[str, ...]:
+        """A time and a label for each edge."""
+        return "time", "label"
+
+    def tables(self, spec: LinkSpec) -> tuple[str, ...]:
+        """Only what negatives are drawn by; of triplets, the sources are those of the edges."""
+        if spec.negatives == "none":
+            return ()
+        return tuple(_WEIGHTS) if spec.negatives == "binary" else ("dst_weight",)
+
+    def is_disjoint(self, spec: LinkSpec) -> bool:
+        """As the neighbourhoods are."""
+        return kind_of(spec.neighbors).is_disjoint(spec.neighbors)
+
+    def bare(self, spec: LinkSpec) -> LinkSpec:
+        """Attributes are the neighbourhoods'."""
+        return msgspec.structs.replace(spec, neighbors=kind_of(spec.neighbors).bare(spec.neighbors))
+
+    def make_tables(
+        self, spec: LinkSpec, columns: Mapping[str, Any], tables: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Running sums of weights, and what labels are shifted by so that 0 is free."""
+        made = {
+            name: _sums(name, table) if name in _WEIGHTS else table
+            for name, table in tables.items()
+        }
+        labels = columns.get("label")
+        if spec.negatives == "binary" and labels is not None and "label_shift" not in made:
+            found = plain("columns['label']", labels)
+            shift = label_shift(floats(found.array, found.dtype))
+            made["label_shift"] = np.array([shift], np.int64)
+        return made
+
+    def check(self, spec: LinkSpec, graph: Graph) -> None:
+        """ValueError unless links of this graph can be sampled so."""
+        check_hops(spec.neighbors, graph)
+        check_link(spec, graph)
+
+    def check_inputs(
+        self,
+        spec: LinkSpec,
+        graph: Graph,
+        feed: Feed,
+        columns: Mapping[str, Array],
+        tables: Mapping[str, Array],
+    ) -> None:
+        """ValueError unless times, labels and weights go with the spec and with the edges."""
+        check_time_form(columns)
+        shift = tables.get("label_shift")
+        if shift is not None and (shift.shape != (1,) or shift.dtype.kind != "i"):
+            raise ValueError(f"tables['label_shift'] is {form(shift)}; expected one integer")
+        check_columns(spec, columns)
+        if spec.negatives != "none" and feed.edge_type is not None:
+            _check_weights(tables, feed.edge_type, graph)
+
+    def needs(self, spec: LinkSpec, graph: Graph) -> Sequence[DerivedArrays]:
+        """Rows to look edges up in, of every edge type: which is sampled from is up to the feed."""
+        needed = super().needs(spec, graph)
+        if not spec.strict or spec.negatives == "none":
+            return needed
+        return [*needed, *(SortedNeighbors(kind) for kind in graph.edge_types)]
+
+    def draws(self, spec: LinkSpec, graph: Graph, inputs: int, of: Owner) -> float:
+        """Those of the neighbourhoods of all ends."""
+        return draws_of_hops(spec.neighbors, graph, sum(_num_ends(spec, inputs)))
+
+
+def _num_negatives(spec: LinkSpec, inputs: int) -> int:
+    """How many negatives so many edges have."""
+    return 0 if spec.negatives == "none" else math.ceil(inputs * spec.amount)
+
+
+def _num_ends(spec: LinkSpec, inputs: int) -> tuple[int, int]:
+    """How many sources and destinations so many edges lead to."""
+    negatives = _num_negatives(spec, inputs)
+    return inputs + (negatives if spec.negatives == "binary" else 0), inputs + negatives
+
+
+def _sums(name: str, weights: Any) -> Any:
+    """Running sums over all nodes: as those of a row that leads to each of them, once."""
+    found = plain(f"tables[{name!r}]", weights)
+    values.weights(found)
+    count = found.shape[0]
+    row = Adjacency(np.array([0, count]), np.zeros(count, np.int32))
+    sums = weight_sums(row, found.array, dtype=found.dtype)
+    if count and sums[-1] == 0:
+        raise ValueError(f"{found.label} is 0 for every node; expected a weight above 0")
+    return sums
+
+
+def _check_weights(tables: Mapping[str, Array], kind: EdgeType, graph: Graph) -> None:
+    """ValueError unless there is a running sum for each node that an end of these edges may be."""
+    for name, end in _WEIGHTS.items():
+        sums = tables.get(name)
+        if sums is None:
+            continue
+        if sums.shape != (graph.num_nodes(kind[end]),):
+            raise ValueError(
+                f"tables[{name!r}] has shape {list(sums.shape)}; expected a weight for each of "
+                f"{graph.num_nodes(kind[end])} nodes"
+            )
+        if sums.dtype != "int64":  # not from a user: these are what is made of the weights
+            raise ValueError(f"tables[{name!r}] is {form(sums)}; expected running sums, int64")
 
 
 def check_link(spec: LinkSpec, graph: Graph) -> None:
@@ -99,15 +229,6 @@ def _check_amount(spec: LinkSpec) -> None:
         )
 
 
-__all__ = [
-    "LinkSeedBuilder",
-    "check_columns",
-    "check_link",
-    "cost_link",
-    "label_shift",
-    "needs_link",
-]
-
 _OWN: Final = frozenset(
     {
         "edge_label_index",
@@ -142,21 +263,6 @@ def label_shift(labels: Array) -> int:
             "to be shifted by one, since negatives have a label of 0; expected a wider dtype"
         )
     return 1
-
-
-def needs_link(spec: LinkSpec, graph: Graph) -> Sequence[DerivedArrays]:
-    """Rows to look edges up in, of every edge type: which is sampled from is up to the feed."""
-    if not spec.strict or spec.negatives == "none":
-        return []
-    return [SortedNeighbors(kind) for kind in graph.edge_types]
-
-
-def cost_link(spec: LinkSpec, graph: Graph, inputs: int) -> float:
-    """About how many edges a batch looks at."""
-    seed_builder = LinkSeedBuilder(graph, spec)
-    kind = graph.edge_types[0]
-    bound = hops_of(graph, spec.neighbors).bound(seed_builder.most_seeds(inputs, kind))
-    return float(sum(bound.edges) + seed_builder.num_negatives(inputs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,9 +320,7 @@ class LinkSeedBuilder:
 
     def num_negatives(self, inputs: int) -> int:
         """How many negatives so many edges have."""
-        if self._spec.negatives == "none":
-            return 0
-        return math.ceil(inputs * self._spec.amount)
+        return _num_negatives(self._spec, inputs)
 
     def start(self, request: Request) -> Seeds:
         check_columns(self._spec, request.columns)
@@ -234,7 +338,7 @@ class LinkSeedBuilder:
         )
 
     def most_seeds(self, inputs: int, of: Owner) -> Sequence[int]:
-        pairs, most = self._sizes(inputs), []
+        pairs, most = _num_ends(self._spec, inputs), []
         for name in self._graph.node_types:
             ends = sum(
                 size for size, end in zip(pairs, (of[0], of[-1]), strict=True) if end == name
@@ -244,15 +348,10 @@ class LinkSeedBuilder:
 
     def most_arrays(self, inputs: int, of: Owner) -> Sequence[ArraySpec]:
         """Room for the labels is for one number each."""
-        sources, destinations = self._sizes(inputs)
+        sources, destinations = _num_ends(self._spec, inputs)
         ids: list[ArraySpec] = [(IDS, (inputs,)), (IDS, (sources,)), (IDS, (destinations,))]
         labels: list[ArraySpec] = [(IDS, (sources,)), (IDS, (destinations,))]
         return ids + labels
-
-    def _sizes(self, inputs: int) -> tuple[int, int]:
-        """How many sources and destinations so many edges lead to."""
-        negatives = self.num_negatives(inputs)
-        return inputs + (negatives if self._spec.negatives == "binary" else 0), inputs + negatives
 
     # --- negatives ---------------------------------------------------------------------------
 

@@ -1,179 +1,118 @@
-"""k-hop neighbourhoods of a graph: from types and fan-outs to relations of the kernel.
+"""k-hop neighbourhoods as a kind, and what the kinds share that sample these round other seeds.
 
-A batch is a pure function of (graph, fan-outs and options, seed, epoch, index, seeds). This module
-knows types; it knows nothing of features, processes or torch.
+Those differ in how inputs become seeds (`SeedBuilder`): nodes are seeds; edges have two ends
+(`links`); anchors have labels (`ablp`).
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Final, TypeVar
 
-import numpy as np
-
-from penstock.graph import EdgeType, Graph
+from penstock.graph import Graph
 from penstock.graph.derived import DerivedArrays
-from penstock.kernels import Adjacency, Buffers, KHop, Relation, Sample, batch_key
-from penstock.kernels.arrays import Array, check_fanout
+from penstock.graph.inventory import repeated
+from penstock.kernels.arrays import Array, check_integer
+from penstock.sampling.batches import Batches
+from penstock.sampling.collate import NeighborBatches
+from penstock.sampling.columns import check_time_form
 from penstock.sampling.criteria import Criteria
-from penstock.sampling.spec import Direction, NeighborSpec
-
-Fanouts: TypeAlias = Sequence[int] | Mapping[EdgeType, Sequence[int]]
-ByType: TypeAlias = Array | Mapping[str, Array]
+from penstock.sampling.khop import fanouts_by_type
+from penstock.sampling.kinds import SamplingKind
+from penstock.sampling.names import Owner
+from penstock.sampling.seeds import NodeSeedBuilder, SeedBuilder
+from penstock.sampling.shape import BatchShape, fanouts_of
+from penstock.sampling.spec import Feed, NeighborSpec, SamplingSpec
 
 # A draw by weight, or among what is not too late, against a uniform one.
 _WEIGHTED, _TEMPORAL = 3.0, 2.0
+# Every hop is looked at by whoever reserves memory, which is the hub: for each edge type, and once
+# for every channel. No use has so many.
+_MOST_HOPS: Final = 2**10
+_MOST_DRAWS: Final = 2**24
+
+_Spec = TypeVar("_Spec", bound=SamplingSpec)
 
 
-class NeighborSampler:
-    """Samples k hops along the in-edges (or out-edges) of a graph; one thread at a time.
+class HopsKind(SamplingKind[_Spec]):
+    """Kinds whose batches are the neighbourhoods of seeds that they make of their inputs."""
 
-    `num_neighbors` has one fan-out per hop (-1 all, 0 none), the same for all edge types or, as a
-    mapping, one list per type. Row r of the result's edges belongs to `graph.edge_types[r]`.
+    @abstractmethod
+    def hops(self, spec: _Spec, graph: Graph) -> NeighborSpec:
+        """How neighbourhoods are sampled."""
 
-    `disjoint`: every seed has a tree of its own, and trees share nothing. `weight_attr` names an
-    edge attribute to draw by: an edge of weight 0 is never taken. `time_attr` names an attribute of
-    nodes or of edges: nothing later than its seed is taken, any (`temporal_strategy` "uniform") or
-    the latest ("last") of the rest; every seed has a tree then. Types without the attribute are
-    drawn from uniformly, and not restricted.
-    """
+    @abstractmethod
+    def seed_builder(self, spec: _Spec, graph: Graph) -> SeedBuilder:
+        """What turns inputs into seeds."""
 
-    def __init__(
+    def needs(self, spec: _Spec, graph: Graph) -> Sequence[DerivedArrays]:
+        """What the edges are chosen by."""
+        return _criteria_of(self.hops(spec, graph), graph).derived_arrays(graph)
+
+    def batches(self, spec: _Spec, graph: Graph) -> Batches:
+        """Directional ones are sampled to where they are read, whole ones are buffered."""
+        hops, seed_builder = self.hops(spec, graph), self.seed_builder(spec, graph)
+        if hops.subgraph_type == "directional":
+            return NeighborBatches(graph, hops, seed_builder)
+        from penstock.sampling.buffered import BufferedBatches
+        from penstock.sampling.induced import InducedSampler
+
+        return BufferedBatches(graph, hops, InducedSampler(graph, hops, seed_builder))
+
+    def likely_bytes(self, spec: _Spec, graph: Graph, inputs: int, of: Owner) -> int:
+        """Room for nearly any batch; of directional ones without looking at the topology."""
+        hops = self.hops(spec, graph)
+        if hops.subgraph_type != "directional":
+            return super().likely_bytes(spec, graph, inputs, of)
+        return BatchShape(graph, hops, self.seed_builder(spec, graph)).likely_bytes(inputs, of)
+
+
+class NeighborKind(HopsKind[NeighborSpec]):
+    """Neighbourhoods of nodes."""
+
+    def hops(self, spec: NeighborSpec, graph: Graph) -> NeighborSpec:
+        """The spec itself."""
+        return spec
+
+    def seed_builder(self, spec: NeighborSpec, graph: Graph) -> SeedBuilder:
+        """Nodes are seeds."""
+        return NodeSeedBuilder(graph, spec)
+
+    def columns(self, spec: NeighborSpec) -> tuple[str, ...]:
+        """A time for each seed."""
+        return ("time",)
+
+    def is_disjoint(self, spec: NeighborSpec) -> bool:
+        """What restricts by time samples a tree for each seed: each has a time of its own."""
+        return spec.disjoint or spec.time_attr is not None
+
+    def check(self, spec: NeighborSpec, graph: Graph) -> None:
+        """ValueError unless this graph can be sampled so."""
+        check_hops(spec, graph)
+
+    def check_inputs(
         self,
+        spec: NeighborSpec,
         graph: Graph,
-        num_neighbors: Fanouts,
-        *,
-        replace: bool = False,
-        direction: Direction = "in",
-        node_caps: Sequence[int] = (),
-        disjoint: bool = False,
-        weight_attr: str | None = None,
-        time_attr: str | None = None,
-        temporal_strategy: str = "uniform",
+        feed: Feed,
+        columns: Mapping[str, Array],
+        tables: Mapping[str, Array],
     ) -> None:
-        self._criteria = Criteria.of(graph, direction, weight_attr, time_attr, temporal_strategy)
-        self.graph = graph
-        self.direction = direction
-        self.disjoint = disjoint or self._criteria.is_temporal
-        self._types = {name: number for number, name in enumerate(graph.node_types)}
-        fanouts = fanouts_by_type(num_neighbors, graph.edge_types)
-        hops = (
-            num_neighbors
-            if not isinstance(num_neighbors, Mapping)
-            else next(iter(fanouts.values()), ())
-        )
-        self.num_hops = len(hops)
-        self._khop = KHop(
-            [graph.num_nodes(name) for name in graph.node_types],
-            [self._relation(name, fanouts[name]) for name in graph.edge_types],
-            num_hops=self.num_hops,
-            replace=replace,
-            node_caps=node_caps,
-            disjoint=self.disjoint,
-            last=self._criteria.last,
-        )
+        """ValueError unless seeds have times where time counts, and only there."""
+        check_time_form(columns)
+        _check_times(spec, columns, feed.node_type, graph)
 
-    def sample(
-        self,
-        seeds: ByType,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        index: int = 0,
-        out: Buffers | None = None,
-        with_edge_ids: bool = True,
-        times: ByType | None = None,
-    ) -> Sample:
-        """Batch `index` of an epoch, with these seeds (heterogeneous: by node type).
-
-        `times`, in the same form, are the seeds' where time counts; without them nodes that have a
-        time count by their own.
-        """
-        return self.sample_by_type(
-            self._by_type(seeds, "seeds"),
-            seed=seed,
-            epoch=epoch,
-            index=index,
-            out=out,
-            with_edge_ids=with_edge_ids,
-            times=None if times is None else self._by_type(times, "times"),
-        )
-
-    def sample_by_type(
-        self,
-        seeds: Sequence[Array],
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        index: int = 0,
-        out: Buffers | None = None,
-        with_edge_ids: bool = True,
-        times: Sequence[Array] | None = None,
-    ) -> Sample:
-        """The same for seeds by number of their node type."""
-        key = batch_key(seed, epoch, index)
-        if self._criteria.is_temporal:
-            times = self._own_times(seeds) if times is None else times
-        elif times is not None:
-            raise ValueError(
-                "Received conflicting 'times' and 'time_attr' arguments: 'times' is set while "
-                "'time_attr' is not set."
-            )
-        return self._khop.sample(key, seeds, out, with_edge_ids=with_edge_ids, times=times)
-
-    def _own_times(self, seeds: Sequence[Array]) -> list[Array]:
-        checked = [self._khop.check_seeds(ids, type_) for type_, ids in enumerate(seeds)]
-        return [
-            self._criteria.own_times(self.graph, name, ids)
-            for name, ids in zip(self._types, checked, strict=True)
-        ]
-
-    def _by_type(self, given: ByType, argument: str) -> list[Array]:
-        if not isinstance(given, Mapping):
-            if self.graph.is_hetero:
-                raise ValueError(
-                    f"{argument} of a heterogeneous graph must be a mapping by node type"
-                )
-            return [np.asarray(given)]
-        for name in given:
-            if name not in self._types:
-                raise ValueError(
-                    f"{argument} name node type {name!r}; there are {list(self._types)}"
-                )
-        nobody = np.empty(0, np.int64)
-        return [np.asarray(given.get(name, nobody)) for name in self._types]
-
-    def _relation(self, name: EdgeType, fanouts: tuple[int, ...]) -> Relation:
-        expands, finds = (name[2], name[0]) if self.direction == "in" else (name[0], name[2])
-        rows, weights, times = self._criteria.rows(self.graph, name)
-        return Relation(
-            Adjacency(rows.indptr, rows.adjacency),
-            fanouts,
-            self._types[expands],
-            self._types[finds],
-            name,
-            weights,
-            times,
-        )
+    def draws(self, spec: NeighborSpec, graph: Graph, inputs: int, of: Owner) -> float:
+        """One draw for each edge that is taken, roughly."""
+        return draws_of_hops(spec, graph, inputs)
 
 
-def check_neighbor(spec: NeighborSpec, graph: Graph) -> None:
-    """ValueError unless this graph has what a spec chooses by. Reads no array."""
-    _criteria_of(spec, graph)
-
-
-def needs_neighbor(spec: NeighborSpec, graph: Graph) -> list[DerivedArrays]:
-    """What must be made of a graph, once, before it can be sampled so."""
-    return _criteria_of(spec, graph).derived_arrays(graph)
-
-
-def cost_neighbor(spec: NeighborSpec, graph: Graph, inputs: int) -> float:
-    """How many uniform draws a batch of so many inputs is about as much work as."""
-    fanouts = fanouts_by_type(
-        spec.num_neighbors if spec.by_type is None else dict(spec.by_type), graph.edge_types
-    )
+def draws_of_hops(spec: NeighborSpec, graph: Graph, seeds: int) -> float:
+    """How many uniform draws the neighbourhoods of so many seeds are about as much work as."""
+    fanouts = fanouts_by_type(fanouts_of(spec), graph.edge_types)
     degree = graph.num_edges() / max(graph.num_nodes(), 1)
-    frontier = total = float(inputs)
+    frontier = total = float(seeds)
     for hop in zip(*fanouts.values(), strict=True):
         taken = sum(degree if fanout < 0 else float(fanout) for fanout in hop) / max(len(hop), 1)
         frontier *= taken if spec.replace else min(taken, degree)
@@ -181,36 +120,69 @@ def cost_neighbor(spec: NeighborSpec, graph: Graph, inputs: int) -> float:
     return total * (_WEIGHTED if spec.weight_attr else _TEMPORAL if spec.time_attr else 1.0)
 
 
+def check_hops(spec: NeighborSpec, graph: Graph) -> None:
+    """ValueError unless neighbourhoods of this graph can be sampled so. Reads no array."""
+    check_said_once(spec)
+    BatchShape(graph, spec)  # complains of fan-outs and attributes that the graph knows nothing of
+    _check_extent(spec)
+    for hop, cap in enumerate(spec.node_caps):
+        check_integer(cap, f"node_caps[{hop}]", -1, 2**63)
+    _criteria_of(spec, graph)
+    if spec.time_attr is None and spec.temporal_strategy != "uniform":
+        raise ValueError(
+            f"temporal_strategy is {spec.temporal_strategy!r}, and there is no time to go by: "
+            "time_attr is None"
+        )
+    if spec.subgraph_type != "directional":
+        from penstock.sampling.induced import check_whole
+
+        check_whole(spec, graph)
+
+
+def check_said_once(spec: NeighborSpec) -> None:
+    """ValueError for fan-outs that are given in two ways."""
+    if spec.by_type is None:
+        return
+    if spec.num_neighbors:
+        raise ValueError("num_neighbors and by_type are both given: one of them says all")
+    for kind in repeated(kind for kind, _ in spec.by_type):
+        raise ValueError(f"by_type has {kind!r} twice: fan-outs are given once for each edge type")
+
+
+def _check_extent(spec: NeighborSpec) -> None:
+    """There is no end to what can be asked for, but to memory and patience there is."""
+    lists = [spec.num_neighbors] if spec.by_type is None else [each for _, each in spec.by_type]
+    if (hops := max(map(len, lists), default=0)) > _MOST_HOPS:
+        raise ValueError(f"num_neighbors has {hops} hops; expected {_MOST_HOPS} at most")
+    if len(spec.node_caps) > hops:
+        raise ValueError(f"node_caps has {len(spec.node_caps)} numbers; there are {hops} hops")
+    most = max((fanout for fanouts in lists for fanout in fanouts), default=0)
+    if spec.replace and most > _MOST_DRAWS:
+        raise ValueError(
+            f"num_neighbors has a fan-out of {most}; with replacement, which draws so many of any "
+            f"node, expected {_MOST_DRAWS} at most"
+        )
+
+
+def _check_times(
+    spec: NeighborSpec, columns: Mapping[str, Array], node_type: str | None, graph: Graph
+) -> None:
+    if spec.time_attr is None:
+        if "time" in columns:
+            raise ValueError(
+                "Received conflicting 'input_time' and 'time_attr' arguments: 'input_time' is set "
+                "while 'time_attr' is not set. ('input_time' is columns['time'] here.)"
+            )
+        return
+    if "time" not in columns and spec.time_attr not in graph.node_attributes(node_type):
+        of = f" of {node_type!r}" if node_type else ""
+        raise ValueError(
+            f"Seed time needs to be specified: nodes{of} have no {spec.time_attr!r} themselves, "
+            "and there is no columns['time']"
+        )
+
+
 def _criteria_of(spec: NeighborSpec, graph: Graph) -> Criteria:
     return Criteria.of(
         graph, spec.direction, spec.weight_attr, spec.time_attr, spec.temporal_strategy
     )
-
-
-def fanouts_by_type(
-    num_neighbors: Fanouts, edge_types: Sequence[EdgeType]
-) -> dict[EdgeType, tuple[int, ...]]:
-    """One tuple of fan-outs per edge type, all of one length."""
-    if not isinstance(num_neighbors, Mapping):
-        return dict.fromkeys(edge_types, _checked(num_neighbors, "num_neighbors"))
-    unknown = [name for name in num_neighbors if name not in edge_types]
-    if unknown:
-        raise ValueError(
-            f"num_neighbors (by_type) names edge type {unknown[0]!r}, which the graph has not"
-        )
-    missing = [name for name in edge_types if name not in num_neighbors]
-    if missing:
-        raise ValueError(
-            f"Not all edge types specified: num_neighbors (by_type) lacks {missing[0]!r}"
-        )
-    if len({len(fanouts) for fanouts in num_neighbors.values()}) > 1:
-        raise ValueError("Number of hops must be the same across all edge types")
-    return {name: _checked(num_neighbors[name], f"num_neighbors[{name!r}]") for name in edge_types}
-
-
-def _checked(fanouts: Any, name: str) -> tuple[int, ...]:
-    if not isinstance(fanouts, (Sequence, np.ndarray)):
-        raise ValueError(
-            f"{name} is {fanouts!r}; expected one fan-out per hop, such as [15, 10, 5]"
-        )
-    return tuple(check_fanout(value, f"{name}[{hop}]") for hop, value in enumerate(fanouts))

@@ -15,9 +15,9 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from penstock.sampling.spec import BuiltInSpec, HGTSpec, NeighborSpec
+from penstock.sampling.spec import SamplingSpec
 
-_Spec = TypeVar("_Spec", bound=BuiltInSpec)
+_Spec = TypeVar("_Spec", bound=SamplingSpec)
 
 _EDGE_TYPES: Final = "edge types, such as (('user', 'buys', 'item'),)"
 _NAMES: Final = "names of attributes, such as ('x',), or None for all"
@@ -35,10 +35,12 @@ _EXPECTED: Final = {
     "positive": f"{_EDGE_TYPES}, or None",
     "negative": f"{_EDGE_TYPES}, or None",
     "path": f"{_EDGE_TYPES}, or None",
+    "sampler": "'module:Class' as text",
+    "options": "names and values",
+    "columns": "names of columns, such as ('time',)",
     "channels": "a name, edge types and a share for each, such as "
     "(('social', (('user', 'knows', 'user'),), 1.0),)",
 }
-_LAYERS: Final = "numbers for each node type, such as {'user': (512, 256)}"
 _BY_TYPE: Final[dict[object, str]] = {
     bool: "True or False",
     int: "an integer",
@@ -76,12 +78,12 @@ def plain(value: Any) -> Any:
     return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
 
 
-def _settled(spec: BuiltInSpec, prefix: str, field: str, kind: Any, value: Any) -> Any:
-    if kind is NeighborSpec:
-        if not isinstance(value, NeighborSpec):
-            raise ValueError(f"{field} is {_shown(value)}; expected a NeighborSpec")
+def _settled(spec: SamplingSpec, prefix: str, field: str, kind: Any, value: Any) -> Any:
+    if isinstance(kind, type) and issubclass(kind, SamplingSpec):
+        if not isinstance(value, kind):
+            raise ValueError(f"{field} is {_shown(value)}; expected a {kind.__name__}")
         return settled(value, f"{field}.")
-    made = plain(value)
+    made = value if get_origin(kind) is dict else plain(value)
     try:
         return msgspec.convert(made, kind)
     except msgspec.ValidationError as error:
@@ -98,10 +100,8 @@ def _settled(spec: BuiltInSpec, prefix: str, field: str, kind: Any, value: Any) 
     raise ValueError(f"{name}{place} is {_shown(made)}; {name} is to be {expected}")
 
 
-def _expected(spec: BuiltInSpec, field: str, kind: Any) -> str:
-    if field == "by_type" and isinstance(spec, HGTSpec):
-        return _LAYERS
-    return _EXPECTED.get(field) or _in_words(kind)
+def _expected(spec: SamplingSpec, field: str, kind: Any) -> str:
+    return type(spec).expected.get(field) or _EXPECTED.get(field) or _in_words(kind)
 
 
 def _in_words(kind: Any) -> str:

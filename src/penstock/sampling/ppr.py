@@ -28,7 +28,9 @@ from penstock.kernels.ppr import (
     check_number,
 )
 from penstock.sampling.attributes import columns_of
-from penstock.sampling.buffered import Sampled
+from penstock.sampling.batches import Batches
+from penstock.sampling.buffered import BufferedBatches, Sampled
+from penstock.sampling.kinds import SamplingKind
 from penstock.sampling.names import Owner, qualified, type_name
 from penstock.sampling.request import Request
 from penstock.sampling.seeds import IDS, ArraySpec
@@ -38,6 +40,38 @@ PPR: Final = "ppr"  # the relation, in a batch, from seeds to what matters to th
 _SCORES: Final = "float32"
 # How much of what may at most be pushed along usually is.
 _USUAL: Final = 0.25
+
+
+class PPRKind(SamplingKind[PPRSpec]):
+    """What matters most to seeds."""
+
+    def check(self, spec: PPRSpec, graph: Graph) -> None:
+        """ValueError unless this graph can be sampled so."""
+        check_ppr(spec, graph)
+
+    def needs(self, spec: PPRSpec, graph: Graph) -> Sequence[DerivedArrays]:
+        """Out-edges, if they are followed, and sizes of degrees."""
+        needed: list[DerivedArrays] = []
+        for kind in graph.edge_types:
+            if spec.direction == "out":
+                needed.append(OutEdges(kind))
+            needed.append(DegreeSizes(kind, spec.direction))
+        return needed
+
+    def draws(self, spec: PPRSpec, graph: Graph, inputs: int, of: Owner) -> float:
+        """How many edges a batch looks at, roughly.
+
+        Every edge pushed along takes alpha * eps at least from a residual that is 1 in the
+        beginning, and a round pushes along no more edges than there are.
+        """
+        pushes = 1.0 / (spec.alpha * spec.eps)
+        rounds = math.log(1.0 / min(spec.eps, 0.5)) / spec.alpha
+        walked = max(len(spec.channels), 1)
+        return inputs * (1.0 + walked * _USUAL * min(pushes, rounds * graph.num_edges()))
+
+    def batches(self, spec: PPRSpec, graph: Graph) -> Batches:
+        """Pushed first, written then."""
+        return BufferedBatches(graph, spec, PPRSampler(graph, spec))
 
 
 class PPRSampler:
@@ -173,28 +207,6 @@ def check_ppr(spec: PPRSpec, graph: Graph) -> None:
     _check_channels(spec, graph)
     options_of(spec, graph).check(len(graph.edge_types))
     columns_of(graph, spec, _own(graph))
-
-
-def needs_ppr(spec: PPRSpec, graph: Graph) -> list[DerivedArrays]:
-    """What must be made of a graph, once: out-edges, if they are followed, and sizes of degrees."""
-    needed: list[DerivedArrays] = []
-    for kind in graph.edge_types:
-        if spec.direction == "out":
-            needed.append(OutEdges(kind))
-        needed.append(DegreeSizes(kind, spec.direction))
-    return needed
-
-
-def cost_ppr(spec: PPRSpec, graph: Graph, inputs: int) -> float:
-    """How many edges a batch looks at, roughly.
-
-    Every edge pushed along takes alpha * eps at least from a residual that is 1 in the beginning,
-    and a round pushes along no more edges than there are.
-    """
-    pushes = 1.0 / (spec.alpha * spec.eps)
-    rounds = math.log(1.0 / min(spec.eps, 0.5)) / spec.alpha
-    walked = max(len(spec.channels), 1)
-    return inputs * (1.0 + walked * _USUAL * min(pushes, rounds * graph.num_edges()))
 
 
 def options_of(spec: PPRSpec, graph: Graph) -> PushOptions:

@@ -12,8 +12,8 @@ from penstock.graph import EdgeType, Graph
 from penstock.graph.layout import ALIGNMENT, layout
 from penstock.sampling.attributes import columns_of
 from penstock.sampling.bounds import Hops, Reach, Sizes
+from penstock.sampling.khop import fanouts_by_type
 from penstock.sampling.names import Owner
-from penstock.sampling.neighbor import fanouts_by_type
 from penstock.sampling.seeds import IDS, ArraySpec, NodeSeedBuilder, SeedBuilder
 from penstock.sampling.spec import NeighborSpec
 

@@ -1,13 +1,15 @@
 """What to sample, as plain data: it goes over the wire, and any process can act on it.
 
 A spec with a `Feed` (which inputs, in which order) and a graph says everything a batch depends on
-but its epoch and index. This module knows nothing of processes, and what its words mean is for
-those to say who act on them.
+but its epoch and index. This module knows nothing of processes. What a spec means is said by its
+kind, a class of `sampling.kinds`, which the spec's class names. A new kind is a class here, in the
+union `BuiltInSpec`, and a module.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -18,15 +20,30 @@ Direction: TypeAlias = Literal["in", "out"]
 SubgraphType: TypeAlias = Literal["directional", "bidirectional", "induced"]
 
 
-class Taking(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes along with the nodes and edges of a batch, whatever its kind.
+class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Any spec.
 
-    Attributes are taken by name; None takes all that the graph has.
+    `kind` names the class that acts on it, as "module:Class" in `penstock.sampling`. In text, since
+    it is loaded with the first spec that is acted on: a worker that samples neighbourhoods does not
+    wait for the other kinds. `expected` says in words what fields are to be, where that is not what
+    fields of these names are in other specs.
     """
 
-    with_edge_ids: bool = True
+    kind: ClassVar[str]
+    expected: ClassVar[Mapping[str, str]] = {}
+
+
+class WithAttributes(SamplingSpec, frozen=True, kw_only=True):
+    """Attributes of the nodes and edges of a batch, by name; None takes all that the graph has."""
+
     node_attributes: tuple[str, ...] | None = None
     edge_attributes: tuple[str, ...] | None = None
+
+
+class Taking(WithAttributes, frozen=True, kw_only=True):
+    """What goes along with the nodes and edges of a batch, whatever its kind."""
+
+    with_edge_ids: bool = True
 
 
 class NeighborSpec(Taking, frozen=True, kw_only=True, tag="neighbor"):
@@ -36,6 +53,8 @@ class NeighborSpec(Taking, frozen=True, kw_only=True, tag="neighbor"):
     `weight_attr` names an edge attribute to draw by; `time_attr` one of nodes or of edges: then
     nothing later than its seed is taken.
     """
+
+    kind: ClassVar[str] = "neighbor:NeighborKind"
 
     num_neighbors: tuple[int, ...] = ()
     by_type: tuple[tuple[EdgeType, tuple[int, ...]], ...] | None = None
@@ -49,13 +68,15 @@ class NeighborSpec(Taking, frozen=True, kw_only=True, tag="neighbor"):
     temporal_strategy: Literal["uniform", "last"] = "uniform"
 
 
-class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, tag="link"):
+class LinkSpec(SamplingSpec, frozen=True, kw_only=True, tag="link"):
     """Edges and their neighbourhoods: what is sampled round both ends, and what stands against.
 
     `negatives`: none; "binary", `amount` (a ratio) times as many pairs that are no edges; or
     "triplet", `amount` destinations that are none for each edge. `strict` checks them against the
     whole graph. Weights of sources and destinations come with the feed.
     """
+
+    kind: ClassVar[str] = "links:LinkKind"
 
     neighbors: NeighborSpec
     negatives: Literal["none", "binary", "triplet"] = "none"
@@ -66,17 +87,21 @@ class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, tag="link"):
 class SubgraphSpec(Taking, frozen=True, kw_only=True, tag="subgraph"):
     """All edges among the seeds and what lies within `num_hops` of them (0: the seeds alone)."""
 
+    kind: ClassVar[str] = "subgraph:SubgraphKind"
+
     num_hops: int = 0
     direction: Direction = "in"
 
 
-class ABLPSpec(msgspec.Struct, frozen=True, kw_only=True, tag="ablp"):
+class ABLPSpec(SamplingSpec, frozen=True, kw_only=True, tag="ablp"):
     """Anchors with nodes that are right or wrong for them, and the neighbourhoods of all of these.
 
     `supervision` has the edge types that links of interest have; `positive` and `negative` the edge
     types their labels are read from (found by name where None; those of a feed's padded arrays
     need none). Label edge types are never walked. `max_labels` keeps the first of each anchor.
     """
+
+    kind: ClassVar[str] = "ablp:ABLPKind"
 
     neighbors: NeighborSpec
     supervision: tuple[EdgeType, ...]
@@ -90,6 +115,8 @@ class PPRSpec(Taking, frozen=True, kw_only=True, tag="ppr"):
 
     `channels` are typed: (name, the edge types it follows, its share of the nodes).
     """
+
+    kind: ClassVar[str] = "ppr:PPRKind"
 
     alpha: float = 0.5
     eps: float = 1e-4
@@ -108,6 +135,8 @@ class WalkSpec(Taking, frozen=True, kw_only=True, tag="walk"):
     Of a heterogeneous graph `path` has the edge types to follow, step by step.
     """
 
+    kind: ClassVar[str] = "walks:WalkKind"
+
     walk_length: int = 20
     walks_per_node: int = 1
     p: float = 1.0
@@ -122,15 +151,32 @@ class HGTSpec(Taking, frozen=True, kw_only=True, tag="hgt"):
     `num_samples` has one number per layer, for all node types; or `by_type` has a list for each.
     """
 
+    kind: ClassVar[str] = "hgt:HGTKind"
+    expected: ClassVar[Mapping[str, str]] = {
+        "by_type": "numbers for each node type, such as {'user': (512, 256)}"
+    }
+
     num_samples: tuple[int, ...] = ()
     by_type: tuple[tuple[str, tuple[int, ...]], ...] | None = None
 
 
-class CustomSpec(msgspec.Struct, frozen=True, kw_only=True, tag="custom"):
-    """A sampler of the user's own, by name: "module:Class", or "/path/to/file.py:Class"."""
+class CustomSpec(WithAttributes, frozen=True, kw_only=True, tag="custom"):
+    """A sampler of the user's own, by name: "module:Class", or "/path/to/file.py:Class".
+
+    `options` are the sampler's. `input_kind` says what its seeds are: nodes, or links [2, n].
+    `columns` names what must come with the inputs, a row for each, and is handed to it. Attributes
+    are gathered for the `n_id` and the `e_id` that it returns; none, unless they are asked for. All
+    of this is known without running the user's code.
+    """
+
+    kind: ClassVar[str] = "custom:CustomKind"
 
     sampler: str
     options: dict[str, Any] = {}
+    input_kind: Literal["node", "link", "subgraph"] = "node"
+    columns: tuple[str, ...] = ()
+    node_attributes: tuple[str, ...] | None = ()
+    edge_attributes: tuple[str, ...] | None = ()
 
 
 BuiltInSpec: TypeAlias = (

@@ -19,8 +19,10 @@ from penstock.kernels import Adjacency, KHop, Relation, first_outside
 from penstock.kernels.arrays import Array, Ids, as_ids, check_integer
 from penstock.kernels.subgraph import Edges, InducedEdges
 from penstock.sampling.attributes import columns_of
+from penstock.sampling.batches import Batches
 from penstock.sampling.bounds import Hops, Reach, Sizes
-from penstock.sampling.buffered import Sampled
+from penstock.sampling.buffered import BufferedBatches, Sampled
+from penstock.sampling.kinds import InputKind, SamplingKind
 from penstock.sampling.names import Owner, qualified
 from penstock.sampling.request import Request
 from penstock.sampling.seeds import IDS, ArraySpec
@@ -30,6 +32,39 @@ from penstock.sampling.spec import Direction, SubgraphSpec
 _MOST_HOPS: Final = 2**10
 # How much above the average degrees may lie where "nearly any" batch should fit.
 _SLACK: Final = 4
+
+
+class SubgraphKind(SamplingKind[SubgraphSpec]):
+    """Subgraphs that seeds induce."""
+
+    def input_kind(self, spec: SubgraphSpec) -> InputKind:
+        """Nodes, which are a subgraph."""
+        return InputKind.SUBGRAPH
+
+    def check(self, spec: SubgraphSpec, graph: Graph) -> None:
+        """ValueError unless this graph can be cut so."""
+        check_integer(spec.num_hops, "num_hops", 0, _MOST_HOPS)
+        if spec.direction not in ("in", "out"):
+            raise ValueError(f"direction is {spec.direction!r}; expected 'in' or 'out'")
+        columns_of(graph, spec, SubgraphSampler.own)
+
+    def needs(self, spec: SubgraphSpec, graph: Graph) -> Sequence[DerivedArrays]:
+        """Out-edges, if they are followed."""
+        return [OutEdges(kind) for kind in graph.edge_types] if spec.direction == "out" else []
+
+    def draws(self, spec: SubgraphSpec, graph: Graph, inputs: int, of: Owner) -> float:
+        """How many edges a batch looks at, roughly: all those of all of its nodes."""
+        hops = _likely_hops(graph, spec)
+        nodes = hops.bound([inputs if name == of else 0 for name in graph.node_types]).nodes
+        looked_at = (
+            reach.num_edges * nodes[reach.expands] / max(hops.num_nodes[reach.expands], 1)
+            for reach in hops.reaches
+        )
+        return inputs + sum(looked_at)
+
+    def batches(self, spec: SubgraphSpec, graph: Graph) -> Batches:
+        """Cut out first, written then."""
+        return BufferedBatches(graph, spec, SubgraphSampler(graph, spec))
 
 
 class SubgraphSampler:
@@ -113,30 +148,6 @@ def _first_places(seeds: Ids) -> Ids:
     """For each seed, where it first stands among them."""
     _, first, which = np.unique(seeds, return_index=True, return_inverse=True)
     return first[which].astype(np.int64, copy=False)
-
-
-def check_subgraph(spec: SubgraphSpec, graph: Graph) -> None:
-    """ValueError unless this graph can be cut so."""
-    check_integer(spec.num_hops, "num_hops", 0, _MOST_HOPS)
-    if spec.direction not in ("in", "out"):
-        raise ValueError(f"direction is {spec.direction!r}; expected 'in' or 'out'")
-    columns_of(graph, spec, SubgraphSampler.own)
-
-
-def needs_subgraph(spec: SubgraphSpec, graph: Graph) -> list[DerivedArrays]:
-    """What must be made of a graph, once, before it can be cut so."""
-    return [OutEdges(kind) for kind in graph.edge_types] if spec.direction == "out" else []
-
-
-def cost_subgraph(spec: SubgraphSpec, graph: Graph, inputs: int, of: Owner = "") -> float:
-    """How many edges a batch looks at, roughly: all those of all of its nodes."""
-    hops = _likely_hops(graph, spec)
-    nodes = hops.bound([inputs if name == of else 0 for name in graph.node_types]).nodes
-    looked_at = (
-        reach.num_edges * nodes[reach.expands] / max(hops.num_nodes[reach.expands], 1)
-        for reach in hops.reaches
-    )
-    return inputs + sum(looked_at)
 
 
 # --- what other kinds share that add edges to nodes they have ------------------------------------

@@ -6,7 +6,7 @@ knows nothing of processes or torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle, islice, pairwise
 from typing import Any, Final
 
@@ -20,11 +20,14 @@ from penstock.kernels import Adjacency, Relabeler
 from penstock.kernels import walks as kernel
 from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.sampling.attributes import columns_of
-from penstock.sampling.buffered import Sampled
+from penstock.sampling.batches import Batches
+from penstock.sampling.buffered import BufferedBatches, Sampled
+from penstock.sampling.columns import check_begins
+from penstock.sampling.kinds import SamplingKind
 from penstock.sampling.names import Owner, qualified, type_name
 from penstock.sampling.request import Request
 from penstock.sampling.seeds import IDS, ArraySpec
-from penstock.sampling.spec import WalkSpec
+from penstock.sampling.spec import Feed, WalkSpec
 
 # Bounds that no use comes near, but a mistake does: a walk says a word of each of its steps.
 _MOST_STEPS: Final = 2**16
@@ -32,6 +35,44 @@ _MOST_WALKS: Final = 2**20
 _MOST_ENTRIES: Final = 2**24
 # How much more a step costs where edges must be looked up, and drawn again.
 _BIASED_COST: Final = 4.0
+
+
+class WalkKind(SamplingKind[WalkSpec]):
+    """Random walks from seeds."""
+
+    def check(self, spec: WalkSpec, graph: Graph) -> None:
+        """ValueError unless this graph can be walked so."""
+        check_walk(spec, graph)
+
+    def check_inputs(
+        self,
+        spec: WalkSpec,
+        graph: Graph,
+        feed: Feed,
+        columns: Mapping[str, Array],
+        tables: Mapping[str, Array],
+    ) -> None:
+        """ValueError unless the path begins at the seeds."""
+        if spec.path:
+            begins = spec.path[0][0 if spec.direction == "out" else 2]
+            check_begins(feed, begins, "walks of this path begin at")
+
+    def needs(self, spec: WalkSpec, graph: Graph) -> Sequence[DerivedArrays]:
+        """Out-edges, if they are followed, and rows to look edges up in for biased walks."""
+        kinds = dict.fromkeys(spec.path if spec.path is not None else (EDGE,))
+        needed: list[DerivedArrays] = (
+            [OutEdges(kind) for kind in kinds] if spec.direction == "out" else []
+        )
+        return [*needed, SortedNeighbors(EDGE)] if _is_biased(spec) else needed
+
+    def draws(self, spec: WalkSpec, graph: Graph, inputs: int, of: Owner) -> float:
+        """How many edges a batch looks at, roughly."""
+        steps = float(inputs * spec.walks_per_node * spec.walk_length)
+        return inputs + steps * (_BIASED_COST if _is_biased(spec) else 1.0)
+
+    def batches(self, spec: WalkSpec, graph: Graph) -> Batches:
+        """Walked first, written then."""
+        return BufferedBatches(graph, spec, WalkSampler(graph, spec))
 
 
 class WalkSampler:
@@ -174,21 +215,6 @@ def check_walk(spec: WalkSpec, graph: Graph) -> None:
         _check_path(spec, graph)
     elif spec.path is not None:
         raise ValueError("path is given, and this graph has no types: leave it out")
-
-
-def needs_walk(spec: WalkSpec, graph: Graph) -> list[DerivedArrays]:
-    """What must be made of a graph, once, before it can be walked so."""
-    kinds = dict.fromkeys(spec.path if spec.path is not None else (EDGE,))
-    derived_arrays: list[DerivedArrays] = (
-        [OutEdges(kind) for kind in kinds] if spec.direction == "out" else []
-    )
-    return [*derived_arrays, SortedNeighbors(EDGE)] if _is_biased(spec) else derived_arrays
-
-
-def cost_walk(spec: WalkSpec, graph: Graph, inputs: int, of: Owner = "") -> float:
-    """How many edges a batch looks at, roughly."""
-    steps = float(inputs * spec.walks_per_node * spec.walk_length)
-    return inputs + steps * (_BIASED_COST if _is_biased(spec) else 1.0)
 
 
 def _check_path(spec: WalkSpec, graph: Graph) -> None:

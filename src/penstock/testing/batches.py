@@ -14,7 +14,7 @@ import numpy as np
 from penstock.errors import PenstockError
 from penstock.graph import Graph
 from penstock.kernels.arrays import Array
-from penstock.sampling.custom import Sampler, called, checked
+from penstock.sampling.custom import Sampler, checked, sampled
 
 Arrays = dict[str, Array]
 
@@ -23,10 +23,27 @@ class Misbehaved(PenstockError):
     """A sampler did something that no sampler may."""
 
 
-class SamplerTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch to make."""
+class TravellingArray(msgspec.Struct, frozen=True):
+    """An array that can travel."""
 
-    seeds: tuple[int, ...]
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    @classmethod
+    def of(cls, array: Array) -> TravellingArray:
+        return cls(array.dtype.str, array.shape, array.tobytes())
+
+    @property
+    def array(self) -> Array:
+        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+
+
+class SamplerTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch to make: its seeds, nodes [n] or links [2, n], and what comes with them."""
+
+    seeds: TravellingArray
+    columns: dict[str, TravellingArray]
     seed: int
     epoch: int
     index: int
@@ -35,40 +52,30 @@ class SamplerTask(msgspec.Struct, frozen=True, kw_only=True):
         return f"batch {self.index} of epoch {self.epoch}"
 
 
-class PlainBatch(msgspec.Struct, frozen=True):
-    """An array that can travel."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes
-
-    @classmethod
-    def of(cls, array: Array) -> PlainBatch:
-        return cls(array.dtype.str, array.shape, array.tobytes())
-
-    @property
-    def array(self) -> Array:
-        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
-
-
 def made(sampler: Sampler, graph: Graph, tasks: Iterable[SamplerTask]) -> dict[int, Arrays]:
     """The arrays of each batch, by index. Raises what is wrong with one."""
     return {task.index: _batch(sampler, graph, task) for task in tasks}
 
 
 def _batch(sampler: Sampler, graph: Graph, task: SamplerTask) -> Arrays:
-    given = np.array(task.seeds, np.int64)
-    result = called(
-        f"sampling {task}",
-        lambda: sampler.sample(given, seed=task.seed, epoch=task.epoch, index=task.index),
-    )
-    if given.tolist() != list(task.seeds):
-        raise Misbehaved(f"sampling {task} wrote to its seeds; they are the caller's")
+    given = task.seeds.array.copy()
+    columns = {name: column.array.copy() for name, column in task.columns.items()}
+    result = sampled(sampler, given, columns, seed=task.seed, epoch=task.epoch, index=task.index)
+    _check_unwritten(task, given, columns)
     # A copy, as a batch's memory holds one: what is returned may well be the sampler's own, or the
     # seeds themselves, and these are nobody's any more from here on.
     arrays = {name: array.copy() for name, array in checked(result, graph).items()}
-    given.fill(-1)
+    for theirs in (given, *columns.values()):
+        theirs.view(np.uint8).fill(0xFF)
     return arrays
+
+
+def _check_unwritten(task: SamplerTask, seeds: Array, columns: Mapping[str, Array]) -> None:
+    if not _same(seeds, task.seeds.array):
+        raise Misbehaved(f"sampling {task} wrote to its seeds; they are the caller's")
+    for name, column in task.columns.items():
+        if not _same(column.array, columns.get(name)):
+            raise Misbehaved(f"sampling {task} wrote to its columns[{name!r}], the caller's")
 
 
 def differing(one: Arrays, other: Arrays) -> Arrays:

@@ -22,7 +22,7 @@ from penstock.graph import Graph
 from penstock.graph.sharing import GraphHandle
 from penstock.sampling.custom import load
 from penstock.sampling.spec import CustomSpec
-from penstock.testing.batches import Arrays, Misbehaved, PlainBatch, SamplerTask, made
+from penstock.testing.batches import Arrays, Misbehaved, SamplerTask, TravellingArray, made
 from penstock.workers.batch_maker import search
 
 # For the sampler's imports and a few batches: a bound, and no measure.
@@ -45,7 +45,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class FreshAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The batches in the order they were made; or what went wrong."""
 
-    batches: dict[int, dict[str, PlainBatch]] = {}
+    batches: dict[int, dict[str, TravellingArray]] = {}
     error: str | None = None
 
 
@@ -113,7 +113,7 @@ def _answered(question: Question) -> FreshAnswer:
         return FreshAnswer(error="it imports torch, which takes every worker seconds and memory")
     return FreshAnswer(
         batches={
-            index: {name: PlainBatch.of(array) for name, array in arrays.items()}
+            index: {name: TravellingArray.of(array) for name, array in arrays.items()}
             for index, arrays in batches.items()
         }
     )

@@ -17,15 +17,24 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from penstock.client.channel.inputs import column_of
 from penstock.client.naming import spec_of
 from penstock.errors import PenstockError
 from penstock.graph import Graph
 from penstock.kernels import first_outside
 from penstock.kernels.arrays import Array, Ids, as_ids, check_integer
-from penstock.sampling.custom import Sampler, load
+from penstock.sampling.columns import check_names
+from penstock.sampling.custom import Sampler, called, declared, find, load
 from penstock.sampling.spec import CustomSpec
 from penstock.testing import fresh
-from penstock.testing.batches import Arrays, SamplerTask, first_difference, in_words, made
+from penstock.testing.batches import (
+    Arrays,
+    SamplerTask,
+    TravellingArray,
+    first_difference,
+    in_words,
+    made,
+)
 
 _BATCH = 16
 
@@ -49,6 +58,7 @@ def check_sampler(
     graph: Graph,
     *,
     seeds: npt.ArrayLike | None = None,
+    columns: Mapping[str, npt.ArrayLike] | None = None,
     options: Mapping[str, Any] | None = None,
     batches: int = 3,
 ) -> None:
@@ -58,13 +68,22 @@ def check_sampler(
     with both name and options. It must be found by that name in a fresh interpreter, and be made
     there with the graph and the options, without importing torch; batches must have arrays that
     make sense for the graph; and the same arguments must give the same bytes, from the same
-    object, from another, and in another process, in any order. It must not write to its seeds.
+    object, from another, and in another process, in any order. It must not write to its seeds, nor
+    to its columns.
 
-    `seeds` are cut into `batches` batches; without them, they are nodes of the first type.
+    Args:
+        sampler: The name, the class or the spec.
+        graph: What it samples.
+        seeds: Nodes [n], or links [2, n] for a sampler that declares these. Without them, they are
+            nodes of the first type, or edges of the first type.
+        columns: A row for each seed, of those columns that the sampler declares.
+        options: The sampler's options.
+        batches: How many batches the seeds are cut into.
     """
     spec = _spec_of(sampler, options)
     count = check_integer(batches, "batches", 1, 2**31)
-    tasks = _tasks(_nodes(graph, count) if seeds is None else _checked(graph, seeds), count)
+    given = _some(spec, graph, count) if seeds is None else _checked(spec, graph, seeds)
+    tasks = _tasks(given, _columns(spec, columns or {}, given.shape[-1]), count)
     backwards = tasks[::-1]
     one = _made(spec, graph)
     first = _batches(spec, one, graph, tasks)
@@ -81,11 +100,9 @@ def check_sampler(
 def _spec_of(
     sampler: str | type[Any] | CustomSpec, options: Mapping[str, Any] | None
 ) -> CustomSpec:
-    if isinstance(sampler, str):
-        sampler = CustomSpec(sampler=sampler)
     try:
-        spec = spec_of(sampler)
-    except ValueError as error:
+        spec = spec_of(_named(sampler) if isinstance(sampler, str) else sampler)
+    except (ValueError, PenstockError) as error:
         raise NotConforming(str(error)) from None
     if not isinstance(spec, CustomSpec):
         raise ValueError(f"sampler is a {type(spec).__name__}, which is not a user's own")
@@ -98,27 +115,71 @@ def _spec_of(
     return spec
 
 
-def _nodes(graph: Graph, batches: int) -> Ids:
-    """A few nodes from all over the graph."""
-    there = graph.num_nodes(graph.node_types[0])
+def _named(name: str) -> CustomSpec:
+    """The spec of a name, with what is declared by the class that has it."""
+    spec = spec_of(CustomSpec(sampler=name))
+    assert isinstance(spec, CustomSpec)
+    found = called(f"making {spec.sampler}", lambda: find(spec.sampler))
+    return msgspec.structs.replace(spec, **declared(found))
+
+
+def _some(spec: CustomSpec, graph: Graph, batches: int) -> Ids:
+    """A few nodes, or edges, from all over the graph."""
+    links = spec.input_kind == "link"
+    there = graph.num_edges(graph.edge_types[0]) if links else graph.num_nodes(graph.node_types[0])
     if there == 0:
-        raise ValueError("the graph has no nodes of its first type: give seeds of another")
-    return np.unique(np.linspace(0, there - 1, batches * _BATCH, dtype=np.int64))
+        what = "edges" if links else "nodes"
+        raise ValueError(f"the graph has no {what} of its first type: give seeds of another")
+    places = np.unique(np.linspace(0, there - 1, batches * _BATCH, dtype=np.int64))
+    return graph.edge_index(graph.edge_types[0])[:, places] if links else places
 
 
-def _checked(graph: Graph, seeds: npt.ArrayLike) -> Ids:
-    ids, most = as_ids(seeds, "seeds"), max(map(graph.num_nodes, graph.node_types))
+def _checked(spec: CustomSpec, graph: Graph, seeds: npt.ArrayLike) -> Ids:
+    most = max(map(graph.num_nodes, graph.node_types))
+    if spec.input_kind != "link":
+        return _checked_ids(seeds, "seeds", most)
+    ends = np.asarray(seeds)
+    if ends.ndim != 2 or len(ends) != 2:
+        raise ValueError(f"seeds have shape {list(ends.shape)}; expected links, [2, n]")
+    return np.stack([_checked_ids(row, f"seeds[{end}]", most) for end, row in enumerate(ends)])
+
+
+def _checked_ids(seeds: npt.ArrayLike, name: str, most: int) -> Ids:
+    ids = as_ids(seeds, name)
     bad = first_outside(ids, most)
     if bad >= 0:
-        raise ValueError(f"seeds[{bad}] is {ids[bad]}; expected 0 <= id < {most}")
+        raise ValueError(f"{name}[{bad}] is {ids[bad]}; expected 0 <= id < {most}")
     return ids
 
 
-def _tasks(seeds: Ids, batches: int) -> list[SamplerTask]:
+def _columns(
+    spec: CustomSpec, columns: Mapping[str, npt.ArrayLike], count: int
+) -> dict[str, Array]:
+    check_names("columns", columns, spec.columns)
+    given = {name: column_of(name, column) for name, column in columns.items()}
+    for name in spec.columns:
+        if name not in given:
+            raise ValueError(f"columns has no {name!r}, which {spec.sampler} reads")
+        if given[name].ndim < 1 or len(given[name]) != count:
+            shape = list(given[name].shape)
+            raise ValueError(
+                f"columns[{name!r}] has shape {shape}; expected a row for each of {count} seeds"
+            )
+    return given
+
+
+def _tasks(seeds: Ids, columns: Mapping[str, Array], batches: int) -> list[SamplerTask]:
     """Batches of two epochs; none is empty, unless all are."""
-    cut = [part for part in np.array_split(seeds, batches) if len(part)] or [seeds]
+    places = np.arange(seeds.shape[-1])
+    cut = [part for part in np.array_split(places, batches) if len(part)] or [places]
     return [
-        SamplerTask(seeds=tuple(part.tolist()), seed=7, epoch=index % 2, index=index)
+        SamplerTask(
+            seeds=TravellingArray.of(seeds[..., part]),
+            columns={name: TravellingArray.of(rows[part]) for name, rows in columns.items()},
+            seed=7,
+            epoch=index % 2,
+            index=index,
+        )
         for index, part in enumerate(cut)
     ]
 

@@ -23,9 +23,10 @@ from typing import Any, Final, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from penstock.errors import PenstockError, ProtocolError
+from penstock.errors import ProtocolError
 from penstock.graph.dtypes import STORAGE, dtype_name, storage_dtype
 from penstock.graph.layout import ALIGNMENT, Shape, array_nbytes, layout, normal_shape
+from penstock.sampling.buffer import SlotTooSmall
 from penstock.wire.messages import ArrayLayout
 
 Bytes = npt.NDArray[np.uint8]
@@ -33,18 +34,6 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 # NumPy 1 has no more either.
 _MOST_DIMENSIONS: Final = 32
-
-
-class SlotTooSmall(PenstockError):
-    """A batch does not fit the memory it is written to; `needed` is at least what it takes."""
-
-    def __init__(self, needed: int, room: int) -> None:
-        super().__init__(f"the batch needs {needed} bytes, there are {room}")
-        self.needed = needed
-        self.room = room
-
-    def __reduce__(self) -> tuple[type[SlotTooSmall], tuple[int, int]]:
-        return type(self), (self.needed, self.room)
 
 
 class _State(Enum):
@@ -61,6 +50,7 @@ class BatchWriter:
 
     def __init__(self, memory: Bytes) -> None:
         self._memory = _flat_bytes(memory)
+        self.room = memory.nbytes
         self._layouts: dict[str, ArrayLayout] = {}
         self._ends: dict[str, int] = {}  # of each array as it is
         self._limits: dict[str, int] = {}  # of each array as it was given, whatever it shrank to
@@ -112,6 +102,15 @@ class BatchWriter:
         self._layouts[name] = ArrayLayout(name, now.dtype, sizes, offset)
         self._ends[name] = end
         return np.ndarray(sizes, storage, self._memory, offset)
+
+    def clear(self) -> None:
+        """Begins anew: what was handed out so far means nothing."""
+        if self._state is not _State.BEGUN:
+            self._refuse()
+        self._layouts.clear()
+        self._ends.clear()
+        self._limits.clear()
+        self._end = 0
 
     def commit(self) -> tuple[ArrayLayout, ...]:
         """Ends the writing, once; the layouts are what `read` needs."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock import errors
 from penstock.errors import BatchTooLarge, SamplingError
+from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.custom import sayable, told
-from penstock.wire.frames import SlotTooSmall
 from penstock.wire.messages import Report
 
 

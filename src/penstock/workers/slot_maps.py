@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from penstock.errors import ProtocolError
 from penstock.graph.handles import MemfdHandle
+from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.inputs import ChannelInputs, attached, segment_of
-from penstock.wire.frames import SlotTooSmall
 from penstock.wire.messages import OpenChannel
 from penstock.workers.arena import Arena, Bytes
 from penstock.workers.failures import too_large

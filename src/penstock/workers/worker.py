@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from penstock.errors import PenstockError, ProtocolError, SamplingError
 from penstock.graph import Graph, sharing
+from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.custom import told
 from penstock.wire import framing
-from penstock.wire.frames import SlotTooSmall
 from penstock.wire.messages import (
     BatchId,
     Begun,
@@ -135,7 +135,7 @@ class Worker:
             limit_memory(self._limit)
         self._reached("starting")
         if config.sampler is not None:
-            self._maker.load_sampler(config.sampler)
+            self._maker.load(config.sampler)
 
     def run(self) -> int:
         """Answers messages to the last one; returns the exit code."""

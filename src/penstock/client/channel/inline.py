@@ -21,7 +21,8 @@ from penstock.client.deadline import Deadline
 from penstock.client.failures import error_of
 from penstock.core.plan import EpochPlan
 from penstock.graph import Graph
-from penstock.wire.frames import SlotTooSmall, private_memory, read
+from penstock.sampling.buffer import SlotTooSmall
+from penstock.wire.frames import private_memory, read
 from penstock.workers.batch_maker import BatchMaker, Bytes, Written, slot_bytes_for
 from penstock.workers.failures import report_of, too_large
 

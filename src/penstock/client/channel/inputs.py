@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.client.remote.remote_graph import RemoteGraph, end_of_ids
-from penstock.graph import Graph, check
+from penstock.graph import Graph
 from penstock.graph.coo import times
 from penstock.graph.derived import Coo
 from penstock.graph.dtypes import dtype_name
@@ -26,12 +26,9 @@ from penstock.graph.segment import Segment
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import can_be_handed_on
 from penstock.graph.tensors import floats, plain
-from penstock.kernels import Adjacency
-from penstock.kernels.prepare import weight_sums
 from penstock.sampling.inputs import ChannelInputs
-from penstock.sampling.kinds import InputKind
-from penstock.sampling.links import label_shift
-from penstock.sampling.spec import LinkSpec, Spec
+from penstock.sampling.kinds import InputKind, kind_of
+from penstock.sampling.spec import Spec
 
 Arrays = Mapping[str, SharedArray]
 _EDGES: Final = (
@@ -108,7 +105,7 @@ def inputs_of(
     found = _edges(graph, given) if kind is InputKind.LINK else _nodes(graph, given)
     num, node_type, edge_type, ids = found
     more = {
-        **{("columns", name): _column(name, value) for name, value in (columns or {}).items()},
+        **{("columns", name): column_of(name, value) for name, value in (columns or {}).items()},
         **{
             ("tables", name): plain(f"tables[{name!r}]", value).array
             for name, value in (tables or {}).items()
@@ -234,7 +231,7 @@ def _together(arrays: Mapping[Any, npt.NDArray[Any]]) -> dict[Any, SharedArray]:
     return shared
 
 
-def _column(name: str, given: Any) -> npt.NDArray[Any]:
+def column_of(name: str, given: Any) -> npt.NDArray[Any]:
     """A row for each input; dates are nanoseconds, as in a graph."""
     label = f"columns[{name!r}]"
     found = times(label, given) if name == "time" else plain(label, given)
@@ -258,9 +255,6 @@ def _checked(given: Any, size: int, label: str = "sampler_input") -> npt.NDArray
     return np.ascontiguousarray(ids, np.int64)
 
 
-_WEIGHTS: Final = ("src_weight", "dst_weight")
-
-
 def tables_of(
     spec: Spec, columns: Mapping[str, Any] | None, tables: Mapping[str, Any] | None
 ) -> dict[str, Any]:
@@ -268,27 +262,4 @@ def tables_of(
     for name, arrays in (("columns", columns), ("tables", tables)):
         if arrays is not None and not isinstance(arrays, Mapping):
             raise ValueError(f"{name} is {arrays!r}; expected a mapping from names to arrays")
-    given = dict(tables or {})
-    if not isinstance(spec, LinkSpec):
-        return given
-    for name in _WEIGHTS:
-        if name in given:
-            given[name] = _sums(name, given[name])
-    labels = (columns or {}).get("label")
-    if spec.negatives == "binary" and labels is not None and "label_shift" not in given:
-        found = plain("columns['label']", labels)
-        shift = label_shift(floats(found.array, found.dtype))
-        given["label_shift"] = np.array([shift], np.int64)
-    return given
-
-
-def _sums(name: str, weights: Any) -> Any:
-    """Running sums over all nodes: as those of a row that leads to each of them, once."""
-    found = plain(f"tables[{name!r}]", weights)
-    check.weights(found)
-    count = found.shape[0]
-    row = Adjacency(np.array([0, count]), np.zeros(count, np.int32))
-    sums = weight_sums(row, found.array, dtype=found.dtype)
-    if count and sums[-1] == 0:
-        raise ValueError(f"{found.label} is 0 for every node; expected a weight above 0")
-    return sums
+    return kind_of(spec).make_tables(spec, columns or {}, tables or {})

@@ -27,8 +27,8 @@ from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import can_be_handed_on, descriptors_of, handle_of
 from penstock.hub.channels import check_inputs, check_wishes, plan_of
 from penstock.sampling.inputs import check_kind
-from penstock.sampling.kinds import needs_of, prepare
-from penstock.sampling.spec import ABLPSpec, Feed, Spec
+from penstock.sampling.kinds import kind_of, needs_of, prepare
+from penstock.sampling.spec import Feed, Spec
 from penstock.wire.messages import BackendCreated, CreateBackend, Register, Registered, Share
 
 # Between two attempts to register with a hub that hangs up on us.
@@ -71,10 +71,8 @@ class Registration:
             check_kind(spec, feed, graph, inputs.given())  # the rest the server knows
         else:
             check_inputs(spec, feed, graph, inputs.descriptors)
-        if isinstance(spec, ABLPSpec) and not isinstance(graph, RemoteGraph):
-            from penstock.sampling.ablp import check_padded
-
-            check_padded(spec, graph, inputs.given().columns)
+        if inputs.columns and not isinstance(graph, RemoteGraph):
+            kind_of(spec).check_values(spec, graph, inputs.given().columns)
         return cls(spec, inputs, register, workers)
 
     @property

@@ -22,6 +22,7 @@ from penstock.graph.checksum import counts
 from penstock.graph.derived import DerivedArrays
 from penstock.graph.describe import summary
 from penstock.graph.dtypes import dtype_name
+from penstock.graph.features import FeatureSource
 from penstock.graph.inventory import first_disagreement, key_text
 from penstock.graph.layout import array_nbytes
 from penstock.graph.schema import ArrayKey, EdgeType
@@ -104,6 +105,37 @@ class FarArray(SharedArray):
         )
 
 
+class RemoteFeatures:
+    """Rows of an attribute at a server: fetched, those that are asked for. A `FeatureSource`."""
+
+    def __init__(self, array: SharedArray, fetch: Callable[[Array], Array]) -> None:
+        self._array = array
+        self._fetch = fetch
+
+    @property
+    def dtype(self) -> str:
+        """The name of the element type."""
+        return self._array.dtype
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of one row."""
+        return self._array.shape[1:]
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the server has."""
+        return self._array.shape[0]
+
+    def gather(self, ids: Array, out: Array | None = None) -> Array:
+        """The rows of these ids: see `FeatureSource`."""
+        rows = self._fetch(ids)
+        if out is None:
+            return rows
+        out[...] = rows
+        return out
+
+
 class RemoteGraph(Graph):
     """A graph at a server. Of a part of one, `sizes` has the nodes of the whole, by type: ids are
     always those of the whole, while all else is about the part."""
@@ -168,9 +200,8 @@ class RemoteGraph(Graph):
             return np.arange(self.num_nodes(node_type))
         return self._fetcher.nodes(node_type)
 
-    def rows(self, key: ArrayKey, ids: Array) -> Array:
-        """Rows of an attribute, fetched."""
-        return self._fetcher.rows(key, ids)
+    def _features(self, key: ArrayKey, array: SharedArray) -> FeatureSource:
+        return RemoteFeatures(array, partial(self._fetcher.rows, key))
 
     def close(self) -> None:
         """There is nothing to let go of."""

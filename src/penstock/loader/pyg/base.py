@@ -29,7 +29,6 @@ from penstock.loader.epoch.schedule import Schedule
 from penstock.loader.pyg.collate import Collate
 from penstock.loader.pyg.mixins import WorkerMixin
 from penstock.loader.pyg.options import LoaderOptions
-from penstock.loader.pyg.specs import bare
 from penstock.loader.pyg.torch_shims import Hint, InputIndices, never, sampler_over
 from penstock.loader.source.adhoc import AdhocBatches, adhoc_seed
 from penstock.loader.source.batch_source import BatchSource
@@ -40,6 +39,7 @@ from penstock.loader.source.sources import DataSource
 from penstock.loader.watch import watcher
 from penstock.loader.watch.meter import LoaderStatistics, Meter, lost_workers
 from penstock.loader.watch.watcher import Watching
+from penstock.sampling.kinds import kind_of
 from penstock.sampling.spec import BuiltInSpec
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         collate: Collate | None = None,
     ) -> None:
         if self.transform_sampler_output is not None:
-            spec = bare(spec)  # rows are joined here, of what comes out of it
+            spec = kind_of(spec).bare(spec)  # rows are joined here, of what comes out of it
         self._options = options
         self._source = source
         self._spec = spec

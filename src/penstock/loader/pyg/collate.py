@@ -14,23 +14,21 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
 from penstock.client.channel.batch import Batch
-from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.graph import EdgeType
-from penstock.graph.dtypes import storage_dtype
-from penstock.graph.schema import EDGE, NODE, ArrayKey
-from penstock.kernels import gather_rows
+from penstock.graph.features import FeatureSource
+from penstock.graph.schema import EDGE, NODE
 from penstock.loader.pyg.template import Row, store_of
 from penstock.loader.pyg.tensors import tensor_over
 from penstock.loader.source.inputs import Inputs, LinkInputs, NodeInputs
 from penstock.loader.source.sources import DataSource
+from penstock.sampling.kinds import kind_of
 from penstock.sampling.names import Owner, parsed, parsed_type
-from penstock.sampling.spec import BuiltInSpec, LinkSpec, NeighborSpec
+from penstock.sampling.spec import BuiltInSpec, LinkSpec
 
 # Whose it is, and its name; of a homogeneous batch nobody's in particular.
 Place: TypeAlias = tuple[Owner, str]
@@ -164,8 +162,9 @@ class Collate:
         self._template = source.template
         self._inputs = inputs
         self._wording = _wording_of(spec, inputs)
-        self._is_disjoint = _is_disjoint(spec)
+        self._is_disjoint = kind_of(spec).is_disjoint(spec)
         self._places: dict[str, Place] = {}
+        self._sources: dict[Place, FeatureSource] = {}
 
     def data(self, batch: Batch, inputs: Inputs | None = None) -> Any:
         """The batch as PyG's loaders give it.
@@ -302,14 +301,18 @@ class Collate:
             return None
         if row.value is not None:
             return row.cut(ids)
-        key = ArrayKey("edge" if row.of_edges else "node", row.owner, row.name)
-        column = self._graph.arrays[key]
-        if isinstance(self._graph, RemoteGraph):
-            rows = self._graph.rows(key, ids.to(torch.int64).numpy())
-            return tensor_over(rows, column.dtype)
-        out = np.empty((len(ids), *column.shape[1:]), storage_dtype(column.dtype))
-        gather_rows(column.array, ids.to(torch.int64).numpy(), out)
-        return tensor_over(out, column.dtype)
+        source = self._source(row)
+        return tensor_over(source.gather(ids.to(torch.int64).numpy()), source.dtype)
+
+    def _source(self, row: Row) -> FeatureSource:
+        owner, name = place = row.owner, row.name
+        if place not in self._sources:
+            self._sources[place] = (
+                self._graph.edge_features(name, owner)
+                if isinstance(owner, tuple)
+                else self._graph.node_features(name, owner)
+            )
+        return self._sources[place]
 
 
 def _wording_of(spec: BuiltInSpec, inputs: Inputs) -> Wording:
@@ -317,11 +320,6 @@ def _wording_of(spec: BuiltInSpec, inputs: Inputs) -> Wording:
         return Wording(InputWords.NODES, inputs.node_type or NODE)
     triplets = isinstance(spec, LinkSpec) and spec.negatives == "triplet"
     return Wording(InputWords.TRIPLETS if triplets else InputWords.LINKS, inputs.edge_type or NODE)
-
-
-def _is_disjoint(spec: BuiltInSpec) -> bool:
-    spec = getattr(spec, "neighbors", spec)
-    return isinstance(spec, NeighborSpec) and (spec.disjoint or spec.time_attr is not None)
 
 
 def _label_dtype(inputs: LinkInputs, value: Tensor) -> torch.dtype:

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
 from torch_geometric.sampler.base import SubgraphType
 
@@ -15,7 +14,7 @@ from penstock.graph import EdgeType, Graph
 from penstock.loader.pyg.tensors import array_of
 from penstock.loader.source.sources import DataSource
 from penstock.sampling.kinds import check
-from penstock.sampling.spec import ABLPSpec, BuiltInSpec, LinkSpec, NeighborSpec
+from penstock.sampling.spec import LinkSpec, NeighborSpec
 
 
 def negatives_of(neg_sampling: Any, neg_sampling_ratio: float | None = None) -> Any:
@@ -42,16 +41,6 @@ def check_weights(graph: Graph, kind: EdgeType, negatives: Any) -> dict[str, Any
                 f"{graph.num_nodes(end)} (got {tables[name].size}): {name}"
             )
     return tables
-
-
-__all__ = ["bare", "link_spec", "negatives_of", "neighbor_spec"]
-
-
-def bare(spec: BuiltInSpec) -> BuiltInSpec:
-    """A spec of the same batches without attributes."""
-    if isinstance(spec, LinkSpec | ABLPSpec):
-        return msgspec.structs.replace(spec, neighbors=bare(spec.neighbors))
-    return msgspec.structs.replace(spec, node_attributes=(), edge_attributes=())
 
 
 def neighbor_spec(

@@ -22,9 +22,10 @@ from penstock.graph import Graph
 from penstock.graph.schema import EDGE
 from penstock.kernels.reference import fold
 from penstock.loader.source.inputs import Inputs, LinkInputs
+from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.request import Request
 from penstock.sampling.spec import Spec
-from penstock.wire.frames import Bytes, SlotTooSmall, private_memory, read
+from penstock.wire.frames import Bytes, private_memory, read
 from penstock.workers.batch_maker import BatchMaker, Written
 from penstock.workers.failures import too_large
 

@@ -33,7 +33,7 @@ from penstock.loader.source.hubs import Lease
 from penstock.loader.source.inputs import Inputs
 from penstock.loader.source.remote_adhoc import uneven
 from penstock.sampling.kinds import InputKind, check
-from penstock.sampling.spec import CustomSpec, Spec
+from penstock.sampling.spec import Spec
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,7 @@ class BatchSource:
     def __init__(
         self, graph: Graph, spec: Spec, hub: Provider | None, lease: Lease | None, name: str
     ) -> None:
-        if not isinstance(spec, CustomSpec):
-            check(spec, graph)
+        check(spec, graph)
         if hub is None and isinstance(graph, RemoteGraph):
             raise ValueError(
                 f"num_workers is 0, but the graph is at {graph.address}: leave it out, and the "

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.graph.schema import EDGE, EdgeType
+from penstock.sampling.kinds import kind_of
 from penstock.sampling.names import Owner, parsed, parsed_type
-from penstock.sampling.spec import ABLPSpec, Spec
+from penstock.sampling.spec import Spec
 from penstock.server.dist.dataset import ServedDataset, Ids
 
 Array = npt.NDArray[Any]
@@ -53,14 +54,10 @@ class IdMap:
         return np.stack([local(source, given[0]), local(destination, given[1])])
 
     def columns(self, spec: Spec, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """What comes with the inputs: labels of anchors are nodes, the rest stays."""
-        if self.is_identity or not isinstance(spec, ABLPSpec):
+        """What comes with the inputs: nodes (labels of anchors) by their numbers, the rest stays."""
+        if self.is_identity:
             return dict(columns)
-        owners = {
-            f"{sign}/{place}": kind[2]
-            for place, kind in enumerate(spec.supervision)
-            for sign in ("positive", "negative")
-        }
+        owners = kind_of(spec).node_columns(spec)
         return {
             name: self._labels(owners[name], rows) if name in owners else rows
             for name, rows in columns.items()

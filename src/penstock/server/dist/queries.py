@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from penstock.core.slices import ServerSlice
 from penstock.graph.derived import Coo
+from penstock.graph.features import LocalFeatures
 from penstock.graph.partition.book import PartitionBook
 from penstock.graph.schema import EdgeType
 from penstock.graph.shared import SharedArray
 from penstock.graph.lookup import pick
-from penstock.kernels.gather import gather_rows
 from penstock.server.dist.dataset import ServedDataset, Ids
 from penstock.server.dist.labels import ablp_input
 from penstock.wire.requests import (
@@ -263,7 +263,7 @@ class Queries:
         width = column.nbytes // max(1, column.shape[0])
         wanted = column.shape[0] if rows is None else len(rows)
         self._check_size(wanted * width, f"{wanted} rows of {name!r}", "fewer ids")
-        return column.array if rows is None else gather_rows(column.array, rows)
+        return column.array if rows is None else LocalFeatures(column).gather(rows)
 
     def _bounded(self, book: PartitionBook, verb: str) -> PartitionBook:
         self._check_size(getattr(getattr(book, "parts", None), "nbytes", 0), verb)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from penstock.client.backend import SharedDistSamplingBackend
 from penstock.client.hub.hub import Hub
 from penstock.client.hub.hub_process import HubProcess
 from penstock.client.naming import spec_of
 from penstock.graph import Graph
-from penstock.sampling.kinds import InputKind
-from penstock.sampling.spec import CustomSpec, Spec
+from penstock.sampling.kinds import InputKind, kind_of
+from penstock.sampling.spec import Spec
 from penstock.wire.requests import InitSamplingBackendRequest, WorkerOptions
 
 
@@ -21,11 +19,12 @@ def wanted_spec(request: InitSamplingBackendRequest, samplers: Sequence[str]) ->
     """The spec of a request, with its options; ValueError for a sampler that is not allowed."""
     spec = spec_of(request.sampling_config)
     if request.sampler_options:
-        spec = spec_of(_with_options(spec, request.sampler_options))
-    if isinstance(spec, CustomSpec) and spec.sampler not in samplers:
+        spec = spec_of(kind_of(spec).with_options(spec, request.sampler_options))
+    code = kind_of(spec).users_code(spec)
+    if code is not None and code not in samplers:
         there = ", ".join(map(repr, samplers)) or "none"
         raise ValueError(
-            f"sampler is {spec.sampler!r}; the server was started with: {there} (setting: samplers)"
+            f"sampler is {code!r}; the server was started with: {there} (setting: samplers)"
         )
     return spec
 
@@ -44,7 +43,7 @@ def backend_for(
     if options.input_kind is not None:
         InputKind.named(options.input_kind)  # complains of one there is not
     _check_pool(hub, options)
-    group = options.num_workers if isinstance(spec, CustomSpec) else None
+    group = None if kind_of(spec).users_code(spec) is None else options.num_workers
     backend = SharedDistSamplingBackend(
         graph if hub is None else hub,
         spec,
@@ -58,18 +57,6 @@ def backend_for(
         backend.shutdown()
         raise
     return backend
-
-
-def _with_options(spec: Spec, options: dict[str, Any]) -> Spec:
-    if isinstance(spec, CustomSpec):
-        return msgspec.structs.replace(spec, options={**spec.options, **options})
-    there = type(spec).__struct_fields__
-    for name in options:
-        if name not in there:
-            raise ValueError(
-                f"sampler_options has {name!r}; {type(spec).__name__} has {', '.join(there)}"
-            )
-    return msgspec.structs.replace(spec, **options)
 
 
 def _check_pool(hub: Hub | None, options: WorkerOptions) -> None:

@@ -22,9 +22,9 @@ from penstock.client.deadline import Deadline
 from penstock.client.hub.hub_process import HubProcess
 from penstock.errors import Overloaded
 from penstock.graph.schema import EDGE, NODE
-from penstock.sampling.kinds import InputKind, check
+from penstock.sampling.kinds import InputKind, check, kind_of
 from penstock.sampling.normalize import settled
-from penstock.sampling.spec import CustomSpec, Feed, Spec
+from penstock.sampling.spec import Feed, Spec
 from penstock.server.dist.id_map import IdMap
 from penstock.server.dist.seeds import StrPath, read_seeds
 from penstock.server.limits import LONGEST_NAME, Budget, Limits, check_at_most
@@ -99,9 +99,7 @@ class Registrations:
                 f"workers is {workers}: a sampler may have 1 to {self.hub.num_workers} of its own "
                 "(setting: num_workers)"
             )
-        if isinstance(spec, CustomSpec):
-            _check_sampler(spec, self.samplers)
-            return spec
+        _check_code(kind_of(spec).users_code(spec), self.samplers)
         spec = settled(spec)
         check(spec, self.hub.graph)
         return spec
@@ -155,11 +153,11 @@ class _CountedRelay(Relay):
         self._channels.give(counted)
 
 
-def _check_sampler(spec: CustomSpec, samplers: frozenset[str]) -> None:
-    if spec.sampler not in samplers:
+def _check_code(code: str | None, samplers: frozenset[str]) -> None:
+    if code is not None and code not in samplers:
         there = ", ".join(sorted(samplers)) or "none"
         raise ValueError(
-            f"sampler is {spec.sampler!r}, which this server was not started with; it has {there} "
+            f"sampler is {code!r}, which this server was not started with; it has {there} "
             "(setting: samplers)"
         )
 

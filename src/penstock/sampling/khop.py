@@ -1,0 +1,188 @@
+"""k-hop neighbourhoods of a graph: from types and fan-outs to relations of the kernel.
+
+A batch is a pure function of (graph, fan-outs and options, seed, epoch, index, seeds). This module
+knows types; it knows nothing of features, processes or torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from penstock.graph import EdgeType, Graph
+from penstock.graph.features import FeatureSource
+from penstock.kernels import Adjacency, Buffers, KHop, Relation, Sample, batch_key
+from penstock.kernels.arrays import Array, Ids, check_fanout
+from penstock.sampling.criteria import Criteria
+from penstock.sampling.spec import Direction
+
+Fanouts: TypeAlias = Sequence[int] | Mapping[EdgeType, Sequence[int]]
+ByType: TypeAlias = Array | Mapping[str, Array]
+
+
+class NeighborSampler:
+    """Samples k hops along the in-edges (or out-edges) of a graph; one thread at a time.
+
+    `num_neighbors` has one fan-out per hop (-1 all, 0 none), the same for all edge types or, as a
+    mapping, one list per type. Row r of the result's edges belongs to `graph.edge_types[r]`.
+
+    `disjoint`: every seed has a tree of its own, and trees share nothing. `weight_attr` names an
+    edge attribute to draw by: an edge of weight 0 is never taken. `time_attr` names an attribute of
+    nodes or of edges: nothing later than its seed is taken, any (`temporal_strategy` "uniform") or
+    the latest ("last") of the rest; every seed has a tree then. Types without the attribute are
+    drawn from uniformly, and not restricted.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        num_neighbors: Fanouts,
+        *,
+        replace: bool = False,
+        direction: Direction = "in",
+        node_caps: Sequence[int] = (),
+        disjoint: bool = False,
+        weight_attr: str | None = None,
+        time_attr: str | None = None,
+        temporal_strategy: str = "uniform",
+    ) -> None:
+        self._criteria = Criteria.of(graph, direction, weight_attr, time_attr, temporal_strategy)
+        self.graph = graph
+        self.direction = direction
+        self.disjoint = disjoint or self._criteria.is_temporal
+        self._times: dict[str, FeatureSource] = {}
+        self._types = {name: number for number, name in enumerate(graph.node_types)}
+        fanouts = fanouts_by_type(num_neighbors, graph.edge_types)
+        hops = (
+            num_neighbors
+            if not isinstance(num_neighbors, Mapping)
+            else next(iter(fanouts.values()), ())
+        )
+        self.num_hops = len(hops)
+        self._khop = KHop(
+            [graph.num_nodes(name) for name in graph.node_types],
+            [self._relation(name, fanouts[name]) for name in graph.edge_types],
+            num_hops=self.num_hops,
+            replace=replace,
+            node_caps=node_caps,
+            disjoint=self.disjoint,
+            last=self._criteria.last,
+        )
+
+    def sample(
+        self,
+        seeds: ByType,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        index: int = 0,
+        out: Buffers | None = None,
+        with_edge_ids: bool = True,
+        times: ByType | None = None,
+    ) -> Sample:
+        """Batch `index` of an epoch, with these seeds (heterogeneous: by node type).
+
+        `times`, in the same form, are the seeds' where time counts; without them nodes that have a
+        time count by their own.
+        """
+        return self.sample_by_type(
+            self._by_type(seeds, "seeds"),
+            seed=seed,
+            epoch=epoch,
+            index=index,
+            out=out,
+            with_edge_ids=with_edge_ids,
+            times=None if times is None else self._by_type(times, "times"),
+        )
+
+    def sample_by_type(
+        self,
+        seeds: Sequence[Array],
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        index: int = 0,
+        out: Buffers | None = None,
+        with_edge_ids: bool = True,
+        times: Sequence[Array] | None = None,
+    ) -> Sample:
+        """The same for seeds by number of their node type."""
+        key = batch_key(seed, epoch, index)
+        if self._criteria.is_temporal:
+            times = self._own_times(seeds) if times is None else times
+        elif times is not None:
+            raise ValueError(
+                "Received conflicting 'times' and 'time_attr' arguments: 'times' is set while "
+                "'time_attr' is not set."
+            )
+        return self._khop.sample(key, seeds, out, with_edge_ids=with_edge_ids, times=times)
+
+    def _own_times(self, seeds: Sequence[Array]) -> list[Array]:
+        checked = [self._khop.check_seeds(ids, type_) for type_, ids in enumerate(seeds)]
+        return [self._times_of(name, ids) for name, ids in zip(self._types, checked, strict=True)]
+
+    def _times_of(self, node_type: str, nodes: Ids) -> Ids:
+        if len(nodes) == 0:
+            return nodes
+        if node_type not in self._times:
+            self._times[node_type] = self._criteria.own_times(self.graph, node_type)
+        return self._times[node_type].gather(nodes).astype(np.int64, copy=False)
+
+    def _by_type(self, given: ByType, argument: str) -> list[Array]:
+        if not isinstance(given, Mapping):
+            if self.graph.is_hetero:
+                raise ValueError(
+                    f"{argument} of a heterogeneous graph must be a mapping by node type"
+                )
+            return [np.asarray(given)]
+        for name in given:
+            if name not in self._types:
+                raise ValueError(
+                    f"{argument} name node type {name!r}; there are {list(self._types)}"
+                )
+        nobody = np.empty(0, np.int64)
+        return [np.asarray(given.get(name, nobody)) for name in self._types]
+
+    def _relation(self, name: EdgeType, fanouts: tuple[int, ...]) -> Relation:
+        expands, finds = (name[2], name[0]) if self.direction == "in" else (name[0], name[2])
+        rows, weights, times = self._criteria.rows(self.graph, name)
+        return Relation(
+            Adjacency(rows.indptr, rows.adjacency),
+            fanouts,
+            self._types[expands],
+            self._types[finds],
+            name,
+            weights,
+            times,
+        )
+
+
+def fanouts_by_type(
+    num_neighbors: Fanouts, edge_types: Sequence[EdgeType]
+) -> dict[EdgeType, tuple[int, ...]]:
+    """One tuple of fan-outs per edge type, all of one length."""
+    if not isinstance(num_neighbors, Mapping):
+        return dict.fromkeys(edge_types, _checked(num_neighbors, "num_neighbors"))
+    unknown = [name for name in num_neighbors if name not in edge_types]
+    if unknown:
+        raise ValueError(
+            f"num_neighbors (by_type) names edge type {unknown[0]!r}, which the graph has not"
+        )
+    missing = [name for name in edge_types if name not in num_neighbors]
+    if missing:
+        raise ValueError(
+            f"Not all edge types specified: num_neighbors (by_type) lacks {missing[0]!r}"
+        )
+    if len({len(fanouts) for fanouts in num_neighbors.values()}) > 1:
+        raise ValueError("Number of hops must be the same across all edge types")
+    return {name: _checked(num_neighbors[name], f"num_neighbors[{name!r}]") for name in edge_types}
+
+
+def _checked(fanouts: Any, name: str) -> tuple[int, ...]:
+    if not isinstance(fanouts, (Sequence, np.ndarray)):
+        raise ValueError(
+            f"{name} is {fanouts!r}; expected one fan-out per hop, such as [15, 10, 5]"
+        )
+    return tuple(check_fanout(value, f"{name}[{hop}]") for hop, value in enumerate(fanouts))
