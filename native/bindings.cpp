@@ -2,10 +2,13 @@
 // every kernel runs with the interpreter's lock released.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <atomic>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "arrays.hpp"
@@ -18,6 +21,7 @@
 #include "python.hpp"
 #include "relabel.hpp"
 #include "rng.hpp"
+#include "simd.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -217,12 +221,32 @@ void py_floor_copy_rows(const Bytes& rows, std::int64_t row_bytes, const Ids& id
   floor_copy_rows(from, row_bytes, span, to);
 }
 
+std::string py_simd_in_use() { return std::string(simd_name(simd_in_use())); }
+
+std::vector<std::string> py_available_simd() {
+  std::vector<std::string> names;
+  for (const Simd simd : available_simd()) names.emplace_back(simd_name(simd));
+  return names;
+}
+
+// False where there is none of this name.
+bool py_use_simd(const std::string& name) {
+  for (const Simd simd : kAllSimd) {
+    if (simd_name(simd) == name) return use_simd(simd);
+  }
+  return false;
+}
+
 }  // namespace
 }  // namespace penstock
 
 NB_MODULE(_native, m) {
   using namespace penstock;
   m.doc() = "The kernels of Penstock.";
+
+  m.def("simd_in_use", &py_simd_in_use);
+  m.def("available_simd", &py_available_simd);
+  m.def("use_simd", &py_use_simd, "name"_a);
 
   m.def("mix", &mix, "word"_a);
   m.def("fold", &fold, "key"_a, "word"_a);

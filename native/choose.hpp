@@ -1,8 +1,7 @@
 // Which of a node's edges are taken. Everything that decides a draw is here.
 //
-// Nodes come in blocks: draw j of all of them is one loop without branches, which the compiler
-// turns into vectors. Fan-outs too large for that, and nodes with over four billion edges, go one
-// by one; the numbers drawn are the same.
+// Nodes come in blocks, and so do their draws (draws.hpp). Fan-outs too large for that, and nodes with
+// over four billion edges, go one by one; the numbers drawn are the same.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +11,8 @@
 #include <new>
 #include <vector>
 
+#include "draws.hpp"
 #include "rng.hpp"
-#include "simd.hpp"
 
 namespace penstock {
 
@@ -66,85 +65,6 @@ class OffsetSet {
   std::vector<std::int64_t> slots_;
   int shift_ = 63;
 };
-
-inline constexpr std::int64_t kBlockNodes = 64;
-inline constexpr std::int64_t kBlockTake = 32;  // fan-outs up to this are drawn by blocks
-
-// A few nodes about to be expanded. `offset[j][i]` will be draw j of node i.
-struct NodeBlock {
-  std::int64_t size = 0;
-  std::int64_t node[kBlockNodes];
-  std::int64_t place[kBlockNodes];
-  std::int64_t begin[kBlockNodes];
-  std::int64_t degree[kBlockNodes];
-  std::uint64_t tree[kBlockNodes];  // the word in its key: 0, or one more than the tree's number
-  std::int64_t time[kBlockNodes];   // its tree's time, where there are times
-  std::uint64_t key[kBlockNodes];
-  std::uint32_t bound[kBlockNodes];
-  std::uint32_t offset[kBlockTake][kBlockNodes];
-};
-
-namespace detail {
-
-// bounded() for a bound of 32 bits, in 32-bit multiplications, which vectors have.
-PENSTOCK_INLINE std::uint32_t bounded_narrow(std::uint64_t word, std::uint32_t bound) {
-  const std::uint64_t low = (word & 0xFFFFFFFFULL) * bound;
-  const std::uint64_t high = (word >> 32) * bound;
-  return static_cast<std::uint32_t>((high + (low >> 32)) >> 32);
-}
-
-// All draws of a block. Floyd: draw j is over [0, last], last = degree - take + j, and stands for
-// `last` itself when it was chosen before. Nodes with fewer edges than `take` get numbers that
-// nobody uses. Fixed trip counts, no branches. Without `kTrees` every tree's word is 0, and known.
-template <bool kReplace, bool kTrees>
-PENSTOCK_INLINE void draw_block_body(NodeBlock& block, std::int64_t take, std::uint64_t hop_key) {
-  for (std::int64_t i = 0; i < kBlockNodes; ++i) {
-    const std::uint64_t tree = kTrees ? block.tree[i] : 0;
-    block.key[i] = node_key(hop_key, static_cast<std::uint64_t>(block.node[i]), tree);
-    block.bound[i] = static_cast<std::uint32_t>(block.degree[i] - (kReplace ? 0 : take));
-  }
-  for (std::int64_t j = 0; j < take; ++j) {
-    const auto step = static_cast<std::uint32_t>(j);
-    std::uint32_t* const drawn = block.offset[j];
-    for (std::int64_t i = 0; i < kBlockNodes; ++i) {
-      const std::uint32_t bound = kReplace ? block.bound[i] : block.bound[i] + step + 1;
-      drawn[i] = bounded_narrow(draw(block.key[i], step), bound);
-    }
-    if constexpr (!kReplace) {
-      std::uint32_t taken[kBlockNodes] = {};
-      for (std::int64_t earlier = 0; earlier < j; ++earlier) {
-        for (std::int64_t i = 0; i < kBlockNodes; ++i) {
-          taken[i] |= block.offset[earlier][i] == drawn[i] ? ~0U : 0U;
-        }
-      }
-      for (std::int64_t i = 0; i < kBlockNodes; ++i) {
-        drawn[i] = (drawn[i] & ~taken[i]) | ((block.bound[i] + step) & taken[i]);
-      }
-    }
-  }
-}
-
-template <bool kReplace, bool kTrees = true>
-void draw_block_portable(NodeBlock& block, std::int64_t take, std::uint64_t hop_key) {
-  draw_block_body<kReplace, kTrees>(block, take, hop_key);
-}
-
-#if PENSTOCK_HAS_WIDE
-template <bool kReplace, bool kTrees = true>
-PENSTOCK_WIDE void draw_block_wide(NodeBlock& block, std::int64_t take, std::uint64_t hop_key) {
-  draw_block_body<kReplace, kTrees>(block, take, hop_key);
-}
-#endif
-
-template <bool kReplace, bool kTrees = true>
-void draw_block(NodeBlock& block, std::int64_t take, std::uint64_t hop_key) {
-#if PENSTOCK_HAS_WIDE
-  if (machine_is_wide()) return draw_block_wide<kReplace, kTrees>(block, take, hop_key);
-#endif
-  draw_block_portable<kReplace, kTrees>(block, take, hop_key);
-}
-
-}  // namespace detail
 
 // All edges of a node are equally likely. With `kTrees`, each tree draws for itself.
 template <bool kTrees>

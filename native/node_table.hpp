@@ -14,6 +14,7 @@
 #include <limits>
 #include <vector>
 
+#include "opaque.hpp"
 #include "prefetch.hpp"
 
 namespace penstock {
@@ -129,7 +130,8 @@ class NodeTable {
       const std::uint32_t stamp = slot.stamp;
       const std::uint32_t vacant = stamp < base_;
       const std::uint32_t same = slot.id == id;
-      if ((vacant | same) != 0) [[likely]] {
+      // Not to be looked into: compilers would branch on each of the two.
+      if (opaque(vacant | same) != 0) [[likely]] {
         const std::uint32_t fresh = base_ + static_cast<std::uint32_t>(position);
         const std::uint32_t mine = stamp ^ ((stamp ^ fresh) & (0u - vacant));
         slot.id = id;

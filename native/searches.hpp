@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -17,7 +18,7 @@
 #include "prefetch.hpp"
 #include "simd.hpp"
 
-#if PENSTOCK_HAS_WIDE
+#if PENSTOCK_X86
 #include <immintrin.h>
 #endif
 
@@ -53,19 +54,16 @@ class Searches {
   // places, about, lie between two values that differ by one, or 0 where nobody knows. Where that
   // does not lead there, the row is another than expected, and what was read last counts.
   //
-  // `kWide` is for loops that are compiled for machines with AVX-512.
-  template <bool kWide = false>
+  // `kSimd` is what the loop round it is compiled for.
+  template <Simd kSimd = Simd::kPlain>
   PENSTOCK_INLINE void look(std::int64_t begin, std::int64_t end, std::int64_t window,
                             std::int64_t bound, double slope, std::int64_t* found) {
     if (open_ == nullptr) open_ = std::make_unique_for_overwrite<Search[]>(kMost);
-    step<true, kWide>({begin, end, window, bound, slope, found});
+    step<true, kSimd>({begin, end, window, bound, slope, found});
   }
 
   void finish() {
-#if PENSTOCK_HAS_WIDE
-    if (machine_is_wide()) return finish_wide();
-#endif
-    finish_body<false>();
+    with_simd([&]<Simd kSimd>() PENSTOCK_INLINED { finish_body<kSimd>(); });
   }
 
  private:
@@ -80,28 +78,24 @@ class Searches {
 
   static constexpr int kGuesses = 4;  // then rows are halved
 
-#if PENSTOCK_HAS_WIDE
-  PENSTOCK_WIDE void finish_wide() { finish_body<true>(); }
-#endif
-
-  template <bool kWide>
+  template <Simd kSimd>
   PENSTOCK_INLINE void finish_body() {
     for (int guesses = 1; size_ > 0; ++guesses) {
       for (std::int64_t i = 0; i < size_; ++i) send_for(open_[i].window);
       const std::int64_t size = std::exchange(size_, 0);
       if (guesses < kGuesses) {
-        for (std::int64_t i = 0; i < size; ++i) step<true, kWide>(open_[i]);
+        for (std::int64_t i = 0; i < size; ++i) step<true, kSimd>(open_[i]);
       } else {
-        for (std::int64_t i = 0; i < size; ++i) step<false, kWide>(open_[i]);
+        for (std::int64_t i = 0; i < size; ++i) step<false, kSimd>(open_[i]);
       }
     }
   }
 
   // Reads a window, and keeps what is not over then. Whether it is cannot be predicted, so nothing
   // branches on it.
-  template <bool kGuess, bool kWide>
+  template <bool kGuess, Simd kSimd>
   PENSTOCK_INLINE void step(Search search) {
-    const Read read = narrow<kWide>(search);
+    const Read read = narrow<kSimd>(search);
     *search.found = search.begin;
     const std::int64_t next = kGuess ? guess(search, read) : middle(search);
     search.window = window(search.begin, search.end, next);
@@ -117,7 +111,7 @@ class Searches {
     std::int64_t at;
   };
 
-  template <bool kWide>
+  template <Simd kSimd>
   PENSTOCK_INLINE Read narrow(Search& search) const {
     const std::int64_t* const values = values_ + search.window;
     const std::int64_t size = search.end - search.begin, at = search.window;
@@ -125,7 +119,7 @@ class Searches {
       search.begin = search.end = at + count_few(values, size, search.bound);
       return {0, 0, at};
     }
-    const std::int64_t count = count_window<kWide>(values, search.bound);
+    const std::int64_t count = count_window<kSimd>(values, search.bound);
     search.begin = either(count > 0, at + count, search.begin);
     search.end = either(count < kWindow, at + count, search.end);
     return {values[0], values[kWindow - 1], at};
@@ -137,24 +131,48 @@ class Searches {
   }
 
   // How many are not greater.
-  template <bool kWide>
+  template <Simd kSimd>
   PENSTOCK_INLINE static std::int64_t count_window(const std::int64_t* values, std::int64_t bound) {
-#if PENSTOCK_HAS_WIDE
-    if constexpr (kWide) return count_line(values, bound);
+#if PENSTOCK_X86
+    if constexpr (kSimd == Simd::kAvx512) return count_avx512(values, bound);
+    if constexpr (kSimd == Simd::kAvx2) return count_avx2(values, bound);
 #endif
+    if constexpr (kSimd == Simd::kNeon) return count_in_pairs(values, bound);
     std::int64_t count = std::int64_t{values[3] <= bound} << 2;
     count += std::int64_t{values[count + 1] <= bound} << 1;
     count += std::int64_t{values[count] <= bound};
     return count + std::int64_t{values[count] <= bound};
   }
 
-#if PENSTOCK_HAS_WIDE
-  PENSTOCK_WIDE static std::int64_t count_line(const std::int64_t* values, std::int64_t bound) {
+#if PENSTOCK_X86
+  PENSTOCK_AVX512 static std::int64_t count_avx512(const std::int64_t* values, std::int64_t bound) {
     const __m512i line = _mm512_loadu_si512(values);
     const __mmask8 few = _mm512_cmple_epi64_mask(line, _mm512_set1_epi64(bound));
     return std::popcount(static_cast<unsigned>(few));
   }
+
+  PENSTOCK_AVX2 static std::int64_t count_avx2(const std::int64_t* values, std::int64_t bound) {
+    const auto* const half = reinterpret_cast<const __m256i*>(values);
+    const __m256i bounds = _mm256_set1_epi64x(bound);
+    const __m256i first = _mm256_cmpgt_epi64(_mm256_loadu_si256(half), bounds);
+    const __m256i second = _mm256_cmpgt_epi64(_mm256_loadu_si256(half + 1), bounds);
+    const __m256 greater = _mm256_castsi256_ps(_mm256_packs_epi32(first, second));
+    return kWindow - std::popcount(static_cast<unsigned>(_mm256_movemask_ps(greater)));
+  }
 #endif
+
+  // Compares two at a time, for machines that can do so with numbers of 64 bits.
+  PENSTOCK_INLINE static std::int64_t count_in_pairs(const std::int64_t* values,
+                                                     std::int64_t bound) {
+    typedef std::int64_t Pair __attribute__((vector_size(16)));
+    Pair count = {};
+    for (std::int64_t i = 0; i < kWindow; i += 2) {
+      Pair pair;
+      std::memcpy(&pair, values + i, sizeof(Pair));
+      count -= pair <= bound;
+    }
+    return count[0] + count[1];
+  }
 
   static std::int64_t count_few(const std::int64_t* values, std::int64_t size, std::int64_t bound) {
     std::int64_t count = 0;

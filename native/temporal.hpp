@@ -81,26 +81,14 @@ class TemporalChooser {
   }
 
   void look_all(const NodeBlock* blocks, std::int64_t count) {
-#if PENSTOCK_HAS_WIDE
-    if (machine_is_wide()) return look_all_wide(blocks, count);
-#endif
-    look_all_body<false>(blocks, count);
+    with_simd([&]<Simd kSimd>() PENSTOCK_INLINED {
+      for (std::int64_t b = 0; b < count; ++b) {
+        look<kSimd>(blocks[b], window_ + b * kBlockNodes, end_ + b * kBlockNodes);
+      }
+    });
   }
 
-#if PENSTOCK_HAS_WIDE
-  PENSTOCK_WIDE void look_all_wide(const NodeBlock* blocks, std::int64_t count) {
-    look_all_body<true>(blocks, count);
-  }
-#endif
-
-  template <bool kWide>
-  PENSTOCK_INLINE void look_all_body(const NodeBlock* blocks, std::int64_t count) {
-    for (std::int64_t b = 0; b < count; ++b) {
-      look<kWide>(blocks[b], window_ + b * kBlockNodes, end_ + b * kBlockNodes);
-    }
-  }
-
-  template <bool kWide>
+  template <Simd kSimd>
   PENSTOCK_INLINE void look(const NodeBlock& block, const std::int64_t* window,
                             std::int64_t* end) {
     for (std::int64_t i = 0; i < block.size; ++i) {
@@ -109,7 +97,7 @@ class TemporalChooser {
           trees_ == nullptr || degree < Searches::kWindow
               ? 0
               : spread(trees_[block.tree[i] - 1], degree, times_ + window[i]);
-      searches_.look<kWide>(begin, begin + degree, window[i], block.time[i], slope, end + i);
+      searches_.look<kSimd>(begin, begin + degree, window[i], block.time[i], slope, end + i);
     }
   }
 

@@ -18,10 +18,12 @@
 #include <vector>
 
 #include "choose.hpp"
+#include "draws.hpp"
 #include "prefetch.hpp"
 #include "rng.hpp"
 #include "searches.hpp"
 #include "simd.hpp"
+#include "words.hpp"
 
 namespace penstock {
 
@@ -79,38 +81,56 @@ PENSTOCK_INLINE std::int64_t even_window(std::uint64_t word, std::int64_t begin,
 }
 
 // The first draws of all nodes of a block.
-template <bool kTrees>
+template <Simd kSimd, bool kTrees>
 PENSTOCK_INLINE void draw_words_body(NodeBlock& block, std::int64_t count, std::uint64_t hop_key,
                                      std::int64_t lead, Draws& draws) {
-  for (std::int64_t i = 0; i < kBlockNodes; ++i) {
-    const std::uint64_t tree = kTrees ? block.tree[i] : 0;
-    block.key[i] = node_key(hop_key, static_cast<std::uint64_t>(block.node[i]), tree);
-  }
+  make_keys<kSimd, kTrees>(block, hop_key);
   for (std::int64_t j = 0; j < count; ++j) {
     std::uint64_t* const words = draws.word + j * kBlockNodes;
     std::int64_t* const windows = draws.window + j * kBlockNodes;
     for (std::int64_t i = 0; i < kBlockNodes; ++i) {
-      words[i] = draw(block.key[i], static_cast<std::uint64_t>(j));
+      words[i] = draw(one_by_one<kSimd>(block.key[i]), static_cast<std::uint64_t>(j));
       windows[i] = even_window(words[i], block.begin[i], block.degree[i], lead);
     }
   }
 }
 
-#if PENSTOCK_HAS_WIDE
+#if PENSTOCK_X86
 template <bool kTrees>
-PENSTOCK_WIDE void draw_words_wide(NodeBlock& block, std::int64_t count, std::uint64_t hop_key,
+PENSTOCK_AVX2 void draw_words_avx2(NodeBlock& block, std::int64_t count, std::uint64_t hop_key,
                                    std::int64_t lead, Draws& draws) {
-  draw_words_body<kTrees>(block, count, hop_key, lead, draws);
+  using namespace avx2;
+  for (std::int64_t i = 0; i < kBlockNodes; i += kWords) {
+    FourWords keys = keys_of_four<kTrees>(block, i, hop_key);
+    store(block.key + i, keys);
+    const FourWords degrees = load(block.degree + i);
+    const FourNumbers begins = load<FourNumbers>(block.begin + i);
+    const FourNumbers ends = begins + reinterpret_cast<FourNumbers>(degrees) - 1 - Searches::kWindow;
+    for (std::int64_t j = 0; j < count; ++j) {
+      const FourWords words = mix(keys);
+      const FourNumbers places =
+          begins + reinterpret_cast<FourNumbers>(times_low(words >> 32, degrees) >> 32);
+      const FourNumbers lines = places - ((places + lead) & (Searches::kWindow - 1));
+      const FourNumbers windows = lines < ends ? lines : ends;
+      store(draws.word + j * kBlockNodes + i, words);
+      store(draws.window + j * kBlockNodes + i, windows > begins ? windows : begins);
+      keys += kGamma;
+    }
+  }
 }
 #endif
 
 template <bool kTrees>
 void draw_words(NodeBlock& block, std::int64_t count, std::uint64_t hop_key, std::int64_t lead,
                 Draws& draws) {
-#if PENSTOCK_HAS_WIDE
-  if (machine_is_wide()) return draw_words_wide<kTrees>(block, count, hop_key, lead, draws);
+  with_simd([&]<Simd kSimd>() PENSTOCK_INLINED {
+#if PENSTOCK_X86
+    if constexpr (kSimd == Simd::kAvx2) {
+      return draw_words_avx2<kTrees>(block, count, hop_key, lead, draws);
+    }
 #endif
-  draw_words_body<kTrees>(block, count, hop_key, lead, draws);
+    draw_words_body<kSimd, kTrees>(block, count, hop_key, lead, draws);
+  });
 }
 
 }  // namespace detail
@@ -282,19 +302,12 @@ class WeightedChooser {
   }
 
   void look_all() {
-#if PENSTOCK_HAS_WIDE
-    if (machine_is_wide()) return look_all_wide();
-#endif
-    for (const std::size_t number : drawing_) look<false>(number);
+    with_simd([&]<Simd kSimd>() PENSTOCK_INLINED {
+      for (const std::size_t number : drawing_) look<kSimd>(number);
+    });
   }
 
-#if PENSTOCK_HAS_WIDE
-  PENSTOCK_WIDE void look_all_wide() {
-    for (const std::size_t number : drawing_) look<true>(number);
-  }
-#endif
-
-  template <bool kWide>
+  template <Simd kSimd>
   PENSTOCK_INLINE void look(std::size_t number) {
     const Row row = rows_[number];
     const std::int64_t last = row.begin + row.degree - 1;
@@ -303,7 +316,7 @@ class WeightedChooser {
       const std::size_t drew = place(number, j);
       auto bound = static_cast<std::int64_t>(bounded(draws_->word[drew], row.total));
       if (row.taken_before > 0) bound = cuts_[number].in_whole_row(bound);
-      searches_.template look<kWide>(row.begin, last, draws_->window[drew], bound, row.slope,
+      searches_.template look<kSimd>(row.begin, last, draws_->window[drew], bound, row.slope,
                                      at + j);
     }
     rows_[number].next_draw += static_cast<std::uint64_t>(row.wave);

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from penstock.kernels import simd
+
 ROOT = Path(__file__).parents[2]
 RATIOS = {
     "ratio",
@@ -16,8 +18,8 @@ RATIOS = {
     "milliseconds",
     "floor_milliseconds",
 }
+SAMPLING = RATIOS | {"ratio_to_best_floor", "best_floor_milliseconds"}
 FIGURES = {
-    "sampling": RATIOS | {"ratio_to_best_floor", "best_floor_milliseconds"},
     "gathering": RATIOS,
     "cold": {"import_numpy_seconds", "open_and_first_batch_seconds"},
 }
@@ -32,8 +34,13 @@ def test_the_benchmark_of_the_kernels_reports_all_its_figures(tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
+    sampling = report.pop("sampling")
+    assert {way: set(figures) for way, figures in sampling.items()} == dict.fromkeys(
+        simd().available, SAMPLING
+    )
     assert set(report) == COUNTS | set(FIGURES)
     assert all(report[count] > 0 for count in COUNTS)
     assert {name: set(report[name]) for name in FIGURES} == FIGURES
-    values = [value for name in FIGURES for value in report[name].values()]
+    groups = [*sampling.values(), *(report[name] for name in FIGURES)]
+    values = [value for figures in groups for value in figures.values()]
     assert all(math.isfinite(value) and value > 0 for value in values)

@@ -13,6 +13,7 @@ from penstock import kernels
 from penstock.kernels import Adjacency, KHop, Relation, Sample, reference
 from penstock.kernels.arrays import Array
 from tests.kernels.chi_square import assert_independent, assert_uniform
+from tests.kernels.each_simd import each_simd
 from tests.kernels.large import degrees_around, rows_with_degrees
 from tests.kernels.strategies import Edges, Rows, same_array
 from tests.kernels.tree_jobs import Chosen, TreeJob, assert_same_trees, one_type, rising, tree_jobs
@@ -54,6 +55,7 @@ def test_trees_are_numbered_by_all_seeds_type_after_type() -> None:
     assert [trees.tolist() for trees in trees_of(sample)] == [[0, 1, 2, 3, 4], [2, 3, 4]]
 
 
+@each_simd
 @given(tree_jobs())
 def test_batches_are_the_twins_whatever_edges_are_chosen_by(job: TreeJob) -> None:
     assert_same_trees(job.native(), job.twin())
@@ -120,6 +122,7 @@ def test_a_tree_draws_by_its_number_plus_one() -> None:
 # --- large: blocks, chunks and tables fill up -----------------------------------------------------
 
 
+@each_simd
 @pytest.mark.parametrize(("paired", "dtype"), [(True, "int32"), (False, "int64")])
 @pytest.mark.parametrize("fanouts", [(10, 5), (1, 32), (33, 2), (5, -1)])
 def test_frontiers_of_many_blocks(fanouts: tuple[int, ...], paired: bool, dtype: str) -> None:
@@ -129,6 +132,7 @@ def test_frontiers_of_many_blocks(fanouts: tuple[int, ...], paired: bool, dtype:
     assert_same_trees(*both(one_type(rows, fanouts, seeds, key=sum(fanouts))))
 
 
+@each_simd
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("num_seeds", [63, 65, 255, 256, 257, 600])
 def test_times_are_looked_up_for_several_blocks_at_once(num_seeds: int, last: bool) -> None:

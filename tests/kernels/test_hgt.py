@@ -11,11 +11,13 @@ from hypothesis import given
 
 from penstock.errors import GraphFormatError
 from penstock.kernels.arrays import Array
+from tests.kernels.each_simd import each_simd
 from tests.kernels.hgt_jobs import Layering, assert_same, layerings, one_type
 from tests.kernels.strategies import Edges, Rows, rows_of
 from tests.kernels.test_damage import BAD_OFFSETS
 
 
+@each_simd
 @given(layerings())
 def test_layers_are_the_twins(layering: Layering) -> None:
     assert_same(layering.native(), layering.twin())

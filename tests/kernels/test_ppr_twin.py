@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from tests.kernels.each_simd import each_simd
 from tests.kernels.ppr_jobs import Edges, Job, assert_same, both_ways, push_jobs
 from tests.kernels.strategies import Rows, rows_of
 
 
+@each_simd
 @given(push_jobs(max_types=1))
 def test_pushes_over_one_node_type_are_the_twins(job: Job) -> None:
     assert_same(job.native(), job.twin())

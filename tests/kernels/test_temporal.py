@@ -18,6 +18,7 @@ from penstock.kernels.choice import choose_by_time
 from penstock.kernels.prepare import order_by_time
 from penstock.kernels.twins import times as twin
 from tests.kernels.chi_square import assert_subsets_uniform, assert_uniform
+from tests.kernels.each_simd import each_simd
 from tests.kernels.large import degrees_around, rows_with_degrees
 from tests.kernels.strategies import FANOUTS, WORDS, Job, Rows, any_rows, any_seeds, same_arrays
 from tests.kernels.test_damage import BAD_OFFSETS, damaged_jobs
@@ -89,6 +90,7 @@ def chosen(times: list[int], time: int, fanout: int, **options: Any) -> list[int
 # --- the twin -------------------------------------------------------------------------------------
 
 
+@each_simd
 @given(hops())
 def test_any_hop_is_the_twins(hop: Hop) -> None:
     same_arrays(list(hop.native()), list(hop.twin()))
@@ -126,6 +128,7 @@ def test_the_last_ones_are_never_older_than_what_is_left_out(hop: Hop) -> None:
             assert part.tolist() == recent.tolist()
 
 
+@each_simd
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("with_replacement", [False, True])
 @pytest.mark.parametrize("fanout", [1, 7, 32, 33, 40, -1])
@@ -221,6 +224,7 @@ def test_with_replacement_only_the_last_ones_are_drawn_again() -> None:
     assert set(found) == {2, 3}
 
 
+@each_simd
 def test_the_earliest_and_the_latest_time_there_is() -> None:
     assert chosen([LEAST, 0, MOST], LEAST, -1) == [0]
     assert chosen([LEAST, 0, MOST], MOST - 1, -1) == [0, 1]
@@ -260,6 +264,7 @@ def test_bad_offsets(indptr: list[int], fanout: int, last: bool) -> None:
         choose_by_time(adjacency, np.arange(5), [3, 1], [9, 9], fanout, 0, last=last)
 
 
+@each_simd
 @given(damaged_jobs(), st.data())
 def test_times_in_disorder_give_edges_of_the_row(job: Job, data: st.DataObject) -> None:
     adjacency, seeds = job.edges[0].rows.adjacency, job.seeds[0]

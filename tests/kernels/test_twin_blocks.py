@@ -11,6 +11,7 @@ import pytest
 from penstock import kernels
 from penstock.kernels import Adjacency, KHop, Relabeler, Relation, reference
 from penstock.kernels.arrays import Array
+from tests.kernels.each_simd import each_simd
 from tests.kernels.large import degrees_around, large_job, rows_with_degrees
 from tests.kernels.strategies import Edges, Job, Rows, assert_same, same_array, same_arrays
 from tests.kernels.test_vectors import sparse_zeros
@@ -18,6 +19,7 @@ from tests.kernels.test_vectors import sparse_zeros
 KINDS = [(True, "int32"), (True, "int64"), (False, "int32"), (False, "int64")]
 
 
+@each_simd
 @pytest.mark.parametrize(("paired", "dtype"), KINDS)
 @pytest.mark.parametrize("fanouts", [(10, 5), (1, 32), (33, 2), (-1, 1), (5, -1)])
 def test_frontiers_of_many_blocks(fanouts: tuple[int, ...], paired: bool, dtype: str) -> None:
@@ -27,6 +29,7 @@ def test_frontiers_of_many_blocks(fanouts: tuple[int, ...], paired: bool, dtype:
     assert_same(sample, job.twin())
 
 
+@each_simd
 @pytest.mark.parametrize("fanout", [1, 2, 7, 31, 32, 33, 40])
 @pytest.mark.parametrize("with_replacement", [False, True])
 def test_degrees_around_the_fanout(fanout: int, with_replacement: bool) -> None:
@@ -37,6 +40,7 @@ def test_degrees_around_the_fanout(fanout: int, with_replacement: bool) -> None:
     same_arrays(list(hop), list(twin))
 
 
+@each_simd
 @pytest.mark.parametrize("fanout", [32, 40])
 def test_hubs_of_which_little_is_taken(fanout: int) -> None:
     # Few draws of a hub fall on one chosen before; with so many nodes some do.
@@ -47,6 +51,7 @@ def test_hubs_of_which_little_is_taken(fanout: int) -> None:
     same_arrays(list(hop), list(twin))
 
 
+@each_simd
 @pytest.mark.parametrize("num_seeds", [1, 63, 64, 65, 127, 128, 129])
 def test_frontiers_that_just_fill_a_block(num_seeds: int) -> None:
     rows = rows_with_degrees(np.full(200, 9), 200)
@@ -76,6 +81,7 @@ def test_a_batch_of_repeated_seeds_only() -> None:
     assert_same(job.native(), job.twin())
 
 
+@each_simd
 def test_several_edge_types_that_share_their_frontiers() -> None:
     big = [rows_with_degrees(degrees_around(4, n, n), m, seed=n) for n, m in [(500, 700)] * 2]
     back = rows_with_degrees(degrees_around(6, 700, 5), 500, paired=False, dtype="int32")
@@ -141,6 +147,7 @@ def rows_of_two(neighbors: Array) -> Rows:
     return Rows(np.array([0, 3, 6]), neighbors)
 
 
+@each_simd
 @pytest.mark.parametrize("with_replacement", [False, True])
 @pytest.mark.parametrize("fanout", [5, 33])
 def test_nodes_with_more_than_four_billion_edges(

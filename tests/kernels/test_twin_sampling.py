@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from penstock import kernels
 from penstock.kernels import Relabeler, reference
 from penstock.kernels.arrays import Array
+from tests.kernels.each_simd import each_simd
 from tests.kernels.strategies import (
     FANOUTS,
     JOBS,
@@ -34,11 +35,13 @@ ANY_IDS = st.lists(
 )
 
 
+@each_simd
 @given(homogeneous_jobs())
 def test_homogeneous_batches_are_the_twins(job: Job) -> None:
     assert_same(job.native(), job.twin())
 
 
+@each_simd
 @given(heterogeneous_jobs())
 def test_heterogeneous_batches_are_the_twins(job: Job) -> None:
     assert_same(job.native(), job.twin())
@@ -51,6 +54,7 @@ def test_a_batch_without_edge_ids_is_the_same_otherwise(job: Job) -> None:
     assert_same(sample, job.twin())
 
 
+@each_simd
 @given(st.integers(1, 10), FANOUTS, WORDS, st.booleans(), st.data())
 def test_one_hop_is_the_twins(
     num_nodes: int, fanout: int, key: int, replace: bool, data: st.DataObject

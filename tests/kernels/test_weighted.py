@@ -17,6 +17,7 @@ from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.choice import choose_weighted
 from penstock.kernels.prepare import weight_sums
 from penstock.kernels.twins import weights as twin
+from tests.kernels.each_simd import each_simd
 from tests.kernels.large import degrees_around, rows_with_degrees
 from tests.kernels.strategies import FANOUTS, WORDS, Job, Rows, any_rows, any_seeds, same_arrays
 from tests.kernels.test_damage import BAD_OFFSETS, damaged_jobs
@@ -80,6 +81,7 @@ def drawn(weights: Array, fanout: int, key: int = 1, *, replace: bool = False) -
 # --- the twin -------------------------------------------------------------------------------------
 
 
+@each_simd
 @given(hops())
 def test_any_hop_is_the_twins(hop: Hop) -> None:
     same_arrays(list(hop.native()), list(hop.twin()))
@@ -103,6 +105,7 @@ def test_what_is_drawn_has_weight_and_is_as_much_as_there_is(hop: Hop) -> None:
             assert len(part) == (most if hop.fanout < 0 else min(most, hop.fanout))
 
 
+@each_simd
 @pytest.mark.parametrize("fanout", [1, 2, 7, 9, 31, 32, 33, 40, 600])
 @pytest.mark.parametrize("with_replacement", [False, True])
 def test_degrees_around_the_fanout(fanout: int, with_replacement: bool) -> None:
@@ -115,6 +118,7 @@ def test_degrees_around_the_fanout(fanout: int, with_replacement: bool) -> None:
     same_arrays(list(hop.native()), list(hop.twin()))
 
 
+@each_simd
 @pytest.mark.parametrize("num_nodes", [1, 63, 64, 65, 128, 129])
 @pytest.mark.parametrize("fanout", [5, 8, 9, 32, 511, 512, 513])
 def test_blocks_that_are_just_full(num_nodes: int, fanout: int) -> None:
@@ -135,6 +139,7 @@ def test_what_a_node_gives_depends_on_nobody_beside_it() -> None:
     assert np.concatenate(alone).tolist() == positions.tolist()
 
 
+@each_simd
 def test_trees_draw_each_for_itself() -> None:
     adjacency, sums = row_of(np.ones(1000))
     nodes = np.zeros(50, np.int64)
@@ -196,6 +201,7 @@ def million_weights(kind: str) -> Array:
     return weights
 
 
+@each_simd
 @pytest.mark.parametrize("kind", ["all equal", "one with nearly all", "five among zeros", "halves"])
 @pytest.mark.parametrize("fanout", [10, 40])
 def test_a_hub_of_a_million(kind: str, fanout: int) -> None:
@@ -254,6 +260,7 @@ def test_bad_offsets(indptr: list[int], fanout: int, with_replacement: bool) -> 
 SUMS = st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))
 
 
+@each_simd
 @given(damaged_jobs(), st.data())
 def test_sums_that_are_none_give_edges_of_the_row_or_nothing(job: Job, data: st.DataObject) -> None:
     adjacency = job.edges[0].rows.adjacency
@@ -271,6 +278,7 @@ def test_sums_that_are_none_give_edges_of_the_row_or_nothing(job: Job, data: st.
     assert (positions < adjacency.indptr[owners + 1]).all()
 
 
+@each_simd
 @pytest.mark.parametrize("fanout", [2, 40, 700])
 @pytest.mark.parametrize("salt", range(6))
 def test_a_long_row_of_sums_that_are_none(fanout: int, salt: int) -> None:

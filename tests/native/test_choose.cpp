@@ -1,4 +1,4 @@
-// Which edges are taken: by blocks, by wide blocks and one by one, the same numbers.
+// Which edges are taken: by blocks, with all instructions there are, and one by one, the same numbers.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -7,6 +7,7 @@
 
 #include "check.hpp"
 #include "choose.hpp"
+#include "each_simd.hpp"
 
 namespace {
 
@@ -54,11 +55,11 @@ NodeBlock some_block(std::int64_t fanout, std::uint64_t salt, std::int64_t size 
 }
 
 template <bool kReplace, bool kTrees = true>
-void check_draws(void (*draw_block)(NodeBlock&, std::int64_t, std::uint64_t)) {
+void check_draws() {
   for (std::int64_t take = 1; take <= kBlockTake; ++take) {
     for (std::uint64_t salt = 0; salt < 6; ++salt) {
       NodeBlock block = some_block(take, salt);
-      draw_block(block, take, salt);
+      detail::draw_block<kReplace, kTrees>(block, take, salt);
       for (std::int64_t i = 0; i < kBlockNodes; ++i) {
         if (block.degree[i] == 0 || (!kReplace && block.degree[i] <= take)) continue;
         const std::uint64_t tree = kTrees ? block.tree[i] : 0;
@@ -108,26 +109,13 @@ TEST(the_book_gives_the_documented_offsets) {
               (Offsets{2360016393, 2376948176, 2912570743, 302003859}));
 }
 
-TEST(portable_blocks_draw_by_the_book) {
-  check_draws<false>(detail::draw_block_portable<false>);
-  check_draws<true>(detail::draw_block_portable<true>);
-  check_draws<false, false>(detail::draw_block_portable<false, false>);
-  check_draws<true, false>(detail::draw_block_portable<true, false>);
-}
-
-TEST(wide_blocks_draw_by_the_book) {
-#if PENSTOCK_HAS_WIDE
-  if (!machine_is_wide()) return;  // this machine has no such instructions
-  check_draws<false>(detail::draw_block_wide<false>);
-  check_draws<true>(detail::draw_block_wide<true>);
-  check_draws<false, false>(detail::draw_block_wide<false, false>);
-  check_draws<true, false>(detail::draw_block_wide<true, false>);
-#endif
-}
-
-TEST(blocks_chosen_by_the_machine_draw_by_the_book) {
-  check_draws<false>(detail::draw_block<false>);
-  check_draws<true>(detail::draw_block<true>);
+TEST(blocks_draw_by_the_book) {
+  with_each_simd([] {
+    check_draws<false>();
+    check_draws<true>();
+    check_draws<false, false>();
+    check_draws<true, false>();
+  });
 }
 
 TEST(narrow_bounds_scale_like_wide_ones) {
@@ -140,14 +128,16 @@ TEST(narrow_bounds_scale_like_wide_ones) {
 }
 
 TEST(choosers_choose_by_the_book) {
-  for (const std::int64_t fanout : {-1, 0, 1, 2, 5, 31, 32, 33, 40, 80}) {
-    for (const bool replace : {false, true}) {
-      for (const std::int64_t size : {1, 2, 63, 64}) {
-        check_choices<true>(fanout, replace, size, 0);
-        check_choices<false>(fanout, replace, size, 0);
+  with_each_simd([] {
+    for (const std::int64_t fanout : {-1, 0, 1, 2, 5, 31, 32, 33, 40, 80}) {
+      for (const bool replace : {false, true}) {
+        for (const std::int64_t size : {1, 2, 63, 64}) {
+          check_choices<true>(fanout, replace, size, 0);
+          check_choices<false>(fanout, replace, size, 0);
+        }
       }
     }
-  }
+  });
 }
 
 TEST(choosers_choose_by_the_book_beside_hubs_of_billions) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "each_simd.hpp"
 #include "rng.hpp"
 #include "searches.hpp"
 
@@ -23,40 +24,24 @@ struct Task {
   double slope;
 };
 
-template <bool kWide>
-PENSTOCK_INLINE void look_body(Searches& searches, const Task& task, const Numbers& bounds,
-                               Numbers& found) {
-  for (std::size_t i = 0; i < bounds.size(); ++i) {
-    const std::int64_t window = searches.window(task.begin, task.end, task.guess);
-    searches.send_for(window);
-    searches.look<kWide>(task.begin, task.end, window, bounds[i], task.slope, &found[i]);
-  }
-}
-
-#if PENSTOCK_HAS_WIDE
-PENSTOCK_WIDE void look_wide(Searches& searches, const Task& task, const Numbers& bounds,
-                             Numbers& found) {
-  look_body<true>(searches, task, bounds, found);
-}
-#endif
-
-// Both ways of reading a window, where the machine has both.
-void look(bool wide, Searches& searches, const Task& task, const Numbers& bounds, Numbers& found) {
-#if PENSTOCK_HAS_WIDE
-  if (wide && machine_is_wide()) return look_wide(searches, task, bounds, found);
-#endif
-  (void)wide;
-  look_body<false>(searches, task, bounds, found);
+// With the instructions in use, as loops of choosers do.
+void look(Searches& searches, const Task& task, const Numbers& bounds, Numbers& found) {
+  with_simd([&]<Simd kSimd>() PENSTOCK_INLINED {
+    for (std::size_t i = 0; i < bounds.size(); ++i) {
+      const std::int64_t window = searches.window(task.begin, task.end, task.guess);
+      searches.send_for(window);
+      searches.look<kSimd>(task.begin, task.end, window, bounds[i], task.slope, &found[i]);
+    }
+  });
 }
 
 // Looks for all bounds in all of the row from `begin` on, beginning at each of a few guesses.
-void check_found(bool wide, const Numbers& row, std::int64_t begin, const Numbers& bounds,
-                 double slope) {
+void check_found(const Numbers& row, std::int64_t begin, const Numbers& bounds, double slope) {
   Searches searches(row.data());
   const auto end = static_cast<std::int64_t>(row.size());
   for (const std::int64_t guess : {begin, begin + (end - begin) / 3, end}) {
     Numbers found(bounds.size(), -1);
-    look(wide, searches, {begin, end, guess, slope}, bounds, found);
+    look(searches, {begin, end, guess, slope}, bounds, found);
     searches.finish();
     for (std::size_t i = 0; i < bounds.size(); ++i) {
       const auto place = std::upper_bound(row.begin() + begin, row.end(), bounds[i]);
@@ -81,7 +66,7 @@ void check_row(const Numbers& row) {
   for (const double slope : {0.0, 1.0, 1e-9, 1e18}) {
     for (const std::int64_t begin : {0, 1, 5}) {
       if (begin <= static_cast<std::int64_t>(row.size())) {
-        for (const bool wide : {false, true}) check_found(wide, row, begin, bounds_of(row), slope);
+        with_each_simd([&] { check_found(row, begin, bounds_of(row), slope); });
       }
     }
   }

@@ -5,6 +5,7 @@ NumPy: the oracle, byte for byte.
 """
 
 from penstock.kernels.gather import copy_bytes, gather_rows
+from penstock.kernels.instruction_sets import Simd, choose_simd, simd
 from penstock.kernels.khop import Buffers, KHop, Relabeler, Relation, Sample, sample_hop
 from penstock.kernels.random import batch_key, hop_key, name_hash, permutation
 from penstock.kernels.topology import (
@@ -23,6 +24,7 @@ __all__ = [
     "Relabeler",
     "Relation",
     "Sample",
+    "Simd",
     "batch_key",
     "copy_bytes",
     "digest",
@@ -34,5 +36,8 @@ __all__ = [
     "name_hash",
     "permutation",
     "sample_hop",
+    "simd",
     "transpose",
 ]
+
+choose_simd()
