@@ -32,7 +32,7 @@ AT_ONCE ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup native demo test bench bench-scheduler bench-pool bench-samplers bench-loader bench-server soak check format stubs clean distclean \
+.PHONY: help setup native demo test bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-calls bench-small soak check format stubs clean distclean \
         check-format check-lint check-types check-layers check-stubs check-wheel check-native \
         check-kernels sanitized
 
@@ -109,6 +109,12 @@ bench-loader: setup ## Measure loaders beside sampling inline and beside one by 
 
 bench-server: setup ## Measure a server beside an embedded hub and bare sockets (ARGS=--small for a quick look)
 	@$(PY) benchmarks/server.py $(ARGS)
+
+bench-calls: setup ## Count what a small batch costs in Python: calls and CPU time, by process
+	@$(PY) benchmarks/calls.py $(ARGS)
+
+bench-small: setup ## Measure loaders of small batches (ARGS='--before PYTHON' beside other code)
+	@$(PY) benchmarks/small_batches.py $(ARGS)
 
 soak: setup ## Run what takes longer than CI should: slow tests, property tests with many examples
 	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m 'soak or hypothesis' --timeout=7200 $(ARGS)

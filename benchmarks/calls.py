@@ -50,7 +50,8 @@ def small_graph() -> Graph:
     """As many edges as a small batch needs, at random."""
     draw = np.random.default_rng(0)
     ends = draw.integers(0, NODES, (2, EDGES))
-    return Graph.from_coo(ends, num_nodes=NODES, x=draw.random((NODES, WIDTH), np.float32))
+    x, y = draw.random((NODES, WIDTH), np.float32), draw.integers(0, 10, NODES)
+    return Graph.from_coo(ends, num_nodes=NODES, x=x, y=y)
 
 
 class Reader:

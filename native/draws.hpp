@@ -1,8 +1,9 @@
 // The draws of a block of nodes. Draw j of all of them is one loop without branches.
 //
 // What a machine does best differs. AVX-512 multiplies words, and compilers make vectors of plain
-// loops. AVX2 does not, and its multiplications are written out (words.hpp). Anything else multiplies
-// words one by one, and compares draws by vectors. The numbers drawn are the same.
+// loops. AVX2 does not multiply words, and its multiplications are written out (words.hpp). Any
+// other machine multiplies words one by one, and compares draws by vectors. The numbers drawn are
+// the same.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ namespace penstock {
 inline constexpr std::int64_t kBlockNodes = 64;
 inline constexpr std::int64_t kBlockTake = 32;  // fan-outs up to this are drawn by blocks
 
-// A few nodes about to be expanded. `offset[j][i]` will be draw j of node i. Lists begin where cache
-// lines do, or every vector would be read from two of them.
+// A few nodes about to be expanded. `offset[j][i]` will be draw j of node i. Lists begin where
+// cache lines do, or every vector would be read from two of them.
 struct NodeBlock {
   std::int64_t size = 0;
   alignas(64) std::int64_t node[kBlockNodes];
@@ -43,7 +44,7 @@ PENSTOCK_INLINE std::uint32_t bounded_narrow(std::uint64_t word, std::uint32_t b
 }
 
 // Keeps compilers from making vectors of the loop round it where these cannot multiply words: put
-// together from smaller products it takes half as long again.
+// together from smaller products, draws take a third longer.
 template <Simd kSimd>
 PENSTOCK_INLINE std::uint64_t one_by_one(std::uint64_t word) {
   return kSimd == Simd::kAvx512 ? word : opaque(word);
@@ -59,8 +60,8 @@ PENSTOCK_INLINE void make_keys(NodeBlock& block, std::uint64_t hop_key) {
   }
 }
 
-// Floyd's method: puts in place of each draw j that was drawn before the last that it could have been,
-// which cannot have been drawn before. All nodes; for compilers to make vectors of.
+// Floyd's method: replaces each draw j that repeats an earlier one by the last number in its range,
+// which no earlier draw can be. Compilers make vectors of these loops.
 PENSTOCK_INLINE void replace_taken(NodeBlock& block, std::int64_t j) {
   std::uint32_t* const drawn = block.offset[j];
   std::uint32_t taken[kBlockNodes] = {};
@@ -69,13 +70,14 @@ PENSTOCK_INLINE void replace_taken(NodeBlock& block, std::int64_t j) {
       taken[i] |= block.offset[earlier][i] == drawn[i] ? ~0U : 0U;
     }
   }
+  const auto step = static_cast<std::uint32_t>(j);
   for (std::int64_t i = 0; i < kBlockNodes; ++i) {
-    drawn[i] = (drawn[i] & ~taken[i]) | ((block.bound[i] + static_cast<std::uint32_t>(j)) & taken[i]);
+    drawn[i] = (drawn[i] & ~taken[i]) | ((block.bound[i] + step) & taken[i]);
   }
 }
 
-// The same in vectors of 16 bytes, four at a time, which is what fits the registers of any machine.
-// From the loops above compilers make as many instructions again, to load and store what is taken.
+// The same in vectors of 16 bytes, four at a time, so that `taken` stays in registers on any
+// machine. Of the loops above compilers make such as load and store it each time.
 PENSTOCK_INLINE void replace_taken_narrow(NodeBlock& block, std::int64_t j) {
   typedef std::uint32_t Lanes __attribute__((vector_size(16)));
   constexpr std::int64_t kLanes = 4, kVectors = 4;
@@ -127,7 +129,7 @@ PENSTOCK_INLINE void draw_block_body(NodeBlock& block, std::int64_t take, std::u
 #if PENSTOCK_X86
 template <bool kTrees>
 PENSTOCK_INLINE_AVX2 avx2::FourWords keys_of_four(const NodeBlock& block, std::int64_t i,
-                                              std::uint64_t hop_key) {
+                                                  std::uint64_t hop_key) {
   const avx2::FourWords trees = kTrees ? avx2::load(block.tree + i) : avx2::all(0);
   return avx2::fold(avx2::fold(avx2::all(hop_key), avx2::load(block.node + i)), trees);
 }
@@ -143,14 +145,16 @@ PENSTOCK_AVX2 void draw_block_avx2(NodeBlock& block, std::int64_t take, std::uin
       bounds[k] = load(block.degree + i + k * kWords);
       if constexpr (!kReplace) bounds[k] -= all(static_cast<std::uint64_t>(take - 1));
     }
-    EightHalves last = halves<false>(bounds[0], bounds[1]) - 1;  // where draws are without replacement
+    EightHalves last = halves<false>(bounds[0], bounds[1]) - 1;  // for draws without replacement
     for (std::int64_t j = 0; j < take; ++j) {
-      EightHalves drawn = halves<true>(bounded(mix(keys[0]), bounds[0]), bounded(mix(keys[1]), bounds[1]));
+      EightHalves drawn = halves<true>(bounded(mix(keys[0]), bounds[0]),
+                                       bounded(mix(keys[1]), bounds[1]));
       for (FourWords& some : keys) some += kGamma;
       if constexpr (!kReplace) {
         EightHalves taken{};
         for (std::int64_t earlier = 0; earlier < j; ++earlier) {
-          taken |= reinterpret_cast<EightHalves>(load<EightHalves>(block.offset[earlier] + i) == drawn);
+          const auto other = load<EightHalves>(block.offset[earlier] + i);
+          taken |= reinterpret_cast<EightHalves>(other == drawn);
         }
         drawn = taken != 0 ? last : drawn;
         last += 1;
@@ -166,7 +170,9 @@ template <bool kReplace, bool kTrees = true>
 void draw_block(NodeBlock& block, std::int64_t take, std::uint64_t hop_key) {
   with_simd([&]<Simd kSimd>() PENSTOCK_INLINED {
 #if PENSTOCK_X86
-    if constexpr (kSimd == Simd::kAvx2) return draw_block_avx2<kReplace, kTrees>(block, take, hop_key);
+    if constexpr (kSimd == Simd::kAvx2) {
+      return draw_block_avx2<kReplace, kTrees>(block, take, hop_key);
+    }
 #endif
     draw_block_body<kSimd, kReplace, kTrees>(block, take, hop_key);
   });

@@ -1,8 +1,8 @@
 // Loops that are compiled once for any machine and once more for each set of vector instructions
 // that pays; which of them runs is decided when the module is loaded.
 //
-// Every way gives the same bits: what decides a draw is integer arithmetic. A distributed build needs
-// no -march.
+// Every way gives the same bits: what decides a draw is integer arithmetic. A distributed build
+// needs no -march.
 #pragma once
 
 #include <array>

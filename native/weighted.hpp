@@ -105,7 +105,8 @@ PENSTOCK_AVX2 void draw_words_avx2(NodeBlock& block, std::int64_t count, std::ui
     store(block.key + i, keys);
     const FourWords degrees = load(block.degree + i);
     const FourNumbers begins = load<FourNumbers>(block.begin + i);
-    const FourNumbers ends = begins + reinterpret_cast<FourNumbers>(degrees) - 1 - Searches::kWindow;
+    const auto lasts = begins + reinterpret_cast<FourNumbers>(degrees) - 1;
+    const FourNumbers ends = lasts - Searches::kWindow;
     for (std::int64_t j = 0; j < count; ++j) {
       const FourWords words = mix(keys);
       const FourNumbers places =

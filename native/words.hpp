@@ -38,11 +38,11 @@ PENSTOCK_INLINE_AVX2 FourWords times_low(FourWords a, FourWords b) {
       _mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
 }
 
-// Each word times `factor`, modulo 2^64. The upper half of a product is that of the lower halves' and
-// both products of an upper half with a lower one; these come from one multiplication of eight.
+// Each word times `factor`, modulo 2^64. To the product of the lower halves come, in its upper
+// half, both products of an upper half with a lower one; one multiplication of eight gives these.
 PENSTOCK_INLINE_AVX2 FourWords times(FourWords words, std::uint64_t factor) {
   const EightHalves swapped = reinterpret_cast<EightHalves>(all(factor >> 32 | factor << 32));
-  const FourWords across = reinterpret_cast<FourWords>(reinterpret_cast<EightHalves>(words) * swapped);
+  const auto across = reinterpret_cast<FourWords>(reinterpret_cast<EightHalves>(words) * swapped);
   const EightHalves low = reinterpret_cast<EightHalves>(times_low(words, all(factor)));
   const EightHalves one = reinterpret_cast<EightHalves>(across << 32);
   const EightHalves other = reinterpret_cast<EightHalves>(across & all(0xFFFFFFFF00000000ULL));
@@ -55,7 +55,9 @@ PENSTOCK_INLINE_AVX2 FourWords mix(FourWords z) {
   return z ^ (z >> 31);
 }
 
-PENSTOCK_INLINE_AVX2 FourWords fold(FourWords h, FourWords words) { return mix(h ^ mix(words + kGamma)); }
+PENSTOCK_INLINE_AVX2 FourWords fold(FourWords h, FourWords words) {
+  return mix(h ^ mix(words + kGamma));
+}
 
 // The upper halves are the words scaled to [0, bound), for bounds of 32 bits; the lower halves are
 // left over.

@@ -1,4 +1,4 @@
-"""The parts of docs/protocol.md that are made from the table in the code.
+"""The parts of docs/protocol.md that are made from the tables in the code.
 
 `python -m tests.protocol` writes them anew, and a test compares.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from penstock.client.dist_calls import TRANSPORT, VERBS
 from penstock.wire.conversation import Medium, diagram, lists
 
 PAGE = Path(__file__).parents[1] / "docs" / "protocol.md"
@@ -20,7 +22,17 @@ def parts() -> dict[str, str]:
     for medium in Medium:
         found[f"diagram {medium.value}"] = "\n".join(["```mermaid", *diagram(medium), "```"])
         found[f"lists {medium.value}"] = "\n".join(lists(medium))
+    found["calls"] = "\n".join(_calls())
     return found
+
+
+def _calls() -> Iterator[str]:
+    yield "| call | may be repeated | what it does |"
+    yield "|---|---|---|"
+    for verb in (*VERBS.values(), *TRANSPORT.values()):
+        names = ", ".join(verb.takes.__struct_fields__)
+        reads = "yes" if verb.traits.reads else "no"
+        yield f"| `{verb.name}({names})` | {reads} | {verb.description} |"
 
 
 def written(page: str) -> str:

@@ -1,4 +1,5 @@
-// Which edges are taken: by blocks, with all instructions there are, and one by one, the same numbers.
+// Which edges are taken: by blocks, with each kind of vector instructions, and one by one, the same
+// numbers.
 #include <algorithm>
 #include <cstdint>
 #include <limits>

@@ -1,5 +1,5 @@
-// The words that a block of nodes draws by weight, and where each is looked for first: the same with
-// all instructions there are.
+// The words that a block of nodes draws by weight, and where each is looked for first: the same
+// with each kind of vector instructions.
 #include <cstdint>
 #include <memory>
 

@@ -137,7 +137,7 @@ def backend(server: AnyServer, key: str = "k", spec: Any = SPEC, **fields: Any) 
 
 def channel(server: AnyServer, backend_id: int, given: Any = None, **fields: Any) -> int:
     """The number of a channel, of the training split unless told otherwise."""
-    fields = {"terms": TERMS, **fields}
+    fields = {"channel_options": TERMS, **fields}
     inputs = SamplerInput(split="train") if given is None else given
     return server.register_sampling_input(
         RegisterBackendRequest(backend_id=backend_id, sampler_input=inputs, **fields)

@@ -129,7 +129,7 @@ def test_a_channel_that_could_not_be_opened_does_not_count(server: Server, key: 
     ("wish", "setting"),
     [
         ({"buffer_size": "64GB"}, "max_batch_bytes"),
-        ({"terms": {"batch_size": 16, "max_batch_bytes": "2MB"}}, "max_batch_bytes"),
+        ({"channel_options": {"batch_size": 16, "max_batch_bytes": "2MB"}}, "max_batch_bytes"),
         ({"buffer_size": "900MB", "buffer_capacity": 1000}, "max_arena_bytes"),
     ],
 )

@@ -6,7 +6,7 @@ read its edges. How it looks on a terminal is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.graph.handles import FileHandle
+from penstock.graph.inventory import Shaped
 from penstock.graph.schema import (
     EDGE,
     NODE,
@@ -192,7 +193,7 @@ def _backing(arrays: Arrays) -> Backing:
     return "file" if kinds == {True} else "memory"
 
 
-def summary(schema: Schema, arrays: Arrays) -> str:
+def summary(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> str:
     """Types, sizes and attributes: a line, or one for each type."""
     if not schema.is_hetero:
         sizes = f"num_nodes={schema.nodes[0].num_nodes}, num_edges={schema.edges[0].num_edges}"
@@ -206,7 +207,7 @@ def summary(schema: Schema, arrays: Arrays) -> str:
     return "\n".join(["Graph(", *lines, ")"])
 
 
-def _words(arrays: Arrays, owner: str | EdgeType) -> Iterator[str]:
+def _words(arrays: Mapping[ArrayKey, Shaped], owner: str | EdgeType) -> Iterator[str]:
     for key, array in arrays.items():
         if key.type == owner and key.group in ("node", "edge"):
             yield f"{key.name}={array.dtype}{list(array.shape)}"

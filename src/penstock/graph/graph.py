@@ -29,27 +29,29 @@ from penstock.graph.derived import (
     Side,
     SortedNeighbors,
     WeightSums,
+    keys_of,
     rows_of,
 )
 from penstock.graph.describe import Description, describe, summary
 from penstock.graph.draft import Draft
 from penstock.graph.features import FeatureSource, LocalFeatures
 from penstock.graph.handles import FileHandle, MemfdHandle, NamedHandle
-from penstock.graph.lookup import known, pick
+from penstock.graph.lookup import pick
 from penstock.graph.partition.partition import partition
 from penstock.graph.pyg import draft_from_pyg
-from penstock.graph.schema import EDGE, NODE, ArrayKey, Arrays, EdgeType, Group, Schema
+from penstock.graph.schema import ArrayKey, Arrays, EdgeType, Schema
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import GraphHandle
 from penstock.graph.topology import Topology, coo
 from penstock.graph.validate import check_structure, topology_of, validate
+from penstock.graph.view import GraphView, OwnIds, named
 
 StrPath = str | os.PathLike[str]
 
 Ids = npt.NDArray[Any]
 
 
-class Graph:
+class Graph(GraphView):
     """A graph, homogeneous or heterogeneous.
 
     Made by `from_coo`, `from_pyg`, `open` or `attach`. Methods that take a type need it only for a
@@ -58,11 +60,9 @@ class Graph:
 
     def __init__(self, schema: Schema, arrays: Arrays, version: str | None = None) -> None:
         check_structure(schema, arrays)
-        self._schema = schema
+        super().__init__(schema)
         self._arrays = dict(arrays)
         self._version = version
-        self._num_nodes = {info.name: info.num_nodes for info in schema.nodes}
-        self._num_edges = {info.name: info.num_edges for info in schema.edges}
         # Guards what is made on demand, once: derived arrays (one of which may need another) and
         # the version.
         self._making = threading.RLock()
@@ -193,43 +193,45 @@ class Graph:
                 self._version = on_disk.content_version(self._schema, self._arrays)
             return self._version
 
-    # --- types and sizes ---------------------------------------------------------------------
+    # --- as a view ---------------------------------------------------------------------------
 
     @property
-    def schema(self) -> Schema:
-        """The types, and what belongs to them and is no array."""
-        return self._schema
+    def address(self) -> None:
+        """Nobody else has to be asked."""
+        return None
+
+    def here(self, complaint: str) -> Graph:
+        """This graph."""
+        return self
 
     @property
     def arrays(self) -> Arrays:
         """All arrays there are now, for those who move a graph as a whole."""
         return MappingProxyType(self._arrays)
 
-    @property
-    def is_hetero(self) -> bool:
-        return self._schema.is_hetero
+    def own_nodes(self, node_type: str | None = None) -> OwnIds:
+        """All nodes of a type: they need no list."""
+        return OwnIds(self.num_nodes(node_type))
 
-    @property
-    def node_types(self) -> tuple[str, ...]:
-        """In their order; of a homogeneous graph the one nameless."""
-        return tuple(self._num_nodes)
+    def own_split(self, name: str, node_type: str | None = None) -> OwnIds:
+        """The nodes of a split, where they lie."""
+        found = pick("split", name, node_type, self.splits(node_type))
+        return OwnIds(found.shape[0], found)
 
-    @property
-    def edge_types(self) -> tuple[EdgeType, ...]:
-        """In their order, which hops follow; of a homogeneous graph the one nameless."""
-        return tuple(self._num_edges)
+    def own_edges(self, edge_type: EdgeType | None = None) -> OwnIds:
+        """All edges of a type by their ends: made when first asked for, and kept."""
+        (whole,) = self.derived(Coo(self._edge_type(edge_type)))
+        return OwnIds(whole.shape[1], whole)
 
-    def num_nodes(self, node_type: str | None = None) -> int:
-        """Nodes of a type, or of all types together."""
-        if node_type is None:
-            return sum(self._num_nodes.values())
-        return self._num_nodes[self._node_type(node_type)]
+    def prepare(self, needs: Sequence[DerivedArrays]) -> Arrays:
+        """Makes derived arrays that are not there yet; all that are needed, and no others."""
+        for each in needs:
+            self.derived(each)
+        return {key: self._arrays[key] for key in keys_of(needs)}
 
-    def num_edges(self, edge_type: EdgeType | None = None) -> int:
-        """Edges of a type, or of all types together."""
-        if edge_type is None:
-            return sum(self._num_edges.values())
-        return self._num_edges[self._edge_type(edge_type)]
+    def lacking(self, needs: Sequence[DerivedArrays]) -> list[ArrayKey]:
+        """The derived arrays that were not made yet."""
+        return [key for key in keys_of(needs) if key not in self._arrays]
 
     # --- topology ----------------------------------------------------------------------------
 
@@ -298,51 +300,15 @@ class Graph:
 
     def node_attributes(self, node_type: str | None = None) -> dict[str, SharedArray]:
         """The attributes with a row per node, by name: `x`, `y`, `time` and any other."""
-        return self._named("node", self._node_type(node_type))
-
-    def node_attribute(self, name: str, node_type: str | None = None) -> npt.NDArray[Any]:
-        """A row per node: `node_attribute("x")`."""
-        found = self.node_attributes(node_type)
-        return pick("node attribute", name, node_type, found).array
+        return named(self._arrays, "node", self._node_type(node_type))
 
     def edge_attributes(self, edge_type: EdgeType | None = None) -> dict[str, SharedArray]:
         """The attributes with a row per edge, in the order of `edge_index`, by name."""
-        return self._named("edge", self._edge_type(edge_type))
-
-    def edge_attribute(self, name: str, edge_type: EdgeType | None = None) -> npt.NDArray[Any]:
-        """A row per edge, in the order of `edge_index`: `edge_attribute("edge_weight")`."""
-        found = self.edge_attributes(edge_type)
-        return pick("edge attribute", name, edge_type, found).array
-
-    def node_features(self, name: str, node_type: str | None = None) -> FeatureSource:
-        """What cuts rows of a node attribute by ids: `node_features("x").gather(ids)`."""
-        found = pick("node attribute", name, node_type, self.node_attributes(node_type))
-        return self._features(ArrayKey("node", self._node_type(node_type), name), found)
-
-    def edge_features(self, name: str, edge_type: EdgeType | None = None) -> FeatureSource:
-        """What cuts rows of an edge attribute by ids: `edge_features("edge_attr").gather(ids)`."""
-        found = pick("edge attribute", name, edge_type, self.edge_attributes(edge_type))
-        return self._features(ArrayKey("edge", self._edge_type(edge_type), name), found)
+        return named(self._arrays, "edge", self._edge_type(edge_type))
 
     def splits(self, node_type: str | None = None) -> dict[str, SharedArray]:
         """The splits, by name."""
-        return self._named("split", self._node_type(node_type))
-
-    def split(self, name: str, node_type: str | None = None) -> npt.NDArray[np.int64]:
-        """The ids of a split, in the order given (of a mask, rising): `split("train")`."""
-        return pick("split", name, node_type, self.splits(node_type)).array
-
-    def graph_attributes(self, owner: str | EdgeType | None = None) -> dict[str, Any]:
-        """What belongs to the whole graph, or to a type as a whole: JSON values and arrays."""
-        values: dict[str | EdgeType, dict[str, Any]] = {}
-        values.update((info.name, info.attributes) for info in self._schema.nodes)
-        values.update((info.name, info.attributes) for info in self._schema.edges)
-        values[NODE] = self._schema.attributes
-        key = NODE if owner is None else owner
-        if key not in values:
-            raise ValueError(f"owner is {owner!r}; expected a node or edge type of the graph")
-        arrays = self._named("graph", key)
-        return {**values[key], **{name: found.array for name, found in arrays.items()}}
+        return named(self._arrays, "split", self._node_type(node_type))
 
     # --- the whole ---------------------------------------------------------------------------
 
@@ -359,12 +325,6 @@ class Graph:
         for segment in sharing.segments_of(self._arrays):
             segment.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __reduce__(self) -> tuple[Any, ...]:
         # Derived arrays made in memory can be made again over there; what was opened need not
         # suffer by it.
@@ -380,26 +340,8 @@ class Graph:
     def __repr__(self) -> str:
         return summary(self._schema, self._arrays)
 
-    def _named(self, group: Group, owner: str | EdgeType) -> dict[str, SharedArray]:
-        return {
-            key.name: array
-            for key, array in self._arrays.items()
-            if (key.group, key.type) == (group, owner)
-        }
-
-    def _features(self, key: ArrayKey, array: SharedArray) -> FeatureSource:
-        """What cuts rows of an array; a graph that is elsewhere has them fetched."""
-        return LocalFeatures(array)
-
-    def _node_type(self, name: str | None) -> str:
-        if name is None and not self.is_hetero:
-            return NODE
-        return known("node_type", name, self._num_nodes)
-
-    def _edge_type(self, name: EdgeType | None) -> EdgeType:
-        if name is None and not self.is_hetero:
-            return EDGE
-        return known("edge_type", name, self._num_edges)
+    def _features(self, key: ArrayKey) -> FeatureSource:
+        return LocalFeatures(self._arrays[key])
 
     def _kind_of_memory(self) -> str | None:
         """The kind this graph lies in; None for files, so that the environment decides."""

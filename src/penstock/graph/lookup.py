@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from penstock.graph.schema import EdgeType
-from penstock.graph.shared import SharedArray
 
 _Name = TypeVar("_Name", str, EdgeType)
+_T = TypeVar("_T")
 
 
 def known(argument: str, name: Any, there: Mapping[_Name, int]) -> _Name:
@@ -23,9 +23,7 @@ def known(argument: str, name: Any, there: Mapping[_Name, int]) -> _Name:
     raise ValueError(f"{argument} is {said}; this graph has {listed}")
 
 
-def pick(
-    what: str, name: str, owner: str | EdgeType | None, there: Mapping[str, SharedArray]
-) -> SharedArray:
+def pick(what: str, name: str, owner: str | EdgeType | None, there: Mapping[str, _T]) -> _T:
     """The array of this name, or a complaint that lists those its owner has."""
     if name not in there:
         of = f" of {owner!r}" if owner and any(owner) else ""

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.graph.graph import Graph
+from penstock.graph.view import GraphView
 from penstock.sampling.kinds import check, kind_of, missing
 from penstock.sampling.spec import CustomSpec, Spec
 
@@ -97,7 +97,7 @@ def group_of(spec: Spec) -> str:
     return kind_of(spec).group(spec)
 
 
-def check_spec(spec: Spec, graph: Graph) -> None:
+def check_spec(spec: Spec, graph: GraphView) -> None:
     """ValueError unless this graph can be sampled so."""
     if (nbytes := len(_key(spec))) > LARGEST_SPEC:
         raise ValueError(f"the spec has {nbytes} bytes; at most {LARGEST_SPEC} are taken")

@@ -16,6 +16,7 @@ from penstock.core.events import BatchKey, ChannelRegistered, OnError, check_wei
 from penstock.core.plan import EpochPlan, Remainder
 from penstock.graph.graph import Graph
 from penstock.graph.handles import MemfdHandle
+from penstock.graph.view import GraphView
 from penstock.hub.backends import HubBackend
 from penstock.hub.connection import RankConnection
 from penstock.hub.reports import Mishap
@@ -208,7 +209,7 @@ def check_wishes(wish: Register) -> None:
         _check("max_substitutes", most, most >= 1, "at least 1 with on_error='substitute'")
 
 
-def check_inputs(spec: Spec, feed: Feed, graph: Graph, fds: Sequence[int]) -> None:
+def check_inputs(spec: Spec, feed: Feed, graph: GraphView, fds: Sequence[int]) -> None:
     """ValueError unless this graph has such inputs, of the spec's kind; `fds` stay the caller's."""
     needed = int(isinstance(segment_of(feed), MemfdHandle))
     if len(fds) != needed:

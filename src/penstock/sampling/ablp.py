@@ -25,6 +25,7 @@ from penstock.graph import EdgeType, Graph
 from penstock.graph.derived import DerivedArrays, OutEdges
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.inventory import repeated
+from penstock.graph.view import GraphView
 from penstock.kernels import Adjacency, Relabeler
 from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.kernels.labels import first_neighbors
@@ -46,7 +47,7 @@ _LIKELY: Final = 16
 class ABLPKind(HopsKind[ABLPSpec]):
     """Anchors with their labels, and the neighbourhoods of all of these."""
 
-    def hops(self, spec: ABLPSpec, graph: Graph) -> NeighborSpec:
+    def hops(self, spec: ABLPSpec, graph: GraphView) -> NeighborSpec:
         """Along no label."""
         return walked(spec, graph)
 
@@ -74,7 +75,7 @@ class ABLPKind(HopsKind[ABLPSpec]):
         """Attributes are the neighbourhoods'."""
         return msgspec.structs.replace(spec, neighbors=kind_of(spec.neighbors).bare(spec.neighbors))
 
-    def check(self, spec: ABLPSpec, graph: Graph) -> None:
+    def check(self, spec: ABLPSpec, graph: GraphView) -> None:
         """ValueError unless a graph can be sampled so."""
         check_ablp(spec, graph)
         check_said_once(spec.neighbors)
@@ -83,7 +84,7 @@ class ABLPKind(HopsKind[ABLPSpec]):
     def check_inputs(
         self,
         spec: ABLPSpec,
-        graph: Graph,
+        graph: GraphView,
         feed: Feed,
         columns: Mapping[str, Array],
         tables: Mapping[str, Array],
@@ -98,10 +99,10 @@ class ABLPKind(HopsKind[ABLPSpec]):
         check_begins(feed, spec.supervision[0][0], "anchors of this supervision are")
         check_labels(spec, graph, columns)
 
-    def check_values(self, spec: ABLPSpec, graph: Graph, columns: Mapping[str, Array]) -> None:
+    def check_values(self, spec: ABLPSpec, graph: GraphView, columns: Mapping[str, Array]) -> None:
         """ValueError for a label in padded rows that is no node."""
         for column, node_type in self.node_columns(spec).items():
-            rows, size = columns.get(column), graph.num_nodes(node_type)
+            rows, size = columns.get(column), graph.end_of_ids(node_type)
             if rows is None or rows.size == 0 or (rows.min() >= -1 and rows.max() < size):
                 continue
             row, place = np.argwhere((rows < -1) | (rows >= size))[0].tolist()
@@ -110,13 +111,13 @@ class ABLPKind(HopsKind[ABLPSpec]):
                 f"expected 0 <= id < {size}, or -1 for none"
             )
 
-    def needs(self, spec: ABLPSpec, graph: Graph) -> Sequence[DerivedArrays]:
+    def needs(self, spec: ABLPSpec, graph: GraphView) -> Sequence[DerivedArrays]:
         """Also the out-edges of label types: they lead from anchors to labels."""
         kinds = [kind for sign in SIGNS for kind in label_types(spec, graph, sign)]
         labels = [OutEdges(kind) for kind in dict.fromkeys(kinds) if kind is not None]
         return [*super().needs(spec, graph), *labels]
 
-    def draws(self, spec: ABLPSpec, graph: Graph, inputs: int, of: Owner) -> float:
+    def draws(self, spec: ABLPSpec, graph: GraphView, inputs: int, of: Owner) -> float:
         """Those of the neighbourhoods of anchors and labels."""
         labels = _LIKELY if spec.max_labels is None else spec.max_labels
         seeds = inputs * (1 + min(labels, 4) * len(spec.supervision))
@@ -129,7 +130,7 @@ def label_type(supervision: EdgeType, sign: Sign) -> EdgeType:
     return source, f"{relation}_{sign}", destination
 
 
-def label_types(spec: ABLPSpec, graph: Graph, sign: Sign) -> tuple[EdgeType | None, ...]:
+def label_types(spec: ABLPSpec, graph: GraphView, sign: Sign) -> tuple[EdgeType | None, ...]:
     """For each supervision edge type, the edge type of its labels, if the graph has one."""
     given = spec.positive if sign == "positive" else spec.negative
     named = [label_type(kind, sign) for kind in spec.supervision]
@@ -140,7 +141,7 @@ def label_types(spec: ABLPSpec, graph: Graph, sign: Sign) -> tuple[EdgeType | No
     return tuple(kind or by_name for kind, by_name in zip(given, found, strict=False))
 
 
-def walked(spec: ABLPSpec, graph: Graph) -> NeighborSpec:
+def walked(spec: ABLPSpec, graph: GraphView) -> NeighborSpec:
     """How neighbourhoods are sampled: as the spec says, but along no label."""
     labels = {kind for sign in SIGNS for kind in label_types(spec, graph, sign)}
     fanouts = fanouts_of(spec.neighbors)
@@ -156,7 +157,7 @@ def walked(spec: ABLPSpec, graph: Graph) -> NeighborSpec:
     return msgspec.structs.replace(spec.neighbors, num_neighbors=(), by_type=tuple(by_type.items()))
 
 
-def check_ablp(spec: ABLPSpec, graph: Graph) -> None:
+def check_ablp(spec: ABLPSpec, graph: GraphView) -> None:
     """ValueError unless a graph can be sampled so; for the labels see `check_labels`."""
     if not spec.supervision:
         raise ValueError("supervision is empty; expected one edge type at least")
@@ -182,7 +183,7 @@ def check_ablp(spec: ABLPSpec, graph: Graph) -> None:
         raise ValueError("neighbors.time_attr is given; anchors and labels have no times")
 
 
-def check_labels(spec: ABLPSpec, graph: Graph, columns: Container[str]) -> None:
+def check_labels(spec: ABLPSpec, graph: GraphView, columns: Container[str]) -> None:
     """ValueError where positive labels come neither from the graph nor with the inputs."""
     kinds = label_types(spec, graph, "positive")
     for number, (supervision, kind) in enumerate(zip(spec.supervision, kinds, strict=True)):
@@ -194,14 +195,14 @@ def check_labels(spec: ABLPSpec, graph: Graph, columns: Container[str]) -> None:
             )
 
 
-def _check_ends(label: str, kind: EdgeType, graph: Graph) -> None:
+def _check_ends(label: str, kind: EdgeType, graph: GraphView) -> None:
     for end in (kind[0], kind[2]):
         if end not in graph.node_types:
             there = ", ".join(map(repr, graph.node_types)) if graph.is_hetero else "no types"
             raise ValueError(f"{label} is {kind!r}, and this graph has {there}")
 
 
-def _check_given(spec: ABLPSpec, graph: Graph, sign: Sign) -> None:
+def _check_given(spec: ABLPSpec, graph: GraphView, sign: Sign) -> None:
     given = spec.positive if sign == "positive" else spec.negative
     if given is None:
         return

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from penstock.graph import EdgeType, Graph
+from penstock.graph import EdgeType
 from penstock.graph.features import FeatureSource
+from penstock.graph.view import GraphView
 from penstock.kernels.arrays import Ids
 from penstock.sampling.buffer import BatchBuffer
 from penstock.sampling.names import qualified
@@ -44,7 +45,7 @@ class Column:
 
 
 def columns_of(
-    graph: Graph, spec: WithAttributes, own: Set[str] = frozenset()
+    graph: GraphView, spec: WithAttributes, own: Set[str] = frozenset()
 ) -> tuple[list[Column], list[Column]]:
     """The attributes of nodes and of edges that a spec asks for, wherever the graph has them.
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.graph import EdgeType, Graph, SharedArray, Topology
+from penstock.graph import EdgeType, Graph, Topology
 from penstock.graph.derived import ByTime, DerivedArrays, OutEdges, WeightSums
 from penstock.graph.features import FeatureSource
+from penstock.graph.view import ArrayView, GraphView
 from penstock.kernels.arrays import Array
 from penstock.sampling.spec import Direction
 
@@ -39,7 +40,7 @@ class Criteria:
     @classmethod
     def of(
         cls,
-        graph: Graph,
+        graph: GraphView,
         direction: Direction = "in",
         weight_attr: str | None = None,
         time_attr: str | None = None,
@@ -75,7 +76,7 @@ class Criteria:
     def is_temporal(self) -> bool:
         return self.time_attr is not None
 
-    def derived_arrays(self, graph: Graph) -> list[DerivedArrays]:
+    def derived_arrays(self, graph: GraphView) -> list[DerivedArrays]:
         """What must be made of the graph, once, before it can be sampled so."""
         needed: list[DerivedArrays] = []
         for name in graph.edge_types:
@@ -98,7 +99,7 @@ class Criteria:
             return topology, graph.weight_sums(name, self.weight_attr, side), None
         return topology, None, None
 
-    def own_times(self, graph: Graph, node_type: str) -> FeatureSource:
+    def own_times(self, graph: GraphView, node_type: str) -> FeatureSource:
         """The times that nodes themselves have. ValueError if they have none."""
         there = graph.node_attributes(node_type)
         if not self.of_nodes or self.time_attr is None or self.time_attr not in there:
@@ -109,7 +110,7 @@ class Criteria:
         return graph.node_features(self.time_attr, node_type)
 
 
-def _is_of_nodes(graph: Graph, name: str) -> bool:
+def _is_of_nodes(graph: GraphView, name: str) -> bool:
     """Whether nodes, not edges, have this time."""
     nodes = [found for kind in graph.node_types for found in graph.node_attributes(kind)]
     edges = [found for kind in graph.edge_types for found in graph.edge_attributes(kind)]
@@ -125,7 +126,7 @@ def _is_of_nodes(graph: Graph, name: str) -> bool:
     return name in nodes
 
 
-def _weighted(graph: Graph, name: str) -> Iterable[EdgeType]:
+def _weighted(graph: GraphView, name: str) -> Iterable[EdgeType]:
     """The edge types that have this weight; others are drawn from uniformly."""
     found = {kind: graph.edge_attributes(kind) for kind in graph.edge_types}
     weighted = [kind for kind, there in found.items() if name in there]
@@ -139,9 +140,9 @@ def _weighted(graph: Graph, name: str) -> Iterable[EdgeType]:
     return weighted
 
 
-def _timed(graph: Graph, name: str, of_nodes: bool, found: int) -> Iterable[EdgeType]:
+def _timed(graph: GraphView, name: str, of_nodes: bool, found: int) -> Iterable[EdgeType]:
     """The edge types that lead to something with this time; others lead anywhere at all times."""
-    owners: Mapping[Any, Mapping[str, SharedArray]] = (
+    owners: Mapping[Any, Mapping[str, ArrayView]] = (
         {kind: graph.node_attributes(kind) for kind in graph.node_types}
         if of_nodes
         else {kind: graph.edge_attributes(kind) for kind in graph.edge_types}
@@ -154,7 +155,7 @@ def _timed(graph: Graph, name: str, of_nodes: bool, found: int) -> Iterable[Edge
 
 
 def _check(
-    what: str, owner: str | EdgeType, array: SharedArray, kinds: tuple[str, ...], expected: str
+    what: str, owner: str | EdgeType, array: ArrayView, kinds: tuple[str, ...], expected: str
 ) -> None:
     if array.dtype.startswith(kinds) and len(array.shape) == 1:
         return

@@ -39,6 +39,7 @@ from penstock.graph import Graph
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.inventory import repeated
 from penstock.graph.schema import EDGE, NODE
+from penstock.graph.view import GraphView
 from penstock.kernels import first_outside, name_hash
 from penstock.kernels.arrays import Array, Ids
 from penstock.sampling.attributes import columns_of
@@ -92,7 +93,7 @@ class CustomKind(SamplingKind[CustomSpec]):
         """Options are the sampler's."""
         return msgspec.structs.replace(spec, options={**spec.options, **options})
 
-    def check(self, spec: CustomSpec, graph: Graph) -> None:
+    def check(self, spec: CustomSpec, graph: GraphView) -> None:
         """ValueError unless a sampler can be found by this name, and has what it declares."""
         module, colon, name = spec.sampler.rpartition(":")
         if not colon or not module or not name.isidentifier():
@@ -108,7 +109,7 @@ class CustomKind(SamplingKind[CustomSpec]):
     def check_inputs(
         self,
         spec: CustomSpec,
-        graph: Graph,
+        graph: GraphView,
         feed: Feed,
         columns: Mapping[str, Array],
         tables: Mapping[str, Array],
@@ -121,7 +122,7 @@ class CustomKind(SamplingKind[CustomSpec]):
                     f"columns has no {name!r}, which {spec.sampler} reads; there are: {there}"
                 )
 
-    def draws(self, spec: CustomSpec, graph: Graph, inputs: int, of: Owner) -> float:
+    def draws(self, spec: CustomSpec, graph: GraphView, inputs: int, of: Owner) -> float:
         """Nobody knows."""
         return 0.0
 
@@ -368,7 +369,7 @@ class _SamplerCalls:
 # --- what a sampler returned -------------------------------------------------------------------
 
 
-def checked(result: Any, graph: Graph) -> dict[str, Array]:
+def checked(result: Any, graph: GraphView) -> dict[str, Array]:
     """The arrays of a batch, in the order given; `SamplingError` if they make none."""
     try:
         arrays = _as_arrays(result)
@@ -417,7 +418,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _check_ids(name: str, array: Array, arrays: Mapping[str, Array], graph: Graph) -> None:
+def _check_ids(name: str, array: Array, arrays: Mapping[str, Array], graph: GraphView) -> None:
     owner, attribute = parsed(name)
     match attribute:
         case "n_id":
@@ -466,13 +467,13 @@ def _check_range(name: str, ids: Array, bound: int) -> None:
         raise ValueError(f"{name}[{bad}] is {ids[bad]}; expected 0 <= id < {bound}")
 
 
-def _node_type(name: str, owner: Owner, graph: Graph) -> str:
+def _node_type(name: str, owner: Owner, graph: GraphView) -> str:
     if isinstance(owner, str) and owner in graph.node_types:
         return owner
     raise ValueError(f"{name!r} names no node type of the graph: {_types(graph.node_types)}")
 
 
-def _edge_type(name: str, owner: Owner, graph: Graph) -> tuple[str, str, str]:
+def _edge_type(name: str, owner: Owner, graph: GraphView) -> tuple[str, str, str]:
     kind = EDGE if owner == NODE else owner
     if not isinstance(kind, str) and kind in graph.edge_types:
         return kind

@@ -15,6 +15,7 @@ import numpy as np
 from penstock.graph import Graph
 from penstock.graph.inventory import repeated
 from penstock.graph.layout import layout
+from penstock.graph.view import GraphView
 from penstock.kernels.arrays import MOST_NEIGHBORS, check_integer
 from penstock.kernels.hgt import HGT, MAX_NEIGHBORS
 from penstock.kernels.subgraph import Edges
@@ -36,11 +37,11 @@ _MOST_LAYERS: Final = 2**16
 class HGTKind(SamplingKind[HGTSpec]):
     """Layers with a budget for each node type."""
 
-    def check(self, spec: HGTSpec, graph: Graph) -> None:
+    def check(self, spec: HGTSpec, graph: GraphView) -> None:
         """ValueError unless this graph can be sampled so."""
         check_hgt(spec, graph)
 
-    def draws(self, spec: HGTSpec, graph: Graph, inputs: int, of: Owner) -> float:
+    def draws(self, spec: HGTSpec, graph: GraphView, inputs: int, of: Owner) -> float:
         """How many edges a batch looks at, roughly: those of all of its nodes, twice."""
         counts = _most_nodes(graph, samples_by_type(spec, graph), inputs, of)
         nodes = dict(zip(graph.node_types, counts, strict=True))
@@ -124,7 +125,7 @@ class HGTSampler:
         yield IDS, (inputs,)
 
 
-def check_hgt(spec: HGTSpec, graph: Graph) -> None:
+def check_hgt(spec: HGTSpec, graph: GraphView) -> None:
     """ValueError unless this graph can be sampled so."""
     if spec.by_type is not None and spec.num_samples:
         raise ValueError("num_samples and by_type are both given: one of them says all")
@@ -132,7 +133,7 @@ def check_hgt(spec: HGTSpec, graph: Graph) -> None:
     columns_of(graph, spec, HGTSampler.own)
 
 
-def samples_by_type(spec: HGTSpec, graph: Graph) -> dict[str, tuple[int, ...]]:
+def samples_by_type(spec: HGTSpec, graph: GraphView) -> dict[str, tuple[int, ...]]:
     """One tuple of numbers per node type, all of one length."""
     if spec.by_type is None:
         return dict.fromkeys(graph.node_types, _checked(spec.num_samples, "num_samples"))
@@ -161,7 +162,7 @@ def _checked(layers: Sequence[int], name: str) -> tuple[int, ...]:
 
 
 def _most_nodes(
-    graph: Graph, samples: dict[str, tuple[int, ...]], inputs: int, of: Owner
+    graph: GraphView, samples: dict[str, tuple[int, ...]], inputs: int, of: Owner
 ) -> list[int]:
     """By node type: the seeds, and what all layers draw, or the whole graph."""
     return [

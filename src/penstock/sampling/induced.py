@@ -15,6 +15,7 @@ import numpy as np
 
 from penstock.graph import EdgeType, Graph
 from penstock.graph.layout import layout
+from penstock.graph.view import GraphView
 from penstock.kernels import Sample
 from penstock.kernels.subgraph import Edges, InducedEdges, bidirectional
 from penstock.sampling.bounds import Sizes
@@ -167,7 +168,7 @@ def _only_reverse(kind: EdgeType, numbers: dict[EdgeType, int]) -> int | None:
     return back[0] if len(back) == 1 else None
 
 
-def check_whole(spec: NeighborSpec, graph: Graph) -> None:
+def check_whole(spec: NeighborSpec, graph: GraphView) -> None:
     """ValueError where PyG has no such batches; a warning, as PyG's, where it leaves edges as is.
 
     Weights choose the nodes of an induced batch, and edges of weight 0 among these are edges.

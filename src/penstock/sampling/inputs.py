@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.core.plan import EpochPlan
-from penstock.graph import Graph
 from penstock.graph.handles import ArrayHandle, SegmentHandle
 from penstock.graph.schema import EDGE
 from penstock.graph.segment import Segment
 from penstock.graph.shared import SharedArray
+from penstock.graph.view import GraphView
 from penstock.kernels import permutation
 from penstock.kernels.arrays import Array, Ids, check_word
 from penstock.sampling.columns import check_names
@@ -116,7 +116,7 @@ def _view(segment: Segment, handle: ArrayHandle) -> Array:
 # --- whether they make sense ---------------------------------------------------------------------
 
 
-def check_feed(feed: Feed, graph: Graph, given: ChannelInputs) -> None:
+def check_feed(feed: Feed, graph: GraphView, given: ChannelInputs) -> None:
     """ValueError unless the feed makes sense for this graph, and `given` is what it speaks of.
 
     Whether every id is a node's is found out when its batch comes: there may be 10⁹ of them.
@@ -135,7 +135,7 @@ def check_feed(feed: Feed, graph: Graph, given: ChannelInputs) -> None:
             )
 
 
-def check_kind(spec: SamplingSpec, feed: Feed, graph: Graph, given: ChannelInputs) -> None:
+def check_kind(spec: SamplingSpec, feed: Feed, graph: GraphView, given: ChannelInputs) -> None:
     """ValueError unless these are inputs of the kind that a spec samples from, and all it needs."""
     kind = kind_of(spec)
     wants_links = kind.input_kind(spec) is InputKind.LINK
@@ -149,7 +149,7 @@ def check_kind(spec: SamplingSpec, feed: Feed, graph: Graph, given: ChannelInput
     kind.check_inputs(spec, graph, feed, given.columns, given.tables)
 
 
-def _check_nodes(feed: Feed, graph: Graph, ids: Array | None) -> None:
+def _check_nodes(feed: Feed, graph: GraphView, ids: Array | None) -> None:
     if graph.is_hetero and feed.node_type is None:
         there = ", ".join(map(repr, graph.node_types))
         raise ValueError(f"node_type is missing; this graph has {there}")
@@ -162,7 +162,7 @@ def _check_nodes(feed: Feed, graph: Graph, ids: Array | None) -> None:
         raise ValueError(f"num_inputs is {feed.num_inputs}; {len(ids)} ids are given")
 
 
-def _check_edges(feed: Feed, graph: Graph, ids: Array | None) -> None:
+def _check_edges(feed: Feed, graph: GraphView, ids: Array | None) -> None:
     assert feed.edge_type is not None
     # Links to predict need not be of a type the graph has, but must lie between such.
     if not {feed.edge_type[0], feed.edge_type[2]} <= set(graph.node_types):

@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 import msgspec
 
 from penstock.graph import Graph
-from penstock.graph.derived import DerivedArrays, keys_of
+from penstock.graph.derived import DerivedArrays
 from penstock.graph.inventory import key_text
+from penstock.graph.view import GraphView
 from penstock.kernels.arrays import Array
 from penstock.sampling.batches import Batches
 from penstock.sampling.names import Owner
@@ -125,7 +126,7 @@ class SamplingKind(ABC, Generic[_Spec]):
     def check_inputs(
         self,
         spec: _Spec,
-        graph: Graph,
+        graph: GraphView,
         feed: Feed,
         columns: Mapping[str, Array],
         tables: Mapping[str, Array],
@@ -136,21 +137,21 @@ class SamplingKind(ABC, Generic[_Spec]):
         batch after batch in a worker: forms, not what stands there.
         """
 
-    def check_values(self, spec: _Spec, graph: Graph, columns: Mapping[str, Array]) -> None:
+    def check_values(self, spec: _Spec, graph: GraphView, columns: Mapping[str, Array]) -> None:
         """ValueError for a value in a column that cannot be. Reads all: for who has them."""
 
     # --- what is done with a graph -------------------------------------------------------------
 
     @abstractmethod
-    def check(self, spec: _Spec, graph: Graph) -> None:
+    def check(self, spec: _Spec, graph: GraphView) -> None:
         """ValueError unless this graph can be sampled so. Reads no array."""
 
-    def needs(self, spec: _Spec, graph: Graph) -> Sequence[DerivedArrays]:
+    def needs(self, spec: _Spec, graph: GraphView) -> Sequence[DerivedArrays]:
         """What must be made of a graph, once, before it can be sampled so."""
         return ()
 
     @abstractmethod
-    def draws(self, spec: _Spec, graph: Graph, inputs: int, of: Owner) -> float:
+    def draws(self, spec: _Spec, graph: GraphView, inputs: int, of: Owner) -> float:
         """How many uniform draws a batch of so many inputs of a type is about as much work as.
 
         0 where nobody knows.
@@ -178,30 +179,28 @@ def kind_of(spec: _Spec) -> SamplingKind[_Spec]:
     return found
 
 
-def check(spec: SamplingSpec, graph: Graph) -> None:
+def check(spec: SamplingSpec, graph: GraphView) -> None:
     """ValueError unless this graph can be sampled so: names the type, the hop and the value."""
     spec = settled(spec)
     kind_of(spec).check(spec, graph)
 
 
-def needs_of(spec: SamplingSpec, graph: Graph) -> Sequence[DerivedArrays]:
+def needs_of(spec: SamplingSpec, graph: GraphView) -> Sequence[DerivedArrays]:
     """What must be made of a graph, once, before a spec can be acted on."""
     return kind_of(spec).needs(spec, graph)
 
 
-def prepare(spec: SamplingSpec, graph: Graph) -> None:
+def prepare(spec: SamplingSpec, graph: GraphView) -> None:
     """Makes what a spec needs, where it is not there yet."""
-    for derived in needs_of(spec, graph):
-        graph.derived(derived)
+    graph.prepare(needs_of(spec, graph))
 
 
-def missing(spec: SamplingSpec, graph: Graph) -> list[str]:
+def missing(spec: SamplingSpec, graph: GraphView) -> list[str]:
     """In words, what a spec needs and nobody has made."""
-    keys = keys_of(needs_of(spec, graph))
-    return [key_text(key) for key in keys if key not in graph.arrays]
+    return [key_text(key) for key in graph.lacking(needs_of(spec, graph))]
 
 
-def seconds_of(spec: SamplingSpec, graph: Graph, inputs: int, of: Owner) -> float:
+def seconds_of(spec: SamplingSpec, graph: GraphView, inputs: int, of: Owner) -> float:
     """What a batch of so many inputs is likely to cost, roughly; 0 where nobody knows.
 
     Good enough for the first one: after that, what batches have cost is known.

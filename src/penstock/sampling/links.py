@@ -21,6 +21,7 @@ from penstock.graph import EdgeType, Graph
 from penstock.graph import check as values
 from penstock.graph.derived import DerivedArrays, SortedNeighbors
 from penstock.graph.tensors import floats, plain
+from penstock.graph.view import GraphView
 from penstock.kernels import Adjacency, Relabeler
 from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.negatives import Candidates, Negatives, SortedRows, draw_negatives
@@ -49,7 +50,7 @@ class LinkKind(HopsKind[LinkSpec]):
         """Edges."""
         return InputKind.LINK
 
-    def hops(self, spec: LinkSpec, graph: Graph) -> NeighborSpec:
+    def hops(self, spec: LinkSpec, graph: GraphView) -> NeighborSpec:
         """Round both ends."""
         return spec.neighbors
 
@@ -90,7 +91,7 @@ class LinkKind(HopsKind[LinkSpec]):
             made["label_shift"] = np.array([shift], np.int64)
         return made
 
-    def check(self, spec: LinkSpec, graph: Graph) -> None:
+    def check(self, spec: LinkSpec, graph: GraphView) -> None:
         """ValueError unless links of this graph can be sampled so."""
         check_hops(spec.neighbors, graph)
         check_link(spec, graph)
@@ -98,7 +99,7 @@ class LinkKind(HopsKind[LinkSpec]):
     def check_inputs(
         self,
         spec: LinkSpec,
-        graph: Graph,
+        graph: GraphView,
         feed: Feed,
         columns: Mapping[str, Array],
         tables: Mapping[str, Array],
@@ -112,14 +113,14 @@ class LinkKind(HopsKind[LinkSpec]):
         if spec.negatives != "none" and feed.edge_type is not None:
             _check_weights(tables, feed.edge_type, graph)
 
-    def needs(self, spec: LinkSpec, graph: Graph) -> Sequence[DerivedArrays]:
+    def needs(self, spec: LinkSpec, graph: GraphView) -> Sequence[DerivedArrays]:
         """Rows to look edges up in, of every edge type: which is sampled from is up to the feed."""
         needed = super().needs(spec, graph)
         if not spec.strict or spec.negatives == "none":
             return needed
         return [*needed, *(SortedNeighbors(kind) for kind in graph.edge_types)]
 
-    def draws(self, spec: LinkSpec, graph: Graph, inputs: int, of: Owner) -> float:
+    def draws(self, spec: LinkSpec, graph: GraphView, inputs: int, of: Owner) -> float:
         """Those of the neighbourhoods of all ends."""
         return draws_of_hops(spec.neighbors, graph, sum(_num_ends(spec, inputs)))
 
@@ -147,7 +148,7 @@ def _sums(name: str, weights: Any) -> Any:
     return sums
 
 
-def _check_weights(tables: Mapping[str, Array], kind: EdgeType, graph: Graph) -> None:
+def _check_weights(tables: Mapping[str, Array], kind: EdgeType, graph: GraphView) -> None:
     """ValueError unless there is a running sum for each node that an end of these edges may be."""
     for name, end in _WEIGHTS.items():
         sums = tables.get(name)
@@ -162,7 +163,7 @@ def _check_weights(tables: Mapping[str, Array], kind: EdgeType, graph: Graph) ->
             raise ValueError(f"tables[{name!r}] is {form(sums)}; expected running sums, int64")
 
 
-def check_link(spec: LinkSpec, graph: Graph) -> None:
+def check_link(spec: LinkSpec, graph: GraphView) -> None:
     """ValueError unless links of this graph can be sampled so."""
     if spec.negatives not in _MODES:
         raise ValueError(f"negatives is {spec.negatives!r}; expected one of {', '.join(_MODES)}")
@@ -208,7 +209,7 @@ def check_columns(spec: LinkSpec, columns: Collection[str]) -> None:
         )
 
 
-def check_ends(graph: Graph, kind: EdgeType) -> None:
+def check_ends(graph: GraphView, kind: EdgeType) -> None:
     """ValueError unless the edges of this type, which the graph need not have, have their ends."""
     for end in (kind[0], kind[2]):
         if end not in graph.node_types:

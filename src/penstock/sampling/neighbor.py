@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from penstock.graph import Graph
 from penstock.graph.derived import DerivedArrays
 from penstock.graph.inventory import repeated
+from penstock.graph.view import GraphView
 from penstock.kernels.arrays import Array, check_integer
 from penstock.sampling.batches import Batches
 from penstock.sampling.collate import NeighborBatches
@@ -39,14 +40,14 @@ class HopsKind(SamplingKind[_Spec]):
     """Kinds whose batches are the neighbourhoods of seeds that they make of their inputs."""
 
     @abstractmethod
-    def hops(self, spec: _Spec, graph: Graph) -> NeighborSpec:
+    def hops(self, spec: _Spec, graph: GraphView) -> NeighborSpec:
         """How neighbourhoods are sampled."""
 
     @abstractmethod
     def seed_builder(self, spec: _Spec, graph: Graph) -> SeedBuilder:
         """What turns inputs into seeds."""
 
-    def needs(self, spec: _Spec, graph: Graph) -> Sequence[DerivedArrays]:
+    def needs(self, spec: _Spec, graph: GraphView) -> Sequence[DerivedArrays]:
         """What the edges are chosen by."""
         return _criteria_of(self.hops(spec, graph), graph).derived_arrays(graph)
 
@@ -71,7 +72,7 @@ class HopsKind(SamplingKind[_Spec]):
 class NeighborKind(HopsKind[NeighborSpec]):
     """Neighbourhoods of nodes."""
 
-    def hops(self, spec: NeighborSpec, graph: Graph) -> NeighborSpec:
+    def hops(self, spec: NeighborSpec, graph: GraphView) -> NeighborSpec:
         """The spec itself."""
         return spec
 
@@ -87,14 +88,14 @@ class NeighborKind(HopsKind[NeighborSpec]):
         """What restricts by time samples a tree for each seed: each has a time of its own."""
         return spec.disjoint or spec.time_attr is not None
 
-    def check(self, spec: NeighborSpec, graph: Graph) -> None:
+    def check(self, spec: NeighborSpec, graph: GraphView) -> None:
         """ValueError unless this graph can be sampled so."""
         check_hops(spec, graph)
 
     def check_inputs(
         self,
         spec: NeighborSpec,
-        graph: Graph,
+        graph: GraphView,
         feed: Feed,
         columns: Mapping[str, Array],
         tables: Mapping[str, Array],
@@ -103,12 +104,12 @@ class NeighborKind(HopsKind[NeighborSpec]):
         check_time_form(columns)
         _check_times(spec, columns, feed.node_type, graph)
 
-    def draws(self, spec: NeighborSpec, graph: Graph, inputs: int, of: Owner) -> float:
+    def draws(self, spec: NeighborSpec, graph: GraphView, inputs: int, of: Owner) -> float:
         """One draw for each edge that is taken, roughly."""
         return draws_of_hops(spec, graph, inputs)
 
 
-def draws_of_hops(spec: NeighborSpec, graph: Graph, seeds: int) -> float:
+def draws_of_hops(spec: NeighborSpec, graph: GraphView, seeds: int) -> float:
     """How many uniform draws the neighbourhoods of so many seeds are about as much work as."""
     fanouts = fanouts_by_type(fanouts_of(spec), graph.edge_types)
     degree = graph.num_edges() / max(graph.num_nodes(), 1)
@@ -120,7 +121,7 @@ def draws_of_hops(spec: NeighborSpec, graph: Graph, seeds: int) -> float:
     return total * (_WEIGHTED if spec.weight_attr else _TEMPORAL if spec.time_attr else 1.0)
 
 
-def check_hops(spec: NeighborSpec, graph: Graph) -> None:
+def check_hops(spec: NeighborSpec, graph: GraphView) -> None:
     """ValueError unless neighbourhoods of this graph can be sampled so. Reads no array."""
     check_said_once(spec)
     BatchShape(graph, spec)  # complains of fan-outs and attributes that the graph knows nothing of
@@ -165,7 +166,7 @@ def _check_extent(spec: NeighborSpec) -> None:
 
 
 def _check_times(
-    spec: NeighborSpec, columns: Mapping[str, Array], node_type: str | None, graph: Graph
+    spec: NeighborSpec, columns: Mapping[str, Array], node_type: str | None, graph: GraphView
 ) -> None:
     if spec.time_attr is None:
         if "time" in columns:
@@ -182,7 +183,7 @@ def _check_times(
         )
 
 
-def _criteria_of(spec: NeighborSpec, graph: Graph) -> Criteria:
+def _criteria_of(spec: NeighborSpec, graph: GraphView) -> Criteria:
     return Criteria.of(
         graph, spec.direction, spec.weight_attr, spec.time_attr, spec.temporal_strategy
     )

@@ -15,6 +15,7 @@ from penstock.graph import EdgeType, Graph
 from penstock.graph.derived import DegreeSizes, DerivedArrays, OutEdges
 from penstock.graph.inventory import repeated
 from penstock.graph.layout import layout
+from penstock.graph.view import GraphView
 from penstock.kernels import Adjacency
 from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.kernels.ppr import (
@@ -45,11 +46,11 @@ _USUAL: Final = 0.25
 class PPRKind(SamplingKind[PPRSpec]):
     """What matters most to seeds."""
 
-    def check(self, spec: PPRSpec, graph: Graph) -> None:
+    def check(self, spec: PPRSpec, graph: GraphView) -> None:
         """ValueError unless this graph can be sampled so."""
         check_ppr(spec, graph)
 
-    def needs(self, spec: PPRSpec, graph: Graph) -> Sequence[DerivedArrays]:
+    def needs(self, spec: PPRSpec, graph: GraphView) -> Sequence[DerivedArrays]:
         """Out-edges, if they are followed, and sizes of degrees."""
         needed: list[DerivedArrays] = []
         for kind in graph.edge_types:
@@ -58,7 +59,7 @@ class PPRKind(SamplingKind[PPRSpec]):
             needed.append(DegreeSizes(kind, spec.direction))
         return needed
 
-    def draws(self, spec: PPRSpec, graph: Graph, inputs: int, of: Owner) -> float:
+    def draws(self, spec: PPRSpec, graph: GraphView, inputs: int, of: Owner) -> float:
         """How many edges a batch looks at, roughly.
 
         Every edge pushed along takes alpha * eps at least from a residual that is 1 in the
@@ -191,7 +192,7 @@ class PPRSampler:
         }
 
 
-def check_ppr(spec: PPRSpec, graph: Graph) -> None:
+def check_ppr(spec: PPRSpec, graph: GraphView) -> None:
     """ValueError unless this graph can be sampled so."""
     check_integer(spec.max_ppr_nodes, "max_ppr_nodes", 0, MOST_NODES)
     if spec.direction not in ("in", "out"):
@@ -209,7 +210,7 @@ def check_ppr(spec: PPRSpec, graph: Graph) -> None:
     columns_of(graph, spec, _own(graph))
 
 
-def options_of(spec: PPRSpec, graph: Graph) -> PushOptions:
+def options_of(spec: PPRSpec, graph: GraphView) -> PushOptions:
     """A spec as the kernel takes it."""
     numbers = {kind: number for number, kind in enumerate(graph.edge_types)}
     shares = shares_of([share for _, _, share in spec.channels], spec.max_ppr_nodes)
@@ -239,7 +240,7 @@ def shares_of(ratios: Sequence[float], most: int) -> list[int]:
     return shares
 
 
-def _own(graph: Graph) -> frozenset[str]:
+def _own(graph: GraphView) -> frozenset[str]:
     """Where there is but one edge type, `edge_attr` is what is said of its edges here."""
     return frozenset() if graph.is_hetero else frozenset({"edge_attr"})
 
@@ -254,7 +255,7 @@ def _check_homogeneous(spec: PPRSpec) -> None:
         )
 
 
-def _check_channels(spec: PPRSpec, graph: Graph) -> None:
+def _check_channels(spec: PPRSpec, graph: GraphView) -> None:
     for name in repeated(name for name, _, _ in spec.channels):
         raise ValueError(f"channels has {name!r} twice: each has a name of its own")
     for number, (name, kinds, share) in enumerate(spec.channels):

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from penstock.graph import Graph
 from penstock.graph.dtypes import dtype_name
+from penstock.graph.view import GraphView
 from penstock.kernels.arrays import Array, Ids
 from penstock.sampling.names import Owner, qualified
 from penstock.sampling.request import Request
@@ -79,7 +79,7 @@ class NodeSeedBuilder:
 
     own = frozenset({"seed_time"})
 
-    def __init__(self, graph: Graph, spec: NeighborSpec) -> None:
+    def __init__(self, graph: GraphView, spec: NeighborSpec) -> None:
         self._graph = graph
         self._is_temporal = spec.time_attr is not None
 

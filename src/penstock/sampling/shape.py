@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from penstock.graph import EdgeType, Graph
+from penstock.graph import EdgeType
 from penstock.graph.layout import ALIGNMENT, layout
+from penstock.graph.view import GraphView
 from penstock.sampling.attributes import columns_of
 from penstock.sampling.bounds import Hops, Reach, Sizes
 from penstock.sampling.khop import fanouts_by_type
@@ -25,7 +26,7 @@ class BatchShape:
     """
 
     def __init__(
-        self, graph: Graph, spec: NeighborSpec, seed_builder: SeedBuilder | None = None
+        self, graph: GraphView, spec: NeighborSpec, seed_builder: SeedBuilder | None = None
     ) -> None:
         self.node_types = graph.node_types
         self.edge_types = graph.edge_types
@@ -81,7 +82,7 @@ def fanouts_of(spec: NeighborSpec) -> Sequence[int] | Mapping[EdgeType, Sequence
     return spec.num_neighbors if spec.by_type is None else dict(spec.by_type)
 
 
-def hops_of(graph: Graph, spec: NeighborSpec) -> Hops:
+def hops_of(graph: GraphView, spec: NeighborSpec) -> Hops:
     """What the size of a batch depends on."""
     numbers = {name: number for number, name in enumerate(graph.node_types)}
     fanouts = fanouts_by_type(fanouts_of(spec), graph.edge_types)

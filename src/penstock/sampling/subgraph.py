@@ -15,6 +15,7 @@ import numpy as np
 from penstock.graph import EdgeType, Graph
 from penstock.graph.derived import DerivedArrays, OutEdges
 from penstock.graph.layout import layout
+from penstock.graph.view import GraphView
 from penstock.kernels import Adjacency, KHop, Relation, first_outside
 from penstock.kernels.arrays import Array, Ids, as_ids, check_integer
 from penstock.kernels.subgraph import Edges, InducedEdges
@@ -41,18 +42,18 @@ class SubgraphKind(SamplingKind[SubgraphSpec]):
         """Nodes, which are a subgraph."""
         return InputKind.SUBGRAPH
 
-    def check(self, spec: SubgraphSpec, graph: Graph) -> None:
+    def check(self, spec: SubgraphSpec, graph: GraphView) -> None:
         """ValueError unless this graph can be cut so."""
         check_integer(spec.num_hops, "num_hops", 0, _MOST_HOPS)
         if spec.direction not in ("in", "out"):
             raise ValueError(f"direction is {spec.direction!r}; expected 'in' or 'out'")
         columns_of(graph, spec, SubgraphSampler.own)
 
-    def needs(self, spec: SubgraphSpec, graph: Graph) -> Sequence[DerivedArrays]:
+    def needs(self, spec: SubgraphSpec, graph: GraphView) -> Sequence[DerivedArrays]:
         """Out-edges, if they are followed."""
         return [OutEdges(kind) for kind in graph.edge_types] if spec.direction == "out" else []
 
-    def draws(self, spec: SubgraphSpec, graph: Graph, inputs: int, of: Owner) -> float:
+    def draws(self, spec: SubgraphSpec, graph: GraphView, inputs: int, of: Owner) -> float:
         """How many edges a batch looks at, roughly: all those of all of its nodes."""
         hops = _likely_hops(graph, spec)
         nodes = hops.bound([inputs if name == of else 0 for name in graph.node_types]).nodes
@@ -166,14 +167,14 @@ def _relation(
     return Relation(adjacency, fanouts, *_ends(graph, kind, direction), kind)
 
 
-def _ends(graph: Graph, kind: EdgeType, direction: Direction) -> tuple[int, int]:
+def _ends(graph: GraphView, kind: EdgeType, direction: Direction) -> tuple[int, int]:
     """The numbers of the node types that are expanded and found."""
     source, destination = graph.node_types.index(kind[0]), graph.node_types.index(kind[2])
     return (destination, source) if direction == "in" else (source, destination)
 
 
 def arrays_of(
-    graph: Graph,
+    graph: GraphView,
     nodes: Sequence[Ids],
     edges: Sequence[Edges],
     trees: Sequence[Ids] | None = None,
@@ -220,7 +221,7 @@ def _by_chance(hops: Hops, sizes: Sizes, reach: Reach) -> int:
     return int(_SLACK * reach.num_edges * heads * tails)
 
 
-def _likely_hops(graph: Graph, spec: SubgraphSpec) -> Hops:
+def _likely_hops(graph: GraphView, spec: SubgraphSpec) -> Hops:
     """Hops that take the average degree, and some: a bound for nearly any batch.
 
     Reads sizes only: whoever reserves memory asks.

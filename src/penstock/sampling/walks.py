@@ -16,6 +16,7 @@ from penstock.graph import EdgeType, Graph
 from penstock.graph.derived import DerivedArrays, OutEdges, SortedNeighbors
 from penstock.graph.layout import layout
 from penstock.graph.schema import EDGE
+from penstock.graph.view import GraphView
 from penstock.kernels import Adjacency, Relabeler
 from penstock.kernels import walks as kernel
 from penstock.kernels.arrays import Array, Ids, check_integer
@@ -40,14 +41,14 @@ _BIASED_COST: Final = 4.0
 class WalkKind(SamplingKind[WalkSpec]):
     """Random walks from seeds."""
 
-    def check(self, spec: WalkSpec, graph: Graph) -> None:
+    def check(self, spec: WalkSpec, graph: GraphView) -> None:
         """ValueError unless this graph can be walked so."""
         check_walk(spec, graph)
 
     def check_inputs(
         self,
         spec: WalkSpec,
-        graph: Graph,
+        graph: GraphView,
         feed: Feed,
         columns: Mapping[str, Array],
         tables: Mapping[str, Array],
@@ -57,7 +58,7 @@ class WalkKind(SamplingKind[WalkSpec]):
             begins = spec.path[0][0 if spec.direction == "out" else 2]
             check_begins(feed, begins, "walks of this path begin at")
 
-    def needs(self, spec: WalkSpec, graph: Graph) -> Sequence[DerivedArrays]:
+    def needs(self, spec: WalkSpec, graph: GraphView) -> Sequence[DerivedArrays]:
         """Out-edges, if they are followed, and rows to look edges up in for biased walks."""
         kinds = dict.fromkeys(spec.path if spec.path is not None else (EDGE,))
         needed: list[DerivedArrays] = (
@@ -65,7 +66,7 @@ class WalkKind(SamplingKind[WalkSpec]):
         )
         return [*needed, SortedNeighbors(EDGE)] if _is_biased(spec) else needed
 
-    def draws(self, spec: WalkSpec, graph: Graph, inputs: int, of: Owner) -> float:
+    def draws(self, spec: WalkSpec, graph: GraphView, inputs: int, of: Owner) -> float:
         """How many edges a batch looks at, roughly."""
         steps = float(inputs * spec.walks_per_node * spec.walk_length)
         return inputs + steps * (_BIASED_COST if _is_biased(spec) else 1.0)
@@ -192,7 +193,7 @@ class WalkSampler:
             )
 
 
-def check_walk(spec: WalkSpec, graph: Graph) -> None:
+def check_walk(spec: WalkSpec, graph: GraphView) -> None:
     """ValueError unless this graph can be walked so."""
     check_integer(spec.walk_length, "walk_length", 1, _MOST_STEPS)
     check_integer(spec.walks_per_node, "walks_per_node", 1, _MOST_WALKS)
@@ -217,7 +218,7 @@ def check_walk(spec: WalkSpec, graph: Graph) -> None:
         raise ValueError("path is given, and this graph has no types: leave it out")
 
 
-def _check_path(spec: WalkSpec, graph: Graph) -> None:
+def _check_path(spec: WalkSpec, graph: GraphView) -> None:
     """In PyG's words where it is PyG that refuses."""
     if not spec.path:
         raise ValueError("path is missing; a walk over types needs the edge types to follow")

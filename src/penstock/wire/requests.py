@@ -6,17 +6,19 @@ fields are NumPy's; how they travel is told in `wire.values`. Nothing here has b
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from penstock.core.slices import ServerSlice
 from penstock.graph.schema import EdgeType
 from penstock.sampling.spec import Spec
 
 EdgeDir: TypeAlias = Literal["in", "out"]
+
+# What arrays and their shapes are to those who ask: NumPy's or torch's.
+ArrayT = TypeVar("ArrayT")
+ShapeT = TypeVar("ShapeT")
 
 
 # --- sampling --------------------------------------------------------------------------------
@@ -99,12 +101,12 @@ class FetchABLPInputRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_labels: int | None = None
 
 
-class ABLPInput(NamedTuple):
+class ABLPInput(NamedTuple, Generic[ArrayT]):
     """Anchors [N], the labels of each [N, M] and [N, K], padded with -1."""
 
-    anchors: npt.NDArray[np.int64]
-    positive: npt.NDArray[np.int64]
-    negative: npt.NDArray[np.int64] | None
+    anchors: ArrayT
+    positive: ArrayT
+    negative: ArrayT | None
 
 
 class FeatureInfo(NamedTuple):

@@ -562,7 +562,8 @@ def next_of(connection):
 IN_A_CONNECTION = """
 other = connect()
 attend = ServerLink.attend
-ServerLink.attend = lambda link, **given: (fail if link is connection._link else attend)(link, **given)
+ours = connection._link
+ServerLink.attend = lambda link, **given: (fail if link is ours else attend)(link, **given)
 say("failing")
 say(next_of(connection))
 say(next_of(other))

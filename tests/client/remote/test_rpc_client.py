@@ -499,7 +499,7 @@ def test_a_client_that_is_dropped_is_closed(no_leaks: None, server: Puppet) -> N
 
 def test_closing_a_store_wakes_all_who_wait(server: Puppet, threads: ThreadPoolExecutor) -> None:
     with served(server, threads) as store:
-        asked = [threads.submit(store.call, "get_it") for _ in range(3)]
+        asked = [threads.submit(store.call, "get_node_types") for _ in range(3)]
         for _ in asked:
             server.hear(Call)
         store.close()
@@ -513,7 +513,7 @@ def test_closing_takes_leave_also_while_somebody_waits(
     server: Puppet, threads: ThreadPoolExecutor
 ) -> None:
     with served(server, threads) as store:
-        asked = threads.submit(store.call, "get_it")
+        asked = threads.submit(store.call, "get_node_types")
         server.hear(Call)
         client = store._held._client
         assert client is not None
@@ -570,7 +570,7 @@ def test_what_a_server_does_not_survive_is_not_asked_for_ever(
 ) -> None:
     """CONTRACT 41: it may be the question."""
     with served(server, threads) as store:
-        asked = threads.submit(store.call, "get_it")
+        asked = threads.submit(store.call, "get_node_types")
         for again in range(5):
             if again:
                 server.welcome_the_next()
@@ -585,7 +585,7 @@ def test_patience_begins_when_the_server_is_lost(
 ) -> None:
     """CONTRACT 41: a long answer does not use it up."""
     with served(server, threads, patience=0.5) as store:
-        asked = threads.submit(store.call, "get_much")
+        asked = threads.submit(store.call, "get_node_ids")
         server.hear(Call)
         spent = Deadline(0.6)
         until(lambda: spent.passed, "it takes longer than patience lasts")

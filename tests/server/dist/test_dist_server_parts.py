@@ -213,7 +213,9 @@ def test_messages_speak_of_the_whole_graph(servers: list[AnyServer], graph: Grap
     for server in servers:
         seeds = server.get_node_ids(None, "item")[::-1].copy()
         given = SamplerInput(ids=seeds, node_type="item")
-        number = channel(server, backend(server, "m", WHOLE), given, channel_options={"batch_size": ITEMS})
+        number = channel(
+            server, backend(server, "m", WHOLE), given, channel_options={"batch_size": ITEMS}
+        )
         (message,) = messages(server, number)
         assert message["item/n_id"][: len(seeds)].tolist() == seeds.tolist()
         np.testing.assert_array_equal(

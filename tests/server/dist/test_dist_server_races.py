@@ -21,8 +21,8 @@ from penstock.graph import Graph
 from penstock.sampling.spec import CustomSpec
 from penstock.server.dist import dist_server
 from penstock.server.dist.dist_server import DistServer
-from penstock.server.serving import Server, serve
 from penstock.server.dist.rpc import farewell
+from penstock.server.serving import Server, serve
 from tests.client.graphs import STEPS, backend_of, expected, small_graph
 from tests.processes import PATIENCE_S, strike, until
 from tests.server.stores import WAYS, AnyServer, AsBytes, backend, channel, digests, messages

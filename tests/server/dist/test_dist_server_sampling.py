@@ -194,7 +194,7 @@ def test_empty_inputs_cost_no_memory(both: tuple[AnyServer, DistServer], key: st
         (SamplerInput(split="val"), {}, "no split called 'val'"),
         (SamplerInput(ids=np.arange(3), split="train"), {}, "ids and split: one of them"),
         (SamplerInput(node_type="user"), {}, "this graph has no types"),
-        (None, {"terms": {"batch_size": 0}}, "batch_size"),
+        (None, {"channel_options": {"batch_size": 0}}, "batch_size"),
         (None, {"buffer_size": "64 stones"}, "buffer_size is '64 stones'"),
         (None, {"sampling_config": NeighborSpec(num_neighbors=(9,))}, "this backend's is"),
     ],

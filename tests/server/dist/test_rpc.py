@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.msgpack import Ext
 
+from penstock.client.dist_calls import VERBS
 from penstock.client.remote.dist_server import RemoteDistServer
 from penstock.errors import PenstockError, ProtocolError
 from penstock.server.dist.dist_server import DistServer
 from penstock.server.dist.rpc import answer, farewell
 from penstock.wire.messages import Call
-from penstock.wire.rpc_schema import VERBS
 from tests.server.stores import BUYS, AsBytes, shop
 
 REFUSALS = (ValueError, KeyError, TypeError, TimeoutError, PenstockError)

@@ -11,10 +11,10 @@ import pytest
 
 import penstock
 from penstock import errors
+from penstock.client.dist_calls import VERBS
 from penstock.client.failures import error_of
 from penstock.server.dist.dist_server import DistServer
 from penstock.wire.messages import Report
-from penstock.wire.rpc_schema import VERBS
 
 ROOT = Path(penstock.__file__).parent
 PACKAGES = ("server", "wire", "client", "hub", "workers", "sampling", "core")

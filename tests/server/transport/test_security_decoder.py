@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from penstock.client.dist_calls import VERBS
 from penstock.errors import PenstockError, ProtocolError
 from penstock.graph import Graph
 from penstock.sampling.spec import CustomSpec, Feed, NeighborSpec, PPRSpec
@@ -46,7 +47,6 @@ from penstock.wire.messages import (
     Unregister,
 )
 from penstock.wire.payload import MOST_ARRAYS, reserved
-from penstock.wire.rpc_schema import VERBS
 from penstock.wire.tcp_stream import SCRATCH, TcpStream
 from tests.client.graphs import PATIENCE_S, SPEC, small_graph
 from tests.processes import until

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from penstock.client.dist_calls import VERBS
 from penstock.client.failures import error_of
 from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.store import Store
@@ -43,7 +44,6 @@ from penstock.wire.messages import (
     Unregister,
 )
 from penstock.wire.payload import MOST_ARRAYS
-from penstock.wire.rpc_schema import VERBS
 from tests.client.graphs import PATIENCE_S, SPEC, STEPS, expected
 from tests.processes import until
 from tests.server.ranks import BareRank, Parcel, hello
@@ -388,7 +388,7 @@ def test_a_file_that_may_not_be_read_is_not_even_opened(rank: Ranks, file: str) 
     with pytest.raises((ValueError, Overloaded)) as caught:
         raise visitor.refusal()
     assert "root:" not in str(caught.value)
-    wishes = {"sampler_input": {"file": file}, "terms": {"batch_size": 4}}
+    wishes = {"sampler_input": {"file": file}, "channel_options": {"batch_size": 4}}
     request = {"backend_id": _backend(visitor), **wishes}
     with pytest.raises((ValueError, Overloaded)):
         ask(visitor, "register_sampling_input", request=request)
@@ -584,7 +584,7 @@ def test_what_a_session_made_by_verbs_goes_with_it(rank: Ranks, server: Server) 
     """CONTRACT 40"""
     maker = rank()
     request = {"backend_id": _backend(maker), "sampler_input": {"split": "train"}}
-    channel_options = {"terms": {"batch_size": 16}}
+    channel_options = {"channel_options": {"batch_size": 16}}
     number = ask(maker, "register_sampling_input", request={**request, **channel_options})
     other = rank()
     maker.close()
@@ -597,7 +597,8 @@ def test_who_waits_is_not_waited_for(rank: Ranks, server: Server) -> None:
     """CONTRACT 40: what a rank has is freed with its lease, whatever it was waiting for."""
     maker = rank()
     request = {"backend_id": _backend(maker), "sampler_input": {"split": "train"}}
-    ask(maker, "register_sampling_input", request={**request, "terms": {"batch_size": 16}})
+    options = {"channel_options": {"batch_size": 16}}
+    ask(maker, "register_sampling_input", request={**request, **options})
     for number in range(1, 10):
         maker.say(Call(request=number, verb="wait_for_exit", arguments={"timeout": 50.0}))
     assert maker.call("ping") == (None, {})

@@ -8,24 +8,21 @@ hand its memory on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.client.remote.remote_graph import RemoteGraph, end_of_ids
-from penstock.graph import Graph
 from penstock.graph.coo import times
-from penstock.graph.derived import Coo
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.layout import layout
-from penstock.graph.lookup import pick
 from penstock.graph.schema import EDGE, EdgeType
 from penstock.graph.segment import Segment
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import can_be_handed_on
 from penstock.graph.tensors import floats, plain
+from penstock.graph.view import GraphView, OwnIds
 from penstock.sampling.inputs import ChannelInputs
 from penstock.sampling.kinds import InputKind, kind_of
 from penstock.sampling.spec import Spec
@@ -92,7 +89,7 @@ class Inputs:
 
 
 def inputs_of(
-    graph: Graph,
+    graph: GraphView,
     given: Any,
     kind: InputKind = InputKind.NODE,
     columns: Mapping[str, Any] | None = None,
@@ -102,8 +99,7 @@ def inputs_of(
 
     Edges: their ends [2, n], None for all of them; or (edge type, either of these), or the type.
     """
-    found = _edges(graph, given) if kind is InputKind.LINK else _nodes(graph, given)
-    num, node_type, edge_type, ids = found
+    wanted = _edges(graph, given) if kind is InputKind.LINK else _nodes(graph, given)
     more = {
         **{("columns", name): column_of(name, value) for name, value in (columns or {}).items()},
         **{
@@ -111,73 +107,81 @@ def inputs_of(
             for name, value in (tables or {}).items()
         },
     }
-    if isinstance(ids, SharedArray) and not more and can_be_handed_on(ids.segment):
-        return Inputs(num, node_type, ids, edge_type)
-    away = _away(graph, given) if ids is None else {}
+    ids = wanted.ids
     if ids is None and not more:
-        return Inputs(num, node_type, None, edge_type, **away)
+        return wanted.inputs(None)
+    if isinstance(ids, SharedArray) and not more and can_be_handed_on(ids.segment):
+        return wanted.inputs(ids)
     arrays: dict[Any, npt.NDArray[Any]] = dict(more)
     if ids is not None:
         arrays["ids"] = ids.array if isinstance(ids, SharedArray) else ids
     shared = _together(arrays)
-    return Inputs(
-        num,
-        node_type,
-        shared.get("ids"),
-        edge_type,
-        {name: shared["columns", name] for name in columns or {}},
-        {name: shared["tables", name] for name in tables or {}},
+    return replace(
+        wanted.inputs(shared.get("ids")),
+        columns={name: shared["columns", name] for name in columns or {}},
+        tables={name: shared["tables", name] for name in tables or {}},
         copied=True,
-        **away,
     )
 
 
-_Found = tuple[int, str | None, EdgeType | None, "SharedArray | npt.NDArray[Any] | None"]
+@dataclass(frozen=True)
+class _Wanted:
+    """Inputs, before it is known where they are to lie."""
+
+    num: int
+    ids: SharedArray | npt.NDArray[Any] | None
+    node_type: str | None = None
+    edge_type: EdgeType | None = None
+    is_away: bool = False
+    split: str | None = None
+
+    @classmethod
+    def own(cls, ids: OwnIds, **types: Any) -> _Wanted:
+        """Those that the graph knows by itself."""
+        return cls(ids.num, ids.array, is_away=ids.is_away, split=ids.split, **types)
+
+    def inputs(self, ids: SharedArray | None) -> Inputs:
+        """The same, whose ids lie there."""
+        return Inputs(
+            self.num,
+            self.node_type,
+            ids,
+            self.edge_type,
+            is_away=self.is_away,
+            split=self.split,
+        )
 
 
-def _away(graph: Graph, given: Any) -> dict[str, Any]:
-    """What a server is told of ids that it knows itself."""
-    if not isinstance(graph, RemoteGraph):
-        return {}
-    _, wanted = _apart(given)
-    return {"is_away": True, "split": wanted if isinstance(wanted, str) else None}
-
-
-def _nodes(graph: Graph, given: Any) -> _Found:
+def _nodes(graph: GraphView, given: Any) -> _Wanted:
     node_type, wanted = _apart(given)
     name = _named(graph, node_type)
     if wanted is None:
-        return graph.num_nodes(name), node_type, None, None
+        return _Wanted.own(graph.own_nodes(name), node_type=node_type)
     if isinstance(wanted, str):
-        split = pick("split", wanted, node_type, graph.splits(node_type))
-        is_away = isinstance(graph, RemoteGraph)
-        return split.shape[0], node_type, None, None if is_away else split
-    ids = _checked(wanted, end_of_ids(graph, name))
-    return len(ids), node_type, None, ids
+        return _Wanted.own(graph.own_split(wanted, node_type), node_type=node_type)
+    ids = _checked(wanted, graph.end_of_ids(name))
+    return _Wanted(len(ids), ids, node_type)
 
 
-def _edges(graph: Graph, given: Any) -> _Found:
+def _edges(graph: GraphView, given: Any) -> _Wanted:
     if isinstance(given, str):
         raise ValueError(f"sampler_input is {given!r}; {_EDGES}")
     edge_type, wanted = _type_apart(graph, given)
     if isinstance(wanted, str):
         raise ValueError(f"sampler_input[1] is {wanted!r}; {_EDGES}")
-    if wanted is None and isinstance(graph, RemoteGraph):
-        return graph.num_edges(edge_type), None, edge_type, None
     if wanted is None:
-        (whole,) = graph.derived(Coo(edge_type))
-        return whole.shape[1], None, edge_type, whole
+        return _Wanted.own(graph.own_edges(edge_type), edge_type=edge_type)
     ends = np.asarray(wanted)
     if ends.ndim != 2 or len(ends) != 2:
         raise ValueError(f"sampler_input has shape {list(ends.shape)}; expected edges, [2, n]")
     if ends.dtype == np.bool_:
         raise ValueError("sampler_input has dtype bool; expected the ends of edges, integers")
-    sizes = end_of_ids(graph, edge_type[0]), end_of_ids(graph, edge_type[2])
+    sizes = graph.end_of_ids(edge_type[0]), graph.end_of_ids(edge_type[2])
     rows = [_checked(ends[row], size, f"sampler_input[{row}]") for row, size in enumerate(sizes)]
-    return ends.shape[1], None, edge_type, np.stack(rows)
+    return _Wanted(ends.shape[1], np.stack(rows), edge_type=edge_type)
 
 
-def _type_apart(graph: Graph, given: Any) -> tuple[EdgeType, Any]:
+def _type_apart(graph: GraphView, given: Any) -> tuple[EdgeType, Any]:
     edge_type, wanted = EDGE, given
     if _is_type(given):
         edge_type, wanted = given, None
@@ -194,7 +198,7 @@ def _is_type(given: Any) -> bool:
     return isinstance(given, tuple) and len(given) == 3 and all(type(part) is str for part in given)
 
 
-def _has_ends(graph: Graph, edge_type: EdgeType) -> bool:
+def _has_ends(graph: GraphView, edge_type: EdgeType) -> bool:
     """Whether there could be such edges: links to predict need not be of a type the graph has."""
     return {edge_type[0], edge_type[2]} <= set(graph.node_types)
 
@@ -205,7 +209,7 @@ def _apart(given: Any) -> tuple[str | None, Any]:
     return None, given
 
 
-def _named(graph: Graph, node_type: str | None) -> str | None:
+def _named(graph: GraphView, node_type: str | None) -> str | None:
     if node_type is None and graph.is_hetero:
         there = ", ".join(map(repr, graph.node_types))
         raise ValueError(f"sampler_input lacks a node type, as in (type, ids); there are {there}")

@@ -17,17 +17,16 @@ from penstock.client.channel.session import HubSession
 from penstock.client.deadline import Deadline
 from penstock.client.hub.connection import HubConnection
 from penstock.client.hub.hub import Hub
-from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.core.plan import EpochPlan
 from penstock.errors import GraphFormatError
 from penstock.graph import Graph
-from penstock.graph.derived import keys_of
 from penstock.graph.schema import Arrays
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import can_be_handed_on, descriptors_of, handle_of
+from penstock.graph.view import GraphView
 from penstock.hub.channels import check_inputs, check_wishes, plan_of
 from penstock.sampling.inputs import check_kind
-from penstock.sampling.kinds import kind_of, needs_of, prepare
+from penstock.sampling.kinds import kind_of, needs_of
 from penstock.sampling.spec import Feed, Spec
 from penstock.wire.messages import BackendCreated, CreateBackend, Register, Registered, Share
 
@@ -47,7 +46,7 @@ class Registration:
     @classmethod
     def make(
         cls,
-        graph: Graph,
+        graph: GraphView,
         spec: Spec,
         inputs: Inputs,
         channel_options: ChannelOptions,
@@ -61,7 +60,7 @@ class Registration:
 
     @classmethod
     def checked(
-        cls, graph: Graph, spec: Spec, inputs: Inputs, register: Register, workers: int | None
+        cls, graph: GraphView, spec: Spec, inputs: Inputs, register: Register, workers: int | None
     ) -> Registration:
         """The wishes of a `register` whose feed speaks of these inputs."""
         feed = register.feed
@@ -71,7 +70,7 @@ class Registration:
             check_kind(spec, feed, graph, inputs.given())  # the rest the server knows
         else:
             check_inputs(spec, feed, graph, inputs.descriptors)
-        if inputs.columns and not isinstance(graph, RemoteGraph):
+        if inputs.columns and graph.address is None:  # else the server looks at them
             kind_of(spec).check_values(spec, graph, inputs.given().columns)
         return cls(spec, inputs, register, workers)
 
@@ -154,12 +153,9 @@ def create_backend(
         return ask({**ours, **copies})
 
 
-def prepared(spec: Spec, graph: Graph) -> Arrays:
+def prepared(spec: Spec, graph: GraphView) -> Arrays:
     """The derived arrays a spec needs, and no others: made if they are not there.
 
     Of a graph that is elsewhere, they are made over there.
     """
-    if isinstance(graph, RemoteGraph):
-        return {}
-    prepare(spec, graph)
-    return {key: graph.arrays[key] for key in keys_of(needs_of(spec, graph))}
+    return graph.prepare(needs_of(spec, graph))

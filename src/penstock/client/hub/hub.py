@@ -14,6 +14,7 @@ from penstock.client.hub.connection import Answer, HubConnection, Request
 from penstock.client.hub.hub_config import checked_workers
 from penstock.errors import HubGone
 from penstock.graph import Graph
+from penstock.graph.view import GraphView
 from penstock.wire.messages import AskStatistics, Resize, Resized, Statistics
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Provider(ABC):
     """Something that batches come from. `graph` is the one it serves."""
 
     address: str
-    graph: Graph
+    graph: GraphView
     patience: float = PATIENCE_S
 
     @abstractmethod
@@ -107,6 +108,8 @@ class Provider(ABC):
 
 class Hub(Provider):
     """A hub on this host, whose graph is mapped here."""
+
+    graph: Graph
 
     def reach(self, deadline: Deadline, patience: Deadline | None = None) -> HubConnection:
         """A connection, once somebody answers; see `persist`."""

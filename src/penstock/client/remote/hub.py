@@ -11,6 +11,7 @@ from penstock.client.channel.registration import Registration
 from penstock.client.deadline import Deadline
 from penstock.client.hub.hub import Provider
 from penstock.client.remote.connection import RemoteConnection
+from penstock.client.remote.dist_server import RemoteDistServer
 from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.client.remote.session import RemoteSession
 from penstock.client.remote.store import ATTEMPT_S, Store
@@ -31,7 +32,7 @@ class RemoteHub(Provider):
         self.address = store.endpoint.address
         self.patience = store.patience
         sizes = store.welcome.partition.sizes
-        self.graph = RemoteGraph(store.outline, self.address, store, sizes)
+        self.graph = RemoteGraph(store.outline, self.address, RemoteDistServer(store), sizes)
         self._tries = Tries()
 
     @property

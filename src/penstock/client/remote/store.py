@@ -13,10 +13,10 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Final
 
-import numpy as np
 import numpy.typing as npt
 
 from penstock.client.deadline import Deadline
+from penstock.client.dist_calls import READS
 from penstock.client.hub.hub import PATIENCE_S
 from penstock.client.remote.connection import RemoteConnection
 from penstock.client.remote.endpoint import Endpoint
@@ -24,7 +24,6 @@ from penstock.client.remote.remote_graph import check_same
 from penstock.client.remote.rpc_client import RpcClient
 from penstock.client.remote.tries import Tries
 from penstock.errors import ChannelClosed, ProtocolError, ServerGone
-from penstock.graph.schema import ArrayKey, EdgeType
 from penstock.wire import payload, values
 from penstock.wire.messages import Outline, Welcome
 
@@ -34,18 +33,7 @@ Array = npt.NDArray[Any]
 ATTEMPT_S: Final = 6.0
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
-# What may be asked twice, beside all that is "got". The others are verbs of backends and channels.
-_READS: Final = frozenset(
-    {
-        "ping",
-        "describe",
-        "statistics",
-        "hub_statistics",
-        "server_statistics",
-        "is_channel_epoch_done",
-    }
-)
-# But not for ever: it may be the question that a server does not survive.
+# What only reads is asked again, but not for ever: a server may not survive the question.
 _TIMES: Final = 5
 
 
@@ -80,7 +68,7 @@ class Store:
         """What a verb comes to: plain data, and arrays. Raises what went wrong over there."""
         self._check()
         packed, deadline = payload.pack(arrays or {}), Deadline(timeout)
-        reads = verb in _READS or verb.startswith("get_")
+        reads = verb in READS
         times = _TIMES if reads else 1
         while True:
             # One that has ended unnoticed costs a call that only reads another try, and no more.
@@ -105,33 +93,6 @@ class Store:
         if os.getpid() == self._owner:
             self._closed = True
             self._let_go()
-
-    # --- numbers of the graph, for `RemoteGraph` ------------------------------------------------
-
-    def whole(self, key: ArrayKey) -> Array:
-        """An array that belongs to the graph as a whole, or a split."""
-        owner = key.type if any(key.type) else None
-        if key.group == "split":
-            found = self.ask("get_node_ids", split=key.name, node_type=owner)
-        else:
-            found = self.ask("get_graph_attribute", name=key.name, owner=owner)
-        return np.asarray(found)
-
-    def ends(self, edge_type: EdgeType) -> Array:
-        """The edges of a type, [2, edges], in the order of their ids."""
-        kind = edge_type if any(edge_type) else None
-        return np.asarray(self.ask("get_edge_index", edge_type=kind, layout="coo"))
-
-    def rows(self, key: ArrayKey, ids: Array) -> Array:
-        """Rows of an attribute."""
-        owner = key.type if any(key.type) else None
-        kind = {f"{key.group}_type": owner}
-        verb = f"get_{key.group}_attribute"
-        return np.asarray(self.ask(verb, name=key.name, index=ids, **kind))
-
-    def nodes(self, node_type: str | None) -> Array:
-        """The ids of all nodes of a type that are there."""
-        return np.asarray(self.ask("get_node_ids", node_type=node_type))
 
     # --- within ------------------------------------------------------------------------------
 
@@ -182,7 +143,7 @@ class Store:
         lost = (
             f"the server at {self.endpoint.address} was lost while it was asked to {verb}: {error}"
         )
-        if verb.startswith("get_") or verb in _READS:
+        if verb in READS:
             return ServerGone(f"{lost}. It has been asked {_TIMES} times")
         return ServerGone(f"{lost}. Whether it did so is not known")
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace as changed
 
-from penstock.graph import EdgeType, Graph
+from penstock.graph import EdgeType
+from penstock.graph.view import GraphView
 from penstock.loader.pyg.base import Loader
 from penstock.loader.pyg.options import options_of
 from penstock.loader.pyg.specs import neighbor_spec
@@ -80,7 +81,7 @@ class ABLPLoader(Loader):
 
 
 def _spec(
-    graph: Graph, supervision: tuple[EdgeType, ...], labels: Sequence[Labels], most: int | None
+    graph: GraphView, supervision: tuple[EdgeType, ...], labels: Sequence[Labels], most: int | None
 ) -> ABLPSpec:
     """What is said of labels; nothing of neighbourhoods yet."""
     positive, negative = (each.kinds for each in labels)
@@ -97,7 +98,7 @@ def _spec(
     return spec
 
 
-def _with_labels(num_neighbors: Any, spec: ABLPSpec, graph: Graph) -> Any:
+def _with_labels(num_neighbors: Any, spec: ABLPSpec, graph: GraphView) -> Any:
     """Fan-outs for each edge type need not have those of labels, which are not walked."""
     if not isinstance(num_neighbors, dict):
         return num_neighbors
@@ -106,7 +107,7 @@ def _with_labels(num_neighbors: Any, spec: ABLPSpec, graph: Graph) -> Any:
     return labels | num_neighbors
 
 
-def _read(spec: ABLPSpec, graph: Graph) -> list[EdgeType]:
+def _read(spec: ABLPSpec, graph: GraphView) -> list[EdgeType]:
     """The edge types that labels are read from."""
     kinds = [kind for sign in SIGNS for kind in label_types(spec, graph, sign)]
     return [kind for kind in kinds if kind is not None]

@@ -17,7 +17,6 @@ from typing import Any, Final, NoReturn, Self
 from torch.utils.data import DataLoader
 
 from penstock.client.channel.batch import Batch
-from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.core.plan import Position
 from penstock.loader import errors
 from penstock.loader.epoch.iteration import Iteration
@@ -30,12 +29,12 @@ from penstock.loader.pyg.collate import Collate
 from penstock.loader.pyg.mixins import WorkerMixin
 from penstock.loader.pyg.options import LoaderOptions
 from penstock.loader.pyg.torch_shims import Hint, InputIndices, never, sampler_over
-from penstock.loader.source.adhoc import AdhocBatches, adhoc_seed
+from penstock.loader.source.adhoc import AdhocBatches, adhoc_batches, adhoc_seed
 from penstock.loader.source.batch_source import BatchSource
 from penstock.loader.source.hubs import Lease
 from penstock.loader.source.inputs import Inputs
 from penstock.loader.source.remote_adhoc import RemoteAdhocBatches
-from penstock.loader.source.sources import DataSource
+from penstock.loader.source.sources import DataSource, no_workers
 from penstock.loader.watch import watcher
 from penstock.loader.watch.meter import LoaderStatistics, Meter, lost_workers
 from penstock.loader.watch.watcher import Watching
@@ -148,7 +147,8 @@ class Loader(WorkerMixin, DataLoader[Any]):
         workers = self._options.workers
         if self._source.hub is not None or self._options.is_inline or workers is None:
             return None
-        return Lease(self._source.graph, workers)
+        graph = self._source.graph
+        return Lease(graph.here(no_workers(graph)), workers)
 
     # --- epochs ------------------------------------------------------------------------------
 
@@ -278,11 +278,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
 
     def _made(self) -> AdhocBatches | RemoteAdhocBatches:
         if self._maker is None:
-            graph, hub = self._source.graph, self._source.hub
-            if isinstance(graph, RemoteGraph) and hub is not None:
-                self._maker = RemoteAdhocBatches(hub, self._spec, self._inputs)
-            else:
-                self._maker = AdhocBatches(graph, self._spec, self._inputs)
+            self._maker = adhoc_batches(self._source, self._spec, self._inputs)
         return self._maker
 
     # --- position ----------------------------------------------------------------------------

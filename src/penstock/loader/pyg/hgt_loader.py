@@ -10,7 +10,7 @@ from typing import Any
 import torch_geometric.loader
 from torch_geometric.loader.utils import infer_filter_per_worker
 
-from penstock.graph import Graph
+from penstock.graph.view import GraphView
 from penstock.loader.pyg.base import Loader
 from penstock.loader.pyg.neighbor_loader import NeighborLoader
 from penstock.loader.pyg.options import options_of
@@ -66,7 +66,7 @@ class HGTLoader(Loader, torch_geometric.loader.HGTLoader):  # type: ignore[misc]
     input_data = NeighborLoader.input_data
 
 
-def _spec(graph: Graph, num_samples: Any) -> HGTSpec:
+def _spec(graph: GraphView, num_samples: Any) -> HGTSpec:
     if isinstance(num_samples, Mapping):
         spec = HGTSpec(by_type=_by_type(graph, num_samples))
     else:
@@ -75,7 +75,7 @@ def _spec(graph: Graph, num_samples: Any) -> HGTSpec:
     return spec
 
 
-def _by_type(graph: Graph, given: Mapping[Any, Any]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _by_type(graph: GraphView, given: Mapping[Any, Any]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     if not graph.is_hetero:
         raise ValueError(
             "num_samples has a list for each node type, but this graph has only one: give a list"

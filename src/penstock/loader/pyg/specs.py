@@ -10,7 +10,8 @@ from typing import Any
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
 from torch_geometric.sampler.base import SubgraphType
 
-from penstock.graph import EdgeType, Graph
+from penstock.graph import EdgeType
+from penstock.graph.view import GraphView
 from penstock.loader.pyg.tensors import array_of
 from penstock.loader.source.sources import DataSource
 from penstock.sampling.kinds import check
@@ -24,7 +25,7 @@ def negatives_of(neg_sampling: Any, neg_sampling_ratio: float | None = None) -> 
     return NegativeSampling.cast(neg_sampling)
 
 
-def check_weights(graph: Graph, kind: EdgeType, negatives: Any) -> dict[str, Any]:
+def check_weights(graph: GraphView, kind: EdgeType, negatives: Any) -> dict[str, Any]:
     """The weights of nodes to draw by, as tables; ValueError unless each node has one.
 
     Of triplets only destinations are drawn; weights of sources mean nothing then, as in PyG.
@@ -105,7 +106,7 @@ def link_spec(
     return spec
 
 
-def _check_there(graph: Graph, weight_attr: str) -> None:
+def _check_there(graph: GraphView, weight_attr: str) -> None:
     """KeyError, as PyG has it, for a weight that no edges have."""
     there = [name for kind in graph.edge_types for name in graph.edge_attributes(kind)]
     if weight_attr not in there:
@@ -127,7 +128,7 @@ def _induced(asked_by: str) -> SubgraphType:
 _ByType = tuple[tuple[EdgeType, tuple[int, ...]], ...]
 
 
-def _fanouts(graph: Graph, given: Any) -> tuple[tuple[int, ...], _ByType | None]:
+def _fanouts(graph: GraphView, given: Any) -> tuple[tuple[int, ...], _ByType | None]:
     """A list for all edge types, or one for each."""
     if not isinstance(given, NumNeighbors | dict):
         return _hops("num_neighbors", given), None
@@ -158,7 +159,7 @@ def _listed(given: Any) -> Sequence[Any]:
     return given.tolist() if hasattr(given, "tolist") else given  # type: ignore[no-any-return]
 
 
-def check_node_times(graph: Graph, input_time: Any, time_attr: str | None) -> None:
+def check_node_times(graph: GraphView, input_time: Any, time_attr: str | None) -> None:
     """ValueError for times that mean nothing, and where there are none for the seeds to have."""
     if input_time is not None and time_attr is None:
         raise ValueError(
@@ -184,6 +185,6 @@ def check_link_times(edge_label_time: Any, time_attr: str | None) -> None:
     )
 
 
-def _is_of_nodes(graph: Graph, time_attr: str) -> bool:
+def _is_of_nodes(graph: GraphView, time_attr: str) -> bool:
     """Whether it is an attribute of edges is asked, so that one of neither is told as such."""
     return not any(time_attr in graph.edge_attributes(kind) for kind in graph.edge_types)

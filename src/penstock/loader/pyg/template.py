@@ -17,7 +17,8 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader.utils import index_select
 
-from penstock.graph import EdgeType, Graph
+from penstock.graph import EdgeType
+from penstock.graph.view import GraphView
 from penstock.loader.pyg.tensors import tensor_over
 from penstock.sampling.names import Owner
 
@@ -90,7 +91,7 @@ class Template:
     complete: Callable[[Any, Nodes], None] = field(default=_nothing_more)
 
 
-def template_of(graph: Graph, custom_cls: Callable[[], Any] | None = None) -> Template:
+def template_of(graph: GraphView, custom_cls: Callable[[], Any] | None = None) -> Template:
     """The template of a graph that came by itself, with all that it has."""
     rows = [Row(kind, name) for kind in graph.node_types for name in graph.node_attributes(kind)]
     rows += [Row(kind, name) for kind in graph.edge_types for name in graph.edge_attributes(kind)]
@@ -117,7 +118,7 @@ def store_of(data: Any, owner: Owner) -> Any:
     return data[owner] if any(owner) else data.stores[0]
 
 
-def _wholes(graph: Graph, owner: Owner) -> dict[str, Any]:
+def _wholes(graph: GraphView, owner: Owner) -> dict[str, Any]:
     """What belongs to a type, or the graph, as a whole; a graph's own arrays cannot be changed."""
     arrays = {
         key.name: array

@@ -22,6 +22,8 @@ from penstock.graph import Graph
 from penstock.graph.schema import EDGE
 from penstock.kernels.reference import fold
 from penstock.loader.source.inputs import Inputs, LinkInputs
+from penstock.loader.source.remote_adhoc import RemoteAdhocBatches
+from penstock.loader.source.sources import DataSource, no_workers
 from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.request import Request
 from penstock.sampling.spec import Spec
@@ -98,6 +100,16 @@ class AdhocBatches:
                 raise too_large(small, MOST_BYTES) from None
             memory = private_memory(small.needed)
         return memory, self._maker.make(_BACKEND, request, memory)
+
+
+def adhoc_batches(
+    source: DataSource, spec: Spec, inputs: Inputs
+) -> AdhocBatches | RemoteAdhocBatches:
+    """Whoever makes batches out of turn: this process if it has the graph, else who has it."""
+    graph, hub = source.graph, source.hub
+    if graph.address is not None and hub is not None:
+        return RemoteAdhocBatches(hub, spec, inputs)
+    return AdhocBatches(graph.here(no_workers(graph)), spec, inputs)
 
 
 def adhoc_seed(seed: int) -> int:

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from torch import Tensor
 
-from penstock.client.remote.remote_graph import end_of_ids
-from penstock.graph import EdgeType, Graph
+from penstock.graph import EdgeType
 from penstock.graph.schema import EDGE
+from penstock.graph.view import GraphView
 from penstock.loader.pyg.tensors import integers_of
 from penstock.loader.source.inputs import Array, Ids, NodeInputs, node_inputs, places_of
 from penstock.loader.source.sources import DataSource
@@ -61,18 +61,18 @@ class Labels:
         kinds = tuple(tuple(each) if _is_edge_type(each) else None for each in self.given)
         return kinds if any(kinds) else None
 
-    def rows(self, supervision: Sequence[EdgeType], graph: Graph, num: int) -> dict[str, Ids]:
+    def rows(self, supervision: Sequence[EdgeType], graph: GraphView, num: int) -> dict[str, Ids]:
         """The padded rows of `num` anchors, by column; ValueError for labels that are no nodes."""
         found = {}
         for number, (given, kind) in enumerate(zip(self.given, supervision, strict=True)):
             if _is_rows(given):
                 name = self.sign if len(supervision) == 1 else f"{self.sign}[{number}]"
-                rows = _padded(name, given, num, end_of_ids(graph, kind[2]))
+                rows = _padded(name, given, num, graph.end_of_ids(kind[2]))
                 found[f"{self.sign}/{number}"] = rows
         return found
 
 
-def supervision_of(graph: Graph, given: Any) -> tuple[EdgeType, ...]:
+def supervision_of(graph: GraphView, given: Any) -> tuple[EdgeType, ...]:
     """One edge type, or several. A homogeneous graph has but one, which need not be named."""
     if given is None and not graph.is_hetero:
         return (EDGE,)
@@ -149,7 +149,7 @@ def _in_order(sign: str, given: Mapping[Any, Any], supervision: Sequence[EdgeTyp
     return [given.get(kind) for kind in supervision]
 
 
-def _typed(graph: Graph, anchors: Any, node_type: str) -> Any:
+def _typed(graph: GraphView, anchors: Any, node_type: str) -> Any:
     """With their type. What is said in one word may be a type, or else a split."""
     if not graph.is_hetero or (isinstance(anchors, str) and anchors in graph.node_types):
         return anchors

@@ -24,14 +24,14 @@ from penstock.client.deadline import Deadline
 from penstock.client.hub.hub import Provider
 from penstock.client.hub.hub_process import HubProcess
 from penstock.client.remote.hub import RemoteHub
-from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.errors import ChannelClosed, HubGone
-from penstock.graph import Graph
+from penstock.graph.view import GraphView
 from penstock.hub.backends import check_spec
 from penstock.loader.epoch.run import Run
 from penstock.loader.source.hubs import Lease
 from penstock.loader.source.inputs import Inputs
-from penstock.loader.source.remote_adhoc import uneven
+from penstock.loader.source.remote_adhoc import UNEVEN
+from penstock.loader.source.sources import no_workers
 from penstock.sampling.kinds import InputKind, check
 from penstock.sampling.spec import Spec
 
@@ -42,14 +42,11 @@ class BatchSource:
     """Where a loader's batches come from: a pool it has a lease on, a given hub, or this thread."""
 
     def __init__(
-        self, graph: Graph, spec: Spec, hub: Provider | None, lease: Lease | None, name: str
+        self, graph: GraphView, spec: Spec, hub: Provider | None, lease: Lease | None, name: str
     ) -> None:
         check(spec, graph)
-        if hub is None and isinstance(graph, RemoteGraph):
-            raise ValueError(
-                f"num_workers is 0, but the graph is at {graph.address}: leave it out, and the "
-                "server's workers make the batches"
-            )
+        if hub is None:
+            graph.here(no_workers(graph))
         self.name = name
         self._graph = graph
         self._spec = spec
@@ -87,8 +84,7 @@ class BatchSource:
         """Has an epoch made, from where a run stands."""
         self._run = run  # first of all: from here on nobody else may take what comes
         if run.is_uneven:
-            if isinstance(self._graph, RemoteGraph):
-                raise uneven()
+            self._graph.here(UNEVEN)
             if self.uses_pool:
                 log.warning("%s: batches of unequal sizes are made in this process", self.name)
             return
@@ -206,9 +202,8 @@ class BatchSource:
     def _opened(
         self, inputs: Inputs, channel_options: ChannelOptions, hub: Provider | None
     ) -> AnyChannel:
-        if not isinstance(self._graph, RemoteGraph):  # whose server sees to that
-            prepared(self._spec, self._graph)  # before a hub is told what the graph has
-            check_spec(self._spec, self._graph)
+        prepared(self._spec, self._graph)  # before a hub is told what the graph has
+        check_spec(self._spec, self._graph)
         kind, columns = InputKind.of(self._spec), inputs.columns
         tables = tables_of(self._spec, columns, inputs.tables)
         shared = inputs_of(self._graph, inputs.sampler_input, kind, columns, tables)
@@ -217,7 +212,7 @@ class BatchSource:
                 self.known_as[0]
             )
             if hub is None:
-                return InlineChannel(self._graph, wishes)
+                return InlineChannel(self._graph.here(no_workers(self._graph)), wishes)
             return Channel(hub, wishes)
         except BaseException:
             shared.close()

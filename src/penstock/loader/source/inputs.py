@@ -16,10 +16,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from penstock.client.remote.remote_graph import RemoteGraph, end_of_ids
-from penstock.graph import EdgeType, Graph
-from penstock.graph.lookup import pick
+from penstock.graph import EdgeType
 from penstock.graph.schema import EDGE, NODE
+from penstock.graph.view import GraphView
 from penstock.loader.pyg.specs import (
     check_link_times,
     check_node_times,
@@ -38,18 +37,18 @@ Ids: TypeAlias = npt.NDArray[np.int64]
 class NodeInputs:
     """`num` nodes of a type (None: of the only one); `ids` None: all of them, in order.
 
-    `input_id` has what a batch shows for the input at a place; None: the place itself. Of a `graph`
-    that is elsewhere, the name of a `split` will do: it knows the ids.
+    `input_id` has what a batch shows for the input at a place; None: the place itself. The `graph`
+    knows all ids, and those of a `split` that are not given.
     """
 
     num: int
     ids: Ids | None
     node_type: str | None
+    graph: GraphView
     input_id: Tensor | None = None
     time: Ids | None = None
     time_dtype: torch.dtype = torch.int64
     split: str | None = None
-    graph: RemoteGraph | None = None
 
     @property
     def sampler_input(self) -> Any:
@@ -61,8 +60,6 @@ class NodeInputs:
         """The ids, all of them; those of a split are fetched."""
         if self.ids is not None:
             return self.ids
-        if self.graph is None:
-            return np.arange(self.num)
         if self.split is None:
             return self.graph.node_ids(self.node_type)
         return integers_of(self.graph.split(self.split, self.node_type), self.split)
@@ -95,19 +92,19 @@ class LinkInputs:
     """`num` edges of a type (None: of the only one); `ends` None: all, in the order of their ids.
 
     `label` is a column whose dtype was `label_dtype`. `tables` has weights for negatives, and by
-    how much labels are shifted, which depends on all of them.
+    how much labels are shifted, which depends on all of them. The `graph` knows the ends of all.
     """
 
     num: int
     ends: Ids | None
     edge_type: EdgeType | None
+    graph: GraphView
     input_id: Tensor | None = None
     label: Array | None = None
     label_dtype: torch.dtype | None = None
     time: Ids | None = None
     time_dtype: torch.dtype = torch.int64
     tables: Mapping[str, Any] = field(default_factory=dict)
-    graph: Graph | None = None  # which knows the ends, where they are not given
 
     @property
     def sampler_input(self) -> Any:
@@ -123,10 +120,7 @@ class LinkInputs:
     def at(self, index: Any) -> LinkInputs:
         """The inputs at these places, in this order; each keeps its `input_id`."""
         places = places_of(index, self.num)
-        ends = self.ends
-        if ends is None:
-            assert self.graph is not None
-            ends = self.graph.coo(self.edge_type)
+        ends = self.graph.coo(self.edge_type) if self.ends is None else self.ends
         return replace(
             self,
             num=len(places),
@@ -158,22 +152,20 @@ def node_inputs(
     graph = source.graph
     check_node_times(graph, input_time, time_attr)
     node_type, nodes = _node_type_apart(graph, input_nodes)
-    split = nodes if isinstance(nodes, str) and isinstance(graph, RemoteGraph) else None
-    ids, is_mask = _node_ids(graph, node_type, None if split else nodes, name)
-    num = _number_of(graph, node_type, split) if ids is None else len(ids)
+    found = _nodes_of(graph, node_type, nodes, name)
     if nodes is None:
         input_id = None
-    elif input_id is None and is_mask and ids is not None:
-        input_id = torch.from_numpy(ids)
+    elif input_id is None and found.is_mask:
+        input_id = torch.from_numpy(found.ids)
     return NodeInputs(
-        num,
-        ids,
+        found.num,
+        found.ids,
         node_type,
-        _checked_input_id(input_id, num),
-        _times("input_time", input_time, num),
+        graph,
+        _checked_input_id(input_id, found.num),
+        _times("input_time", input_time, found.num),
         _dtype_of(input_time),
-        split,
-        graph if isinstance(graph, RemoteGraph) else None,
+        found.split,
     )
 
 
@@ -201,13 +193,13 @@ def link_inputs(
         num,
         ends,
         edge_type,
+        graph,
         _checked_input_id(input_id, num),
         label,
         label_dtype,
         _times("edge_label_time", edge_label_time, num),
         _dtype_of(edge_label_time),
         tables,
-        graph,
     )
 
 
@@ -223,7 +215,7 @@ def places_of(index: Any, num: int) -> Ids:
 # --- nodes ---------------------------------------------------------------------------------------
 
 
-def _node_type_apart(graph: Graph, given: Any) -> tuple[str | None, Any]:
+def _node_type_apart(graph: GraphView, given: Any) -> tuple[str | None, Any]:
     if not graph.is_hetero:
         return None, given
     node_type, nodes = given, None
@@ -239,26 +231,29 @@ def _node_type_apart(graph: Graph, given: Any) -> tuple[str | None, Any]:
     return node_type, nodes
 
 
-def _number_of(graph: Graph, node_type: str | None, split: str | None) -> int:
-    if split is None:
-        return graph.num_nodes(node_type)
-    return pick("split", split, node_type, graph.splits(node_type)).shape[0]
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """Which nodes are meant: `ids`, or those of a `split`, or all; whether by a mask."""
+
+    num: int
+    ids: Any
+    split: str | None = None
+    is_mask: bool = False
 
 
-def _node_ids(
-    graph: Graph, node_type: str | None, nodes: Any, name: str
-) -> tuple[Ids | None, bool]:
-    """The ids, and whether they were given as a mask."""
-    if nodes is None:
-        return None, False
-    if isinstance(nodes, str):
-        return integers_of(graph.split(nodes, node_type), name), False
-    size, array = end_of_ids(graph, node_type or NODE), array_of(nodes)
+def _nodes_of(graph: GraphView, node_type: str | None, nodes: Any, name: str) -> _Nodes:
+    if nodes is None or isinstance(nodes, str):
+        own = graph.own_nodes(node_type) if nodes is None else graph.own_split(nodes, node_type)
+        ids = None if own.array is None else integers_of(own.array.array, name)
+        return _Nodes(own.num, ids, own.split)
+    size, array = graph.end_of_ids(node_type or NODE), array_of(nodes)
     if array.dtype != np.bool_:
-        return _checked_ids(name, array.reshape(-1), size), False
+        ids = _checked_ids(name, array.reshape(-1), size)
+        return _Nodes(len(ids), ids)
     if array.size != size:
         raise ValueError(f"{name} is a mask of {array.size}; there are {size} nodes")
-    return np.flatnonzero(array), True
+    marked = np.flatnonzero(array)
+    return _Nodes(len(marked), marked, is_mask=True)
 
 
 def _checked_ids(name: str, given: Any, size: int) -> Ids:
@@ -272,7 +267,7 @@ def _checked_ids(name: str, given: Any, size: int) -> Ids:
 # --- edges ---------------------------------------------------------------------------------------
 
 
-def _edge_type_apart(graph: Graph, given: Any) -> tuple[EdgeType | None, Any]:
+def _edge_type_apart(graph: GraphView, given: Any) -> tuple[EdgeType | None, Any]:
     if not graph.is_hetero:
         return None, given
     if isinstance(given, list | tuple) and len(given) and isinstance(given[0], str):
@@ -286,7 +281,7 @@ def _edge_type_apart(graph: Graph, given: Any) -> tuple[EdgeType | None, Any]:
     )
 
 
-def canonical(graph: Graph, given: Any) -> EdgeType:
+def canonical(graph: GraphView, given: Any) -> EdgeType:
     """An edge type by its three names, or by its ends, where these leave only one (or 'to')."""
     names = tuple(given)
     if len(names) == 2:
@@ -299,12 +294,12 @@ def canonical(graph: Graph, given: Any) -> EdgeType:
     return names
 
 
-def _checked_ends(graph: Graph, kind: EdgeType, given: Any) -> Ids:
+def _checked_ends(graph: GraphView, kind: EdgeType, given: Any) -> Ids:
     ends = integers_of(given, "edge_label_index")
     if ends.ndim != 2 or len(ends) != 2:
         raise ValueError(f"edge_label_index has shape {list(ends.shape)}; expected [2, edges]")
     for row, end in ((0, kind[0]), (1, kind[2])):
-        _checked_ids(f"edge_label_index[{row}]", ends[row], end_of_ids(graph, end))
+        _checked_ids(f"edge_label_index[{row}]", ends[row], graph.end_of_ids(end))
     return ends
 
 
@@ -320,7 +315,9 @@ def _label(given: Any, num: int) -> tuple[Array | None, torch.dtype | None]:
     return (label.float() if dtype == torch.bfloat16 else label).numpy(), dtype
 
 
-def _tables(graph: Graph, kind: EdgeType, label: Array | None, negatives: Any) -> dict[str, Any]:
+def _tables(
+    graph: GraphView, kind: EdgeType, label: Array | None, negatives: Any
+) -> dict[str, Any]:
     if negatives is None:
         return {}
     tables = check_weights(graph, kind, negatives)

@@ -6,6 +6,7 @@ What is random follows from (seed, epoch, index) alone, so the bytes are those t
 from __future__ import annotations
 
 import threading
+from typing import Final
 
 from penstock.client.channel.batch import Batch
 from penstock.client.channel.channel import Channel
@@ -15,6 +16,13 @@ from penstock.client.hub.hub import Provider
 from penstock.loader.source.inputs import Inputs
 from penstock.sampling.kinds import InputKind
 from penstock.sampling.spec import Spec
+
+# They have no place in a channel.
+UNEVEN: Final = (
+    "batch_sampler gives batches of unequal sizes: these are made in the process that has the "
+    "graph. Give batches of one size (the last may be smaller), or put the loader where the "
+    "server is: on its host, penstock.connect maps the graph"
+)
 
 
 class RemoteAdhocBatches:
@@ -39,7 +47,7 @@ class RemoteAdhocBatches:
         if not inputs.num:
             raise ValueError("index is empty: a server makes batches of one input or more")
         if index:
-            raise uneven()
+            raise ValueError(UNEVEN)
         with Channel(self._provider, self._wishes(inputs, seed)) as channel:
             channel.start(epoch)
             batch = channel.next()
@@ -59,12 +67,3 @@ class RemoteAdhocBatches:
         except BaseException:
             shared.close()
             raise
-
-
-def uneven() -> ValueError:
-    """For batches of unequal sizes, which have no place in a channel."""
-    return ValueError(
-        "batch_sampler gives batches of unequal sizes: these are made in the process that has the "
-        "graph. Give batches of one size (the last may be smaller), or put the loader where the "
-        "server is: on its host, penstock.connect maps the graph"
-    )

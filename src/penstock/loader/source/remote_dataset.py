@@ -14,37 +14,34 @@ import weakref
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from penstock.client.deadline import Deadline, positive_seconds
+from penstock.client.dist_calls import QUERIES, DistQueries
 from penstock.client.hub.hub import PATIENCE_S, Provider
 from penstock.client.remote.dist_server import RemoteDistServer
 from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
 from penstock.client.remote.same_host import hub_on_this_host
 from penstock.client.remote.store import Store
-from penstock.core.slices import ServerSlice
-from penstock.graph import EdgeType, Graph
 from penstock.graph.dtypes import storage_dtype
-from penstock.graph.partition.book import PartitionBook
+from penstock.graph.view import GraphView
 from penstock.loader.pyg.tensors import array_of, tensor_over
 from penstock.wire.messages import PartitionNote
-from penstock.wire.requests import (
-    DatasetMeta,
-    FeatureInfo,
-    FetchABLPInputRequest,
-    FetchNodesRequest,
-)
+from penstock.wire.requests import ABLPInput, ArrayT, ShapeT
+from penstock.wire.rpc_schema import Verb, mirrored
 from penstock.wire.transport.tls import StrPath
 
 
-class RemoteDistDataset:
+@mirrored(QUERIES, {ArrayT: Tensor, ShapeT: torch.Size})
+class RemoteDistDataset(DistQueries[Tensor, torch.Size]):
     """What a server holds. Made by `penstock.connect`; loaders take it as `data`.
 
-    The methods are `DistServer`'s, by the same names; arrays are tensors here. `server` has them
-    all, with NumPy's arrays. `provider` is where batches come from, `graph` what is known of the
-    graph: all of it on the server's own host, elsewhere all but its numbers.
+    The questions are `DistServer`'s, by the same names; arrays are tensors here. `server` has all
+    of its methods, with NumPy's arrays. `provider` is where batches come from, `graph` what is
+    known of the graph: all of it on the server's own host, elsewhere all but its numbers.
     """
 
     def __init__(self, store: Store, provider: Provider) -> None:
@@ -58,7 +55,7 @@ class RemoteDistDataset:
         return self._store.endpoint.address
 
     @property
-    def graph(self) -> Graph:
+    def graph(self) -> GraphView:
         """What is known of the graph."""
         return self.provider.graph
 
@@ -70,120 +67,13 @@ class RemoteDistDataset:
     @property
     def is_on_this_host(self) -> bool:
         """Whether batches come by shared memory."""
-        return not isinstance(self.provider, RemoteHub)
+        return self.graph.address is None
 
-    # --- inputs ------------------------------------------------------------------------------
-
-    def get_node_ids(
-        self,
-        split: str | FetchNodesRequest | None = None,
-        node_type: str | None = None,
-        server_slice: ServerSlice | None = None,
-    ) -> Tensor:
-        """The ids of a split, or of all nodes; of them, a slice."""
-        return _tensor(self.server.get_node_ids(split, node_type, server_slice))
-
-    def get_ablp_input(
-        self,
-        split: str | FetchABLPInputRequest | None = None,
-        node_type: str | None = None,
-        supervision_edge_type: EdgeType | None = None,
-        server_slice: ServerSlice | None = None,
-        **labels: Any,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Anchors [N], their labels [N, M] and [N, K] or None, padded with -1.
-
-        `labels`: `positive`, `negative`, `max_labels`, as `DistServer` has them.
-        """
-        found = self.server.get_ablp_input(
-            split, node_type, supervision_edge_type, server_slice, **labels
-        )
-        negative = None if found.negative is None else _tensor(found.negative)
-        return _tensor(found.anchors), _tensor(found.positive), negative
-
-    # --- rows --------------------------------------------------------------------------------
-
-    def get_node_feature(self, node_type: str | None = None, index: Any = None) -> Tensor:
-        """Rows of `x`; all of them, if no ids are given."""
-        return _tensor(self.server.get_node_feature(node_type, _ids(index)))
-
-    def get_node_label(self, node_type: str | None = None, index: Any = None) -> Tensor:
-        """Rows of `y`."""
-        return _tensor(self.server.get_node_label(node_type, _ids(index)))
-
-    def get_node_attribute(
-        self, name: str, node_type: str | None = None, index: Any = None
-    ) -> Tensor:
-        """Rows of any attribute of nodes."""
-        return _tensor(self.server.get_node_attribute(name, node_type, _ids(index)))
-
-    def get_edge_attribute(
-        self, name: str, edge_type: EdgeType | None = None, index: Any = None
-    ) -> Tensor:
-        """Rows of any attribute of edges."""
-        return _tensor(self.server.get_edge_attribute(name, edge_type, _ids(index)))
-
-    def get_edge_index(
-        self,
-        edge_type: EdgeType | None = None,
-        layout: str = "coo",
-        first: int = 0,
-        count: int | None = None,
-    ) -> Tensor:
-        """The ends of edges, [2, edges], in the order of their ids."""
-        return _tensor(self.server.get_edge_index(edge_type, layout, first, count))
-
-    def get_node_partition_id(self, node_type: str | None = None, index: Any = None) -> Tensor:
-        """The part that each node belongs to."""
-        return _tensor(self.server.get_node_partition_id(node_type, _ids(index)))
-
-    # --- in short ----------------------------------------------------------------------------
-
-    def get_dataset_meta(self) -> DatasetMeta:
-        """What the server holds, in short."""
-        return self.server.get_dataset_meta()
-
-    def get_node_types(self) -> list[str] | None:
-        """None for a homogeneous graph."""
-        return self.server.get_node_types()
-
-    def get_edge_types(self) -> list[EdgeType] | None:
-        """None for a homogeneous graph."""
-        return self.server.get_edge_types()
-
-    def get_edge_dir(self) -> str:
-        """Which edges a node's neighbours are sampled along: "in" or "out"."""
-        return self.server.get_edge_dir()
-
-    def get_tensor_size(self, node_type: str | None = None) -> torch.Size:
-        """The shape of `x`."""
-        return torch.Size(self.server.get_tensor_size(node_type))
-
-    def get_edge_size(
-        self, edge_type: EdgeType | None = None, layout: str = "coo"
-    ) -> tuple[int, int]:
-        """How many nodes there are at either end."""
-        return self.server.get_edge_size(edge_type, layout)
-
-    def get_node_feature_info(self) -> FeatureInfo | dict[str, FeatureInfo] | None:
-        """Width and dtype of `x`, by type."""
-        return self.server.get_node_feature_info()
-
-    def get_edge_feature_info(self) -> FeatureInfo | dict[EdgeType, FeatureInfo] | None:
-        """Width and dtype of `edge_attr`, by type."""
-        return self.server.get_edge_feature_info()
-
-    def get_node_partition_book(self, node_type: str | None = None) -> PartitionBook:
-        """Which part each node belongs to."""
-        return self.server.get_node_partition_book(node_type)
-
-    def get_edge_partition_book(self, edge_type: EdgeType | None = None) -> PartitionBook:
-        """Which part each edge belongs to."""
-        return self.server.get_edge_partition_book(edge_type)
-
-    def statistics(self) -> dict[str, Any]:
-        """The server's numbers."""
-        return self.server.statistics()
+    def ask(self, verb: Verb, arguments: dict[str, Any]) -> Any:
+        """What a question comes to, with all its arguments by name; arrays are tensors."""
+        for name in verb.arrays:
+            arguments[name] = None if arguments[name] is None else array_of(arguments[name])
+        return _as_torch(verb, getattr(self.server, verb.name)(**arguments))
 
     # --- the end -----------------------------------------------------------------------------
 
@@ -278,11 +168,17 @@ def shutdown_compute_process(*datasets: RemoteDistDataset) -> None:
         dataset.close()
 
 
-def _tensor(array: Any) -> Tensor:
-    found = np.asarray(array)
+def _as_torch(verb: Verb, found: Any) -> Any:
+    match found:
+        case np.ndarray():
+            return _tensor(found)
+        case ABLPInput():
+            return ABLPInput(*(None if each is None else _tensor(each) for each in found))
+        case tuple() if verb.result is ShapeT:
+            return torch.Size(found)
+    return found
+
+
+def _tensor(found: npt.NDArray[Any]) -> Tensor:
     is_bfloat16 = found.dtype == storage_dtype("bfloat16")
     return tensor_over(found, "bfloat16" if is_bfloat16 else None)
-
-
-def _ids(index: Any) -> Any:
-    return None if index is None else array_of(index)

@@ -13,7 +13,7 @@ from typing import Any
 from torch_geometric.data import Data, HeteroData
 
 from penstock.client.hub.hub import Provider
-from penstock.graph import Graph
+from penstock.graph.view import GraphView
 from penstock.loader.pyg.pyg_data import read_data
 from penstock.loader.pyg.stores import is_pair, read_stores
 from penstock.loader.pyg.template import Template, template_of
@@ -29,7 +29,7 @@ class DataSource:
     `is_pair`: made of a feature store and a graph store.
     """
 
-    graph: Graph
+    graph: GraphView
     hub: Provider | None
     template: Template
     is_pair: bool = False
@@ -61,9 +61,17 @@ def source_of(
         data = data.provider
     if isinstance(data, Provider):
         return DataSource(data.graph, data, template_of(data.graph, custom_cls))
-    if isinstance(data, Graph):
+    if isinstance(data, GraphView):
         return DataSource(data, None, template_of(data, custom_cls))
     raise ValueError(
         f"Expected a 'Data', 'HeteroData', or a tuple of 'FeatureStore' and 'GraphStore' "
         f"(got '{type(data)}'); a penstock Graph, a hub, a server, or an address will do as well"
+    )
+
+
+def no_workers(graph: GraphView) -> str:
+    """What to say if batches were to be made here, of a graph that is elsewhere."""
+    return (
+        f"num_workers is 0, but the graph is at {graph.address}: leave it out, and the "
+        "server's workers make the batches"
     )

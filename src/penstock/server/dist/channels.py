@@ -20,8 +20,8 @@ from penstock.client.deadline import Deadline
 from penstock.errors import ChannelClosed
 from penstock.hub.timings import Timing
 from penstock.server.dist.backends import ServedBackend
-from penstock.server.dist.id_map import IdMap
 from penstock.server.dist.handles import HandleKind, Handles
+from penstock.server.dist.id_map import IdMap
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.graph import Graph
+from penstock.graph.lookup import known
 from penstock.graph.partition.book import PartitionBook, RangeBook
 from penstock.graph.partition.partition import Partition
 from penstock.graph.schema import EDGE, NODE, EdgeType
 from penstock.graph.shared import SharedArray
-from penstock.graph.lookup import known
 from penstock.wire.messages import PartitionNote
 from penstock.wire.requests import EdgeDir
 

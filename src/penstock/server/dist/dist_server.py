@@ -1,7 +1,7 @@
 """`DistServer`: a graph, its sampling and its data, by methods; in this process or over a wire.
 
 It is a client of a hub, its own or a lent one: who is served next, retries and epochs are the hub's
-concern. What is asked over a wire comes by `server.dist.verbs`, to the same methods.
+concern. What is asked over a wire comes by `server.dist.rpc`, to the same methods.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, Unpack
 
 from penstock.client.backend import SharedDistSamplingBackend
-from penstock.client.channel.batch import Batch
 from penstock.client.deadline import positive_seconds
-from penstock.client.hub.hub_config import PoolOptions
+from penstock.client.dist_calls import DistCalls, Message
 from penstock.client.hub.hub import Hub
+from penstock.client.hub.hub_config import PoolOptions
 from penstock.client.hub.hub_process import START_TIMEOUT_S, HubProcess
 from penstock.client.sizes import parse_bytes
 from penstock.errors import ChannelClosed, PenstockError
@@ -26,14 +26,19 @@ from penstock.graph.partition.partition import Partition
 from penstock.kernels.arrays import check_integer
 from penstock.sampling.spec import Spec
 from penstock.server.dist.backends import CLOSED, MAX_BACKENDS, ServedBackend, ServedBackends
-from penstock.server.dist.channels import ServedChannels, ServedChannel
+from penstock.server.dist.channels import ServedChannel, ServedChannels
 from penstock.server.dist.dataset import ServedDataset
-from penstock.server.dist.input_registration import MAX_BATCH_BYTES, MAX_INPUT_BYTES, MAX_INPUTS_BYTES, InputRegistration
-from penstock.server.limits import Budget
 from penstock.server.dist.handles import HandleKind, Handles
+from penstock.server.dist.input_registration import (
+    MAX_BATCH_BYTES,
+    MAX_INPUT_BYTES,
+    MAX_INPUTS_BYTES,
+    InputRegistration,
+)
 from penstock.server.dist.queries import MAX_ANSWER_BYTES, Queries
 from penstock.server.dist.samplers import backend_for, check_key, wanted_spec
 from penstock.server.dist.seeds import StrPath
+from penstock.server.limits import Budget
 from penstock.wire.requests import (
     InitSamplingBackendRequest,
     RegisterBackendRequest,
@@ -65,8 +70,10 @@ class LeftBehind:
         return f"channels: {list(self.channels)}, backends: {list(self.backends)}"
 
 
-class DistServer(Queries):
+class DistServer(Queries, DistCalls):
     """Serves a graph, or a part of one. Nothing runs before the first backend, or `start()`.
+
+    The calls are those that `DistCalls` declares, with their words.
 
     `hub`: the pool to use; without one it has its own, of `num_workers` (0: batches are made in
     this process), run by `pool_options`. `samplers`: the users' samplers that may be asked for, as
@@ -169,12 +176,10 @@ class DistServer(Queries):
                 raise
 
     def exit(self) -> bool:
-        """Asks the server to end: `wait_for_exit` returns. Nothing new is begun from now on."""
         self._exit.set()
         return True
 
     def wait_for_exit(self, timeout: float | None = None) -> bool:
-        """Until somebody has called `exit`, at most so many seconds; whether somebody has."""
         return self._exit.wait(timeout)
 
     def drain(self, timeout: float) -> bool:
@@ -211,11 +216,6 @@ class DistServer(Queries):
     def init_sampling_backend(
         self, request: InitSamplingBackendRequest, *, holder: int = IN_PROCESS
     ) -> int:
-        """The number of the backend of a key, which the first who asks for it makes.
-
-        Others wait for the first. If it fails, they get an error whose cause is the first one's,
-        and the key can be tried again. While a backend is being torn down, its key is an error.
-        """
         key = check_key(request.backend_key)
         spec = wanted_spec(request, self._samplers)
         self._check_open()
@@ -232,7 +232,6 @@ class DistServer(Queries):
     def register_sampling_input(
         self, request: RegisterBackendRequest, *, holder: int = IN_PROCESS
     ) -> int:
-        """Opens a channel of a backend; its number. `KeyError` if there is no such backend."""
         self._check_open()
         backend = self._backends.enter(request.backend_id)
         try:
@@ -263,26 +262,19 @@ class DistServer(Queries):
     def start_new_epoch_sampling(
         self, channel_id: int, epoch: int, *, first: int = 0, first_step: int = 0
     ) -> None:
-        """Starts an epoch; one that is not newer is ignored, and so is a channel that has gone."""
         channel = self._channels.find(channel_id)
         if channel is not None:
             channel.start(epoch, first, first_step, self.request_timeout)
 
-    def fetch_one_sampled_message(self, channel_id: int) -> tuple[Batch | None, bool]:
-        """(message, False), or (None, True) once the epoch is over or the channel destroyed.
-
-        Raises what became of a batch that will not come; the next call goes on after it.
-        """
+    def fetch_one_sampled_message(self, channel_id: int) -> Message:
         channel = self._channels.find(channel_id)
         return (None, True) if channel is None else channel.fetch(self.request_timeout)
 
     def is_channel_epoch_done(self, channel_id: int, epoch: int) -> bool:
-        """Whether every batch of an epoch has ended; of a destroyed channel, all have."""
         channel = self._channels.find(channel_id)
         return channel is None or channel.is_epoch_done(epoch)
 
     def destroy_sampling_input(self, channel_id: int) -> None:
-        """Ends a channel, and the backend with its last one. One that is not there: nothing."""
         self._destroy(channel_id)
 
     def check_holder(self, channel_id: int, holder: int) -> None:
@@ -314,7 +306,6 @@ class DistServer(Queries):
     # --- seeing what it does -----------------------------------------------------------------
 
     def statistics(self) -> dict[str, Any]:
-        """All numbers of the server, as plain data; those of its hub apart."""
         return {
             "boot": self.boot,
             "partition": self.dataset.number,
@@ -332,14 +323,12 @@ class DistServer(Queries):
         }
 
     def hub_statistics(self) -> dict[str, Any]:
-        """The hub's numbers; empty if there is none, or it does not run yet."""
         started = not isinstance(self._hub, HubProcess) or self._hub.pid is not None
         if self._hub is None or not started:
             return {}
         return self._hub.statistics(self.request_timeout)
 
     def describe(self) -> str:
-        """The server in a line, and its scheduler in another."""
         channels, backends = len(self._channels.all()), len(self._backends.all())
         part = f"part {self.dataset.number} of {self.dataset.num_partitions}"
         line = f"server {self.boot:08x}: {part}, {backends} backends, {channels} channels"

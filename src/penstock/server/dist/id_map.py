@@ -16,7 +16,7 @@ from penstock.graph.schema import EDGE, EdgeType
 from penstock.sampling.kinds import kind_of
 from penstock.sampling.names import Owner, parsed, parsed_type
 from penstock.sampling.spec import Spec
-from penstock.server.dist.dataset import ServedDataset, Ids
+from penstock.server.dist.dataset import Ids, ServedDataset
 
 Array = npt.NDArray[Any]
 
@@ -54,7 +54,7 @@ class IdMap:
         return np.stack([local(source, given[0]), local(destination, given[1])])
 
     def columns(self, spec: Spec, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """What comes with the inputs: nodes (labels of anchors) by their numbers, the rest stays."""
+        """What comes with the inputs: nodes (labels, say) by their numbers, the rest as it is."""
         if self.is_identity:
             return dict(columns)
         owners = kind_of(spec).node_columns(spec)

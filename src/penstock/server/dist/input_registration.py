@@ -9,13 +9,18 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.client.channel.channel_options import ChannelOptions, check_names, check_values, wishes
+from penstock.client.channel.channel_options import (
+    ChannelOptions,
+    check_names,
+    check_values,
+    wishes,
+)
 from penstock.sampling.kinds import InputKind
 from penstock.server.dist.backends import ServedBackend
 from penstock.server.dist.dataset import ServedDataset
-from penstock.server.limits import Budget, check_at_most
 from penstock.server.dist.id_map import IdMap
 from penstock.server.dist.seeds import StrPath, read_seeds, sampler_input
+from penstock.server.limits import Budget, check_at_most
 from penstock.wire.requests import RegisterBackendRequest, SamplerInput
 
 MAX_INPUT_BYTES: Final = 8 << 30

@@ -19,7 +19,7 @@ from penstock.kernels import Adjacency
 from penstock.kernels.arrays import check_integer
 from penstock.kernels.labels import first_neighbors
 from penstock.sampling.ablp import Sign, label_type
-from penstock.server.dist.dataset import ServedDataset, Ids
+from penstock.server.dist.dataset import Ids, ServedDataset
 from penstock.wire.requests import ABLPInput, FetchABLPInputRequest
 
 
@@ -29,7 +29,7 @@ def ablp_input(
     request: FetchABLPInputRequest,
     cap: int | None,
     check_size: Callable[[int], None],
-) -> ABLPInput:
+) -> ABLPInput[Ids]:
     """The labels of anchors, beside them; `check_size` is asked before memory is taken."""
     supervision = _supervision(dataset, request)
     if cap is not None:

@@ -10,16 +10,16 @@ import math
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.client.dist_calls import Array, DistQueries, Shape
 from penstock.core.slices import ServerSlice
 from penstock.graph.derived import Coo
 from penstock.graph.features import LocalFeatures
+from penstock.graph.lookup import pick
 from penstock.graph.partition.book import PartitionBook
 from penstock.graph.schema import EdgeType
 from penstock.graph.shared import SharedArray
-from penstock.graph.lookup import pick
-from penstock.server.dist.dataset import ServedDataset, Ids
+from penstock.server.dist.dataset import Ids, ServedDataset
 from penstock.server.dist.labels import ablp_input
 from penstock.wire.requests import (
     ABLPInput,
@@ -31,15 +31,13 @@ from penstock.wire.requests import (
     TypeSize,
 )
 
-Array = npt.NDArray[Any]
-
 SPLITS: Final = ("train", "val", "test")
 MAX_ANSWER_BYTES: Final = 1 << 30
 _ID_BYTES: Final = 8
 
 
-class Queries:
-    """Answers. Methods may be called by any thread; they share nothing that changes."""
+class Queries(DistQueries[Array, Shape]):
+    """Answers, as `DistQueries` tells. Any thread may ask; nothing is shared that changes."""
 
     def __init__(
         self,
@@ -60,10 +58,6 @@ class Queries:
         node_type: str | None = None,
         server_slice: ServerSlice | None = None,
     ) -> Ids:
-        """Ids of nodes: of a split ("train", "val", "test"), or all. The slice is taken last.
-
-        All arguments may come as one `FetchNodesRequest`.
-        """
         if isinstance(split, FetchNodesRequest):
             return self.get_node_ids(split.split, split.node_type, split.server_slice)
         name = self.dataset.node_type(node_type)
@@ -89,11 +83,7 @@ class Queries:
         positive: EdgeType | None = None,
         negative: EdgeType | None = None,
         max_labels: int | None = None,
-    ) -> ABLPInput:
-        """Anchors and their labels, padded with -1: see `server.dist.labels`.
-
-        All arguments may come as one `FetchABLPInputRequest`.
-        """
+    ) -> ABLPInput[Ids]:
         request = split
         if not isinstance(request, FetchABLPInputRequest):
             request = FetchABLPInputRequest(
@@ -112,7 +102,6 @@ class Queries:
     # --- what there is -----------------------------------------------------------------------
 
     def get_dataset_meta(self) -> DatasetMeta:
-        """What the server holds, in short."""
         graph, number = self.dataset.graph, self.dataset.number
         return DatasetMeta(
             num_partitions=self.dataset.num_partitions,
@@ -127,21 +116,17 @@ class Queries:
         )
 
     def get_node_types(self) -> list[str] | None:
-        """The node types; None if the graph is homogeneous."""
         graph = self.dataset.graph
         return list(graph.node_types) if graph.is_hetero else None
 
     def get_edge_types(self) -> list[EdgeType] | None:
-        """The edge types; None if the graph is homogeneous."""
         graph = self.dataset.graph
         return list(graph.edge_types) if graph.is_hetero else None
 
     def get_edge_dir(self) -> EdgeDir:
-        """Which edges of its nodes a server has, "in" or "out"; along these it can sample."""
         return self.dataset.edge_dir
 
     def get_node_feature_info(self) -> FeatureInfo | dict[str, FeatureInfo] | None:
-        """Width and dtype of `x`: by node type, of those that have any; None if there is none."""
         graph = self.dataset.graph
         found = {
             name: _info(attributes["x"])
@@ -151,7 +136,6 @@ class Queries:
         return found if graph.is_hetero else next(iter(found.values()), None)
 
     def get_edge_feature_info(self) -> FeatureInfo | dict[EdgeType, FeatureInfo] | None:
-        """Width and dtype of `edge_attr`, likewise by edge type."""
         graph = self.dataset.graph
         found = {
             kind: _info(attributes["edge_attr"])
@@ -161,32 +145,26 @@ class Queries:
         return found if graph.is_hetero else next(iter(found.values()), None)
 
     def get_node_partition_id(self, node_type: str | None = None, index: Any = None) -> Array:
-        """The part that each of the ids belongs to."""
         book = self.dataset.node_book(self.dataset.node_type(node_type))
         return book.partition_of(_required(index))
 
     def get_node_partition_book(self, node_type: str | None = None) -> PartitionBook:
-        """Where the nodes of a type are."""
         book = self.dataset.node_book(self.dataset.node_type(node_type))
         return self._bounded(book, "get_node_partition_book")
 
     def get_edge_partition_book(self, edge_type: EdgeType | None = None) -> PartitionBook:
-        """Where the edges of a type are."""
         book = self.dataset.edge_book(self.dataset.edge_type(edge_type))
         return self._bounded(book, "get_edge_partition_book")
 
     # --- rows --------------------------------------------------------------------------------
 
     def get_node_feature(self, node_type: str | None = None, index: Any = None) -> Array:
-        """Rows of `x`; without an index, of all nodes that are here."""
         return self.get_node_attribute("x", node_type, index)
 
     def get_node_label(self, node_type: str | None = None, index: Any = None) -> Array:
-        """Rows of `y`; without an index, of all nodes that are here."""
         return self.get_node_attribute("y", node_type, index)
 
-    def get_tensor_size(self, node_type: str | None = None) -> tuple[int, ...]:
-        """The shape of `x`, as it is here."""
+    def get_tensor_size(self, node_type: str | None = None) -> Shape:
         name = self.dataset.node_type(node_type)
         attributes = self.dataset.graph.node_attributes(name)
         return pick("node attribute", "x", name, attributes).shape
@@ -194,7 +172,6 @@ class Queries:
     def get_node_attribute(
         self, name: str, node_type: str | None = None, index: Any = None
     ) -> Array:
-        """Rows of any attribute of nodes. bfloat16 comes as 16-bit integers."""
         kind = self.dataset.node_type(node_type)
         column = pick("node attribute", name, kind, self.dataset.graph.node_attributes(kind))
         rows = None if index is None else self.dataset.local_nodes(kind, index)
@@ -203,13 +180,11 @@ class Queries:
     def get_edge_attribute(
         self, name: str, edge_type: EdgeType | None = None, index: Any = None
     ) -> Array:
-        """Rows of any attribute of edges, by their ids; without an index, as `get_edge_index`."""
         kind = self.dataset.edge_type(edge_type)
         column = pick("edge attribute", name, kind, self.dataset.edge_attributes(kind))
         return self._rows(column, self.dataset.edge_rows(kind, index), name)
 
     def get_graph_attribute(self, name: str, owner: str | EdgeType | None = None) -> Any:
-        """What belongs to the whole graph, or to a type as a whole: an array, or a JSON value."""
         found = self.dataset.graph.graph_attributes(owner or None)
         if name not in found:
             there = ", ".join(map(repr, found)) or "none"
@@ -228,10 +203,6 @@ class Queries:
         first: int = 0,
         count: int | None = None,
     ) -> Ids:
-        """The edges that are here, in the order of their ids, [2, edges], sources above.
-
-        `first` and `count` choose some of them, for those who read them in pieces.
-        """
         check_layout(layout)
         kind = self.dataset.edge_type(edge_type)
         size = self.dataset.num_edges(kind)
@@ -244,7 +215,6 @@ class Queries:
     def get_edge_size(
         self, edge_type: EdgeType | None = None, layout: str = "coo"
     ) -> tuple[int, int]:
-        """How many nodes there are in all, of the type of the sources and the destinations."""
         check_layout(layout)
         kind = self.dataset.edge_type(edge_type)
         source, destination = (self.dataset.node_book(name).size for name in (kind[0], kind[2]))

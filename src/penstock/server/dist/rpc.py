@@ -5,29 +5,23 @@ One `RpcSession` exists per connected rank that calls; what it makes goes when t
 
 from __future__ import annotations
 
-from typing import Any, Final
-from penstock.client.channel.batch import Batch
-from penstock.errors import PenstockError, ProtocolError
-from penstock.graph.partition.book import ArrayBook, PartitionBook, RangeBook
-from penstock.server.dist.dist_server import DistServer
-from penstock.wire.messages import Call
-from penstock.wire.requests import BatchParts, BookParts, Fetched
-from penstock.wire.values import Arrays, pack, unpack
-from penstock.wire.rpc_schema import VERBS
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
+
 import numpy.typing as npt
+
+from penstock.client.dist_calls import VERBS, TransportCalls
+from penstock.errors import PenstockError, ProtocolError
 from penstock.server.dist.dist_server import DistServer
 from penstock.wire.messages import Call
-from penstock.wire.payload import Arrays
-
-
+from penstock.wire.rpc_schema import Verb
+from penstock.wire.values import Arrays, pack, unpack
 
 Answered: TypeAlias = tuple[Any, Mapping[str, npt.NDArray[Any]]]
 
-PING: Final = "ping"  # answered at once: whether anybody listens
-STATISTICS: Final = "server_statistics"
+PING: Final = TransportCalls.ping.__name__
+STATISTICS: Final = TransportCalls.server_statistics.__name__
 # Why a session is over that its rank has ended; any other reason is a loss.
 GOODBYE: Final = "goodbye"
 
@@ -64,7 +58,7 @@ class DistServerSession:
 
 
 # What is made by these belongs to the session, and goes with it.
-MAKING: Final = frozenset({"init_sampling_backend", "register_sampling_input"})
+MAKING: Final = frozenset(verb.name for verb in VERBS.values() if verb.traits.makes)
 
 
 def answer(server: DistServer, call: Call, arrays: Arrays, caller: int) -> tuple[Any, Arrays]:
@@ -72,18 +66,17 @@ def answer(server: DistServer, call: Call, arrays: Arrays, caller: int) -> tuple
     verb = VERBS.get(call.verb)
     if verb is None:
         raise ProtocolError(f"there is no verb {call.verb!r}")
-    _check_allowed(server, call.verb)
+    _check_allowed(server, verb)
     taken = unpack(call.arguments, arrays, verb.takes)
     arguments = {name: getattr(taken, name) for name in taken.__struct_fields__}
-    if call.verb in MAKING:
+    if verb.traits.makes:
         arguments["holder"] = caller
     if "channel_id" in arguments:
         server.check_holder(arguments["channel_id"], caller)
-    if call.verb == "wait_for_exit":  # nobody is kept for longer than by any other call
-        asked = arguments["timeout"]
-        most = server.request_timeout
+    if "timeout" in arguments:  # nobody is kept for longer than by any other call
+        asked, most = arguments["timeout"], server.request_timeout
         arguments["timeout"] = most if asked is None else min(asked, most)
-    return pack(_parts(getattr(server, call.verb)(**arguments)))
+    return pack(verb.form.apart(getattr(server, verb.name)(**arguments)))
 
 
 def farewell(server: DistServer, caller: int) -> None:
@@ -91,36 +84,7 @@ def farewell(server: DistServer, caller: int) -> None:
     server.release(caller)
 
 
-def _check_allowed(server: DistServer, verb: str) -> None:
-    if verb == "exit" and not server.exit_by_ranks:
-        raise PenstockError("this server is not ended by ranks (setting: exit_by_ranks)")
-
-
-def _parts(result: Any) -> Any:
-    match result:
-        case (Batch() | None as batch, bool(done)):
-            return Fetched(batch=None if batch is None else _batch(batch), done=done)
-        case RangeBook() | ArrayBook():
-            return _book(result)
-    return result
-
-
-def _batch(batch: Batch) -> BatchParts:
-    return BatchParts(
-        arrays=dict(batch.arrays),
-        facts=dict(batch.facts),
-        epoch=batch.epoch,
-        step=batch.step,
-        index=batch.index,
-        substitute=batch.substitute,
-        cost=batch.cost,
-        dtypes=dict(batch.dtypes),
-    )
-
-
-def _book(book: PartitionBook) -> BookParts:
-    return BookParts(
-        num_partitions=book.num_partitions,
-        bounds=book.bounds if isinstance(book, RangeBook) else None,
-        parts=book.parts if isinstance(book, ArrayBook) else None,
-    )
+def _check_allowed(server: DistServer, verb: Verb) -> None:
+    setting = verb.traits.permission
+    if setting is not None and not getattr(server, setting):
+        raise PenstockError(f"ranks may not call {verb.name} on this server (setting: {setting})")

@@ -1,0 +1,321 @@
+"""What can be asked of a `DistServer`: the one list of calls, with arguments, results and words.
+
+`DistServer` implements these methods. `RemoteDistServer` has them by calls over a wire, and
+`RemoteDistDataset` has the questions among them with tensors; both are made from this list, and so
+are the structs that arguments are decoded with (`wire.rpc_schema`). A new call is declared here and
+implemented in the server, and nowhere else.
+
+An argument called `channel_id` names a channel, which must be the caller's. An argument called
+`timeout` is bounded by the server's `request_timeout`. Ids are those of the whole graph.
+"""
+
+# The bodies are elsewhere. `call` makes the methods abstract, which mypy must not know: those of a
+# mirror are made at run time.
+# mypy: disable-error-code="empty-body"
+
+from __future__ import annotations
+
+from abc import ABC
+from typing import Any, Final, Generic, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.client.channel.batch import Batch
+from penstock.core.slices import ServerSlice
+from penstock.graph.partition.book import ArrayBook, PartitionBook, RangeBook
+from penstock.graph.schema import EdgeType
+from penstock.wire.requests import (
+    ABLPInput,
+    ArrayT,
+    BatchParts,
+    BookParts,
+    DatasetMeta,
+    EdgeDir,
+    FeatureInfo,
+    FetchABLPInputRequest,
+    Fetched,
+    FetchNodesRequest,
+    InitSamplingBackendRequest,
+    RegisterBackendRequest,
+    ShapeT,
+)
+from penstock.wire.rpc_schema import Form, IdsLike, Verbs, call, verbs_of
+
+Array: TypeAlias = npt.NDArray[Any]
+Shape: TypeAlias = tuple[int, ...]
+Message: TypeAlias = tuple[Batch | None, bool]
+
+
+class DistQueries(ABC, Generic[ArrayT, ShapeT]):
+    """Questions about a server and its data. `ArrayT` and `ShapeT`: what arrays and shapes are."""
+
+    # --- ids ---------------------------------------------------------------------------------
+
+    @call(reads=True, request=FetchNodesRequest)
+    def get_node_ids(
+        self,
+        split: str | FetchNodesRequest | None = None,
+        node_type: str | None = None,
+        server_slice: ServerSlice | None = None,
+    ) -> ArrayT:
+        """Return ids of nodes: of a split ("train", "val", "test"), or all.
+
+        The slice is taken last. All arguments may come as one `FetchNodesRequest`.
+        """
+
+    @call(reads=True, request=FetchABLPInputRequest)
+    def get_ablp_input(
+        self,
+        split: str | FetchABLPInputRequest | None = None,
+        node_type: str | None = None,
+        supervision_edge_type: EdgeType | None = None,
+        server_slice: ServerSlice | None = None,
+        *,
+        positive: EdgeType | None = None,
+        negative: EdgeType | None = None,
+        max_labels: int | None = None,
+    ) -> ABLPInput[ArrayT]:
+        """Return anchors [N] and their labels, [N, M] and [N, K] or None, padded with -1.
+
+        See `server.dist.labels`. All arguments may come as one `FetchABLPInputRequest`.
+        """
+
+    # --- what there is -----------------------------------------------------------------------
+
+    @call(reads=True)
+    def get_dataset_meta(self) -> DatasetMeta:
+        """Return what the server holds, in short."""
+
+    @call(reads=True)
+    def get_node_types(self) -> list[str] | None:
+        """Return the node types; None if the graph is homogeneous."""
+
+    @call(reads=True)
+    def get_edge_types(self) -> list[EdgeType] | None:
+        """Return the edge types; None if the graph is homogeneous."""
+
+    @call(reads=True)
+    def get_edge_dir(self) -> EdgeDir:
+        """Return which edges of its nodes a server has and samples along: "in" or "out"."""
+
+    @call(reads=True)
+    def get_node_feature_info(self) -> FeatureInfo | dict[str, FeatureInfo] | None:
+        """Return width and dtype of `x`: by node type, of those that have it; None if none has."""
+
+    @call(reads=True)
+    def get_edge_feature_info(self) -> FeatureInfo | dict[EdgeType, FeatureInfo] | None:
+        """Return width and dtype of `edge_attr`, likewise by edge type."""
+
+    @call(reads=True)
+    def get_node_partition_id(self, node_type: str | None = None, index: IdsLike = None) -> ArrayT:
+        """Return the part that each of the ids belongs to."""
+
+    @call(reads=True)
+    def get_node_partition_book(self, node_type: str | None = None) -> PartitionBook:
+        """Return where the nodes of a type are."""
+
+    @call(reads=True)
+    def get_edge_partition_book(self, edge_type: EdgeType | None = None) -> PartitionBook:
+        """Return where the edges of a type are."""
+
+    # --- rows --------------------------------------------------------------------------------
+
+    @call(reads=True)
+    def get_node_feature(self, node_type: str | None = None, index: IdsLike = None) -> ArrayT:
+        """Return rows of `x`; without an index, of all nodes that are there."""
+
+    @call(reads=True)
+    def get_node_label(self, node_type: str | None = None, index: IdsLike = None) -> ArrayT:
+        """Return rows of `y`; without an index, of all nodes that are there."""
+
+    @call(reads=True)
+    def get_tensor_size(self, node_type: str | None = None) -> ShapeT:
+        """Return the shape of `x`, as it is there."""
+
+    @call(reads=True)
+    def get_node_attribute(
+        self, name: str, node_type: str | None = None, index: IdsLike = None
+    ) -> ArrayT:
+        """Return rows of any attribute of nodes. NumPy has bfloat16 as 16-bit integers."""
+
+    @call(reads=True)
+    def get_edge_attribute(
+        self, name: str, edge_type: EdgeType | None = None, index: IdsLike = None
+    ) -> ArrayT:
+        """Return rows of any attribute of edges, by ids; without an index, as `get_edge_index`."""
+
+    @call(reads=True)
+    def get_graph_attribute(self, name: str, owner: str | EdgeType | None = None) -> Any:
+        """Return what belongs to the whole graph, or to a type as a whole: array or JSON value."""
+
+    # --- edges -------------------------------------------------------------------------------
+
+    @call(reads=True)
+    def get_edge_index(
+        self,
+        edge_type: EdgeType | None = None,
+        layout: str = "coo",
+        first: int = 0,
+        count: int | None = None,
+    ) -> ArrayT:
+        """Return the edges that are there, in the order of their ids, [2, edges], sources above.
+
+        `first` and `count` choose some of them, for those who read them in pieces.
+        """
+
+    @call(reads=True)
+    def get_edge_size(
+        self, edge_type: EdgeType | None = None, layout: str = "coo"
+    ) -> tuple[int, int]:
+        """Return how many nodes there are in all, of the types of sources and destinations."""
+
+    # --- what the server does ----------------------------------------------------------------
+
+    @call(reads=True)
+    def statistics(self) -> dict[str, Any]:
+        """Return all numbers of the server, as plain data; those of its hub apart."""
+
+    @call(reads=True)
+    def hub_statistics(self) -> dict[str, Any]:
+        """Return the hub's numbers; empty if there is none, or it does not run yet."""
+
+    @call(reads=True)
+    def describe(self) -> str:
+        """Describe the server in a line, and its scheduler in another."""
+
+
+class DistCalls(DistQueries[Array, Shape]):
+    """All calls: questions, and those that change something."""
+
+    # --- sampling ----------------------------------------------------------------------------
+
+    @call(makes=True)
+    def init_sampling_backend(self, request: InitSamplingBackendRequest) -> int:
+        """Return the number of the backend of a key, which the first who asks for it makes.
+
+        Others wait for the first. If it fails, they get an error whose cause is the first one's,
+        and the key can be tried again. While a backend is being torn down, its key is an error.
+        """
+
+    @call(makes=True)
+    def register_sampling_input(self, request: RegisterBackendRequest) -> int:
+        """Open a channel of a backend, and return its number.
+
+        Raises:
+            KeyError: There is no such backend.
+        """
+
+    @call()
+    def start_new_epoch_sampling(
+        self, channel_id: int, epoch: int, *, first: int = 0, first_step: int = 0
+    ) -> None:
+        """Start an epoch; one that is not newer is ignored, and so is a channel that has gone."""
+
+    @call()
+    def fetch_one_sampled_message(self, channel_id: int) -> Message:
+        """Return (message, False), or (None, True) once the epoch is over or the channel destroyed.
+
+        Raises what became of a batch that will not come; the next call goes on after it.
+        """
+
+    @call(reads=True)
+    def is_channel_epoch_done(self, channel_id: int, epoch: int) -> bool:
+        """Return whether every batch of an epoch has ended; of a destroyed channel, all have."""
+
+    @call()
+    def destroy_sampling_input(self, channel_id: int) -> None:
+        """End a channel, and the backend with its last one. One that is not there: nothing."""
+
+    # --- the server's end --------------------------------------------------------------------
+
+    @call(permission="exit_by_ranks")
+    def exit(self) -> bool:
+        """Ask the server to end: `wait_for_exit` returns. Nothing new is begun from then on."""
+
+    @call()
+    def wait_for_exit(self, timeout: float | None = None) -> bool:
+        """Wait until somebody has called `exit`, at most so many seconds; say whether one has.
+
+        Over a wire, it waits at most as long as any call may (the server's `request_timeout`).
+        """
+
+
+class TransportCalls:
+    """Calls that are answered by the server's event loop, and are no methods of a `DistServer`."""
+
+    @call(reads=True)
+    def ping(self) -> None:
+        """Answer at once: somebody listens."""
+
+    @call(reads=True)
+    def server_statistics(self) -> dict[str, Any]:
+        """Return the numbers of sessions, channels, and the process."""
+
+
+# --- results that do not travel as they are --------------------------------------------------
+
+
+def _book_apart(book: PartitionBook) -> BookParts:
+    return BookParts(
+        num_partitions=book.num_partitions,
+        bounds=book.bounds if isinstance(book, RangeBook) else None,
+        parts=book.parts if isinstance(book, ArrayBook) else None,
+    )
+
+
+def _book_together(parts: BookParts) -> PartitionBook:
+    if parts.bounds is not None:
+        return RangeBook(parts.bounds)
+    return ArrayBook(parts.parts, parts.num_partitions)
+
+
+def _message_apart(message: Message) -> Fetched:
+    batch, done = message
+    if batch is None:
+        return Fetched(batch=None, done=done)
+    parts = BatchParts(
+        arrays=dict(batch.arrays),
+        facts=dict(batch.facts),
+        epoch=batch.epoch,
+        step=batch.step,
+        index=batch.index,
+        substitute=batch.substitute,
+        cost=batch.cost,
+        dtypes=dict(batch.dtypes),
+    )
+    return Fetched(batch=parts, done=done)
+
+
+def _message_together(fetched: Fetched) -> Message:
+    parts = fetched.batch
+    if parts is None:
+        return None, fetched.done
+    batch = Batch(
+        arrays=parts.arrays,
+        facts=parts.facts,
+        epoch=parts.epoch,
+        step=parts.step,
+        index=parts.index,
+        substitute=parts.substitute,
+        copied=True,
+        cost=parts.cost,
+        dtypes=parts.dtypes,
+    )
+    return batch, fetched.done
+
+
+_FORMS: Final = {
+    ArrayT: Form(np.ndarray),
+    ShapeT: Form(Shape),
+    PartitionBook: Form(BookParts, _book_apart, _book_together),
+    Message: Form(Fetched, _message_apart, _message_together),
+}
+
+QUERIES: Final[Verbs] = verbs_of(DistQueries, _FORMS)
+VERBS: Final[Verbs] = verbs_of(DistCalls, _FORMS)
+TRANSPORT: Final[Verbs] = verbs_of(TransportCalls)
+# What may be asked twice. The others are made once.
+READS: Final = frozenset(
+    verb.name for verb in (*VERBS.values(), *TRANSPORT.values()) if verb.traits.reads
+)

@@ -1,0 +1,246 @@
+"""`GraphView`: what loaders, inputs and checks know of a graph, wherever its arrays lie.
+
+Types, sizes, the form of every attribute, splits and what belongs to the graph as a whole are known
+of any graph. `Graph` has all arrays in this process; a graph at a server has none of them, and asks
+for rows. Whoever has a view need not know which it is: each answers in its own way. How a graph is
+sampled is not known here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.graph.derived import DerivedArrays
+from penstock.graph.features import FeatureSource
+from penstock.graph.inventory import Shaped
+from penstock.graph.lookup import known, pick
+from penstock.graph.schema import EDGE, NODE, ArrayKey, Arrays, EdgeType, Group, Schema
+from penstock.graph.shared import SharedArray
+
+if TYPE_CHECKING:
+    from penstock.graph.graph import Graph
+
+Array = npt.NDArray[Any]
+_T = TypeVar("_T")
+
+
+class ArrayView(Shaped, Protocol):
+    """An array of a graph: its form, and its numbers for those who may have them."""
+
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def array(self) -> Array: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnIds:
+    """Ids that a graph knows by itself: of a split, of all nodes, or the ends of all edges.
+
+    Attributes:
+        num: How many there are.
+        array: Where they lie, to be handed on. None for all nodes, which need no list, and where
+            the graph keeps them.
+        is_away: The graph is elsewhere and will look them up there.
+        split: The name to look them up by; None for all there are.
+    """
+
+    num: int
+    array: SharedArray | None = None
+    is_away: bool = False
+    split: str | None = None
+
+
+class GraphView(ABC):
+    """A graph by its types and sizes. Methods that take a type need it only for a heterogeneous
+    graph."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._num_nodes = {info.name: info.num_nodes for info in schema.nodes}
+        self._num_edges = {info.name: info.num_edges for info in schema.edges}
+
+    # --- where it is -------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def address(self) -> str | None:
+        """The server that has the graph; None if this process has it."""
+
+    @abstractmethod
+    def here(self, complaint: str) -> Graph:
+        """Return the graph itself, for those who sample in this process.
+
+        Raises:
+            ValueError: With `complaint`, if the graph is elsewhere.
+        """
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """A digest of the content."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of what this process has of the graph."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- types and sizes ---------------------------------------------------------------------
+
+    @property
+    def schema(self) -> Schema:
+        """The types, and what belongs to them and is no array."""
+        return self._schema
+
+    @property
+    @abstractmethod
+    def arrays(self) -> Mapping[ArrayKey, ArrayView]:
+        """All arrays there are now."""
+
+    @property
+    def is_hetero(self) -> bool:
+        return self._schema.is_hetero
+
+    @property
+    def node_types(self) -> tuple[str, ...]:
+        """In their order; of a homogeneous graph the one nameless."""
+        return tuple(self._num_nodes)
+
+    @property
+    def edge_types(self) -> tuple[EdgeType, ...]:
+        """In their order, which hops follow; of a homogeneous graph the one nameless."""
+        return tuple(self._num_edges)
+
+    def num_nodes(self, node_type: str | None = None) -> int:
+        """Nodes of a type, or of all types together."""
+        if node_type is None:
+            return sum(self._num_nodes.values())
+        return self._num_nodes[self._node_type(node_type)]
+
+    def num_edges(self, edge_type: EdgeType | None = None) -> int:
+        """Edges of a type, or of all types together."""
+        if edge_type is None:
+            return sum(self._num_edges.values())
+        return self._num_edges[self._edge_type(edge_type)]
+
+    # --- ids ---------------------------------------------------------------------------------
+
+    def end_of_ids(self, node_type: str | None = None) -> int:
+        """Above all ids of nodes of a type."""
+        return self.num_nodes(node_type)
+
+    def node_ids(self, node_type: str | None = None) -> Array:
+        """The ids of all nodes of a type."""
+        return np.arange(self.num_nodes(node_type))
+
+    @abstractmethod
+    def own_nodes(self, node_type: str | None = None) -> OwnIds:
+        """All nodes of a type, as inputs of an epoch."""
+
+    @abstractmethod
+    def own_split(self, name: str, node_type: str | None = None) -> OwnIds:
+        """The nodes of a split, as inputs of an epoch."""
+
+    @abstractmethod
+    def own_edges(self, edge_type: EdgeType | None = None) -> OwnIds:
+        """All edges of a type, as inputs of an epoch."""
+
+    # --- edges -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def coo(self, edge_type: EdgeType | None = None) -> Array:
+        """The edges in the order of their ids, [2, edges]."""
+
+    @abstractmethod
+    def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
+        """The edges as they were given, [2, edges], sources above destinations. Made anew."""
+
+    @abstractmethod
+    def prepare(self, needs: Sequence[DerivedArrays]) -> Arrays:
+        """Makes derived arrays that are not there yet, where they are made; those made here."""
+
+    @abstractmethod
+    def lacking(self, needs: Sequence[DerivedArrays]) -> list[ArrayKey]:
+        """The derived arrays that nobody has made, and nobody will."""
+
+    # --- attributes --------------------------------------------------------------------------
+
+    def node_attributes(self, node_type: str | None = None) -> Mapping[str, ArrayView]:
+        """The attributes with a row per node, by name: `x`, `y`, `time` and any other."""
+        return named(self.arrays, "node", self._node_type(node_type))
+
+    def node_attribute(self, name: str, node_type: str | None = None) -> Array:
+        """A row per node: `node_attribute("x")`."""
+        return pick("node attribute", name, node_type, self.node_attributes(node_type)).array
+
+    def edge_attributes(self, edge_type: EdgeType | None = None) -> Mapping[str, ArrayView]:
+        """The attributes with a row per edge, in the order of `edge_index`, by name."""
+        return named(self.arrays, "edge", self._edge_type(edge_type))
+
+    def edge_attribute(self, name: str, edge_type: EdgeType | None = None) -> Array:
+        """A row per edge, in the order of `edge_index`: `edge_attribute("edge_weight")`."""
+        return pick("edge attribute", name, edge_type, self.edge_attributes(edge_type)).array
+
+    def node_features(self, name: str, node_type: str | None = None) -> FeatureSource:
+        """What cuts rows of a node attribute by ids: `node_features("x").gather(ids)`."""
+        pick("node attribute", name, node_type, self.node_attributes(node_type))
+        return self._features(ArrayKey("node", self._node_type(node_type), name))
+
+    def edge_features(self, name: str, edge_type: EdgeType | None = None) -> FeatureSource:
+        """What cuts rows of an edge attribute by ids: `edge_features("edge_attr").gather(ids)`."""
+        pick("edge attribute", name, edge_type, self.edge_attributes(edge_type))
+        return self._features(ArrayKey("edge", self._edge_type(edge_type), name))
+
+    def splits(self, node_type: str | None = None) -> Mapping[str, ArrayView]:
+        """The splits, by name."""
+        return named(self.arrays, "split", self._node_type(node_type))
+
+    def split(self, name: str, node_type: str | None = None) -> npt.NDArray[np.int64]:
+        """The ids of a split, in the order given (of a mask, rising): `split("train")`."""
+        return pick("split", name, node_type, self.splits(node_type)).array
+
+    def graph_attributes(self, owner: str | EdgeType | None = None) -> dict[str, Any]:
+        """What belongs to the whole graph, or to a type as a whole: JSON values and arrays."""
+        values: dict[str | EdgeType, dict[str, Any]] = {}
+        values.update((info.name, info.attributes) for info in self._schema.nodes)
+        values.update((info.name, info.attributes) for info in self._schema.edges)
+        values[NODE] = self._schema.attributes
+        key = NODE if owner is None else owner
+        if key not in values:
+            raise ValueError(f"owner is {owner!r}; expected a node or edge type of the graph")
+        arrays = named(self.arrays, "graph", key)
+        return {**values[key], **{name: found.array for name, found in arrays.items()}}
+
+    # --- within ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _features(self, key: ArrayKey) -> FeatureSource:
+        """What cuts rows of an attribute that there is: mapped ones, or fetched."""
+
+    def _node_type(self, name: str | None) -> str:
+        if name is None and not self.is_hetero:
+            return NODE
+        return known("node_type", name, self._num_nodes)
+
+    def _edge_type(self, name: EdgeType | None) -> EdgeType:
+        if name is None and not self.is_hetero:
+            return EDGE
+        return known("edge_type", name, self._num_edges)
+
+
+def named(arrays: Mapping[ArrayKey, _T], group: Group, owner: str | EdgeType) -> dict[str, _T]:
+    """The arrays of a group that belong to a type, by name."""
+    return {
+        key.name: array for key, array in arrays.items() if (key.group, key.type) == (group, owner)
+    }
