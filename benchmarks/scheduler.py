@@ -36,6 +36,7 @@ from penstock.core.events import (
     WorkerReady,
 )
 from penstock.core.scheduler import Scheduler
+from penstock.options import ChannelOptions
 
 CHANNELS, WORKERS, SLOTS = (10, 1_000, 10_000), 8, 4
 ENDLESS = range(10**12)
@@ -52,7 +53,9 @@ class Surroundings:
         self._given: deque[Assign] = deque()
         starts = self.scheduler.handle(GroupSized(0.0, "", WORKERS))
         for channel in range(channels):
-            self.scheduler.handle(ChannelRegistered(0.0, channel, "", SLOTS, deadline=60.0))
+            self.scheduler.handle(
+                ChannelRegistered(0.0, channel, "", SLOTS, ChannelOptions(deadline=60.0))
+            )
             self.scheduler.handle(EpochStarted(0.0, channel, 0, ENDLESS))
         for order in starts:
             assert isinstance(order, StartWorker)

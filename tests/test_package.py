@@ -55,6 +55,7 @@ def test_a_layer_below_the_loaders_imports_neither_torch_nor_pyarrow(name: str) 
     assert not packages_loaded_by(name) & HEAVY
 
 
-def test_core_imports_the_standard_library_only() -> None:
-    added = packages_loaded_by("penstock.core.plan") - packages_loaded_by("json")
+def test_core_imports_the_standard_library_and_msgspec_only() -> None:
+    """The structs of options are msgspec's."""
+    added = packages_loaded_by("penstock.core.plan") - packages_loaded_by("msgspec")
     assert added - {"penstock"} <= sys.stdlib_module_names

@@ -41,6 +41,7 @@ if _typing.TYPE_CHECKING:
         init_compute_process,
         shutdown_compute_process,
     )
+    from penstock.options import Limits
     from penstock.sampling.spec import (
         ABLPSpec,
         CustomSpec,
@@ -52,7 +53,6 @@ if _typing.TYPE_CHECKING:
         WalkSpec,
     )
     from penstock.server.dist.dist_server import DistServer
-    from penstock.server.limits import Limits
     from penstock.server.ops.lifecycle import get_server, init_server, wait_and_shutdown_server
     from penstock.server.serving import Server, serve
     from penstock.wire.requests import (
@@ -134,7 +134,7 @@ _LOADED_ON_USE = {
     "HubProcess": "penstock.client.hub.hub_process",
     "InitSamplingBackendRequest": "penstock.wire.requests",
     "JoinedHub": "penstock.client.hub.joined",
-    "Limits": "penstock.server.limits",
+    "Limits": "penstock.options",
     "LinkNeighborLoader": "penstock.loader.pyg.link_neighbor_loader",
     "LinkSpec": "penstock.sampling.spec",
     "NeighborLoader": "penstock.loader.pyg.neighbor_loader",

@@ -284,10 +284,14 @@ def test_a_terminal_that_is_closed_ends_the_server(graph: Path) -> None:
         (["--limit", "max_ranks=3"], "max_channels"),
         (["--limit", "max_channels=few"], "expected a whole number"),
         (["--limit", "max_input_bytes=much"], "max_input_bytes is 'much'"),
+        (["--pool", "patience=3"], "worker_concurrency"),
+        (["--pool", "silence=long"], "silence is 'long'; expected a number above 0"),
+        (["--pool", "silence=0"], "silence is 0.0; expected a number above 0"),
+        (["--hard-memory", "much"], "--hard-memory is 'much'"),
     ],
     ids=[
         "beyond", "address", "port", "workers", "lease", "pages", "clients", "files", "sampler",
-        "module", "limit", "number", "bytes",
+        "module", "limit", "number", "bytes", "pool", "seconds", "none", "memory",
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_before_anything_runs(

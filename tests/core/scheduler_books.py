@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.core.events import BatchKey, ChannelRegistered, KillReason, Leave, OnError
+from penstock.core.events import BatchKey, ChannelRegistered, KillReason, Leave
+from penstock.options import OnError
 
 NEVER = -math.inf
 
@@ -174,8 +175,9 @@ class ChannelBook:
 
     def substitute(self, step: int) -> int | None:
         """What may stand in for this step: the next good one, round and round, up to a limit."""
-        entry = self.entry
-        if entry.on_error is not OnError.SUBSTITUTE or self.substitutes >= entry.max_substitutes:
+        options = self.entry.options
+        most = options.max_substitutes if options.on_error == OnError.SUBSTITUTE else 0
+        if self.substitutes >= most:
             return None
         at = self.steps.index(step)
         around = [*self.steps[at + 1 :], *self.steps[:at]]

@@ -9,7 +9,6 @@ from penstock.core.events import (
     BatchBegun,
     BatchDone,
     BatchFailed,
-    ChannelRegistered,
     EpochStarted,
     Event,
     GroupSized,
@@ -21,6 +20,7 @@ from penstock.core.events import (
     WorkerReady,
 )
 from penstock.core.scheduler import Scheduler, Settings
+from tests.core.scheduler_entries import registered
 
 Kind = TypeVar("Kind", bound=Instruction)
 
@@ -47,7 +47,7 @@ class Hub:
     def register(
         self, channel: int, slots: int = 2, **channel_options: object
     ) -> list[Instruction]:
-        return self.send(ChannelRegistered(self.now, channel, "c", slots, **channel_options))  # type: ignore[arg-type]
+        return self.send(registered(self.now, channel, "c", slots, **channel_options))  # type: ignore[arg-type]
 
     def start(self, channel: int, steps: int, epoch: int = 0) -> list[Instruction]:
         return self.send(EpochStarted(self.now, channel, epoch, range(steps)))

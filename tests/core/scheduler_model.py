@@ -115,7 +115,9 @@ class Ledger(CrewWatch):
     def _channel_registered(self, event: ChannelRegistered) -> None:
         self.last_channel = event.channel
         slots = [Slot() for _ in range(event.slots)]
-        self.channels[event.channel] = ChannelBook(event.channel, event, slots, event.weight)
+        self.channels[event.channel] = ChannelBook(
+            event.channel, event, slots, event.options.weight
+        )
 
     def _weight_changed(self, event: WeightChanged) -> None:
         if channel := self.channels.get(event.channel):
@@ -234,7 +236,7 @@ class Ledger(CrewWatch):
             self._drop(channel, flight)
         elif counts:
             self.attempts_lost += 1
-            most = channel.entry.max_attempts
+            most = channel.entry.options.max_attempts
             if group.failing and flight.excused < 2 * most:
                 flight.excused += 1
             else:

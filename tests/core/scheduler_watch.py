@@ -132,7 +132,7 @@ class CrewWatch:
         flight = worker.begun
         if flight is None or flight.begun is None:
             return math.inf
-        limit = self.channels[flight.batch.channel].entry.deadline
+        limit = self.channels[flight.batch.channel].entry.options.deadline
         return math.inf if limit is None else flight.begun + limit
 
     def _quiet(self, worker: WorkerBook) -> float:

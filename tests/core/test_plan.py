@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.plan import EpochPlan, Position, Remainder, num_batches, static_split
+from penstock.core.plan import EpochPlan, Position, num_batches, static_split
+from penstock.options import Remainder
 
 # Small on purpose: every corner (fewer inputs than a batch, fewer batches than ranks, exact fits)
 # is then met within a few examples.
@@ -267,6 +268,17 @@ def test_the_end_of_an_epoch_is_the_start_of_the_next(plan: EpochPlan) -> None:
     assert plan.resume(position) == replace(plan, first=0)
 
 
+@given(plans(), st.data())
+def test_a_plan_that_starts_elsewhere_is_the_plan_made_so(
+    plan: EpochPlan, data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(0, plan.num_batches))
+    derived, made = plan.starting_at(first), replace(plan, first=first)
+    assert derived == made
+    assert derived.batches_per_rank == made.batches_per_rank
+    assert plan.first == replace(plan).first  # which was not touched
+
+
 def test_a_position_in_the_second_epoch_counts_that_epochs_batches_only() -> None:
     """CONTRACT 6"""
     plan = EpochPlan(14, 2, world_size=2)
@@ -412,6 +424,8 @@ def test_a_bad_argument_of_static_split_is_named_with_its_value(
         bad("remainder", lambda: EpochPlan(1, 2, remainder="no"), "'no'"),  # type: ignore[arg-type]
         bad("first", lambda: EpochPlan(14, 2, first=-1), "-1"),
         bad("first", lambda: EpochPlan(14, 2, first=8), "8"),
+        bad("first", lambda: PLAN.starting_at(8), "8"),
+        bad("first", lambda: PLAN.starting_at("3"), "'3'"),  # type: ignore[arg-type]
         bad("rank", lambda: PLAN.global_index(3, 0), "3"),
         bad("rank", lambda: PLAN.global_index(-1, 0), "-1"),
         bad("rank", lambda: PLAN.indices(3), "3"),

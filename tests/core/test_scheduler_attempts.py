@@ -16,7 +16,6 @@ from penstock.core.events import (
     Fail,
     FinishEpoch,
     Instruction,
-    OnError,
     StartWorker,
     WorkerBeat,
 )
@@ -25,6 +24,7 @@ from penstock.core.scheduler import (
     SchedulerError,
     Settings,
 )
+from penstock.options import OnError
 from tests.core.scheduler_hub import Hub, one, only
 
 

@@ -11,6 +11,7 @@ import math
 import pickle
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,6 @@ from penstock.core.events import (
     KillReason,
     KillWorker,
     Leave,
-    OnError,
     RetireWorker,
     SlotReturned,
     StartWorker,
@@ -46,6 +46,8 @@ from penstock.core.events import (
     WorkerReady,
 )
 from penstock.core.scheduler import SchedulerError, Settings
+from penstock.options import OnError
+from tests.core.scheduler_entries import registered
 from tests.core.scheduler_run import Run
 from tests.core.scheduler_world import Fate, Nature, World
 
@@ -71,7 +73,7 @@ class Stage(Run):
         self, number: int, steps: int, slots: int = 2, **entry: object
     ) -> list[Instruction]:
         """A channel with an epoch under way."""
-        self.send(ChannelRegistered(self.now, number, "", slots, **entry))  # type: ignore[arg-type]
+        self.send(registered(self.now, number, "", slots, **entry))  # type: ignore[arg-type]
         return self.send(EpochStarted(self.now, number, 0, range(steps)))
 
     def begin(self, order: Assign) -> None:
@@ -147,7 +149,8 @@ def test_a_registration_that_makes_no_sense_is_refused_and_leaves_no_trace(
 ) -> None:
     """CONTRACT 53: refused at the door."""
     stage = Stage()
-    entry = dataclasses.replace(ChannelRegistered(0.0, 1, "", 2), **bad)
+    given: dict[str, Any] = {"now": 0.0, "channel": 1, "group": "", "slots": 2, **bad}
+    entry = registered(**given)
     with pytest.raises(ValueError, match=next(iter(bad))):
         stage.scheduler.handle(entry)
     stage.send(ChannelRegistered(0.0, 1, "", 2))

@@ -31,6 +31,7 @@ from penstock.core.events import (
     WorkerReady,
 )
 from penstock.core.scheduler import Scheduler, Settings
+from tests.core.scheduler_entries import registered
 from tests.core.scheduler_world import Fate, Nature, Party, World
 
 ENDLESS = range(10**9)
@@ -161,7 +162,7 @@ class Race:
         """One more that wants batches from now on."""
         guess = flow.cost if flow.estimate is None else flow.estimate
         now = self.world.now
-        entry = ChannelRegistered(now, number, flow.group, flow.slots, flow.weight, guess)
+        entry = registered(now, number, flow.group, flow.slots, guess, weight=flow.weight)
         self.world.start_epoch(self.world.register(entry), ENDLESS)
 
     def go(self, seconds: float) -> Race:
@@ -472,7 +473,7 @@ def test_a_channel_that_comes_late_is_not_owed_what_it_missed() -> None:
 def test_a_channel_between_epochs_banks_nothing() -> None:
     """CONTRACT 7"""
     race = Race([Flow(0.1), Flow(0.1)])
-    entry = ChannelRegistered(0.0, 2, "", 24, 1.0, 0.1)
+    entry = registered(0.0, 2, "", 24, 0.1)
     race.flows.append(Flow(0.1))
     race.weights[2] = 1.0
     rank = race.world.register(entry)

@@ -23,7 +23,6 @@ from penstock.core.events import (
     ChannelUnregistered,
     EpochStarted,
     GroupSized,
-    OnError,
     SlotReturned,
     Tick,
     WeightChanged,
@@ -32,7 +31,9 @@ from penstock.core.events import (
     WorkerReady,
 )
 from penstock.core.scheduler import Settings
+from penstock.options import OnError
 from tests.core.scheduler_books import ChannelBook, Holder, Phase, WorkerBook
+from tests.core.scheduler_entries import registered
 from tests.core.scheduler_run import Run
 
 Book = TypeVar("Book", ChannelBook, WorkerBook)
@@ -62,7 +63,7 @@ SETTINGS = st.builds(
 
 # The numbers and times are put in when one is registered.
 ENTRIES = st.builds(
-    ChannelRegistered,
+    registered,
     now=st.just(0.0),
     channel=st.just(0),
     group=st.sampled_from(["", "", "own"]),

@@ -18,15 +18,15 @@ import pytest
 from penstock.core.events import (
     Assign,
     BatchKey,
-    ChannelRegistered,
     Event,
     GroupSized,
     Instruction,
-    OnError,
     StartWorker,
     WeightChanged,
 )
 from penstock.core.scheduler import Settings
+from penstock.options import OnError
+from tests.core.scheduler_entries import registered
 from tests.core.scheduler_run import Run
 from tests.core.scheduler_world import FakeRank, Fate, Nature, World
 
@@ -130,7 +130,7 @@ class Simulation:
         dice, number = self.dice, len(self.world.ranks) + 1
         self.nature.base[number] = 10 ** dice.uniform(-2.5, -0.5)
         self.nature.slowness[number] = dice.choice([0.0, 0.0, 0.05, 1.0])
-        entry = ChannelRegistered(
+        entry = registered(
             self.world.now,
             number,
             dice.choices(["", "own", "bad"], [90, 7, 3])[0],

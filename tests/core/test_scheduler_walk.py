@@ -27,7 +27,6 @@ from penstock.core.events import (
     EpochStarted,
     Event,
     GroupSized,
-    OnError,
     SlotReturned,
     Tick,
     WorkerLost,
@@ -35,7 +34,9 @@ from penstock.core.events import (
 )
 from penstock.core.scheduler import Settings
 from penstock.core.story import Story
+from penstock.options import OnError
 from tests.core.scheduler_books import ChannelBook, CrewBook, Flight, Holder, Phase, WorkerBook
+from tests.core.scheduler_entries import registered
 from tests.core.scheduler_run import Run
 
 REST = 100.0
@@ -70,7 +71,7 @@ class Spent:
 
 def channel(number: int, slots: int, estimate: float, **more: object) -> ChannelRegistered:
     """An entry whose guess is right, so that virtual time stays in whole numbers."""
-    return ChannelRegistered(0.0, number, "", slots, estimate=estimate, **more)  # type: ignore[arg-type]
+    return registered(0.0, number, "", slots, estimate=estimate, **more)  # type: ignore[arg-type]
 
 
 LOSSES = Plan(
@@ -211,7 +212,7 @@ def time_left(run: Run, worker: int) -> float | None:
     book = run.ledger.workers[worker]
     if book.begun is None or book.begun.begun is None or book.fault is not None:
         return None
-    deadline = run.ledger.channels[book.begun.batch.channel].entry.deadline
+    deadline = run.ledger.channels[book.begun.batch.channel].entry.options.deadline
     return None if deadline is None else book.begun.begun + deadline - run.now
 
 

@@ -25,6 +25,7 @@ import psutil
 
 from penstock.core.plan import num_batches
 from penstock.graph import Graph
+from penstock.options import PoolOptions
 from penstock.sampling.spec import Feed, NeighborSpec, Spec
 from penstock.wire import frames
 from penstock.wire.messages import (
@@ -41,7 +42,6 @@ from penstock.wire.messages import (
     Hello,
     HubConfig,
     Refused,
-    Register,
     Registered,
     Resized,
     ReturnSlot,
@@ -56,6 +56,7 @@ from penstock.wire.transport.unix import UnixListener, socket_address
 from penstock.workers.arena import Arena
 from penstock.workers.batch_maker import BatchMaker
 from tests.processes import written_to
+from tests.wishes import register
 
 PATIENCE_S = 60.0
 # Where workers find `tests.hub.samplers`.
@@ -156,7 +157,7 @@ class Rank:
     def register(
         self, backend: int, inputs: Feed | None = None, fds: Sequence[int] = (), **more: Any
     ) -> Channel:
-        wish = Register(request=0, backend=backend, feed=inputs or feed(), **more)
+        wish = register(request=0, backend=backend, feed=inputs or feed(), **more)
         return Channel(self, self.ask(wish, Registered, fds))
 
     def workers(self, backend: int | None = None) -> int:
@@ -258,11 +259,13 @@ class HubProcess:
         self, graph: Graph, workers: int = 1, program: Sequence[str] = PROGRAM, **more: Any
     ) -> None:
         self.address = f"unix://@penstock-test-{uuid.uuid4().hex}"
+        names = set(PoolOptions.__struct_fields__) & set(more)
         told = {
             "address": self.address,
             "graph": graph.handle(),
             "workers": workers,
             "search_path": (ROOT,),
+            "pool": PoolOptions(**{name: more.pop(name) for name in names}),
             **more,
         }
         self.address = told["address"]

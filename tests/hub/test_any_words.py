@@ -16,17 +16,16 @@ from penstock.wire.messages import (
     CreateBackend,
     FromRankToHub,
     Hello,
-    Register,
     Resize,
     ReturnSlot,
     Reweigh,
-    Share,
     StartEpoch,
     Stop,
     Unregister,
 )
 from tests.hub.raw import SPEC, Rank, feed, inline, running_hub, same
 from tests.processes import strike
+from tests.wishes import register
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -51,11 +50,12 @@ def words(chance: random.Random) -> Iterator[FromRankToHub]:
         yield from chance.choices(
             [
                 CreateBackend(request=1, spec=chance.choice(specs), workers=1),
-                Register(
+                register(
                     request=2,
                     backend=number(5),
                     feed=feed(chance.choice([5, 40, 40, 500]), chance.choice([0, 1, 4, 4])),
-                    share=Share(rank=chance.choice([0, 0, 1]), world_size=chance.choice([1, 2])),
+                    rank=chance.choice([0, 0, 1]),
+                    world_size=chance.choice([1, 2]),
                     slots=chance.choice([0, 1, 3, 3]),
                     on_error=chance.choice(["raise", "raise", "substitute", "shrug"]),
                     max_substitutes=chance.choice([-1, 0, 3, 3]),

@@ -20,7 +20,6 @@ from penstock.wire.messages import (
     CreateBackend,
     EpochDone,
     GraphHere,
-    Share,
     Unregister,
 )
 from tests.hub.raw import (
@@ -168,7 +167,7 @@ def test_ranks_share_an_epoch_without_overlap() -> None:
         backend = hub.founder.backend()
         parts = []
         for number, rank in enumerate((hub.founder, second)):
-            channel = rank.register(backend, share=Share(rank=number, world_size=2))
+            channel = rank.register(backend, rank=number, world_size=2)
             channel.start(0)
             parts.append(channel)
         (even, _, _), (odd, _, _) = (channel.finish() for channel in parts)
@@ -315,9 +314,9 @@ def test_out_edges_come_as_a_supplement_once() -> None:
 def test_a_batch_larger_than_its_slot_brings_its_own_memory() -> None:
     """CONTRACT 21."""
     with running_hub() as hub:
-        channel = hub.founder.register(hub.founder.backend(), slot_bytes=1)
+        channel = hub.founder.register(hub.founder.backend(), buffer_size=4)
         # Slots have whole pages, so the feed is such that no batch fits into one.
-        large = hub.founder.register(hub.founder.backend(), feed(200, 200), slot_bytes=1)
+        large = hub.founder.register(hub.founder.backend(), feed(200, 200), buffer_size=4)
         small = channel.epoch(0)
         large.start(0)
         ready = hub.founder.hear(BatchReady)
@@ -331,7 +330,7 @@ def test_a_batch_past_the_limit_is_a_clear_error() -> None:
     """CONTRACT 21: names the size needed and the setting."""
     with running_hub() as hub:
         rank = hub.founder
-        channel = rank.register(rank.backend(), feed(200, 200), slot_bytes=1, most_bytes=1)
+        channel = rank.register(rank.backend(), feed(200, 200), buffer_size=4, max_batch_bytes=1)
         channel.start(0)
         batches, [lost], done = channel.finish()
         assert not batches

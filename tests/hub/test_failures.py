@@ -325,7 +325,7 @@ def test_a_large_batch_of_a_users_sampler_brings_its_own_memory() -> None:
     """CONTRACT 21."""
     with running_hub(workers=1) as hub:
         rank = hub.founder
-        channel = rank.register(rank.backend(custom("Large")), feed(4, 4), slot_bytes=4096)
+        channel = rank.register(rank.backend(custom("Large")), feed(4, 4), buffer_size=4 * 4096)
         [batch] = channel.epoch(0).values()
         assert batch["weights"].shape == (1 << 20,)
 
@@ -334,7 +334,7 @@ def test_descriptors_of_one_offs_are_closed() -> None:
     """CONTRACT 23: the number of open files stays constant."""
     with running_hub(workers=1, **BEATING_NEVER) as hub:
         rank = hub.founder
-        channel = rank.register(rank.backend(custom("Large")), slot_bytes=4096)
+        channel = rank.register(rank.backend(custom("Large")), buffer_size=4 * 4096)
         channel.epoch(0)
         rank.statistics()
         before = len(os.listdir(f"/proc/{hub.process.pid}/fd"))
@@ -347,7 +347,7 @@ def test_descriptors_of_one_offs_that_nobody_wants_any_more_are_closed() -> None
     """CONTRACT 13, 14: completions of a cancelled epoch are dropped, with all that came along."""
     with running_hub(workers=1, **BEATING_NEVER) as hub:
         rank = hub.founder
-        channel = rank.register(rank.backend(custom("Large")), slot_bytes=4096)
+        channel = rank.register(rank.backend(custom("Large")), buffer_size=4 * 4096)
         channel.epoch(0)
         rank.statistics()
         before = len(os.listdir(f"/proc/{hub.process.pid}/fd"))

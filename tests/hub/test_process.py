@@ -145,8 +145,8 @@ sys.stdin.read()
 @pytest.mark.parametrize(
     ("told", "complaint"),
     [
-        ({"worker_concurrency": 0}, "worker_concurrency must be above zero"),
-        ({"silence": -1.0}, "silence must be above zero"),
+        ({"worker_concurrency": 0}, "worker_concurrency is 0; expected an integer above 0"),
+        ({"silence": -1.0}, "silence is -1.0; expected a number above 0"),
         ({"silence": 1.0, "beat_every": 1.5}, "silence is 1 s and beat_every 1.5 s"),
     ],
 )

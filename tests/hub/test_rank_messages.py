@@ -36,7 +36,6 @@ from penstock.wire.messages import (
     Resized,
     ReturnSlot,
     Reweigh,
-    Share,
     StartEpoch,
     Statistics,
     Stop,
@@ -44,6 +43,7 @@ from penstock.wire.messages import (
 )
 from tests.hub.raw import SPEC, HubProcess, Rank, feed, running_hub, small_graph
 from tests.processes import stopped
+from tests.wishes import register
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -114,9 +114,9 @@ def test_an_unknown_kind_of_spec_is_refused_when_the_backend_is_made(
         ({"slots": 0}, "ValueError: slots is 0"),
         ({"slots": 10**6}, "ValueError: slots is 1000000"),
         ({"slots": -1}, "ValueError: slots is -1"),
-        ({"slot_bytes": -5}, "ValueError: slot_bytes is -5"),
-        ({"slot_bytes": 0}, "ValueError: slot_bytes is 0"),
-        ({"most_bytes": -1}, "ValueError: most_bytes is -1"),
+        ({"buffer_size": -5}, "ValueError: buffer_size is -5"),
+        ({"buffer_size": 0}, "ValueError: buffer_size is 0"),
+        ({"max_batch_bytes": -1}, "ValueError: max_batch_bytes is -1"),
         ({"weight": 0.0}, "ValueError: weight is 0.0"),
         ({"weight": 1e9}, "ValueError: weight is 1000000000.0; expected 0.0001 to 10000"),
         ({"weight": math.inf}, "ValueError: weight is inf"),
@@ -126,11 +126,11 @@ def test_an_unknown_kind_of_spec_is_refused_when_the_backend_is_made(
         ({"max_attempts": 0}, "ValueError: max_attempts is 0"),
         ({"max_substitutes": -1}, "ValueError: max_substitutes is -1"),
         ({"on_error": "substitute"}, "ValueError: max_substitutes is 0; expected at least 1"),
-        ({"on_error": "ignore"}, "ValueError: 'ignore' is not a valid OnError"),
-        ({"share": Share(rank=2, world_size=2)}, "ValueError: rank is 2"),
-        ({"share": Share(rank=-1, world_size=2)}, "ValueError: rank is -1"),
-        ({"share": Share(world_size=0)}, "ValueError: world_size must be at least 1"),
-        ({"share": Share(remainder="pad")}, "ValueError: 'pad' is not a valid Remainder"),
+        ({"on_error": "ignore"}, "on_error is 'ignore'; expected 'raise' or 'substitute'"),
+        ({"rank": 2, "world_size": 2}, "ValueError: rank is 2"),
+        ({"rank": -1, "world_size": 2}, "ValueError: rank is -1"),
+        ({"world_size": 0}, "ValueError: world_size must be at least 1"),
+        ({"remainder": "pad"}, "remainder is 'pad'; expected 'wrap' or 'drop'"),
         ({"feed": feed(-1)}, "ValueError: num_inputs must be at least 0"),
         ({"feed": feed(4, 0)}, "ValueError: batch_size must be at least 1"),
         ({"feed": feed(201)}, "ValueError: num_inputs is 201; there are 200 nodes"),
@@ -144,7 +144,7 @@ def test_wishes_that_make_no_sense_are_refused(
     """CONTRACT 32: and leave nothing behind."""
     with Rank.join(shared_hub.address) as rank:
         backend = rank.backend()
-        wish = Register(request=0, **{"backend": backend, "feed": feed(), **wishes})
+        wish = register(request=0, **{"backend": backend, "feed": feed(), **wishes})
         assert complaint in rank.refusal(wish)
         assert rank.statistics()["hub"]["channels"] == 0
 
@@ -229,12 +229,12 @@ def test_memory_past_the_limit_is_refused() -> None:
     """CONTRACT 53."""
     with resting_hub(max_arena_bytes=1 << 20) as (_, rank):
         backend = rank.backend()
-        rank.register(backend, slots=2, slot_bytes=1 << 18)
-        wish = Register(request=0, backend=backend, feed=feed(), slots=3, slot_bytes=1 << 18)
+        rank.register(backend, slots=2, buffer_size=2 << 18)
+        wish = register(request=0, backend=backend, feed=feed(), slots=3, buffer_size=3 << 18)
         refusal = rank.refusal(wish)
         assert refusal.startswith("Overloaded: ")
         assert "max_arena_bytes" in refusal
-        rank.register(backend, slots=2, slot_bytes=1 << 18)
+        rank.register(backend, slots=2, buffer_size=2 << 18)
 
 
 def test_connections_past_the_limit_are_refused_at_the_door() -> None:
@@ -376,7 +376,7 @@ def test_nothing_stays_open_after_refusals() -> None:
     with resting_hub() as (hub, rank), SharedArray.from_array(np.arange(5)) as ids:
         backend = rank.backend()
         inputs = feed(5, ids=ids.handle)
-        bad = Register(request=0, backend=backend, feed=inputs, slots=0)
+        bad = register(request=0, backend=backend, feed=inputs, slots=0)
         before = open_files(hub)
         for _ in range(20):
             rank.refusal(bad, ids.segment.descriptors)

@@ -20,6 +20,7 @@ from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
 from penstock.client.remote.store import Store
 from penstock.core.plan import EpochPlan
+from penstock.options import BatchOptions
 from penstock.sampling.digest import batch_digest
 from penstock.sampling.spec import Feed, Spec
 from penstock.wire.frames import Bytes, private_memory, read
@@ -37,10 +38,8 @@ from penstock.wire.messages import (
     Hello,
     Message,
     Refused,
-    Register,
     Registered,
     ReturnSlot,
-    Share,
     StartEpoch,
     Welcome,
 )
@@ -50,6 +49,7 @@ from penstock.wire.transport.tls import TlsSocket
 from tests.client.graphs import BATCH, PATIENCE_S, SPEC
 from tests.server.transport.strangers import frame, place_of
 from tests.wire.tcp_streams import shaken
+from tests.wishes import register
 
 Said = TypeVar("Said", bound=Message)
 
@@ -234,23 +234,23 @@ class BareRank:
         workers: int | None = None,
         node_type: str | None = None,
         edge_type: Any = None,
-        share: Share = Share(),  # noqa: B008 - frozen
-        **feed: Any,
+        **more: Any,
     ) -> None:
-        channel_options = {"batch_size": BATCH, "shuffle": True, "seed": 7, **feed}
+        own = {name: more.pop(name) for name in BatchOptions.__struct_fields__ if name in more}
+        cut = {"batch_size": BATCH, "shuffle": True, "seed": 7, **own}
         packed = pack(arrays or {})
-        register = Register(
+        asked = register(
             request=request,
             spec=spec,
-            feed=Feed(num_inputs=0, node_type=node_type, edge_type=edge_type, **channel_options),
+            feed=Feed(num_inputs=0, node_type=node_type, edge_type=edge_type, **cut),
             slots=slots,
-            share=share,
+            **more,
             split=split,
             file=file,
             workers=workers,
             arrays=packed.arrays,
         )
-        self.say(register, packed.views)
+        self.say(asked, packed.views)
 
     def start(self, epoch: int = 0, **where: int) -> None:
         self.say(StartEpoch(channel=self.channel, epoch=epoch, **where))

@@ -113,9 +113,10 @@ def _served(graph: Any, **options: Any) -> Iterator[tuple[AnyServer, DistServer]
     from penstock.server.serving import serve
 
     workers = options.pop("num_workers", 1) or 1
-    pool = {"samplers": options.pop("samplers", ()), "files": options.pop("input_folders", ())}
+    own = {"samplers": options.pop("samplers", ()), "files": options.pop("input_folders", ())}
+    own["limits"] = options.pop("limits", None)
     options.pop("hub", None)
-    with serve(graph, num_workers=workers, store_options=options, **pool) as served:
+    with serve(graph, num_workers=workers, store_options=options, **own) as served:
         store = Store(Endpoint(served.address))
         try:
             yield RemoteDistServer(store), served.store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,8 +15,8 @@ from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.store import Store
 from penstock.errors import Overloaded
 from penstock.graph import Graph
+from penstock.options import Limits
 from penstock.sampling.spec import CustomSpec, Feed
-from penstock.server.limits import Limits
 from penstock.server.serving import Server, serve
 from penstock.wire.messages import Call, Refused, Register, Unregister
 from penstock.wire.payload import pack
@@ -26,6 +25,7 @@ from tests.client.graphs import SPEC, backend_of, digests, expected, rest
 from tests.processes import until
 from tests.server.ranks import BareRank
 from tests.server.stores import backend, channel
+from tests.wishes import register
 
 Ranks = Callable[..., BareRank]
 SMALL = Limits(
@@ -155,7 +155,7 @@ def test_the_names_of_arrays_count_too(rank: Ranks, server: Server) -> None:
 def test_slots_of_loaders_are_bounded_too(rank: Ranks) -> None:
     """CONTRACT 53"""
     reader = rank()
-    reader.say(_register(slots=1000, slot_bytes=1 << 20, split="train"))
+    reader.say(_register(slots=1000, buffer_size=1000 << 20, split="train"))
     refused(reader, "max_arena_bytes")
 
 
@@ -193,7 +193,7 @@ def test_inputs_of_all_channels_together_are_bounded(rank: Ranks, server: Server
 
 def test_a_batch_larger_than_allowed_is_not_promised(rank: Ranks) -> None:
     reader = rank()
-    reader.say(_register(most_bytes=1 << 30, split="train"))
+    reader.say(_register(max_batch_bytes=1 << 30, split="train"))
     refused(reader, "max_batch_bytes")
 
 
@@ -279,10 +279,10 @@ def test_a_users_sampler_runs_if_the_server_was_started_with_it(rank: Ranks, gra
 
 
 def test_a_limit_that_is_none_is_refused() -> None:
-    for field in dataclasses.fields(Limits):
-        with pytest.raises(ValueError, match=f"{field.name} is 0"):
-            Limits(**{field.name: 0})
+    for name in Limits.__struct_fields__:
+        with pytest.raises(ValueError, match=f"{name} is 0"):
+            Limits(**{name: 0})
 
 
 def _register(**fields: Any) -> Register:
-    return Register(request=1, spec=SPEC, feed=Feed(num_inputs=0, batch_size=16), **fields)
+    return register(request=1, spec=SPEC, feed=Feed(num_inputs=0, batch_size=16), **fields)

@@ -17,11 +17,12 @@ from penstock.graph.partition.partition import Partition
 from penstock.sampling.spec import Feed, NeighborSpec
 from penstock.server.serving import Server, serve
 from penstock.wire.framing import CHUNK
-from penstock.wire.messages import Leaving, Register, Registered
+from penstock.wire.messages import Leaving, Registered
 from tests.client.graphs import SPEC, expected, small_graph
 from tests.processes import PATIENCE_S, until, wait_until_gone
 from tests.server.links import Link
 from tests.server.ranks import BareRank, Parcel
+from tests.wishes import register
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,7 +119,7 @@ def test_batches_that_outgrow_their_slot_and_a_chunk_come_in_chunks(
     with BareRank(wide_server.address) as reader:
         reader.greet()
         feed = Feed(num_inputs=0, batch_size=1000, shuffle=True, seed=7)
-        reader.say(Register(request=1, spec=WIDE, feed=feed, slots=2, slot_bytes=4096))
+        reader.say(register(request=1, spec=WIDE, feed=feed, slots=2, buffer_size=8192))
         reader.channel = reader.hear(Registered).channel
         reader.start()
         first = reader.take()

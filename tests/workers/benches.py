@@ -19,6 +19,7 @@ import msgspec
 import numpy.typing as npt
 
 from penstock.graph import Graph, SharedArray
+from penstock.options import PoolOptions
 from penstock.sampling.digest import batch_digest
 from penstock.sampling.spec import CustomSpec, Feed, NeighborSpec, Spec
 from penstock.wire.frames import read
@@ -202,7 +203,9 @@ def bench(
         stream: Stream[FromWorkerToHub] = Stream(ours, FromWorkerToHub)
         made = Bench(process, stream, stderr)
         try:
-            options = {"worker": 1, "beat_every": 0.1, **config}
+            names = set(PoolOptions.__struct_fields__) & set(config)
+            own = {name: config.pop(name) for name in names}
+            options = {"worker": 1, "pool": PoolOptions(**{"beat_every": 0.1, **own}), **config}
             made.say(WorkerConfig(graph=graph.handle(), **options), graph.descriptors)
             if ready:
                 made.next(Ready)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from penstock.graph import Graph
+from penstock.options import PoolOptions
 from penstock.sampling.spec import Feed, NeighborSpec
 from penstock.wire.messages import (
     BatchId,
@@ -43,7 +44,10 @@ class Rehearsal:
 
     def __init__(self, graph: Graph, **settings: Any) -> None:
         self.selector = selectors.DefaultSelector()
-        self.pool = Pool(graph.handle(), graph.descriptors, self.selector, **settings)
+        names = set(PoolOptions.__struct_fields__) & set(settings)
+        options = PoolOptions(**{name: settings.pop(name) for name in names})
+        fds = graph.descriptors
+        self.pool = Pool(graph.handle(), fds, self.selector, options=options, **settings)
         self.messages: list[FromWorkerToHub] = []
         self.ended: dict[int, Ended] = {}
 

@@ -22,13 +22,16 @@ import msgspec
 from penstock.cli.words import (
     chosen,
     counted,
-    limits_of,
+    named_values,
     samplers_of,
+    setting,
     told_in_options,
     workers_of,
 )
+from penstock.options import Limits, PoolOptions
 
 if TYPE_CHECKING:
+    from penstock.option_types import PoolKeywords
     from penstock.server.serving import Server
 
 PORT: Final = 7070
@@ -94,9 +97,15 @@ _FAILED: Final = 1
 @click.option("--unix", metavar="ADDRESS", help="Where ranks on this host join: unix://….")
 @click.option("--lease", default=5.0, show_default=True, help="Seconds a silent rank is kept for.")
 @click.option("--grace", default=30.0, show_default=True, help="Seconds ranks have at the end.")
-@click.option("--worker-concurrency", default=2, show_default=True, help="Batches per worker.")
-@click.option("--soft-memory", metavar="SIZE", help="Replace a worker past this, as in 2GB.")
-@click.option("--hard-memory", metavar="SIZE", help="Kill a worker past this.")
+@setting("worker_concurrency")
+@setting("soft_memory")
+@setting("hard_memory")
+@click.option(
+    "--pool",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="How the pool is run: silence=30, max_age=3600, … (again for more).",
+)
 @click.option(
     "--limit",
     "limits",
@@ -171,13 +180,19 @@ def _served(graph: Path, given: dict[str, Any]) -> Server:
         allow_plaintext=given["allow_plaintext"],
         allow_anyone=given["allow_anyone"],
         samplers=samplers_of(given["samplers"]),
-        limits=limits_of(given["limits"]),
+        limits=Limits(**named_values(Limits, given["limits"], "--limit")),
         files=given["files"],
         unix=given["unix"],
         store_options={"exit_by_ranks": given["exit_by_ranks"]},
-        worker_concurrency=given["worker_concurrency"],
-        **chosen(given, "soft_memory", "hard_memory"),
+        **_pool(given),
     )
+
+
+def _pool(given: dict[str, Any]) -> PoolKeywords:
+    """How the pool is run; three of its settings have options of their own."""
+    own = chosen(given, "worker_concurrency", "soft_memory", "hard_memory")
+    named = named_values(PoolOptions, given["pool"], "--pool")
+    return {**named, **own}  # type: ignore[typeddict-item]
 
 
 def _pages(server: Server, graph: Path, given: dict[str, Any], ends: ExitStack) -> str | None:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from penstock.server.limits import Limits
+from penstock.options import Field, Options, PoolOptions, fields_of
+
+FC = TypeVar("FC", bound=Callable[..., Any] | click.Command)
 
 # Arguments by which the library's errors say what would help.
 _ADVICE: Final = {
@@ -54,24 +54,40 @@ def in_options(words: str, names: Iterable[str]) -> str:
     return option + words[found.end(1) :]
 
 
-def limits_of(given: Iterable[str]) -> Limits:
-    """Limits, by NAME=VALUE; those that are not given stay as they are."""
-    from penstock.client.sizes import parse_bytes
-    from penstock.server.limits import Limits
-
-    names = [field.name for field in fields(Limits)]
-    found: dict[str, int] = {}
+def named_values(struct: type[Options], given: Iterable[str], option: str) -> dict[str, Any]:
+    """Values of a struct's fields, each typed as NAME=VALUE for an `option`."""
+    fields, found = fields_of(struct), {}
     for word in given:
         name, _, value = word.partition("=")
-        if name not in names:
-            raise _refusal(f"{word!r}; expected one of {', '.join(names)}", "--limit")
-        if name.endswith("_bytes"):
-            found[name] = parse_bytes(value, name)
-        elif value.isdigit():
-            found[name] = int(value)
-        else:
-            raise _refusal(f"{word!r}; expected a whole number", "--limit")
-    return Limits(**found)
+        if name not in fields:
+            raise _refusal(f"{word!r}; expected one of {', '.join(fields)}", option)
+        if fields[name].is_count and not value.isdigit():
+            raise _refusal(f"{word!r}; expected a whole number", option)
+        found[name] = _typed(fields[name], value)
+    return found
+
+
+def setting(name: str) -> Callable[[FC], FC]:
+    """An option of the command line for a setting of the pool."""
+    field = fields_of(PoolOptions)[name]
+    return click.option(
+        f"--{name.replace('_', '-')}",
+        type=str if field.about.is_size else field.kind,
+        metavar="SIZE" if field.about.is_size else None,
+        show_default=None if field.default is None else str(field.default),
+        help=field.about.meaning,
+    )
+
+
+def _typed(field: Field, value: str) -> Any:
+    """What somebody typed, as the field has it; what is no number is refused as the text it is."""
+    from penstock.client.keywords import parsed_value
+
+    number: Any = value
+    if not field.about.is_size:
+        with suppress(ValueError):
+            number = field.kind(value)
+    return parsed_value(field, number)
 
 
 def samplers_of(given: Iterable[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, TypeAlias, Unpack
 from penstock.client.channel.backend_lease import BackendLease
 from penstock.client.channel.batch import Batch
 from penstock.client.channel.channel import Channel
-from penstock.client.channel.channel_options import ChannelOptions, check_names
+from penstock.client.channel.channel_options import check_names
 from penstock.client.channel.channel_registry import AnyChannel, ChannelRegistry
 from penstock.client.channel.description import BackendStatistics, ChannelDescription, ChannelId
 from penstock.client.channel.inline import InlineChannel
@@ -24,12 +24,13 @@ from penstock.client.channel.readiness import wait_any
 from penstock.client.channel.registration import Registration, prepared
 from penstock.client.deadline import Deadline, positive_seconds
 from penstock.client.hub.hub import Hub
-from penstock.client.hub.hub_config import PoolOptions, checked_workers, settled
+from penstock.client.hub.hub_config import checked_workers, settled
 from penstock.client.hub.hub_process import START_TIMEOUT_S, HubProcess
 from penstock.client.naming import spec_of
 from penstock.errors import ChannelClosed
 from penstock.graph import Graph
 from penstock.hub.backends import check_spec
+from penstock.option_types import ChannelKeywords, PoolKeywords
 from penstock.sampling.kinds import InputKind, check, kind_of
 from penstock.sampling.spec import Spec
 from penstock.wire.transport.unix import socket_address
@@ -55,7 +56,7 @@ class SharedDistSamplingBackend:
         input_kind: str | InputKind | None = None,
         start_timeout: float = START_TIMEOUT_S,
         address: str | None = None,
-        **options: Unpack[PoolOptions],
+        **options: Unpack[PoolKeywords],
     ) -> None:
         self._graph = _graph_of(source)
         num_workers = _workers(num_workers)
@@ -186,9 +187,9 @@ class SharedDistSamplingBackend:
         *,
         columns: Mapping[str, Any] | None = None,
         tables: Mapping[str, Any] | None = None,
-        **channel_options: Unpack[ChannelOptions],
+        **channel_options: Unpack[ChannelKeywords],
     ) -> None:
-        """Opens a channel under `channel_id`; for the terms see `ChannelOptions`.
+        """Opens a channel under `channel_id`; for the options see `ChannelKeywords`.
 
         `sampler_input`: ids, the name of a split, None for all nodes, or (node type, any of these);
         of a spec whose inputs are edges, their ends [2, n], None for all edges, or (edge type,

@@ -20,12 +20,12 @@ from penstock.core.events import (
     FinishEpoch,
     Forget,
     Instruction,
-    OnError,
 )
 from penstock.core.fair import Flow, Mean
 from penstock.core.settings import Settings
 from penstock.core.slots import Slots
 from penstock.core.story import Story
+from penstock.options import ChannelOptions
 
 CREW_FAILING = " (while the whole group was failing)"  # added to the cause of a batch's end
 
@@ -85,9 +85,7 @@ class ScheduledChannel(Flow):
     group: str
     slots: Slots
     settings: Settings
-    deadline: float | None
-    max_attempts: int
-    max_substitutes: int
+    options: ChannelOptions
     costs: Mean
     group_costs: Mean
     first_estimate: float
@@ -119,16 +117,13 @@ class ScheduledChannel(Flow):
         group_costs: Mean,
         quarantine: deque[Quarantined],
     ) -> ScheduledChannel:
-        substitutes = event.max_substitutes if event.on_error is OnError.SUBSTITUTE else 0
         return cls(
             id=event.channel,
             group=event.group,
             slots=Slots(event.slots),
             settings=settings,
-            weight=event.weight,
-            deadline=event.deadline,
-            max_attempts=event.max_attempts,
-            max_substitutes=substitutes,
+            weight=event.options.weight,
+            options=event.options,
             costs=Mean(settings.cost_memory),
             group_costs=group_costs,
             first_estimate=event.estimate,
@@ -227,7 +222,7 @@ class ScheduledChannel(Flow):
             self._take_back(task, 0.0)
         if not task.epoch.open:
             self._drop(task, now, out)
-        elif task.charged < self.max_attempts:
+        elif task.charged < self.options.max_attempts:
             task.attempt += attempted
             self._try_again(task)
         else:
@@ -236,7 +231,7 @@ class ScheduledChannel(Flow):
     def _charge(self, task: Task, excusable: bool) -> None:
         """One attempt more. An excuse is good only so often, so that everything ends."""
         self.attempts_lost += 1
-        if excusable and task.excused < 2 * self.max_attempts:
+        if excusable and task.excused < 2 * self.options.max_attempts:
             task.excused += 1
         else:
             task.charged += 1
@@ -259,7 +254,7 @@ class ScheduledChannel(Flow):
     def _substitute(self, task: Task, cause: str) -> bool:
         epoch, step = self.epoch, task.batch.step
         # Later failures of a step's own are never asked for again, and need not be kept.
-        if epoch.substitutes < self.max_substitutes or task.source != step:
+        if epoch.substitutes < self.options.substitutes or task.source != step:
             epoch.spoiled[task.source] = cause
         source = self._stand_in(step)
         if source is None:
@@ -271,7 +266,7 @@ class ScheduledChannel(Flow):
     def _stand_in(self, step: int) -> int | None:
         """Another step to sample in the place of this one, while there may be one."""
         epoch = self.epoch
-        if epoch.substitutes == self.max_substitutes:
+        if epoch.substitutes == self.options.substitutes:
             return None
         source = epoch.next_source(step)
         if source is not None:

@@ -11,12 +11,13 @@ together, every user-written sampler has its own, so that it can hurt nobody els
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from typing import NamedTuple, TypeAlias
 
 from penstock.errors import PenstockError
+from penstock.options import ChannelOptions, fields_of
 
 
 class BatchKey(NamedTuple):
@@ -25,13 +26,6 @@ class BatchKey(NamedTuple):
     channel: int
     epoch: int
     step: int
-
-
-class OnError(Enum):
-    """What a rank gets in the place of a batch that cannot be made (CONTRACT 19)."""
-
-    RAISE = "raise"
-    SUBSTITUTE = "substitute"
 
 
 class KillReason(Enum):
@@ -70,18 +64,17 @@ class GroupSized:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRegistered:
-    """A rank opened a stream of batches. `channel` is larger than every id before it."""
+    """A rank opened a stream of batches. `channel` is larger than every id before it.
+
+    `slots` is how many it has, whether its options say it or not.
+    """
 
     now: float
     channel: int
     group: str
     slots: int
-    weight: float = 1.0
+    options: ChannelOptions = field(default_factory=ChannelOptions)
     estimate: float = 0.0  # seconds a batch is likely to cost; 0: nobody knows yet
-    deadline: float | None = None  # seconds one attempt may take
-    max_attempts: int = 3
-    on_error: OnError = OnError.RAISE
-    max_substitutes: int = 0  # per epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +310,6 @@ Instruction: TypeAlias = (
 )
 
 
-LEAST_WEIGHT, MOST_WEIGHT = 1e-4, 1e4
-
-
 class InvalidEvent(ValueError):
     """An event that makes no sense; says which of its fields, and why."""
 
@@ -341,22 +331,21 @@ def check_size(event: GroupSized) -> None:
 
 
 def check_weight(weight: float) -> None:
-    """Beyond these a share is nothing or everything, and sums of virtual time lose their ends."""
-    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
-        raise InvalidEvent(f"weight is {weight}; expected {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}")
+    """InvalidEvent for a weight that no channel can have."""
+    try:
+        fields_of(ChannelOptions)["weight"].check(weight)
+    except ValueError as error:
+        raise InvalidEvent(str(error)) from None
 
 
 def check_registration(event: ChannelRegistered, last: int) -> None:
     """`last`: the id of the channel registered last."""
     if event.channel <= last:
         raise InvalidEvent(f"channel {event.channel} is not above {last}, the last one")
-    check_weight(event.weight)
-    wrong = {
-        "slots": event.slots < 1,
-        "max_attempts": event.max_attempts < 1,
-        "max_substitutes": event.max_substitutes < 0,
-        "estimate": not 0 <= event.estimate < inf,
-        "deadline": event.deadline is not None and not event.deadline > 0,
-    }
+    try:
+        event.options.check_fields()
+    except ValueError as error:
+        raise InvalidEvent(f"channel {event.channel}: {error}") from None
+    wrong = {"slots": event.slots < 1, "estimate": not 0 <= event.estimate < inf}
     for name in (name for name, bad in wrong.items() if bad):
         raise InvalidEvent(f"channel {event.channel}: {name} cannot be {getattr(event, name)}")

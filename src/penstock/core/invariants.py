@@ -73,7 +73,7 @@ def _epoch_faults(channel: ScheduledChannel, held: list[Task]) -> Iterator[str]:
     alive = sum(task.epoch is epoch for task in held) + len(channel.retries)
     if epoch.ended + alive != epoch.given or not epoch.ended < epoch.total:
         yield f"{epoch.given} of {epoch.total} given, {alive} under way, {epoch.ended} ended"
-    if epoch.substitutes > channel.max_substitutes:
+    if epoch.substitutes > channel.options.substitutes:
         yield f"{epoch.substitutes} substitutes"
     if any(task.epoch is not epoch or task.began is not None for task in channel.retries):
         yield "a batch to be tried again is not as it should be"

@@ -13,18 +13,36 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from enum import Enum
+from copy import copy
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
+
+from penstock.options import Remainder
 
 POSITION_VERSION: Final = 1
 
 
 def num_batches(n: int, batch_size: int, drop_last: bool) -> int:
     """How many batches `n` inputs make; none for n <= 0."""
-    n, batch_size = max(0, _integer("n", n)), _integer("batch_size", batch_size, least=1)
-    return n // batch_size if _boolean("drop_last", drop_last) else -(-n // batch_size)
+    n, batch_size = _integer("n", n), _integer("batch_size", batch_size, least=1)
+    return _num_batches(n, batch_size, _boolean("drop_last", drop_last))
+
+
+def _num_batches(n: int, batch_size: int, drop_last: bool) -> int:
+    """The same of numbers that were checked."""
+    n = max(0, n)
+    return n // batch_size if drop_last else -(-n // batch_size)
+
+
+def input_range(num_inputs: int, batch_size: int, drop_last: bool, index: int) -> tuple[int, int]:
+    """Where batch `index` starts and stops in the permutation of the inputs.
+
+    Only the index is checked. The other numbers are those of a plan, or of a feed that was checked.
+    """
+    total = _num_batches(num_inputs, batch_size, drop_last)
+    start = _integer("index", index, 0, total) * batch_size
+    return start, min(start + batch_size, num_inputs)
 
 
 def static_split(n: int, batch_size: int, workers: int) -> tuple[tuple[int, int], ...]:
@@ -39,13 +57,6 @@ def static_split(n: int, batch_size: int, workers: int) -> tuple[tuple[int, int]
     share, extra = divmod(n // batch_size, workers)
     starts = [batch_size * (rank * share + min(rank, extra)) for rank in range(workers)]
     return tuple(pairwise([*starts, n]))
-
-
-class Remainder(Enum):
-    """What becomes of the last batches when they are fewer than the ranks."""
-
-    DROP = "drop"  # No rank gets one: fewer than W batches of the epoch are left out.
-    WRAP = "wrap"  # Every rank gets one: fewer than W batches, from the list's start, come again.
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +102,10 @@ class EpochPlan:
     not be a multiple of `world_size`: rank r goes on with first + r, first + r + W, …, and the
     remainder policy applies to what is left. Wrapping goes round the whole list, to batch 0, so
     going on with as many ranks as before gives what not stopping would have given.
+
+    The numbers are checked once, when a plan is made; what is derived from a plan is not checked
+    again. `num_batches` is the length of the global list, whatever the ranks and wherever they
+    start; `batches_per_rank` how many steps are left from `first` on, the same for every rank.
     """
 
     num_inputs: int
@@ -99,6 +114,8 @@ class EpochPlan:
     world_size: int = 1
     remainder: Remainder = Remainder.WRAP
     first: int = 0
+    num_batches: int = field(init=False, repr=False, compare=False)
+    batches_per_rank: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _settle(self, "num_inputs", least=0)
@@ -107,23 +124,27 @@ class EpochPlan:
         _settle(self, "world_size", least=1)
         if not isinstance(self.remainder, Remainder):
             raise ValueError(f"remainder must be a Remainder, got {self.remainder!r}")
-        _settle(self, "first", least=0, below=self.num_batches + 1)
+        total = _num_batches(self.num_inputs, self.batch_size, self.drop_last)
+        object.__setattr__(self, "num_batches", total)
+        self._begin_at(self.first)
 
-    @property
-    def num_batches(self) -> int:
-        """The length of the global list, whatever the ranks and wherever they start."""
-        return num_batches(self.num_inputs, self.batch_size, self.drop_last)
-
-    @property
-    def batches_per_rank(self) -> int:
-        """How many steps are left from `first` on: the same number for every rank."""
+    def _begin_at(self, first: int) -> None:
+        """Settle `first`, and what follows from it; only for a plan that nobody has seen yet."""
+        first = _integer("first", first, 0, self.num_batches + 1)
         drop = self.remainder is Remainder.DROP
-        return num_batches(self.num_batches - self.first, self.world_size, drop)
+        left = _num_batches(self.num_batches - first, self.world_size, drop)
+        object.__setattr__(self, "first", first)
+        object.__setattr__(self, "batches_per_rank", left)
+
+    def starting_at(self, first: int) -> EpochPlan:
+        """This plan from batch `first` of the list on."""
+        plan = copy(self)
+        plan._begin_at(first)
+        return plan
 
     def input_range(self, index: int) -> tuple[int, int]:
         """Where batch `index` starts and stops in the permutation of the inputs."""
-        start = _integer("index", index, 0, self.num_batches) * self.batch_size
-        return start, min(start + self.batch_size, self.num_inputs)
+        return input_range(self.num_inputs, self.batch_size, self.drop_last, index)
 
     def global_index(self, rank: int, step: int) -> int:
         """Which batch of the global list `rank` takes in `step`, counted from `first` on."""
@@ -152,8 +173,7 @@ class EpochPlan:
 
     def resume(self, position: Position) -> EpochPlan:
         """This plan from `position` on. The epoch it is in has a list of the same length."""
-        _integer("delivered", position.delivered, 0, self.num_batches + 1)
-        return replace(self, first=position.delivered)
+        return self.starting_at(_integer("delivered", position.delivered, 0, self.num_batches + 1))
 
 
 def _integer(name: str, value: Any, least: int | None = None, below: int | None = None) -> int:
@@ -178,7 +198,7 @@ def _boolean(name: str, value: bool) -> bool:
     return value
 
 
-def _settle(frozen: object, name: str, least: int, below: int | None = None) -> None:
+def _settle(frozen: object, name: str, least: int) -> None:
     """Check the field `name` of a frozen dataclass that is being made, and make it a plain int."""
-    value = _integer(name, getattr(frozen, name), least, below)
+    value = _integer(name, getattr(frozen, name), least)
     object.__setattr__(frozen, name, value)

@@ -265,7 +265,7 @@ class Scheduler:
             raise FalseReport(f"worker {worker.id} began {event.batch} twice", self._telling(event))
         worker.heard = task.began = self._now
         task.too_late = worker.state is WorkerState.DOOMED
-        if task.channel.deadline is not None:
+        if task.channel.options.deadline is not None:
             self._timers.arm(worker)
         self._touched.append(task.channel)
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from typing import Self
+
+from msgspec import structs
+
+from penstock.options import PoolOptions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Times are seconds, memory is bytes. `None`, or an infinite time, means no limit."""
+class Settings(PoolOptions, frozen=True, kw_only=True):
+    """What users can set, and what only the scheduler's authors can.
 
-    # What one worker may have and be.
-    worker_concurrency: int = 2  # batches it holds at once; it makes them one after another
-    silence: float = 10.0  # without a sign of life from it: it is killed
-    start_limit: float = 60.0  # from its start until it must be ready
-    max_batches: int | None = None  # after so many it is replaced
-    max_age: float | None = None
-    soft_memory: int | None = None  # above: replaced when its batches are done
-    hard_memory: int | None = None  # above: killed
+    Times are seconds, memory is bytes. `None`, or an infinite time, means no limit.
+    """
 
     # How the dead are replaced.
     backoff_first: float = 0.1  # the first is replaced at once, the second after this long
@@ -32,15 +29,19 @@ class Settings:
     least_cost: float = 1e-6  # nothing is free, or one channel would be next for ever
     cost_memory: int = 16  # the running mean moves as if over so many batches
 
-    # What is kept, and for how long.
-    trim_after: float = 30.0  # a slot not used for so long gives its pages back
+    # What is kept.
     story_length: int = 64  # events remembered for each channel
     quarantine_length: int = 256  # batches remembered that could not be made
 
+    @classmethod
+    def of(cls, pool: PoolOptions) -> Self:
+        """The settings of a pool that users have set so."""
+        return cls(**structs.asdict(pool))
+
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ValueError(f"{field.name} must be above zero, not {value}")
+                raise ValueError(f"{name} must be above zero, not {value}")
         if self.backoff_most < self.backoff_first:
             raise ValueError("backoff_most must be at least backoff_first")

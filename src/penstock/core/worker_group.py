@@ -53,7 +53,7 @@ class ScheduledWorker:
             return inf
         settings, task = self.group.settings, self.tasks[0] if self.tasks else None
         due = self.heard + settings.silence if self.was_ready else self.must_be_heard()
-        if task is not None and task.channel.deadline is not None:
+        if task is not None and task.channel.options.deadline is not None:
             due = min(due, self.must_be_done())
         return due if settings.max_age is None else min(due, self.must_leave())
 
@@ -65,9 +65,9 @@ class ScheduledWorker:
 
     def must_be_done(self) -> float:
         task = self.begun
-        if task is None or task.began is None or task.channel.deadline is None:
+        if task is None or task.began is None or task.channel.options.deadline is None:
             return inf
-        return task.began + task.channel.deadline
+        return task.began + task.channel.options.deadline
 
     def must_leave(self) -> float:
         limit = self.group.settings.max_age

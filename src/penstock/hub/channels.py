@@ -6,14 +6,13 @@ memory and a rank. Nothing here decides anything.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.core.events import BatchKey, ChannelRegistered, OnError, check_weight
-from penstock.core.plan import EpochPlan, Remainder
+from penstock.core.events import BatchKey, ChannelRegistered
+from penstock.core.plan import EpochPlan
 from penstock.graph.graph import Graph
 from penstock.graph.handles import MemfdHandle
 from penstock.graph.view import GraphView
@@ -21,6 +20,7 @@ from penstock.hub.backends import HubBackend
 from penstock.hub.connection import RankConnection
 from penstock.hub.reports import Mishap
 from penstock.hub.timings import Timing
+from penstock.options import DIVIDED_INTO, ChannelOptions, Remainder
 from penstock.sampling.inputs import (
     ChannelInputs,
     attached,
@@ -31,10 +31,9 @@ from penstock.sampling.inputs import (
 )
 from penstock.sampling.kinds import seconds_of
 from penstock.sampling.spec import Feed, Spec
-from penstock.wire.messages import BatchId, Register, Share
+from penstock.wire.messages import BatchId
 from penstock.workers.arena import Arena
 
-MOST_SLOTS: Final = 1024
 # Where the rank does not say: at least and at most.
 FEWEST_SLOTS: Final = 4
 MANY_SLOTS: Final = 64
@@ -49,8 +48,7 @@ class HubChannel:
     connection: RankConnection
     backend: HubBackend
     feed: Feed
-    share: Share
-    job: str
+    options: ChannelOptions
     arena: Arena
     ids: tuple[int, ...]  # the descriptor of the inputs, where they lie in a memfd
     plan: EpochPlan
@@ -76,7 +74,7 @@ class HubChannel:
 
     def index(self, step: int) -> int:
         """Where a step of the current epoch stands in the global list."""
-        return self.plan.global_index(self.share.rank, step)
+        return self.plan.global_index(self.options.rank, step)
 
     def note(self, batch: BatchKey, mishap: Mishap) -> None:
         """Something went wrong with a batch."""
@@ -89,7 +87,8 @@ class HubChannel:
         return self.mishaps.pop(batch, None) or self.spoiled.get(self.index(batch.step))
 
     def __str__(self) -> str:
-        return f"channel {self.number}" + (f" ({self.job})" if self.job else "")
+        job = self.options.job
+        return f"channel {self.number}" + (f" ({job})" if job else "")
 
     def close(self) -> None:
         """Lets go of its memory. Idempotent."""
@@ -137,8 +136,15 @@ class HubChannels:
         return channel
 
 
-def slots_for(workers: int, concurrency: int) -> int:
-    """Enough that no worker has to wait for one, with two for the reader; but not any number."""
+def slots_for(options: ChannelOptions, workers: int, concurrency: int) -> int:
+    """As many as the rank asks for; else enough that no worker has to wait, but not any number.
+
+    Two are for the reader. A rank that says how large all of them are together knows their number.
+    """
+    if options.slots is not None:
+        return options.slots
+    if options.buffer_size is not None:
+        return DIVIDED_INTO
     return max(FEWEST_SLOTS, min(workers * concurrency + 2, MANY_SLOTS))
 
 
@@ -157,56 +163,33 @@ def batch_id(batch: BatchKey) -> BatchId:
     return BatchId(batch.channel, batch.epoch, batch.step)
 
 
-def plan_of(feed: Feed, share: Share, first: int = 0) -> EpochPlan:
+def plan_of(feed: Feed, options: ChannelOptions, first: int = 0) -> EpochPlan:
     """The arithmetic of an epoch of a feed; ValueError if there is no such."""
     plan = EpochPlan(
         feed.num_inputs,
         feed.batch_size,
         feed.drop_last,
-        share.world_size,
-        Remainder(share.remainder),
+        options.world_size,
+        Remainder(options.remainder),
         first,
     )
-    if not 0 <= share.rank < share.world_size:
-        raise ValueError(f"rank is {share.rank}; expected 0 <= rank < {share.world_size}")
+    if not 0 <= options.rank < options.world_size:
+        raise ValueError(f"rank is {options.rank}; expected 0 <= rank < {options.world_size}")
     return plan
 
 
-def registration_of(
-    now: float, channel: HubChannel, wish: Register, graph: Graph
-) -> ChannelRegistered:
+def registration_of(now: float, channel: HubChannel, graph: Graph) -> ChannelRegistered:
     """What the scheduler is to know of a channel that was asked for."""
-    feed = wish.feed
+    feed = channel.feed
     inputs = min(feed.batch_size, feed.num_inputs)
     return ChannelRegistered(
         now,
         channel.number,
         channel.backend.group,
         channel.arena.plan.slots,
-        weight=wish.weight,
-        deadline=wish.deadline,
-        max_attempts=wish.max_attempts,
-        on_error=OnError(wish.on_error),
-        max_substitutes=wish.max_substitutes,
+        channel.options,
         estimate=seconds_of(channel.backend.spec, graph, inputs, type_of(feed)),
     )
-
-
-def check_wishes(wish: Register) -> None:
-    """ValueError for numbers that make no sense, whatever the graph."""
-    slots = wish.slots
-    _check("slots", slots, slots is None or 1 <= slots <= MOST_SLOTS, f"1 to {MOST_SLOTS}")
-    for name in ("slot_bytes", "most_bytes"):
-        nbytes = getattr(wish, name)
-        _check(name, nbytes, nbytes is None or nbytes > 0, "at least 1")
-    check_weight(wish.weight)
-    seconds = wish.deadline
-    _check("deadline", seconds, seconds is None or 0 < seconds < math.inf, "seconds above 0")
-    _check("max_attempts", wish.max_attempts, wish.max_attempts >= 1, "at least 1")
-    _check("max_substitutes", wish.max_substitutes, wish.max_substitutes >= 0, "at least 0")
-    if OnError(wish.on_error) is OnError.SUBSTITUTE:
-        most = wish.max_substitutes
-        _check("max_substitutes", most, most >= 1, "at least 1 with on_error='substitute'")
 
 
 def check_inputs(spec: Spec, feed: Feed, graph: GraphView, fds: Sequence[int]) -> None:
@@ -223,8 +206,3 @@ def check_inputs(spec: Spec, feed: Feed, graph: GraphView, fds: Sequence[int]) -
 def given_by(feed: Feed, fds: Sequence[int]) -> ChannelInputs:
     """What a feed speaks of, mapped as long as somebody looks at it; `fds` stay the caller's."""
     return attached(feed, os.dup(fds[0]) if fds else None)
-
-
-def _check(name: str, value: object, holds: bool, expected: str) -> None:
-    if not holds:
-        raise ValueError(f"{name} is {value!r}; expected {expected}")

@@ -201,7 +201,7 @@ class Executor:
         self._time(channel, task)
 
     def _time(self, channel: HubChannel, task: Assignment) -> None:
-        now, threshold = self._state.now, self._state.config.slow_step
+        now, threshold = self._state.now, self._state.config.pool.slow_step
         _name(channel.handing_out.add(now - task.given, threshold, task.batch), channel)
         asked = channel.asked.get(task.slot, task.given)
         _name(channel.fetching.add(now - asked, threshold, task.batch), channel)
@@ -264,7 +264,7 @@ class Executor:
         self._time_destruction(channel)
 
     def _time_destruction(self, channel: HubChannel) -> None:
-        state, allowed = self._state, self._state.config.slow_step
+        state, allowed = self._state, self._state.config.pool.slow_step
         if state.backends.get(channel.backend.number) is None:
             allowed *= WITH_BACKEND
         # By the clock itself: `now` is the beginning of a turn, and most ends are within one.

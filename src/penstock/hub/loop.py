@@ -119,7 +119,7 @@ class Loop:
     # --- ranks -------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        room = self._state.config.max_connections - len(self._state.connections)
+        room = self._state.config.pool.max_connections - len(self._state.connections)
         for visitor in self._listener.admit(room):
             process = peer_process(visitor)
             connection = self._welcome(Stream(visitor, FromRankToHub))

@@ -27,7 +27,6 @@ from penstock.hub.channels import (
     HubChannel,
     arena_bytes,
     check_inputs,
-    check_wishes,
     plan_of,
     registration_of,
     slots_for,
@@ -37,6 +36,7 @@ from penstock.hub.instructions import Executor
 from penstock.hub.reports import report_of
 from penstock.hub.state import HubState
 from penstock.hub.statistics import gather
+from penstock.options import LARGEST_BATCH
 from penstock.wire.messages import (
     PROTOCOL,
     AskGraph,
@@ -67,8 +67,6 @@ from penstock.workers.limits import MOST_WORKERS
 log = logging.getLogger(__name__)
 
 MOST_WAITING: Final = 64
-# A batch that outgrows its slot may have so much, unless the rank says otherwise.
-MOST_BYTES: Final = 4 << 30
 
 _Request = CreateBackend | Register | Resize | AskWorkers | AskStatistics | AskGraph
 
@@ -244,8 +242,8 @@ class RankMessages:
         backend = state.backends.get(wish.backend)
         if backend is None:
             raise KeyError(f"there is no backend {wish.backend} on this boot of the hub")
-        check_wishes(wish)
-        plan = plan_of(wish.feed, wish.share)
+        wish.options.check()
+        plan = plan_of(wish.feed, wish.options)
         check_inputs(backend.spec, wish.feed, state.graph.graph, fds)
         self._check_room(wish)
         arena = self._arena(wish, backend)
@@ -255,24 +253,21 @@ class RankMessages:
             connection=connection,
             backend=backend,
             feed=wish.feed,
-            share=wish.share,
-            job=wish.job,
+            options=wish.options,
             arena=arena,
             ids=ids,
             plan=plan,
         )
-        self._enrol(channel, wish)
+        self._enrol(channel)
         connection.send(
             Registered(request=wish.request, channel=channel.number, arena=arena.plan),
             arena.descriptors,
         )
         self.describe(f"{channel} came")
 
-    def _enrol(self, channel: HubChannel, wish: Register) -> None:
+    def _enrol(self, channel: HubChannel) -> None:
         try:
-            self._executor.tell(
-                registration_of(self._state.now, channel, wish, self._state.graph.graph)
-            )
+            self._executor.tell(registration_of(self._state.now, channel, self._state.graph.graph))
         except BaseException:  # refused, or worse: nothing of it stays
             channel.close()
             raise
@@ -281,27 +276,26 @@ class RankMessages:
         channel.backend.channels.add(channel.number)
 
     def _check_room(self, wish: Register) -> None:
-        limit = self._state.config.max_channels
+        limit = self._state.config.pool.max_channels
         if len(self._state.channels) >= limit:
             raise Overloaded(
                 f"the hub has {limit} channels, as many as it may have (setting: max_channels)"
             )
 
     def _arena(self, wish: Register, backend: HubBackend) -> Arena:
-        state = self._state
+        state, options, pool = self._state, wish.options, self._state.config.pool
         workers = state.groups.get(backend.group, 0)
-        slots = wish.slots or slots_for(workers, state.config.worker_concurrency)
-        slot_bytes = wish.slot_bytes
+        slots = slots_for(options, workers, pool.worker_concurrency)
+        slot_bytes = options.slot_bytes
         if slot_bytes is None:
             slot_bytes = slot_bytes_for(backend.spec, state.graph.graph, wish.feed)
-        limit, there = state.config.max_arena_bytes, state.channels.slot_bytes
+        limit, there = pool.max_arena_bytes, state.channels.slot_bytes
         if limit is not None and there + arena_bytes(slots, slot_bytes) > limit:
             raise Overloaded(
                 f"{slots} slots of {slot_bytes} bytes do not fit: {there} of {limit} bytes "
                 "are taken by other channels (setting: max_arena_bytes)"
             )
-        most = max(slot_bytes, MOST_BYTES) if wish.most_bytes is None else wish.most_bytes
-        return Arena.create(slots, slot_bytes, most)
+        return Arena.create(slots, slot_bytes, options.max_batch_bytes or LARGEST_BATCH)
 
     def _ask_workers(self, connection: RankConnection, request: AskWorkers) -> None:
         group = BUILT_IN
@@ -347,7 +341,7 @@ class RankMessages:
         if channel is None or said.epoch <= channel.epoch:
             return
         try:
-            plan = plan_of(channel.feed, channel.share, said.first)
+            plan = channel.plan.starting_at(said.first)
         except ValueError as error:
             raise ProtocolError(f"{channel} cannot start epoch {said.epoch}: {error}") from None
         steps = plan.batches_per_rank

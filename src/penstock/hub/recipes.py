@@ -43,7 +43,7 @@ def held_batch(task: Assignment, channel: HubChannel) -> HeldBatch:
     except (OSError, ValueError):  # a file of inputs that is gone: perhaps what it died of
         seeds = np.empty(0, np.int64)
     return HeldBatch(
-        job=channel.job,
+        job=channel.options.job,
         channel=task.batch.channel,
         epoch=task.batch.epoch,
         step=task.batch.step,
@@ -87,7 +87,7 @@ def _recipe(state: HubState, channel: HubChannel, epoch: int, index: int) -> Rec
         graph=state.graph.founded,
         request=_request(channel, epoch, index),
         address=state.config.address,
-        job=channel.job,
+        job=channel.options.job,
         channel=channel.number,
         search_path=state.config.search_path,
     )

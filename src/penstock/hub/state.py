@@ -54,14 +54,14 @@ class HubState:
         self.started = self.now
         self.selector = selectors.DefaultSelector()
         self.graph = SharedGraph(config.graph, fds)
-        self.scheduler = Scheduler(settings_of(config))
+        config.pool.check()
+        self.scheduler = Scheduler(Settings.of(config.pool))
         self.pool = Pool(
             config.graph,
             self.graph.descriptors(config.graph),
             self.selector,
             search_path=config.search_path,
-            hard_memory=config.hard_memory,
-            beat_every=config.beat_every,
+            options=config.pool,
         )
         self.backends = HubBackends()
         self.channels = HubChannels()
@@ -107,23 +107,3 @@ class HubState:
             for connection in self.connections.values():
                 stack.callback(connection.close)
             stack.callback(self.pool.close)
-
-
-def settings_of(config: HubConfig) -> Settings:
-    """The scheduler's settings as the founder wished them; ValueError if they make no sense."""
-    settings = Settings(
-        worker_concurrency=config.worker_concurrency,
-        silence=config.silence,
-        start_limit=config.start_limit,
-        max_batches=config.max_batches,
-        max_age=config.max_age,
-        soft_memory=config.soft_memory,
-        hard_memory=config.hard_memory,
-        trim_after=config.trim_after,
-    )
-    if config.silence <= config.beat_every:
-        raise ValueError(
-            f"silence is {config.silence:g} s and beat_every {config.beat_every:g} s: between two "
-            "heartbeats every worker would be taken for dead"
-        )
-    return settings

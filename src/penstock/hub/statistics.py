@@ -45,7 +45,7 @@ def _hub(state: HubState) -> dict[str, Any]:
 
 def _channel(channel: HubChannel) -> dict[str, Any]:
     return {
-        "job": channel.job,
+        "job": channel.options.job,
         "backend": channel.backend.number,
         "pid": channel.connection.pid,
         "slots": channel.arena.plan.slots,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.core.plan import EpochPlan
+from penstock.core.plan import EpochPlan, input_range
 from penstock.graph.handles import ArrayHandle, SegmentHandle
 from penstock.graph.schema import EDGE
 from penstock.graph.segment import Segment
@@ -37,7 +37,7 @@ class ChannelInputs:
 
 def stretch_of(feed: Feed, index: int) -> tuple[int, int]:
     """From where to where in the epoch's order batch `index` goes."""
-    return EpochPlan(feed.num_inputs, feed.batch_size, feed.drop_last).input_range(index)
+    return input_range(feed.num_inputs, feed.batch_size, feed.drop_last, index)
 
 
 def positions_of(feed: Feed, epoch: int, index: int, most: int | None = None) -> Ids:

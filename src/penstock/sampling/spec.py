@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.graph.handles import ArrayHandle
 from penstock.graph.schema import EdgeType
+from penstock.options import BatchOptions
 
 Direction: TypeAlias = Literal["in", "out"]
 SubgraphType: TypeAlias = Literal["directional", "bidirectional", "induced"]
@@ -185,7 +186,7 @@ BuiltInSpec: TypeAlias = (
 Spec: TypeAlias = BuiltInSpec | CustomSpec
 
 
-class Feed(msgspec.Struct, frozen=True, kw_only=True):
+class Feed(BatchOptions, frozen=True, kw_only=True):
     """The inputs of an epoch and how they are cut: batch i has the same seeds for everybody.
 
     `ids` are the inputs: nodes of a type [n], or edges of a type [2, n], sources above
@@ -197,12 +198,8 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     num_inputs: int
-    batch_size: int
     node_type: str | None = None
     edge_type: EdgeType | None = None
     ids: ArrayHandle | None = None
-    columns: dict[str, ArrayHandle] = {}
-    tables: dict[str, ArrayHandle] = {}
-    shuffle: bool = False
-    drop_last: bool = False
-    seed: int = 0
+    columns: dict[str, ArrayHandle] = msgspec.field(default_factory=dict)
+    tables: dict[str, ArrayHandle] = msgspec.field(default_factory=dict)

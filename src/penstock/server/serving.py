@@ -19,18 +19,18 @@ from typing import Any, Final, Literal, Self, Unpack
 import msgspec
 
 from penstock.client.deadline import positive_seconds
-from penstock.client.hub.hub_config import PoolOptions
 from penstock.client.hub.hub_process import HubProcess
 from penstock.client.naming import name_of
 from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.graph.partition.partition import Partition, is_partition
+from penstock.option_types import PoolKeywords
+from penstock.options import Limits
 from penstock.server.dist.dataset import ServedDataset
 from penstock.server.dist.dist_server import DistServer
 from penstock.server.dist.outline import outline_of
 from penstock.server.dist.rpc import DistServerSession
 from penstock.server.dist.seeds import StrPath
-from penstock.server.limits import Budget, Limits
 from penstock.server.ops.process_stats import process_stats
 from penstock.server.ops.statistics import ServerStatistics
 from penstock.server.transport.access import Access
@@ -156,7 +156,7 @@ def serve(
     files: Sequence[StrPath] = (),
     unix: str | None = None,
     store_options: Mapping[str, Any] | None = None,
-    **options: Unpack[PoolOptions],
+    **options: Unpack[PoolKeywords],
 ) -> Server:
     """Serves a graph, or a part of one, at `address`; returns when ranks can come.
 
@@ -189,15 +189,15 @@ def serve(
     positive_seconds(lease, "lease")
     limits = limits or Limits()
     names = tuple(name if isinstance(name, str) else name_of(name) for name in samplers)
-    pool: PoolOptions = {"max_arena_bytes": limits.max_arena_bytes, **options}
+    pool: PoolKeywords = {"max_arena_bytes": limits.max_arena_bytes, **options}
     with ExitStack() as ends:  # let go of in the opposite order: the event loop first
         held = _held(data, ends)
         wakeup, registering, answering = _threads(ends)
         hub = HubProcess(ServedDataset(held).graph, num_workers, address=unix, **pool)
         ends.callback(hub.close)  # before those who may be waiting for it
         hub.start()
-        given = {**_store_limits(limits), **(store_options or {})}
-        store = DistServer(held, hub, samplers=names, input_folders=files, **given)
+        given = {"samplers": names, "input_folders": files, **(store_options or {})}
+        store = DistServer(held, hub, limits=limits, **given)
         ends.callback(store.close)
         listener = TcpListener(where)
         ends.callback(listener.close)
@@ -235,13 +235,6 @@ def _threads(ends: ExitStack) -> tuple[Wakeup, Threads, CallThreads]:
     ends.callback(answering.close)
     ends.callback(registering.close)
     return wakeup, registering, answering
-
-
-def _store_limits(limits: Limits) -> dict[str, Any]:
-    """Those that a store has, too."""
-    names = ("max_answer_bytes", "max_input_bytes", "max_inputs_bytes", "max_batch_bytes")
-    channels = Budget("channels", limits.max_channels, "max_channels")
-    return {"channels": channels, **{name: getattr(limits, name) for name in names}}
 
 
 def _registrations(

@@ -32,6 +32,7 @@ import msgspec
 from penstock.graph.handles import SegmentHandle
 from penstock.graph.schema import ArrayKey, Schema
 from penstock.graph.sharing import GraphHandle
+from penstock.options import ChannelOptions, PoolOptions
 from penstock.sampling.spec import CustomSpec, Feed, Spec
 
 # Both sides of a connection must say the same number. 1 was ZeroMQ's, between hosts.
@@ -88,14 +89,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, Any] = {}
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """Which batches of the global list a rank takes; see `core.plan.EpochPlan`."""
-
-    rank: int = 0
-    world_size: int = 1
-    remainder: str = "wrap"
-
-
 class AbsentArray(msgspec.Struct, frozen=True, array_like=True):
     """An array of the server's graph, which stays there."""
 
@@ -148,8 +141,7 @@ class WorkerConfig(Message, frozen=True, kw_only=True):
     worker: int
     graph: GraphHandle
     search_path: tuple[str, ...] = ()  # where the user's modules are found
-    hard_memory: int | None = None
-    beat_every: float = 1.0
+    pool: PoolOptions = PoolOptions()
     sampler: CustomSpec | None = None  # the user's, that this worker is for: loaded before Ready
 
 
@@ -295,19 +287,7 @@ class HubConfig(Message, frozen=True, kw_only=True):
     graph: GraphHandle
     workers: int
     search_path: tuple[str, ...] = ()
-    worker_concurrency: int = 2
-    beat_every: float = 1.0
-    silence: float = 10.0
-    start_limit: float = 60.0
-    max_batches: int | None = None  # per worker, then it is replaced
-    max_age: float | None = None
-    soft_memory: int | None = None
-    hard_memory: int | None = None
-    max_channels: int = 4096
-    max_connections: int = 8192
-    max_arena_bytes: int | None = None  # of the slots of all channels together
-    slow_step: float = 1.0  # seconds after which a step is named in the log
-    trim_after: float = 30.0  # seconds after which an unused slot gives its pages back
+    pool: PoolOptions = PoolOptions()
 
 
 class CreateBackend(Message, frozen=True, kw_only=True):
@@ -345,16 +325,7 @@ class Register(Message, frozen=True, kw_only=True):
     file: str | None = None
     arrays: tuple[ArrayLayout, ...] = ()
     workers: int | None = None
-    share: Share = Share()
-    slots: int | None = None  # None: as many as its workers can keep busy
-    slot_bytes: int | None = None  # None: from the spec and the graph
-    most_bytes: int | None = None
-    weight: float = 1.0
-    deadline: float | None = None
-    max_attempts: int = 3
-    on_error: str = "raise"
-    max_substitutes: int = 0
-    job: str = ""  # the user's name for it, for errors
+    options: ChannelOptions = ChannelOptions()
     tenant: str = ""
     graph: str = ""
     trace: str = ""

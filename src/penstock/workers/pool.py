@@ -28,6 +28,7 @@ from typing import Final
 from penstock.core.events import KillReason
 from penstock.errors import PenstockError
 from penstock.graph.sharing import GraphHandle
+from penstock.options import PoolOptions
 from penstock.sampling.spec import CustomSpec
 from penstock.wire.messages import FromHubToWorker, Retire, WorkerConfig
 from penstock.workers.child import ChildState, Heard, WorkerHandle, WorkerStatistics
@@ -74,8 +75,7 @@ class Pool:
         selector: selectors.BaseSelector,
         *,
         search_path: Sequence[str] = (),
-        hard_memory: int | None = None,
-        beat_every: float = 1.0,
+        options: PoolOptions | None = None,
         environment: Mapping[str, str] | None = None,
         oom: OomWatch | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -86,8 +86,7 @@ class Pool:
         self._fds = tuple(fds)
         self._selector: selectors.BaseSelector | None = selector
         self._search_path = tuple(search_path)
-        self._hard_memory = hard_memory
-        self._beat_every = beat_every
+        self._options = options or PoolOptions()
         self._environment = dict(environment or {})
         self._oom = oom or OomWatch.own()
         self._clock = clock
@@ -171,8 +170,7 @@ class Pool:
             worker=number,
             graph=self._graph,
             search_path=self._search_path,
-            hard_memory=self._hard_memory,
-            beat_every=self._beat_every,
+            pool=self._options,
             sampler=sampler,
         )
 

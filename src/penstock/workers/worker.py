@@ -113,10 +113,12 @@ class Worker:
     ) -> None:
         self._stream = stream
         self._inbox = inbox
-        self._limit = config.hard_memory
+        self._limit = config.pool.hard_memory
         self._reserve = None if self._limit is None else reserve_memory(_RESERVE)
         self._progress = Progress()
-        self._heartbeat = HeartbeatThread(stream, config.beat_every, self._progress, EXIT_ORPHANED)
+        self._heartbeat = HeartbeatThread(
+            stream, config.pool.beat_every, self._progress, EXIT_ORPHANED
+        )
         self._faults = faults
         self._reached: Callable[[str], object] = faults.at if faults else lambda stage: None
         self._maker = BatchMaker(graph, config.search_path, self._reached)
@@ -350,9 +352,9 @@ def _work(
         sys.stderr.write(f"{error}\n")
         return EXIT_SAMPLER
     except MemoryError as error:
-        if config.hard_memory is None:
+        if config.pool.hard_memory is None:
             raise
-        worker.strike(config.hard_memory, error)
+        worker.strike(config.pool.hard_memory, error)
 
 
 def _descriptor(arguments: Sequence[str]) -> int:

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
         ({"prefetch": 0}, "prefetch is 0"),
         ({"persistent_workers": True, "num_workers": 0}, "persistent_workers option needs"),
         ({"timeout": -1}, "timeout option should be non-negative: it is -1"),
-        ({"remainder": "keep"}, "'keep' is not a valid Remainder"),
+        ({"remainder": "keep"}, "remainder is 'keep'; expected 'wrap' or 'drop'"),
         ({"sampler": [1]}, "mutually exclusive with shuffle"),
         ({"batch_sampler": [[1]], "shuffle": None}, "batch_sampler option is mutually exclusive"),
         ({"on_error": "ignore"}, "on_error|ignore"),

@@ -20,7 +20,7 @@ import pytest
 from penstock.core.plan import Position
 from penstock.errors import ChannelClosed, SamplingError
 from penstock.loader.pyg.base import Loader
-from penstock.loader.pyg.options import LoaderOptions
+from penstock.loader.pyg.options import options_of
 from penstock.loader.source.inputs import node_inputs
 from penstock.loader.source.sources import source_of
 from penstock.sampling.spec import CustomSpec
@@ -256,7 +256,9 @@ class Stars(Loader):
         spec: Any = CustomSpec(sampler="tests.client.samplers:Stars", options={"fails": fails})
         source = source_of(graph)
         inputs = node_inputs(source, range(60))
-        super().__init__(source, spec, inputs, LoaderOptions(batch_size=10, **options))
+        super().__init__(
+            source, spec, inputs, options_of({"batch_size": 10, **options}, "Stars", None)
+        )
 
 
 @both

@@ -14,6 +14,7 @@ import pytest
 from penstock.core.slices import ServerSlice, compute_server_assignments
 from penstock.graph import Graph
 from penstock.graph.partition.partition import Partition
+from penstock.options import Limits
 from penstock.sampling.spec import ABLPSpec, LinkSpec, NeighborSpec, WalkSpec
 from penstock.server.dist.dist_server import DistServer
 from penstock.wire.requests import SamplerInput
@@ -190,7 +191,9 @@ def test_a_few_edges_cost_what_they_are(tmp_path: Path, held: str) -> None:
         data: Any = stack.enter_context(Graph.from_coo(ends, 500, edge_weight=weights))
         if held == "a part":
             data = stack.enter_context(Partition.open(data.partition(2, tmp_path / "p")[0]))
-        server = stack.enter_context(DistServer(data, num_workers=0, max_answer_bytes=1000))
+        server = stack.enter_context(
+            DistServer(data, num_workers=0, limits=Limits(max_answer_bytes=1000))
+        )
         ids = np.flatnonzero(ends[1] < 250)[:10] if held == "a part" else np.arange(10)
 
         def ask() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.core.slices import ServerSlice, compute_server_assignments
 from penstock.graph import Graph
 from penstock.graph.partition.book import RangeBook
+from penstock.options import Limits
 from penstock.server.dist.dist_server import DistServer
 from penstock.wire.requests import FeatureInfo, FetchABLPInputRequest, FetchNodesRequest, TypeSize
 from tests.client.graphs import NODES, TRAIN, small_graph
@@ -41,7 +42,10 @@ def server(request: pytest.FixtureRequest, graph: Graph) -> Iterator[AnyServer]:
 @pytest.fixture(scope="module", params=WAYS)
 def typed(request: pytest.FixtureRequest, store: Graph) -> Iterator[AnyServer]:
     """Of a graph with types."""
-    with reached(request.param, store, num_workers=0, max_answer_bytes=2000) as (found, _):
+    with reached(request.param, store, num_workers=0, limits=Limits(max_answer_bytes=2750)) as (
+        found,
+        _,
+    ):
         yield found
 
 
@@ -325,7 +329,7 @@ def test_an_answer_that_is_too_large_is_refused_before_it_is_made(typed: AnyServ
 
 def test_labels_that_are_too_many_are_refused_before_they_are_read(store: Graph) -> None:
     """CONTRACT 37, 38: the anchors fit, but not their rows of labels."""
-    server = DistServer(store, num_workers=0, max_answer_bytes=USERS * 8)
+    server = DistServer(store, num_workers=0, limits=Limits(max_answer_bytes=USERS * 8))
     with pytest.raises(ValueError, match=r"max_answer_bytes.*server_slice.*max_labels"):
         server.get_ablp_input(None, "user", BUYS)
     assert len(server.get_ablp_input(None, "user", BUYS, max_labels=1).anchors) == USERS

@@ -18,6 +18,7 @@ from penstock.client.remote.dist_server import RemoteDistServer
 from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.store import Store
 from penstock.errors import Overloaded, PenstockError
+from penstock.options import Limits
 from penstock.server.ops.lifecycle import (
     CLEAN,
     LEFT_BEHIND,
@@ -124,7 +125,7 @@ def test_ranks_may_be_kept_from_ending_it() -> None:
 
 def test_with_an_address_a_server_has_the_same_options() -> None:
     """CONTRACT 53, 62: those of `DistServer`, to the last."""
-    options: dict[str, Any] = {"max_backends": 1, "max_inputs_bytes": "1kB"}
+    options: dict[str, Any] = {"max_backends": 1, "limits": Limits(max_inputs_bytes=1000)}
     with small_graph() as graph:
         server = init_server(graph, "tcp://127.0.0.1:0", num_workers=1, **options)
         try:

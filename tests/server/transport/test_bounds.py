@@ -22,8 +22,8 @@ from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.store import Store
 from penstock.errors import Overloaded, ProtocolError
 from penstock.graph import Graph
+from penstock.options import Limits
 from penstock.server.dist.rpc import DistServerSession
-from penstock.server.limits import Limits
 from penstock.server.serving import Server, serve
 from penstock.server.transport.session import BESIDE_A_MESSAGE, MOST_UNREAD
 from penstock.server.transport.threads import WAITING

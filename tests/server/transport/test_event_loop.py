@@ -25,7 +25,6 @@ from penstock.wire.messages import (
     Registered,
     ReturnSlot,
     Reweigh,
-    Share,
     StartEpoch,
     Unregister,
 )
@@ -138,7 +137,7 @@ def test_ranks_take_turns_in_one_list(rank: Ranks, graph: Graph) -> None:
     seen: dict[int, str] = {}
     for number in range(2):
         reader = rank()
-        reader.register(split="train", share=Share(rank=number, world_size=2, remainder="drop"))
+        reader.register(split="train", rank=number, world_size=2, remainder="drop")
         reader.start()
         seen.update((index, digest) for _, index, digest in reader.read())
     assert seen.items() <= whole.items()

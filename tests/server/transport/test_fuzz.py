@@ -36,7 +36,6 @@ from penstock.wire.messages import (
     Goodbye,
     Heartbeat,
     Message,
-    Register,
     ReturnSlot,
     Reweigh,
     StartEpoch,
@@ -51,6 +50,7 @@ from tests.processes import until
 from tests.server.bystanders import Bystander, answers_at_once, listened_to, unharmed
 from tests.server.ranks import BareRank, hello
 from tests.server.transport.strangers import Stranger, frame, place_of
+from tests.wishes import register
 
 SEED = 7
 MILLION = 1_000_000
@@ -73,10 +73,10 @@ def _with_payload(message: Message, lane: int, data: bytes) -> bytes:
 def _register(arrays: dict[str, Any], **fields: Any) -> bytes:
     packed = pack(arrays)
     feed = Feed(num_inputs=0, batch_size=16, shuffle=True, seed=7)
-    register = Register(request=1, spec=SPEC, feed=feed, slots=2, arrays=packed.arrays, **fields)
+    asked = register(request=1, spec=SPEC, feed=feed, slots=2, arrays=packed.arrays, **fields)
     if not arrays:
-        return frame(encode(register))
-    return _with_payload(register, 0, b"".join(packed.views))
+        return frame(encode(asked))
+    return _with_payload(asked, 0, b"".join(packed.views))
 
 
 def _call(request: int, verb: str, lane: int, **arguments: Any) -> bytes:

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from penstock.client.dist_calls import VERBS
 from penstock.errors import PenstockError, ProtocolError
 from penstock.graph import Graph
+from penstock.options import ChannelOptions, fields_of
 from penstock.sampling.spec import CustomSpec, Feed, NeighborSpec, PPRSpec
 from penstock.server.serving import Server, serve
 from penstock.wire import values
@@ -42,7 +43,6 @@ from penstock.wire.messages import (
     Registered,
     ReturnSlot,
     Reweigh,
-    Share,
     StartEpoch,
     Unregister,
 )
@@ -52,6 +52,7 @@ from tests.client.graphs import PATIENCE_S, SPEC, small_graph
 from tests.processes import until
 from tests.server.ranks import BareRank
 from tests.server.transport.strangers import frame
+from tests.wishes import register
 
 DECODER = msgspec.msgpack.Decoder(FromRankToServer)
 MANY = settings(max_examples=200, deadline=None)
@@ -101,6 +102,20 @@ SPECS = st.one_of(
     st.builds(PPRSpec, alpha=FLOATS, eps=FLOATS, max_ppr_nodes=INTEGERS),
     st.builds(CustomSpec, sampler=TEXT, options=st.dictionaries(TEXT, ANYTHING, max_size=2)),
 )
+# What is said of an option whatever it may be: any number, or any text.
+_ANY: dict[type, st.SearchStrategy[Any]] = {
+    bool: st.booleans(),
+    int: INTEGERS,
+    float: FLOATS,
+    str: TEXT | st.sampled_from(["substitute", "drop"]),
+}
+OPTIONS = st.builds(
+    ChannelOptions,
+    **{
+        field.name: st.none() | _ANY[field.kind] if field.is_optional else _ANY[field.kind]
+        for field in fields_of(ChannelOptions).values()
+    },
+)
 SAID: dict[type[Message], st.SearchStrategy[Any]] = {
     Hello: st.builds(
         Hello,
@@ -123,16 +138,7 @@ SAID: dict[type[Message], st.SearchStrategy[Any]] = {
         file=st.none() | TEXT,
         arrays=ARRAYS | st.just(()),
         workers=st.none() | INTEGERS,
-        share=st.builds(Share, rank=INTEGERS, world_size=INTEGERS, remainder=TEXT),
-        slots=st.none() | INTEGERS,
-        slot_bytes=st.none() | INTEGERS,
-        most_bytes=st.none() | INTEGERS,
-        weight=FLOATS,
-        deadline=st.none() | FLOATS,
-        max_attempts=INTEGERS,
-        on_error=TEXT | st.sampled_from(["raise", "substitute"]),
-        max_substitutes=INTEGERS,
-        job=TEXT,
+        options=OPTIONS,
     ),
     Call: st.builds(
         Call,
@@ -437,20 +443,11 @@ def test_messages_made_up_by_chance_harm_nobody(
 
 
 # One field of a registration that would be granted is something else.
-RIGHT = Register(
+RIGHT = register(
     request=1, spec=SPEC, feed=Feed(num_inputs=0, batch_size=16), slots=2, split="train"
 )
-OF_A_REGISTER: dict[str, st.SearchStrategy[Any]] = {
-    "slots": INTEGERS,
-    "slot_bytes": INTEGERS,
-    "most_bytes": INTEGERS,
-    "weight": FLOATS,
-    "deadline": FLOATS,
-    "max_attempts": INTEGERS,
-    "max_substitutes": INTEGERS,
-    "on_error": TEXT,
-    "share": st.builds(Share, rank=INTEGERS, world_size=INTEGERS, remainder=st.just("drop")),
-    "job": TEXT,
+OF_THE_OPTIONS: dict[str, st.SearchStrategy[Any]] = {
+    field.name: _ANY[field.kind] for field in fields_of(ChannelOptions).values()
 }
 OF_A_FEED: dict[str, st.SearchStrategy[Any]] = {
     "num_inputs": INTEGERS,
@@ -464,10 +461,11 @@ OF_A_FEED: dict[str, st.SearchStrategy[Any]] = {
 @st.composite
 def nearly_right(draw: st.DrawFn) -> Register:
     """A registration with one thing wrong, or unusual."""
-    match draw(st.sampled_from(["register", "feed", "spec"])):
-        case "register":
-            name = draw(st.sampled_from(sorted(OF_A_REGISTER)))
-            return msgspec.structs.replace(RIGHT, **{name: draw(OF_A_REGISTER[name])})
+    match draw(st.sampled_from(["options", "feed", "spec"])):
+        case "options":
+            name = draw(st.sampled_from(sorted(OF_THE_OPTIONS)))
+            options = msgspec.structs.replace(RIGHT.options, **{name: draw(OF_THE_OPTIONS[name])})
+            return msgspec.structs.replace(RIGHT, options=options)
         case "feed":
             name = draw(st.sampled_from(sorted(OF_A_FEED)))
             feed = msgspec.structs.replace(RIGHT.feed, **{name: draw(OF_A_FEED[name])})

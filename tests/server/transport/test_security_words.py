@@ -47,6 +47,7 @@ from penstock.wire.payload import MOST_ARRAYS
 from tests.client.graphs import PATIENCE_S, SPEC, STEPS, expected
 from tests.processes import until
 from tests.server.ranks import BareRank, Parcel, hello
+from tests.wishes import register
 
 Ranks = Callable[..., BareRank]
 PETABYTE = 1 << 50
@@ -338,7 +339,7 @@ def test_a_job_has_no_name_of_half_a_megabyte(rank: Ranks) -> None:
     visitor = rank()
     feed = Feed(num_inputs=0, batch_size=16)
     job = "x" * (MOST_MESSAGE // 2)
-    visitor.say(Register(request=1, spec=SPEC, feed=feed, job=job, split="train"))
+    visitor.say(register(request=1, spec=SPEC, feed=feed, job=job, split="train"))
     with pytest.raises(ValueError, match="job's name is longer"):
         raise visitor.refusal()
 
@@ -447,8 +448,8 @@ HUGE: dict[str, tuple[dict[str, Any], int]] = {
     "as much as can be announced": ({}, 2**64 - 1),
     "an array": ({"arrays": LYING}, 64),
     "slots": ({"slots": 1 << 40, "split": "train"}, 0),
-    "a slot": ({"slot_bytes": PETABYTE, "split": "train"}, 0),
-    "a batch": ({"most_bytes": PETABYTE, "split": "train"}, 0),
+    "a slot": ({"buffer_size": PETABYTE, "split": "train"}, 0),
+    "a batch": ({"max_batch_bytes": PETABYTE, "split": "train"}, 0),
     "workers": ({"workers": 1 << 30, "split": "train"}, 0),
 }
 
@@ -461,7 +462,7 @@ def test_a_petabyte_is_refused_before_it_is_reserved(
     visitor = rank()
     fields, nbytes = HUGE[what]
     feed = Feed(num_inputs=0, batch_size=16)
-    visitor.announce(Register(request=1, spec=SPEC, feed=feed, **fields), nbytes)
+    visitor.announce(register(request=1, spec=SPEC, feed=feed, **fields), nbytes)
     error = visitor.refusal()
     assert isinstance(error, PenstockError | ValueError)
     assert not isinstance(error, MemoryError)

@@ -16,8 +16,8 @@ import pytest
 from penstock import connect
 from penstock.errors import Overloaded, ProtocolError
 from penstock.graph import Graph
+from penstock.options import Limits
 from penstock.sampling.spec import Feed, NeighborSpec
-from penstock.server.limits import Limits
 from penstock.server.serving import Server, serve
 from penstock.server.transport.event_loop import UPLOAD_LEASES, EventLoop
 from penstock.server.transport.session import Session

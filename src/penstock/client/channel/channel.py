@@ -47,7 +47,7 @@ class Channel(Reader):
     """The batches of one registration with a hub."""
 
     def __init__(self, hub: Provider, registration: Registration, **options: Any) -> None:
-        super().__init__(registration.register.job, **options)
+        super().__init__(registration.options.job, **options)
         self._hub = hub
         self.registration = registration
         self._broken: Report | None = None
@@ -62,7 +62,7 @@ class Channel(Reader):
     @property
     def rank(self) -> int:
         """Whose batches these are."""
-        return self.registration.share.rank
+        return self.registration.options.rank
 
     def plan(self, first: int = 0) -> EpochPlan:
         """The arithmetic of an epoch that begins at batch `first` of the list."""

@@ -21,13 +21,12 @@ from penstock.client.deadline import Deadline
 from penstock.client.failures import error_of
 from penstock.core.plan import EpochPlan
 from penstock.graph import Graph
+from penstock.options import LARGEST_BATCH
 from penstock.sampling.buffer import SlotTooSmall
 from penstock.wire.frames import private_memory, read
 from penstock.workers.batch_maker import BatchMaker, Bytes, Written, slot_bytes_for
 from penstock.workers.failures import report_of, too_large
 
-# What a batch may need, unless the user says otherwise; as a hub has it.
-MOST_BYTES: Final = 4 << 30
 # A station of its own serves each channel, so that channels can be read by different threads.
 _KEPT: Final = 2  # pieces of memory
 _BACKEND: Final = 0
@@ -38,20 +37,20 @@ class InlineChannel(Reader):
     """The batches of one registration, made here."""
 
     def __init__(self, graph: Graph, registration: Registration, **options: Any) -> None:
-        super().__init__(registration.register.job, **options)
+        super().__init__(registration.options.job, **options)
         self.registration = registration
         self._maker: BatchMaker | None = _maker_for(graph, registration)
-        slot = registration.register.slot_bytes
+        slot = registration.options.slot_bytes
         room = slot or slot_bytes_for(registration.spec, graph, registration.feed)
         self._memory, self._slot_bytes = BufferPool(_KEPT), room
-        self._most = max(registration.register.most_bytes or MOST_BYTES, room)
+        self._most = max(registration.options.max_batch_bytes or LARGEST_BATCH, room)
         self._substituted = 0
         self._quarantined: set[int] = set()
 
     @property
     def rank(self) -> int:
         """Whose batches these are."""
-        return self.registration.share.rank
+        return self.registration.options.rank
 
     def plan(self, first: int = 0) -> EpochPlan:
         """The arithmetic of an epoch that begins at batch `first` of the list."""
@@ -96,13 +95,11 @@ class InlineChannel(Reader):
 
     def _substitutes_for(self, reading: ReorderBuffer[Content]) -> Iterator[int]:
         """The steps after the one that is due, round the epoch, as far as the limit allows."""
-        register = self.registration.register
-        if register.on_error != "substitute":
-            return
+        most = self.registration.options.substitutes
         begin, steps = reading.first_step, reading.total - reading.first_step
         for ahead in range(1, steps):
             source = begin + (reading.due - begin + ahead) % steps
-            if self._substituted >= register.max_substitutes:
+            if self._substituted >= most:
                 return
             if source not in self._quarantined:
                 self._substituted += 1

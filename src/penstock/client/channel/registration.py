@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from penstock.client.channel.channel_options import ChannelOptions, check_values, cutting, wishes
+from penstock.client.channel.channel_options import parsed
 from penstock.client.channel.inputs import Inputs
 from penstock.client.channel.session import HubSession
 from penstock.client.deadline import Deadline
 from penstock.client.hub.connection import HubConnection
 from penstock.client.hub.hub import Hub
+from penstock.client.keywords import parsed_value
 from penstock.core.plan import EpochPlan
 from penstock.errors import GraphFormatError
 from penstock.graph import Graph
@@ -24,11 +25,13 @@ from penstock.graph.schema import Arrays
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import can_be_handed_on, descriptors_of, handle_of
 from penstock.graph.view import GraphView
-from penstock.hub.channels import check_inputs, check_wishes, plan_of
+from penstock.hub.channels import check_inputs, plan_of
+from penstock.option_types import ChannelKeywords
+from penstock.options import ChannelOptions, fields_of
 from penstock.sampling.inputs import check_kind
 from penstock.sampling.kinds import kind_of, needs_of
 from penstock.sampling.spec import Feed, Spec
-from penstock.wire.messages import BackendCreated, CreateBackend, Register, Registered, Share
+from penstock.wire.messages import BackendCreated, CreateBackend, Register, Registered
 
 # Between two attempts to register with a hub that hangs up on us.
 _PAUSE_S: Final = 0.05
@@ -49,13 +52,13 @@ class Registration:
         graph: GraphView,
         spec: Spec,
         inputs: Inputs,
-        channel_options: ChannelOptions,
+        given: ChannelKeywords,
         workers: int | None = None,
     ) -> Registration:
         """The wishes, checked as a hub would: ValueError for those that make no sense."""
-        check_values(channel_options)
-        feed = Feed(**inputs.handles(), **cutting(channel_options))
-        register = Register(request=0, backend=0, feed=feed, **wishes(channel_options))
+        batches, options = parsed(given)
+        feed = Feed(**inputs.handles(), **msgspec.structs.asdict(batches))
+        register = Register(request=0, backend=0, feed=feed, options=options)
         return cls.checked(graph, spec, inputs, register, workers)
 
     @classmethod
@@ -64,8 +67,8 @@ class Registration:
     ) -> Registration:
         """The wishes of a `register` whose feed speaks of these inputs."""
         feed = register.feed
-        check_wishes(register)
-        plan_of(feed, register.share)
+        register.options.check()
+        plan_of(feed, register.options)
         if inputs.is_away:
             check_kind(spec, feed, graph, inputs.given())  # the rest the server knows
         else:
@@ -80,26 +83,25 @@ class Registration:
         return self.register.feed
 
     @property
-    def share(self) -> Share:
-        """Which batches of the list are this rank's."""
-        return self.register.share
+    def options(self) -> ChannelOptions:
+        """The terms of the channel, and which batches of the list are this rank's."""
+        return self.register.options
 
     def plan(self, first: int = 0) -> EpochPlan:
         """The arithmetic of an epoch that begins at batch `first`."""
-        return plan_of(self.feed, self.share, first)
+        return plan_of(self.feed, self.options, first)
 
     def named(self, job: str) -> Registration:
         """The same under a name, if it has none."""
-        if self.register.job:
-            return self
-        return replace(self, register=msgspec.structs.replace(self.register, job=job))
+        return self if self.options.job else self._with(job=job)
 
     def reweighed(self, weight: float) -> Registration:
         """The same with another weight."""
-        check_values({"weight": weight})
-        register = msgspec.structs.replace(self.register, weight=weight)
-        check_wishes(register)
-        return replace(self, register=register)
+        return self._with(weight=parsed_value(fields_of(ChannelOptions)["weight"], weight))
+
+    def _with(self, **changes: Any) -> Registration:
+        options = msgspec.structs.replace(self.options, **changes)
+        return replace(self, register=msgspec.structs.replace(self.register, options=options))
 
     def enroll(self, hub: Hub, deadline: Deadline, patience: Deadline) -> HubSession:
         """Registers with the hub, whichever boot of it answers."""

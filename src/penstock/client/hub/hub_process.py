@@ -10,10 +10,11 @@ from typing import Final, Literal, Self, Unpack
 
 from penstock.client.deadline import Deadline, positive_seconds
 from penstock.client.hub.hub import PATIENCE_S, Hub
-from penstock.client.hub.hub_config import HubConfigSource, PoolOptions
+from penstock.client.hub.hub_config import HubConfigSource
 from penstock.client.hub.supervisor import HubPhase, Supervisor
 from penstock.errors import HubGone
 from penstock.graph import Graph
+from penstock.option_types import PoolKeywords
 from penstock.wire.transport.unix import socket_address
 from penstock.workers.restraints import is_worker
 
@@ -38,7 +39,7 @@ class HubProcess(Hub):
         restarts: int = RESTARTS,
         start_timeout: float = START_TIMEOUT_S,
         patience: float = PATIENCE_S,
-        **options: Unpack[PoolOptions],
+        **options: Unpack[PoolKeywords],
     ) -> None:
         self.graph = graph
         self.address = address or f"unix://@penstock-{uuid.uuid4().hex}"

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.client.channel.batch import Batch
-from penstock.client.channel.channel_options import ChannelOptions
 from penstock.core.plan import EpochPlan, Position
 from penstock.loader.source.adhoc import AdhocBatches
 from penstock.loader.source.inputs import Inputs
 from penstock.loader.source.remote_adhoc import RemoteAdhocBatches
+from penstock.option_types import ChannelKeywords
 
 
 @dataclass(eq=False, kw_only=True)
@@ -24,7 +24,7 @@ class Run:
     epoch: int
     plan: EpochPlan
     inputs: Inputs
-    channel_options: ChannelOptions
+    channel_options: ChannelKeywords
     uneven: Sequence[Inputs] | None = None
     digest: str | None = None  # of its order, where that is a sampler's
     step: int = 0  # the next to be delivered

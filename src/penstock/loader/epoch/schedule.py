@@ -10,9 +10,8 @@ from typing import Self
 
 import numpy as np
 
-from penstock.client.channel.channel_options import ChannelOptions, cutting, wishes
-from penstock.core.plan import EpochPlan, Position, Remainder
-from penstock.hub.channels import check_wishes
+from penstock.client.channel.channel_options import parsed
+from penstock.core.plan import EpochPlan, Position
 from penstock.kernels.arrays import check_word
 from penstock.loader.epoch.order import Drawn, OwnOrder
 from penstock.loader.epoch.position import Course, digest_of
@@ -20,8 +19,7 @@ from penstock.loader.epoch.ranks import RankShare
 from penstock.loader.epoch.run import Run
 from penstock.loader.pyg.options import LoaderOptions
 from penstock.loader.source.inputs import Inputs
-from penstock.sampling.spec import Feed
-from penstock.wire.messages import Register
+from penstock.option_types import ChannelKeywords
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +30,7 @@ class Schedule:
     inputs: Inputs
     ranks: RankShare
     seed: int
-    channel_options: ChannelOptions
+    channel_options: ChannelKeywords
     order: OwnOrder | None  # None: as given, or shuffled
 
     @classmethod
@@ -41,7 +39,7 @@ class Schedule:
         ranks = options.ranks()
         seed = check_word(options.seed_for(ranks), "seed")
         shuffled = options.usual_order(inputs.num)
-        channel_options: ChannelOptions = {
+        channel_options: ChannelKeywords = {
             **options.channel_options(ranks, seed),
             "batch_size": options.batch_size if options.batch_sampler is None else 1,
             "drop_last": options.drop_last,
@@ -62,7 +60,7 @@ class Schedule:
 
     def reweighed(self, weight: float) -> Schedule:
         """The same with another share of the workers."""
-        channel_options: ChannelOptions = {**self.channel_options, "weight": weight}
+        channel_options: ChannelKeywords = {**self.channel_options, "weight": weight}
         _check(channel_options, self.inputs)
         return replace(self, channel_options=channel_options)
 
@@ -118,25 +116,24 @@ class Schedule:
             uneven=uneven,
         )
 
-    def _even(self, position: Position, inputs: Inputs, channel_options: ChannelOptions) -> Run:
+    def _even(self, position: Position, inputs: Inputs, channel_options: ChannelKeywords) -> Run:
         plan = EpochPlan(
             inputs.num,
             channel_options["batch_size"],
             channel_options.get("drop_last", False),
             self.ranks.world_size,
-            Remainder(self.options.remainder),
+            self.options.remainder,
             position.delivered,
         )
         return Run(epoch=position.epoch, plan=plan, inputs=inputs, channel_options=channel_options)
 
     def _list_of(self, batches: int, first: int = 0) -> EpochPlan:
         """The arithmetic of a list of so many batches."""
-        remainder = Remainder(self.options.remainder)
-        return EpochPlan(batches, 1, False, self.ranks.world_size, remainder, first)
+        return EpochPlan(batches, 1, False, self.ranks.world_size, self.options.remainder, first)
 
 
-def _check(channel_options: ChannelOptions, inputs: Inputs) -> None:
+def _check(channel_options: ChannelKeywords, inputs: Inputs) -> None:
     """ValueError for what a hub would refuse: better now than with the first batch."""
     EpochPlan(inputs.num, channel_options["batch_size"])
-    feed = Feed(num_inputs=inputs.num, **cutting(channel_options))
-    check_wishes(Register(request=0, backend=0, feed=feed, **wishes(channel_options)))
+    _, options = parsed(channel_options)
+    options.check()

@@ -11,7 +11,6 @@ import itertools
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, Final, NoReturn, Self
 
 from torch.utils.data import DataLoader
@@ -127,9 +126,9 @@ class Loader(WorkerMixin, DataLoader[Any]):
             **given,
         )
         del self.collate_fn  # ours is a method: torch's attribute would be a cycle
-        for field in fields(options):
-            if field.name not in _TORCH_SETS:
-                vars(self)[field.name] = getattr(options, field.name)
+        for name, value in options.keywords().items():
+            if name not in _TORCH_SETS:
+                vars(self)[name] = value
         vars(self)["num_workers"] = self._counted_workers()
         self.multiprocessing_context = options.multiprocessing_context  # which needs that number
 

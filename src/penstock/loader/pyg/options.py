@@ -7,8 +7,8 @@ they were given, checked; what they mean to a channel is derived from that.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,11 +16,11 @@ import torch
 from torch.utils.data import RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from penstock.client.channel.channel_options import ChannelOptions
 from penstock.client.hub.hub import Provider
-from penstock.core.plan import Remainder
 from penstock.loader.epoch.ranks import RankShare, ranks_of
 from penstock.loader.pyg.torch_shims import InputIndices
+from penstock.option_types import ChannelKeywords
+from penstock.options import ChannelOptions, OnError, Remainder, fields_of
 from penstock.workers.limits import auto_workers
 
 Workers: TypeAlias = int | Literal["auto"]
@@ -28,6 +28,10 @@ Workers: TypeAlias = int | Literal["auto"]
 # A reader holds one batch while it takes the next; the hub wants two to go on with.
 _IN_HANDS: Final = 2
 _FEWEST_SLOTS: Final = 4
+# The options of channels that are keywords of loaders, too.
+CHANNEL: Final = {
+    name: each for name, each in fields_of(ChannelOptions).items() if each.about.for_loaders
+}
 # What may be stood in for in an epoch, unless told: more is no accident any more.
 _SUBSTITUTES: Final = 16
 # Lightning hands these back to a loader it makes again; they are its own affair.
@@ -51,14 +55,9 @@ class LoaderOptions:
                        `generator` or torch's own; for several ranks, which must agree, it is 0
     rank, world_size   by default as torch.distributed or torchrun's environment have them: rank r
                        of W takes the batches r, r + W, … of the list. `world_size=1`: all of them
-    remainder          of batches that do not suffice for all ranks: "wrap" takes some from the
-                       start of the list again, "drop" leaves them out
-    on_error           what becomes of a batch that cannot be made: "raise" its error, or
-                       "substitute" another batch, at most `max_substitutes` times an epoch (16)
-    deadline           seconds a batch may take, after which its worker is replaced
-    max_attempts       how often a batch may lose its worker
-    max_batch_bytes    what a batch that is larger than its slot may need, as bytes or "64MB"
-    weight             the loader's share of the workers, against other loaders'
+    channel            the options of its channels, each a keyword of its own: `on_error`, `weight`
+                       and all others that `penstock.options.ChannelOptions` has for loaders. None:
+                       as by default. `max_substitutes` is 16 if batches are to be substituted
     """
 
     batch_size: int = 1
@@ -79,14 +78,8 @@ class LoaderOptions:
     seed: int | None = None
     rank: int | None = None
     world_size: int | None = None
-    remainder: Literal["wrap", "drop"] = "wrap"
-    on_error: Literal["raise", "substitute"] = "raise"
-    max_substitutes: int | None = None
-    deadline: float | None = None
-    max_attempts: int | None = None
-    max_batch_bytes: int | str | None = None
     prefetch: int | None = None
-    weight: float = 1.0
+    channel: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in REFUSED:
@@ -112,7 +105,6 @@ class LoaderOptions:
                 f"timeout option should be non-negative: it is {self.timeout!r}; expected "
                 "seconds, or 0 for no limit"
             )
-        Remainder(self.remainder)
 
     def _means_nothing(self, name: str) -> bool:
         """Whether torch itself would not look at what is given."""
@@ -195,9 +187,21 @@ class LoaderOptions:
         return int(drawn.item())
 
     def ours(self) -> dict[str, Any]:
-        """Those that torch's loaders do not have."""
-        names = [field.name for field in fields(self)]
-        return {name: getattr(self, name) for name in names[names.index("seed") :]}
+        """Those that torch's loaders do not have, as keywords."""
+        names = list(_own_names())
+        ours = {name: getattr(self, name) for name in names[names.index("seed") :]}
+        return {**ours, **self.channel}
+
+    def keywords(self) -> dict[str, Any]:
+        """All that can be given, as it was given or by default."""
+        by_default = {name: each.default for name, each in CHANNEL.items()}
+        own = {name: getattr(self, name) for name in _own_names()}
+        return {**own, **by_default, **self.channel}
+
+    @property
+    def remainder(self) -> Remainder:
+        """What becomes of batches that do not suffice for all ranks."""
+        return Remainder(self.channel.get("remainder", CHANNEL["remainder"].default))
 
     def slots(self) -> int | None:
         """Batches that may be in the making, ready or in the reader's hands; None: up to the hub.
@@ -209,26 +213,15 @@ class LoaderOptions:
             ahead = self.prefetch_factor * (1 if self.workers is None else self.workers)
         return None if ahead is None else max(_FEWEST_SLOTS, ahead + _IN_HANDS)
 
-    def channel_options(self, ranks: RankShare, seed: int) -> ChannelOptions:
+    def channel_options(self, ranks: RankShare, seed: int) -> ChannelKeywords:
         """What a channel is asked for, but the order of its inputs."""
-        channel_options: ChannelOptions = {
+        return {
             "seed": seed,
             "rank": ranks.rank,
             "world_size": ranks.world_size,
-            "remainder": self.remainder,
             "slots": self.slots(),
-            "max_batch_bytes": self.max_batch_bytes,
-            "weight": self.weight,
-            "deadline": self.deadline,
-            "on_error": self.on_error,
+            **self.channel,  # type: ignore[typeddict-item]
         }
-        if self.max_attempts is not None:
-            channel_options["max_attempts"] = self.max_attempts
-        if self.max_substitutes is not None:
-            channel_options["max_substitutes"] = self.max_substitutes
-        elif self.on_error == "substitute":
-            channel_options["max_substitutes"] = _SUBSTITUTES
-        return channel_options
 
 
 def options_of(given: dict[str, Any], who: str, hub: Provider | None) -> LoaderOptions:
@@ -236,16 +229,29 @@ def options_of(given: dict[str, Any], who: str, hub: Provider | None) -> LoaderO
 
     Without a `hub` that has workers already there are none, unless they are asked for.
     """
-    known = {field.name for field in fields(LoaderOptions)}
     wanted = {name: value for name, value in given.items() if name not in _OWN}
     if isinstance(places := given.get("dataset"), InputIndices):
         wanted = places.options | wanted
     for name in wanted:
-        if name not in known:
+        if name not in CHANNEL and name not in _own_names():
             raise TypeError(f"{who} got an unexpected keyword argument {name!r}")
     if hub is None and wanted.get("num_workers") is None:
         wanted["num_workers"] = 0
-    return LoaderOptions(**wanted)
+    own = {name: value for name, value in wanted.items() if name not in CHANNEL}
+    return LoaderOptions(**own, channel=_channel_of(wanted))
+
+
+def _own_names() -> Iterator[str]:
+    """The keywords that are fields of `LoaderOptions`."""
+    return (each.name for each in fields(LoaderOptions) if each.name != "channel")
+
+
+def _channel_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of channels among a loader's keywords; None stands for the default."""
+    found = {name: value for name, value in given.items() if name in CHANNEL and value is not None}
+    if found.get("on_error") == OnError.SUBSTITUTE:
+        found.setdefault("max_substitutes", _SUBSTITUTES)
+    return found
 
 
 def _goes_as_torch_s(sampler: Any) -> bool:

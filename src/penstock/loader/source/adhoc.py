@@ -15,7 +15,6 @@ import torch
 
 from penstock.client.buffer_pool import BufferPool
 from penstock.client.channel.batch import Batch
-from penstock.client.channel.inline import MOST_BYTES
 from penstock.client.channel.inputs import tables_of
 from penstock.client.channel.registration import prepared
 from penstock.graph import Graph
@@ -24,6 +23,7 @@ from penstock.kernels.reference import fold
 from penstock.loader.source.inputs import Inputs, LinkInputs
 from penstock.loader.source.remote_adhoc import RemoteAdhocBatches
 from penstock.loader.source.sources import DataSource, no_workers
+from penstock.options import LARGEST_BATCH
 from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.request import Request
 from penstock.sampling.spec import Spec
@@ -96,8 +96,8 @@ class AdhocBatches:
         try:
             return memory, self._maker.make(_BACKEND, request, memory)
         except SlotTooSmall as small:
-            if small.needed > MOST_BYTES:
-                raise too_large(small, MOST_BYTES) from None
+            if small.needed > LARGEST_BATCH:
+                raise too_large(small, LARGEST_BATCH) from None
             memory = private_memory(small.needed)
         return memory, self._maker.make(_BACKEND, request, memory)
 

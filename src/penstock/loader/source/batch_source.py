@@ -14,7 +14,6 @@ from typing import Any
 
 from penstock.client.channel.batch import Batch
 from penstock.client.channel.channel import Channel
-from penstock.client.channel.channel_options import ChannelOptions
 from penstock.client.channel.channel_registry import AnyChannel
 from penstock.client.channel.inline import InlineChannel
 from penstock.client.channel.inputs import inputs_of, tables_of
@@ -32,6 +31,7 @@ from penstock.loader.source.hubs import Lease
 from penstock.loader.source.inputs import Inputs
 from penstock.loader.source.remote_adhoc import UNEVEN
 from penstock.loader.source.sources import no_workers
+from penstock.option_types import ChannelKeywords
 from penstock.sampling.kinds import InputKind, check
 from penstock.sampling.spec import Spec
 
@@ -53,7 +53,7 @@ class BatchSource:
         self._given = hub
         self._lease = lease
         self._channel: AnyChannel | None = None
-        self._fed: tuple[Inputs, ChannelOptions, Provider | None] | None = None
+        self._fed: tuple[Inputs, ChannelKeywords, Provider | None] | None = None
         self._recoveries = 0  # of channels that were closed
         self._run: Run | None = None  # that was started last
         self._beside: weakref.WeakSet[BatchSource] = weakref.WeakSet()
@@ -187,7 +187,7 @@ class BatchSource:
         return inputs is run.inputs and channel_options == run.channel_options and of is hub
 
     def _open(
-        self, inputs: Inputs, channel_options: ChannelOptions, hub: Provider | None
+        self, inputs: Inputs, channel_options: ChannelKeywords, hub: Provider | None
     ) -> AnyChannel:
         self._recoveries = self.recoveries
         before, self._channel, self._fed = self._channel, None, None
@@ -200,7 +200,7 @@ class BatchSource:
         return channel
 
     def _opened(
-        self, inputs: Inputs, channel_options: ChannelOptions, hub: Provider | None
+        self, inputs: Inputs, channel_options: ChannelKeywords, hub: Provider | None
     ) -> AnyChannel:
         prepared(self._spec, self._graph)  # before a hub is told what the graph has
         check_spec(self._spec, self._graph)

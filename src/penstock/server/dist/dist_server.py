@@ -17,28 +17,22 @@ from penstock.client.backend import SharedDistSamplingBackend
 from penstock.client.deadline import positive_seconds
 from penstock.client.dist_calls import DistCalls, Message
 from penstock.client.hub.hub import Hub
-from penstock.client.hub.hub_config import PoolOptions
 from penstock.client.hub.hub_process import START_TIMEOUT_S, HubProcess
-from penstock.client.sizes import parse_bytes
 from penstock.errors import ChannelClosed, PenstockError
 from penstock.graph import Graph
 from penstock.graph.partition.partition import Partition
 from penstock.kernels.arrays import check_integer
+from penstock.option_types import PoolKeywords
+from penstock.options import Limits
 from penstock.sampling.spec import Spec
 from penstock.server.dist.backends import CLOSED, MAX_BACKENDS, ServedBackend, ServedBackends
 from penstock.server.dist.channels import ServedChannel, ServedChannels
 from penstock.server.dist.dataset import ServedDataset
 from penstock.server.dist.handles import HandleKind, Handles
-from penstock.server.dist.input_registration import (
-    MAX_BATCH_BYTES,
-    MAX_INPUT_BYTES,
-    MAX_INPUTS_BYTES,
-    InputRegistration,
-)
-from penstock.server.dist.queries import MAX_ANSWER_BYTES, Queries
+from penstock.server.dist.input_registration import InputRegistration
+from penstock.server.dist.queries import Queries
 from penstock.server.dist.samplers import backend_for, check_key, wanted_spec
 from penstock.server.dist.seeds import StrPath
-from penstock.server.limits import Budget
 from penstock.wire.requests import (
     InitSamplingBackendRequest,
     RegisterBackendRequest,
@@ -79,10 +73,9 @@ class DistServer(Queries, DistCalls):
     this process), run by `pool_options`. `samplers`: the users' samplers that may be asked for, as
     "module:Class". `input_folders`: where files of seeds may be read. `request_timeout`: seconds a
     call may wait for a batch. `log_every_n`: fetches of a channel from one report to the next.
-    `max_answer_bytes`, `max_input_bytes`, `max_inputs_bytes`, `max_batch_bytes`, `max_backends`:
-    what an answer, the inputs of a channel, those of all, a batch, and the server may have.
-    `max_labels`: of an anchor, unless asked otherwise. `exit_by_ranks`: whether `exit` may be
-    called over the wire. `channels`: how many there may be, shared with others who open some.
+    `limits`: what an answer, the inputs of a channel, those of all, a batch may have, and how many
+    channels there may be. `max_backends`: how many backends. `max_labels`: of an anchor, unless
+    asked otherwise. `exit_by_ranks`: whether `exit` may be called over the wire.
     """
 
     def __init__(
@@ -96,28 +89,18 @@ class DistServer(Queries, DistCalls):
         request_timeout: float = REQUEST_TIMEOUT_S,
         start_timeout: float = START_TIMEOUT_S,
         log_every_n: int = LOG_EVERY_N,
-        max_answer_bytes: int | str = MAX_ANSWER_BYTES,
-        max_input_bytes: int | str = MAX_INPUT_BYTES,
-        max_inputs_bytes: int | str = MAX_INPUTS_BYTES,
-        max_batch_bytes: int | str = MAX_BATCH_BYTES,
+        limits: Limits | None = None,
         max_backends: int = MAX_BACKENDS,
         max_labels: int | None = None,
         exit_by_ranks: bool = True,
-        channels: Budget | None = None,
-        **pool_options: Unpack[PoolOptions],
+        **pool_options: Unpack[PoolKeywords],
     ) -> None:
-        most = parse_bytes(max_answer_bytes, "max_answer_bytes")
+        limits = limits or Limits()
+        most = limits.max_answer_bytes
         super().__init__(ServedDataset(data), max_answer_bytes=most, max_labels=max_labels)
         self._check_hub(hub, pool_options)
         self._samplers = tuple(samplers)
-        self.intake = InputRegistration(
-            self.dataset,
-            input_folders,
-            parse_bytes(max_input_bytes, "max_input_bytes"),
-            parse_bytes(max_inputs_bytes, "max_inputs_bytes"),
-            parse_bytes(max_batch_bytes, "max_batch_bytes"),
-            channels,
-        )
+        self.intake = InputRegistration(self.dataset, input_folders, limits)
         self.request_timeout = positive_seconds(request_timeout, "request_timeout")
         self.log_every_n = check_integer(log_every_n, "log_every_n", 1, 2**63)
         self.exit_by_ranks = exit_by_ranks
@@ -137,7 +120,7 @@ class DistServer(Queries, DistCalls):
         self._went = threading.Condition()  # a channel has gone
         self.address: str | None = None  # where ranks find it, if there is a door
 
-    def _check_hub(self, hub: Hub | None, options: PoolOptions) -> None:
+    def _check_hub(self, hub: Hub | None, options: PoolKeywords) -> None:
         for name in options if hub is not None else ():
             raise ValueError(f"{name} is given, but the pool is lent: ask its owner")
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.client.channel.channel_options import (
-    ChannelOptions,
-    check_names,
-    check_values,
-    wishes,
-)
+from penstock.client.channel.channel_options import check_names, parsed
+from penstock.option_types import ChannelKeywords
+from penstock.options import Limits
 from penstock.sampling.kinds import InputKind
 from penstock.server.dist.backends import ServedBackend
 from penstock.server.dist.dataset import ServedDataset
@@ -23,15 +20,9 @@ from penstock.server.dist.seeds import StrPath, read_seeds, sampler_input
 from penstock.server.limits import Budget, check_at_most
 from penstock.wire.requests import RegisterBackendRequest, SamplerInput
 
-MAX_INPUT_BYTES: Final = 8 << 30
-MAX_INPUTS_BYTES: Final = 32 << 30
-MAX_BATCH_BYTES: Final = 4 << 30
-MAX_CHANNELS: Final = 2048
-
 
 class InputRegistration:
-    """Takes in at most `most` bytes for a channel, and `most_together` for all there are; and opens
-    at most so many `channels`, whose batches have `most_of_a_batch` bytes at most.
+    """Takes in inputs and opens channels, as far as the limits allow.
 
     Whoever opens channels beside it counts with it: `inputs` and `channels`.
     """
@@ -40,22 +31,18 @@ class InputRegistration:
         self,
         dataset: ServedDataset,
         folders: Sequence[StrPath] = (),
-        most: int = MAX_INPUT_BYTES,
-        most_together: int = MAX_INPUTS_BYTES,
-        most_of_a_batch: int = MAX_BATCH_BYTES,
-        channels: Budget | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.id_map = IdMap(dataset)
         self._dataset = dataset
         self._folders = tuple(folders)
-        self._most = most
-        self._most_of_a_batch = most_of_a_batch
-        self.inputs = Budget("bytes of inputs", most_together, "max_inputs_bytes")
-        self.channels = channels or Budget("channels", MAX_CHANNELS, "max_channels")
+        self._limits = limits = limits or Limits()
+        self.inputs = Budget("bytes of inputs", limits.max_inputs_bytes, "max_inputs_bytes")
+        self.channels = Budget("channels", limits.max_channels, "max_channels")
 
     def read(self, file: str) -> npt.NDArray[Any]:
         """The ids in a file that may be read."""
-        return read_seeds(file, self._folders, self._most)
+        return read_seeds(file, self._folders, self._limits.max_input_bytes)
 
     def register(self, backend: ServedBackend, request: RegisterBackendRequest, number: int) -> int:
         """Opens a channel of a backend under a number; the bytes to be given back after it."""
@@ -67,7 +54,8 @@ class InputRegistration:
             _take(self.channels, 1, undo)
             inputs = sampler_input(self.id_map, self._dataset, given, kind, self.read)
             nbytes = sum(map(_nbytes, (inputs, *given.columns.values(), *given.tables.values())))
-            check_at_most(nbytes, self._most, "bytes of inputs", "max_input_bytes")
+            most = self._limits.max_input_bytes
+            check_at_most(nbytes, most, "bytes of inputs", "max_input_bytes")
             _take(self.inputs, nbytes, undo)
             backend.up.register_input(
                 number,
@@ -80,16 +68,14 @@ class InputRegistration:
             undo.pop_all()
         return nbytes
 
-    def _channel_options(self, request: RegisterBackendRequest) -> ChannelOptions:
+    def _channel_options(self, request: RegisterBackendRequest) -> ChannelKeywords:
         """Those of a channel, whose batches are no larger than they may be."""
-        channel_options, most = _channel_options_of(request), self._most_of_a_batch
-        check_names(channel_options)
-        check_values(channel_options)
-        asked = wishes(channel_options)
-        for name in ("slot_bytes", "most_bytes"):
-            wanted = asked[name] or 0
-            check_at_most(wanted, most, "bytes of a batch are asked for", "max_batch_bytes")
-        return {**channel_options, "max_batch_bytes": asked["most_bytes"] or most}
+        given, most = _channel_options_of(request), self._limits.max_batch_bytes
+        check_names(given)
+        _, asked = parsed(given)
+        for wanted in (asked.slot_bytes, asked.max_batch_bytes):
+            check_at_most(wanted or 0, most, "bytes of a batch are asked for", "max_batch_bytes")
+        return {**given, "max_batch_bytes": asked.max_batch_bytes or most}
 
     def give_back(self, nbytes: int) -> None:
         """A channel has gone."""
@@ -109,7 +95,7 @@ def _nbytes(given: Any) -> int:
     return 0 if given is None or isinstance(given, str) else np.asarray(given).nbytes
 
 
-def _channel_options_of(request: RegisterBackendRequest) -> ChannelOptions:
+def _channel_options_of(request: RegisterBackendRequest) -> ChannelKeywords:
     """The terms of a channel, of which three have fields of their own."""
     own = {
         "worker_key": request.worker_key or None,
@@ -117,5 +103,5 @@ def _channel_options_of(request: RegisterBackendRequest) -> ChannelOptions:
         "buffer_size": request.buffer_size,
     }
     given = {name: value for name, value in own.items() if value is not None}
-    channel_options: ChannelOptions = {**request.channel_options, **given}  # type: ignore[typeddict-item]
+    channel_options: ChannelKeywords = {**request.channel_options, **given}  # type: ignore[typeddict-item]
     return channel_options

@@ -32,7 +32,6 @@ from penstock.wire.requests import (
 )
 
 SPLITS: Final = ("train", "val", "test")
-MAX_ANSWER_BYTES: Final = 1 << 30
 _ID_BYTES: Final = 8
 
 
@@ -43,7 +42,7 @@ class Queries(DistQueries[Array, Shape]):
         self,
         dataset: ServedDataset,
         *,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        max_answer_bytes: int,
         max_labels: int | None = None,
     ) -> None:
         self.dataset = dataset

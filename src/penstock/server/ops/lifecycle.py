@@ -34,7 +34,7 @@ _OWN_OPTIONS: Final = frozenset(
     each.name
     for each in signature(DistServer).parameters.values()
     if each.kind is Parameter.KEYWORD_ONLY
-) - {"num_workers", "samplers", "input_folders", "channels"}
+) - {"num_workers", "samplers", "input_folders", "limits"}
 
 
 class Door(Protocol):

@@ -22,12 +22,13 @@ from penstock.client.deadline import Deadline
 from penstock.client.hub.hub_process import HubProcess
 from penstock.errors import Overloaded
 from penstock.graph.schema import EDGE, NODE
+from penstock.options import Limits
 from penstock.sampling.kinds import InputKind, check, kind_of
 from penstock.sampling.normalize import settled
 from penstock.sampling.spec import Feed, Spec
 from penstock.server.dist.id_map import IdMap
 from penstock.server.dist.seeds import StrPath, read_seeds
-from penstock.server.limits import LONGEST_NAME, Budget, Limits, check_at_most
+from penstock.server.limits import LONGEST_NAME, Budget, check_at_most
 from penstock.server.transport.relay import Relay
 from penstock.wire.messages import Register
 from penstock.wire.payload import Arrays
@@ -74,7 +75,7 @@ class Registrations:
             session = wishes.enroll(self.hub, Deadline(PATIENCE_S), Deadline(self.hub.patience))
         finally:
             inputs.close()  # the hub has its own hold on them
-        return _CountedRelay(session, self.id_map, register.job, self.channels)
+        return _CountedRelay(session, self.id_map, register.options.job, self.channels)
 
     def _inputs(self, spec: Spec, feed: Feed, seeds: Any, arrays: Arrays) -> Inputs:
         """The inputs in the numbers of the graph that is here."""
@@ -106,10 +107,10 @@ class Registrations:
 
     def _wishes(self, asked: Register) -> Register:
         """What the hub is asked for: nothing that is the server's affair."""
-        most = self.limits.max_batch_bytes
-        for wanted in (asked.slot_bytes, asked.most_bytes):
+        options, most = asked.options, self.limits.max_batch_bytes
+        for wanted in (options.slot_bytes, options.max_batch_bytes):
             check_at_most(wanted or 0, most, "bytes of a batch are asked for", "max_batch_bytes")
-        if len(asked.job) > LONGEST_NAME:
+        if len(options.job) > LONGEST_NAME:
             raise ValueError(f"the job's name is longer than {LONGEST_NAME} letters")
         feed = asked.feed
         if feed.ids is not None or feed.columns or feed.tables:
@@ -122,7 +123,7 @@ class Registrations:
             file=None,
             arrays=(),
             workers=None,
-            most_bytes=asked.most_bytes or most,
+            options=structs.replace(options, max_batch_bytes=options.max_batch_bytes or most),
         )
 
     def _seeds(self, asked: Register, arrays: Arrays) -> tuple[Any, int]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.options import Limits
 from penstock.server.dist.rpc import RpcSessions
-from penstock.server.limits import Budget, Limits
+from penstock.server.limits import Budget
 from penstock.server.transport.access import Access
 from penstock.server.transport.poller import Poller
 from penstock.server.transport.registrations import Registrations

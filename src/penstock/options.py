@@ -1,0 +1,440 @@
+"""Every option of a channel, setting of a pool and limit of a server: each is declared here, once.
+
+The rest follows from these structs: users' keywords and their types (`option_types.py`), messages,
+the scheduler's settings, `penstock serve --limit` and `--pool`, and `docs/options.md`. To add one,
+add a field here, use it where it matters, and run `python -m tests.options`.
+
+Users may write sizes as text and use other names for some options; the client parses that
+(`client.keywords`), and everywhere else the values are plain. This module must not know who uses
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from enum import StrEnum
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+
+import msgspec
+
+# The largest batch there may be, unless a channel or a server says otherwise.
+LARGEST_BATCH: Final = 4 << 30
+# Into how many slots `buffer_size` is divided, unless a channel says it.
+DIVIDED_INTO: Final = 4
+
+_NOUNS: Final[dict[type, str]] = {
+    bool: "True or False",
+    int: "an integer",
+    float: "a number",
+    str: "text",
+}
+
+
+class Remainder(StrEnum):
+    """What becomes of the last batches when they are fewer than the ranks."""
+
+    WRAP = "wrap"  # Every rank gets one: fewer than W batches, from the list's start, come again.
+    DROP = "drop"  # No rank gets one: fewer than W batches of the epoch are left out.
+
+
+class OnError(StrEnum):
+    """What a rank gets in the place of a batch that cannot be made (CONTRACT 19)."""
+
+    RAISE = "raise"
+    SUBSTITUTE = "substitute"
+
+
+# --- how a field is declared -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a field means, and which values it may have.
+
+    Attributes:
+        meaning: What the field is for, in one sentence. The documentation shows it.
+        least: The smallest value.
+        above: Every value is larger than this.
+        most: The largest value.
+        below: Every value is smaller than this.
+        choices: The words that the field may be.
+        is_size: The field is a number of bytes, which users may write as "64MB".
+        kind: What an error expects instead of a value of the wrong type, if the type does not say
+            it well.
+        aliases: Other names that users may give it by.
+        for_loaders: Loaders take it as a keyword, and hand it on. They have words of their own for
+            the others.
+    """
+
+    meaning: str
+    _: KW_ONLY
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+    choices: type[StrEnum] | None = None
+    is_size: bool = False
+    kind: str = ""
+    aliases: tuple[str, ...] = ()
+    for_loaders: bool = True
+
+    def allows(self, value: Any) -> bool:
+        """Return whether a value of the right type is within the bounds."""
+        return (
+            (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+            and (self.below is None or value < self.below)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of an options struct: its name, its type, its default, and what it is about."""
+
+    name: str
+    kind: type
+    is_optional: bool
+    default: Any  # msgspec.NODEFAULT, if it must be given
+    about: About
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that users may give it by."""
+        return (self.name, *self.about.aliases)
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it is a whole number, and not one of bytes."""
+        return self.kind is int and not self.about.is_size
+
+    def check(self, value: Any, name: str = "") -> None:
+        """ValueError for a value that the field cannot have; `name` is how the user called it."""
+        if value is None and self.is_optional:
+            return
+        if not self._has_type(value):
+            raise ValueError(f"{name or self.name} is {value!r}; expected {self._kind()}")
+        if not self.about.allows(value):
+            raise ValueError(f"{name or self.name} is {value!r}; expected {self._range()}")
+
+    def _has_type(self, value: Any) -> bool:
+        if isinstance(value, bool):  # which Python takes for an integer
+            return self.kind is bool
+        if self.about.choices is not None:
+            return isinstance(value, str) and value in list(self.about.choices)
+        return isinstance(value, (int, float) if self.kind is float else self.kind)
+
+    def _kind(self) -> str:
+        return (self.about.kind or self._noun()) + (", or None" if self.is_optional else "")
+
+    def _range(self) -> str:
+        about = self.about
+        if about.above is not None:
+            return self._noun()
+        return f"at least {about.least:g}" if about.most is None else self._between()
+
+    def _between(self) -> str:
+        return f"{self.about.least:g} to {self.about.most:g}"
+
+    def _noun(self) -> str:
+        if self.about.choices is not None:
+            return " or ".join(repr(choice.value) for choice in self.about.choices)
+        above = "" if self.about.above is None else f" above {self.about.above:g}"
+        return _NOUNS[self.kind] + above
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The root of all that are declared here."""
+
+    def check(self) -> None:
+        """ValueError that names the first field whose value makes no sense."""
+        self.check_fields()
+
+    def check_fields(self) -> None:
+        """The same, of each field alone, whatever the others are."""
+        for field in fields_of(type(self)).values():
+            field.check(getattr(self, field.name))
+
+
+@cache
+def fields_of(struct: type[Options]) -> Mapping[str, Field]:
+    """The fields of a struct that say what they are about, by name."""
+    hints = get_type_hints(struct, include_extras=True)
+    return {
+        field.name: _field(field, hints[field.name])
+        for field in msgspec.structs.fields(struct)
+        if get_origin(hints[field.name]) is Annotated
+    }
+
+
+def _field(field: msgspec.structs.FieldInfo, hint: Any) -> Field:
+    declared, about = get_args(hint)
+    types = get_args(declared) or (declared,)
+    (plain,) = (each for each in types if each is not NoneType)
+    return Field(field.name, plain, NoneType in types, field.default, about)
+
+
+# --- what is declared ------------------------------------------------------------------------
+
+
+class BatchOptions(Options, frozen=True, kw_only=True):
+    """How the inputs of a channel become the epoch's list of batches; the feed has them."""
+
+    # The plan of an epoch and the kernels know which sizes and seeds there can be.
+    batch_size: Annotated[int, About("Inputs of one batch.")]
+    shuffle: Annotated[bool, About("Shuffle the inputs, in another order for each epoch.")] = False
+    drop_last: Annotated[
+        bool, About("Leave out the last batch of an epoch if it has fewer inputs.")
+    ] = False
+    seed: Annotated[int, About("All that is random follows from this number.")] = 0
+
+
+class ChannelOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
+    """On which terms a channel is opened."""
+
+    # Which ranks there can be, the plan of an epoch knows.
+    rank: Annotated[
+        int, About("Which rank of `world_size` reads this channel.", for_loaders=False)
+    ] = 0
+    world_size: Annotated[
+        int,
+        About(
+            "How many ranks share the list of batches; rank r takes batches r, r + W, ….",
+            for_loaders=False,
+        ),
+    ] = 1
+    remainder: Annotated[
+        str,
+        About(
+            "Where the last batches do not suffice for all ranks, 'wrap' takes some from the start "
+            "of the list again, and 'drop' leaves them out.",
+            choices=Remainder,
+        ),
+    ] = "wrap"
+    slots: Annotated[
+        int | None,
+        About(
+            "Batches that may be in the making, ready or in the reader's hands. None: enough to "
+            "keep all workers busy.",
+            least=1,
+            most=1024,
+            aliases=("buffer_capacity",),
+            for_loaders=False,
+        ),
+    ] = None
+    buffer_size: Annotated[
+        int | None,
+        About(
+            "Bytes of all slots together. None: each slot has room for any batch that the spec can "
+            "make; memory is used only where batches were written.",
+            above=0,
+            is_size=True,
+            for_loaders=False,
+        ),
+    ] = None
+    max_batch_bytes: Annotated[
+        int | None,
+        About(
+            "Bytes that a batch larger than its slot may need. None: 4 GiB.",
+            above=0,
+            is_size=True,
+        ),
+    ] = None
+    weight: Annotated[
+        float,
+        # Beyond these a share is nothing or everything, and sums of virtual time lose their ends.
+        About(
+            "The channel's share of the workers, against other channels.",
+            least=1e-4,
+            most=1e4,
+        ),
+    ] = 1.0
+    deadline: Annotated[
+        float | None,
+        About(
+            "Seconds a batch may take; then its worker is replaced. None: no limit.",
+            above=0,
+            below=math.inf,
+            kind="a number of seconds",
+        ),
+    ] = None
+    max_attempts: Annotated[
+        int,
+        About("How often a batch may lose its worker before it fails.", least=1),
+    ] = 3
+    on_error: Annotated[
+        str,
+        About(
+            "What becomes of a batch that cannot be made: 'raise' its error, or 'substitute' "
+            "another batch for it.",
+            choices=OnError,
+        ),
+    ] = "raise"
+    max_substitutes: Annotated[
+        int, About("How many batches of an epoch may be substituted.", least=0)
+    ] = 0
+    job: Annotated[
+        str,
+        About(
+            "A name for the channel, in errors and logs.",
+            aliases=("worker_key",),
+            for_loaders=False,
+        ),
+    ] = ""
+
+    def check(self) -> None:
+        """ValueError that names the first field whose value makes no sense."""
+        super().check()
+        if self.on_error == OnError.SUBSTITUTE and self.max_substitutes < 1:
+            raise ValueError(
+                f"max_substitutes is {self.max_substitutes}; expected at least 1 with "
+                "on_error='substitute'"
+            )
+
+    @property
+    def slot_bytes(self) -> int | None:
+        """Bytes of one slot, if the channel says it."""
+        if self.buffer_size is None:
+            return None
+        return max(1, self.buffer_size // (self.slots or DIVIDED_INTO))
+
+    @property
+    def substitutes(self) -> int:
+        """How many batches of an epoch may be substituted: none, unless `on_error` says so."""
+        return self.max_substitutes if self.on_error == OnError.SUBSTITUTE else 0
+
+
+class PoolOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
+    """How the pool of a hub is run. Times are seconds; an infinite one means no limit."""
+
+    worker_concurrency: Annotated[
+        int, About("Batches that a worker holds at once; it makes them one after another.", above=0)
+    ] = 2
+    beat_every: Annotated[
+        float, About("Seconds from one heartbeat of a worker to the next.", above=0)
+    ] = 1.0
+    silence: Annotated[
+        float, About("Seconds without a heartbeat after which a worker is killed.", above=0)
+    ] = 10.0
+    start_limit: Annotated[
+        float, About("Seconds that a worker may take from its start until it is ready.", above=0)
+    ] = 60.0
+    max_batches: Annotated[
+        int | None,
+        About("Batches that a worker makes before it is replaced. None: no limit.", above=0),
+    ] = None
+    max_age: Annotated[
+        float | None,
+        About("Seconds that a worker lives before it is replaced. None: no limit.", above=0),
+    ] = None
+    soft_memory: Annotated[
+        int | None,
+        About(
+            "Bytes of private memory above which a worker is replaced once its batches are done. "
+            "None: no limit.",
+            above=0,
+            is_size=True,
+        ),
+    ] = None
+    hard_memory: Annotated[
+        int | None,
+        About(
+            "Bytes of private memory above which a worker is killed. None: no limit.",
+            above=0,
+            is_size=True,
+        ),
+    ] = None
+    max_channels: Annotated[int, About("Channels that the hub has room for.", above=0)] = 4096
+    max_connections: Annotated[int, About("Connections that the hub has room for.", above=0)] = 8192
+    max_arena_bytes: Annotated[
+        int | None,
+        About(
+            "Bytes of the slots of all channels together. None: no limit.", above=0, is_size=True
+        ),
+    ] = None
+    slow_step: Annotated[
+        float, About("Seconds after which a step is named in the log.", above=0)
+    ] = 1.0
+    trim_after: Annotated[
+        float,
+        About("Seconds after which an unused slot gives its pages back to the system.", above=0),
+    ] = 30.0
+
+    def check(self) -> None:
+        """ValueError that names the first field whose value makes no sense."""
+        super().check()
+        if self.silence <= self.beat_every:
+            raise ValueError(
+                f"silence is {self.silence:g} s and beat_every {self.beat_every:g} s: between two "
+                "heartbeats every worker would be taken for dead"
+            )
+
+
+def _count(meaning: str) -> About:
+    return About(meaning, above=0)
+
+
+def _size(meaning: str) -> About:
+    return About(meaning, above=0, is_size=True)
+
+
+class Limits(Options, frozen=True, kw_only=True):
+    """How much a server takes on: bytes, or numbers of things. A refusal names the one it was for.
+
+    See `docs/options.md` for what each of them bounds.
+    """
+
+    max_connections: Annotated[int, _count("Connections, whoever has them.")] = 8192
+    max_strangers: Annotated[
+        int, _count("Connections that have not said Hello yet; each costs up to 200 kB.")
+    ] = 512
+    max_strangers_per_host: Annotated[
+        int, _count("The same, of one host; neither of this one nor of proxies.")
+    ] = 64
+    max_accepts: Annotated[
+        int, _count("Connections that are accepted in a second; others wait.")
+    ] = 1000
+    max_handshakes: Annotated[
+        int, _count("TLS handshakes that are begun in a second; others wait.")
+    ] = 500
+    max_sessions: Annotated[int, _count("Connections that have said Hello.")] = 4096
+    max_channels: Annotated[
+        int, _count("Channels of remote ranks: those of loaders, and those opened by calls.")
+    ] = 2048
+    max_input_bytes: Annotated[int, _size("Inputs of one channel.")] = 8 << 30
+    max_inputs_bytes: Annotated[int, _size("Inputs of all channels together.")] = 32 << 30
+    max_batch_bytes: Annotated[int, _size("One batch.")] = LARGEST_BATCH
+    max_arena_bytes: Annotated[
+        int,
+        _size(
+            "Slots of all channels together, those of ranks on this host included; only what "
+            "batches have filled takes memory."
+        ),
+    ] = 1 << 40
+    max_calls: Annotated[int, _count("Calls of one session that are not answered yet.")] = 64
+    max_call_bytes: Annotated[
+        int,
+        _size(
+            "Arguments of calls of one session: arrays, and 32 times the bytes of other arguments "
+            "of more than 4 kB each."
+        ),
+    ] = 1 << 30
+    max_calls_bytes: Annotated[
+        int, _size("The same, of all sessions together, with small arguments included.")
+    ] = 4 << 30
+    max_answer_bytes: Annotated[
+        int, _size("Arrays of one answer, and of those that one session has not read.")
+    ] = 4 << 30
+    max_answers_bytes: Annotated[
+        int, _size("Arrays of answers that were not read, of all sessions together.")
+    ] = 16 << 30
+    max_partial_bytes: Annotated[
+        int, _size("Messages that have come in part, of all sessions together.")
+    ] = 256 << 20
+
+    def __post_init__(self) -> None:
+        self.check()
