@@ -1,11 +1,11 @@
-"""What a small batch costs in Python: calls of functions and CPU time, by process.
+"""Measure what a small batch costs in Python: function calls and CPU time, by process.
 
 A batch has 16 seeds, fan-outs 5 and 5, and 6 arrays, so that almost all of its cost is ours and not
-the kernels'. It is read by this process ("rank"), embedded (a hub and one worker) and over TCP from
-a server with a hub and one worker of its own.
+the kernels'. This process ("rank") reads it, embedded (a hub and one worker) and over TCP from a
+server with a hub and one worker of its own.
 
-  calls    Python functions that were called per batch (resumed generators included), counted by a
-           profiler in every process; what threads beside the main one do counts, too
+  calls    Python functions called per batch (resumed generators included), counted by a profiler
+           in every process and in all threads
   us       microseconds of CPU time per batch, without a profiler
 
 Both are differences between two moments of an epoch, so that starting and ending do not count.
@@ -47,7 +47,7 @@ COUNTING = Path(__file__).parent / "counting"
 
 
 def small_graph() -> Graph:
-    """As many edges as a small batch needs, at random."""
+    """Return a graph with random edges, large enough for small batches."""
     draw = np.random.default_rng(0)
     ends = draw.integers(0, NODES, (2, EDGES))
     x, y = draw.random((NODES, WIDTH), np.float32), draw.integers(0, 10, NODES)
@@ -55,7 +55,7 @@ def small_graph() -> Graph:
 
 
 class Reader:
-    """Reads batches of one channel, and knows by which processes they were made."""
+    """Reads batches of one channel, and knows the processes that made them."""
 
     def __init__(self, next_batch: Callable[[], Any], processes: dict[str, int]) -> None:
         self._next = next_batch
@@ -107,7 +107,7 @@ def over_tcp(graph: Graph) -> Iterator[Reader]:
 
 
 def below(hub: int, name: str) -> dict[str, int]:
-    """A hub and its worker."""
+    """Return the process ids of a hub and its worker."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         if len(workers := psutil.Process(hub).children()) == 1:
@@ -117,7 +117,7 @@ def below(hub: int, name: str) -> dict[str, int]:
 
 
 def inputs() -> Any:
-    """Enough for all that is measured, in one epoch."""
+    """Return enough inputs for everything that is measured, in one epoch."""
     batches = 2 * WARM + COUNTED + TIMED
     return np.random.default_rng(1).integers(0, NODES, batches * SEEDS)
 
@@ -126,7 +126,7 @@ def inputs() -> Any:
 
 
 def counted(reader: Reader, folder: Path) -> dict[str, float]:
-    """Calls per batch, of each process."""
+    """Return calls per batch, by process."""
 
     def calls() -> dict[str, int]:
         return {name: told(pid, folder) for name, pid in reader.processes.items()}
@@ -139,7 +139,7 @@ def counted(reader: Reader, folder: Path) -> dict[str, float]:
 
 
 def told(pid: int, folder: Path) -> int:
-    """How many calls there were in a process, by its own account."""
+    """Return how many calls a process has counted."""
     path = folder / str(pid)
     path.unlink(missing_ok=True)
     os.kill(pid, signal.SIGUSR2)
@@ -152,7 +152,7 @@ def told(pid: int, folder: Path) -> int:
 
 
 def timed(reader: Reader) -> dict[str, float]:
-    """Microseconds of CPU time per batch, of each process."""
+    """Return microseconds of CPU time per batch, by process."""
 
     def seconds() -> dict[str, float]:
         times = {name: psutil.Process(pid).cpu_times() for name, pid in reader.processes.items()}
@@ -169,7 +169,7 @@ WAYS: dict[str, Callable[[Graph], Any]] = {"embedded": embedded, "over TCP": ove
 
 
 def measure(way: str, folder: Path | None) -> dict[str, float]:
-    """In a process of its own: a profiler, once it was there, costs even when it is gone."""
+    """Measure one way, in its own process: a profiler has a cost even after it is removed."""
     with small_graph() as graph, WAYS[way](graph) as reader:
         return timed(reader) if folder is None else counted(reader, folder)
 

@@ -1,7 +1,7 @@
-"""A hub whose batches were all made beforehand: what is left is moving them.
+"""A hub whose batches were all made beforehand, to measure only their transport.
 
 It speaks the hub's side of the protocol to a real server. Each slot of a channel holds one real
-batch, sampled once; whenever a slot comes back, the same bytes are delivered again.
+batch, sampled once; whenever a slot is returned, the same bytes are delivered again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CHANNEL: Final = 1
 
 
 class CannedHub(JoinedHub):
-    """What `serve` takes for its hub: a child with a canned one."""
+    """Stands in for the hub of `serve`: a child process with a canned hub."""
 
     num_workers = 0
 
@@ -65,7 +65,7 @@ class CannedHub(JoinedHub):
     wishes: tuple[object, ...] = ()
 
     def start(self) -> None:
-        """It is up already."""
+        """Do nothing: it is running already."""
 
     def close(self) -> None:
         assert self._child.stdin is not None
@@ -74,7 +74,7 @@ class CannedHub(JoinedHub):
 
 
 def run_canned_server(folder: Path, spec: Any, seeds: int, slots: int, **options: Any) -> None:
-    """A real server over a canned hub, until its input ends."""
+    """Run a real server over a canned hub, until standard input ends."""
     from penstock.server import serving
 
     CannedHub.wishes = (folder, seeds, slots, msgspec.json.encode(spec).decode())
@@ -102,7 +102,7 @@ class Canned:
 
     @property
     def nbytes(self) -> int:
-        """What travels of a batch, on average."""
+        """The average number of bytes sent per batch."""
         slots = enumerate(self._ready)
         sizes = [pack_batch(self._arena.memory(at), one["layouts"]).nbytes for at, one in slots]
         return sum(sizes) // len(sizes)

@@ -1,8 +1,8 @@
-"""How close the kernels come to what the machine allows.
+"""Measure how close the kernels come to what the machine allows.
 
 Samples 1024 seeds with fan-outs [15, 10, 5] without replacement, with edge ids, and gathers the
-rows, on one thread, into memory that is already mapped. Each figure is a ratio to the floor
-measured in the same run, in turn with it, on the same kind of pages:
+rows, on one thread, into memory that is already mapped. Each figure is a ratio to a floor (a lower
+bound) measured in the same run, in turn with it, on the same kind of pages:
 
   sampling   as many independent, prefetched random 8-byte reads, from an array as large as the
              neighbours are (four bytes each), as edges were sampled, and one from `indptr` per
@@ -13,7 +13,7 @@ measured in the same run, in turn with it, on the same kind of pages:
 Sampling is measured with each of the vector instructions that the kernels have on this machine, one
 after the other, each beside a floor of its own.
 
-Times are the thread's own: what others do on a shared machine counts for less. Absolute times mean
+Times are the thread's CPU times: other load on a shared machine matters less. Absolute times mean
 little even so; the ratios are the result.
 """
 
@@ -53,7 +53,7 @@ def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
 
 @dataclass
 class Timings:
-    """Pairs of a time and the floor's, in changing order: the second finds warmer caches."""
+    """Pairs of a time and the floor's, in alternating order: the second finds warmer caches."""
 
     kernel: list[float] = field(default_factory=list)
     floor: list[float] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Timings:
 
 
 def mapped(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """Shared memory with every page touched."""
+    """Return shared memory with every page touched."""
     array = SharedArray.create(shape, dtype).array
     array.fill(1)
     return array
@@ -108,7 +108,7 @@ class Bench:
         return self._rng.integers(0, self.graph.num_nodes(), SEEDS)
 
     def sampling(self, ways: list[str], repeats: int, warmup: int) -> dict[str, dict[str, float]]:
-        """Each way in turn with the floor, which reads as often as the batch before did."""
+        """Time each way in turn with the floor, which reads as often as the previous batch did."""
         words = mapped((self.graph.num_edges() * 4 // 8,), "int64").view(np.uint64)
         offsets = self.graph.csc().indptr.view(np.uint64)
         timings, sizes = {way: Timings() for way in ways}, []
@@ -142,7 +142,7 @@ class Bench:
         return {way: timing.summary(best_floor=least) for way, timing in timings.items()}
 
     def gathering(self, repeats: int, warmup: int) -> dict[str, float]:
-        """The rows of a batch, in turn with the bare copying loop."""
+        """Time gathering the rows of a batch, in turn with the bare copying loop."""
         x = self.graph.node_attribute("x")
         timings = Timings()
         for index in range(warmup + repeats):
@@ -188,7 +188,7 @@ print(after_numpy - start, time.perf_counter() - after_numpy)
 
 
 def cold_start(path: Path, repeats: int = 5) -> dict[str, float]:
-    """Seconds from `import numpy` to the first batch with its features, in a fresh process."""
+    """Return seconds from `import numpy` to the first batch with features, in a fresh process."""
     pairs = []
     for _ in range(repeats):
         done = subprocess.run(

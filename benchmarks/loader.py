@@ -1,4 +1,4 @@
-"""What a loader costs beside sampling inline, and what it saves beside one written by hand.
+"""Measure what a loader costs compared to inline sampling, and to one written by hand.
 
 The graph and the batches are those of kernels.py: 1024 seeds, fan-outs [15, 10, 5], edge ids, and
 the rows of all nodes, as PyG's `Data`. The consumer reads every cache line of every tensor once.
@@ -12,13 +12,14 @@ are the median of the pairs and their quartiles.
   first batch   seconds from making a loader with two workers to its first batch, over those of the
                 one by hand
   memory        what a second loader of the same data adds, read from as the first is, as a share
-                of the data: pages of this process and all below it, shared ones counted once. The
-                slots that its batches lie in are told beside it: they do not depend on the data
+                of the data: pages of this process and all its descendants, shared ones counted
+                once. The slots of its batches are reported separately: they do not depend on the
+                data
   growth        private memory after many epochs of a small graph over that after the first few,
-                in this process and all below it
+                in this process and all its descendants
 
-An epoch is timed from its start to its last batch, so filling the pipe counts. Absolute times mean
-little on a shared machine; the ratios are the result.
+An epoch is timed from its start to its last batch, so filling the pipeline counts. Absolute times
+mean little on a shared machine; the ratios are the result.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ FIGURES = ["one worker", "two workers", "by hand", "first batch", "memory", "gro
 
 
 def loader_of(data: Any, ids: Any, workers: int, **options: Any) -> Any:
-    import penstock as ps  # not in the processes of the loader by hand, which need no more
+    import penstock as ps  # not in the processes of the loader by hand, which do not need it
 
     wanted = {"num_neighbors": FANOUTS, "batch_size": SEEDS, "shuffle": True, "seed": 7}
     return ps.NeighborLoader(data, input_nodes=ids, num_workers=workers, **(wanted | options))
@@ -76,7 +77,7 @@ def tensors_of(batch: Any) -> Iterator[torch.Tensor]:
 
 
 def touch(batch: Any) -> float:
-    """Reads something of every cache line."""
+    """Read something of every cache line."""
     return sum(
         float(tensor.reshape(-1)[:: LINE_BYTES // tensor.element_size()].sum())
         for tensor in tensors_of(batch)
@@ -84,7 +85,7 @@ def touch(batch: Any) -> float:
 
 
 class Epochs:
-    """A loader's rate, an epoch at a time."""
+    """A loader's rate, one epoch at a time."""
 
     def __init__(self, loader: Iterable[Any]) -> None:
         self._loader = loader
@@ -122,7 +123,8 @@ class ByHand:
         handle = msgspec.msgpack.decode(state["handle"], type=GraphHandle)
         graph = Graph.attach(handle, [fd.detach() for fd in state["fds"]])
         self.__init__(graph, torch.from_numpy(state["ids"]))  # type: ignore[misc]
-        # The process keeps its arguments to the end, and nanobind complains of what is left then.
+        # The process keeps its arguments to the end, and nanobind reports objects that are left
+        # then.
         atexit.register(self._let_go)
 
     def _let_go(self) -> None:
@@ -181,7 +183,7 @@ def first_batch(graph: Graph, repeats: int) -> dict[str, Any]:
         batches = iter(loader)
         touch(next(batches))
         took = time.perf_counter() - start
-        for batch in batches:  # torch's processes do not like to be left with something in hand
+        for batch in batches:  # torch's processes must not be left with unread batches
             touch(batch)
         if callable(close := getattr(loader, "close", None)):
             close()
@@ -194,11 +196,12 @@ def first_batch(graph: Graph, repeats: int) -> dict[str, Any]:
         return first_of(lambda: by_hand(graph, ids, 2))
 
     measured = [(ours(), theirs()) for _ in range(repeats)]
-    return summary(measured if repeats > 1 else 2 * measured, "seconds")  # of one, no quartiles
+    # Quartiles need at least two values.
+    return summary(measured if repeats > 1 else 2 * measured, "seconds")
 
 
 def memory(graph: Graph, edges: Any) -> dict[str, Any]:
-    """With data as users have it: tensors of PyG's, which the first loader shares."""
+    """Measure with data as users have it: PyG's tensors, which the first loader shares."""
     from torch_geometric.data import Data
 
     data = Data(x=torch.from_numpy(np.array(graph.node_attribute("x"))), edge_index=edges)
@@ -243,7 +246,7 @@ def growth(epochs: int) -> dict[str, Any]:
 
 
 def _of_family(what: str) -> int:
-    """Bytes of a kind, of this process and all below it."""
+    """Return bytes of a kind, of this process and all its descendants."""
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
     return sum(_bytes(process.pid, what) for process in family)
 
@@ -280,7 +283,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=50, help="of the small graph")
     parser.add_argument("--folder", type=Path, default=Path("build/bench"), help="keeps the graph")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)  # the consumer is one thread, whoever it reads from
+    torch.set_num_threads(1)  # the consumer has one thread in all cases
 
     def say(text: str) -> None:
         if not arguments.json:
@@ -306,5 +309,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    warnings.filterwarnings("ignore", category=DeprecationWarning)  # PyG's, of itself
+    warnings.filterwarnings("ignore", category=DeprecationWarning)  # PyG's own
     main()

@@ -1,24 +1,24 @@
-"""What the pool costs beside the bare kernels, and what its users cost each other.
+"""Measure what the pool costs compared to the bare kernels, and channels to each other.
 
 The graph and the batches are those of kernels.py: 1024 seeds, fan-outs [15, 10, 5], edge ids, and
-the rows of all nodes. The consumer only gives slots back. Each figure is a ratio of two things
+the rows of all nodes. The consumer only returns slots. Each figure is a ratio of two things
 measured in turn, in one run, over the same number of batches; printed are the median of the pairs
 and their quartiles.
 
   one worker       its rate over that of sampling inline, in the caller
-  two workers      their rate over that of two threads which run the bare kernels at once
-  two processes    the same for two processes with the bare kernels and nothing round them: what
-                   is lost by having two tables of pages for one graph, which no pool can save
-  many channels    the rate of sixteen channels together over that of one, two workers, all of
-                   their slots having been written before
+  two workers      their rate over that of two threads that run the bare kernels at once
+  two processes    the same for two processes with only the bare kernels: what is lost by having
+                   two page tables for one graph, which no pool can avoid
+  many channels    the rate of sixteen channels together over that of one, two workers, after all
+                   of their slots have been written to
   paused consumer  the rate of three channels beside one whose reader stopped, over that of the
                    three alone, two workers
   replacement      from a worker's SIGKILL to the first batch of the next one, over the time from
                    asking for a worker to its first batch
-  memory           what a worker has that it does not share, in MB, with the graph mapped
+  memory           the memory of a worker that it does not share, in MB, with the graph mapped
   idle             the share of one core that a pool of eight uses while nobody asks for anything
 
-An epoch is timed from its start to its last batch, so filling the pipe counts against the pool.
+An epoch is timed from its start to its last batch, so filling the pipeline counts against the pool.
 Absolute times mean little on a shared machine; the ratios are the result.
 """
 
@@ -60,7 +60,7 @@ MANY, IDLE_WORKERS, WARM_UP = 16, 8, 3
 
 
 class Readers:
-    """Channels of one backend, read together: whichever has a batch is served."""
+    """Channels of one backend, read together, in the order in which batches are ready."""
 
     def __init__(
         self, backend: SharedDistSamplingBackend, names: Sequence[str], batches: int
@@ -75,13 +75,13 @@ class Readers:
             backend.register_input(name, ids, batch_size=SEEDS, shuffle=True, seed=len(name))
 
     def start(self) -> None:
-        """A new epoch on all of them."""
+        """Start a new epoch on all of them."""
         self._epoch += 1
         for name in self.names:
             self.backend.start_new_epoch_sampling(name, self._epoch)
 
     def rate(self, batches: int) -> float:
-        """Batches per second over a whole epoch of all channels."""
+        """Return the batches per second over a whole epoch of all channels."""
         start = time.perf_counter()
         self.start()
         got = self.drain()
@@ -89,7 +89,7 @@ class Readers:
         return batches / (time.perf_counter() - start)
 
     def drain(self) -> int:
-        """Reads to the end of all epochs."""
+        """Read to the end of all epochs."""
         if len(self.names) == 1:
             return sum(1 for _ in self.backend.batches(self.names[0]))
         got, reading = 0, set(self.names)
@@ -102,9 +102,9 @@ class Readers:
         return got
 
     def touch_all_slots(self) -> None:
-        """An epoch of each channel by itself, which then has as many batches made as there can be.
+        """Read an epoch of each channel alone, so that as many batches are made as it has slots.
 
-        Together they would come to that now and then, at the end of an epoch, for a long time.
+        Channels read together would reach that only now and then, at the end of an epoch.
         """
         self._epoch += 1
         for name in self.names:
@@ -150,7 +150,7 @@ class BareThreads:
 
     def _work(self, bench: Any, indices: Iterable[int]) -> None:
         sampler, out, rows = bench
-        for index in indices:  # an iterator over a range is safe to share under the lock
+        for index in indices:  # a range iterator may be shared under the GIL
             start, stop = self._plan.input_range(index)
             places = permutation(1, self._epoch, len(self._ids), start, stop)
             seeds = self._ids[places]
@@ -159,7 +159,7 @@ class BareThreads:
 
 
 def pairs(one: Measure, other: Measure, batches: int, repeats: int) -> dict[str, Any]:
-    """The ratio of two rates, measured in turn, whoever is first changing."""
+    """Return the ratio of two rates, measured in turn, with alternating order."""
     rates = []
     for _ in range(WARM_UP):  # every worker has touched every slot it will use
         one(batches), other(batches)
@@ -173,7 +173,7 @@ def pairs(one: Measure, other: Measure, batches: int, repeats: int) -> dict[str,
 
 
 def summary(measured: Sequence[tuple[float, float]], unit: str) -> dict[str, Any]:
-    """The median and quartiles of the pairs' ratios, and the median of either side."""
+    """Return the median and quartiles of the pairs' ratios, and the median of either side."""
     low, middle, high = statistics.quantiles([ours / theirs for ours, theirs in measured], n=4)
     ours, theirs = (statistics.median(column) for column in zip(*measured, strict=True))
     return {"ratio": middle, "quartiles": [low, high], unit: ours, "against": theirs}
@@ -279,13 +279,13 @@ def paused_consumer(graph: Graph, batches: int, repeats: int) -> dict[str, Any]:
 
 
 def in_flight(pool: SharedDistSamplingBackend) -> int:
-    """Batches that are being made."""
+    """Return the number of batches that are being made."""
     channels = pool.statistics().hub["scheduler"]["channels"]
     return sum(channel["in_flight"] for channel in channels)
 
 
 def replacement(graph: Graph, kills: int) -> dict[str, Any]:
-    """One worker: killed while it has nothing to do, against one that was never there."""
+    """Measure one worker that is killed while idle, against one that was never started."""
     times = []
     with pool_of(graph, 1) as pool:
         for number in range(kills + 1):
@@ -310,7 +310,7 @@ def _cold(pool: SharedDistSamplingBackend) -> float:
 
 def _killed(pool: SharedDistSamplingBackend) -> float:
     reader = Readers(pool, ["kill"], 8)
-    # One that was asked to leave for `_cold` may still be about it.
+    # A worker that was asked to leave in `_cold` may still be ending.
     ready = next(worker for worker in _workers(pool) if worker["state"] == "ready")
     worker = psutil.Process(ready["pid"])
     start = time.perf_counter()
@@ -329,7 +329,7 @@ def _workers(pool: SharedDistSamplingBackend) -> list[dict[str, Any]]:
 
 
 def memory(graph: Graph, batches: int) -> dict[str, Any]:
-    """Anonymous memory of two workers after an epoch, by the kernel's own account."""
+    """Return the anonymous memory of two workers after an epoch, as the kernel reports it."""
     with pool_of(graph, 2) as pool:
         Readers(pool, ["reader"], batches).rate(batches)
         private = [_private(worker["pid"]) for worker in _workers(pool)]
@@ -344,7 +344,7 @@ def _private(pid: int) -> int:
 
 
 def idle(graph: Graph, seconds: float) -> dict[str, Any]:
-    """CPU time of the hub and its workers while nothing is asked of them."""
+    """Return the CPU time of the hub and its workers while nothing is asked of them."""
     with pool_of(graph, IDLE_WORKERS) as pool:
         reader = Readers(pool, ["reader"], 16)
         reader.rate(16)
@@ -356,7 +356,7 @@ def idle(graph: Graph, seconds: float) -> dict[str, Any]:
 
 
 def _cpu(process: psutil.Process) -> float:
-    # To the microsecond; /proc/PID/stat counts in hundredths, which is coarser than what we seek.
+    # In nanoseconds; /proc/PID/stat counts in hundredths of a second, which is too coarse here.
     text = Path(f"/proc/{process.pid}/schedstat").read_text()
     return int(text.split()[0]) / 1e9 + sum(
         int(Path(f"/proc/{process.pid}/task/{task}/schedstat").read_text().split()[0]) / 1e9

@@ -15,9 +15,10 @@ CHUNK = 1 << 20
 
 
 def rmat_edges(num_nodes: int, num_edges: int, seed: int = 0) -> npt.NDArray[np.int32]:
-    """`edge_index` [2, num_edges] of an RMAT graph over the next power of two, ids scrambled.
+    """Return `edge_index` [2, num_edges] of an RMAT graph, with scrambled ids.
 
-    The scrambling maps the power of two onto `num_nodes` ids at random, so that hubs lie anywhere.
+    The graph is made over the next power of two. The scrambling maps that onto `num_nodes` ids at
+    random, so that nodes of high degree lie anywhere.
     """
     rng = np.random.default_rng(seed)
     levels = (num_nodes - 1).bit_length()
@@ -37,7 +38,7 @@ def rmat_edges(num_nodes: int, num_edges: int, seed: int = 0) -> npt.NDArray[np.
 
 
 def benchmark_graph(folder: Path, num_nodes: int, num_edges: int, width: int) -> Graph:
-    """The graph in shared memory; from `folder` if an earlier run left its edges there."""
+    """Return the graph in shared memory; its edges from `folder` if an earlier run saved them."""
     path = folder / f"rmat-{num_nodes}-{num_edges}.npy"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)

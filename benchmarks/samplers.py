@@ -1,31 +1,31 @@
-"""What each kind of sampling costs beside uniform homogeneous k-hop.
+"""Measure what each kind of sampling costs compared to uniform homogeneous k-hop.
 
 On the graph of kernels.py, one thread, into memory that is already mapped; times are the thread's
-own, since nothing here waits for anything. Each figure but the last three is nanoseconds per
-sampled edge over those of uniform k-hop (1024 seeds, fan-outs [15, 10, 5], without replacement,
-with edge ids), measured in turn with it, in one run; printed are the medians' ratio and the
-quartiles of the pairs.
+CPU times, since nothing here waits. Each figure but the last three is nanoseconds per sampled edge
+over those of uniform k-hop (1024 seeds, fan-outs [15, 10, 5], without replacement, with edge ids),
+measured in turn with it, in one run; printed are the medians' ratio and the quartiles of the pairs.
 
   heterogeneous   the same edges between two types of nodes: four edge types, fan-outs [8, 5, 3]
   weighted        without replacement, by a weight of each edge
-  temporal        nothing later than its seed, by a time of each node; half the graph is, on average
+  temporal        no neighbour later than its seed, by a time of each node; on average, half the
+                  graph qualifies
   temporal last   the same, the most recent ones
   disjoint        a tree for each seed
-  links           256 edges and as many pairs that are none, with the neighbourhoods of their ends
+  links           256 edges and as many negative pairs, with the neighbourhoods of their ends
   bidirectional, induced, subgraph, hgt, walks, ablp     for comparison
 
   hub             fan-out 10 of a node with a million weighted neighbours, over that of one with a
-                  thousand: what is linear in the degree would be at 1000
+                  thousand: an algorithm that is linear in the degree would be at 1000
   ppr             alpha 0.5, eps 1e-4, 50 nodes: one seed, over adding as many residuals to a bare
-                  array of all nodes, at places that were written down in a list beforehand. This
-                  floor leaves out the graph: it reads no row
-  ppr_replayed    the same, over replaying pushes that were written down: each row that was given
-                  away is read again, and its share added to the residual of every neighbour in a
-                  bare array of all nodes. This floor leaves out who is reached, who is at its
-                  threshold, what scores there are and which are best; it knows all rows beforehand
+                  array of all nodes, at positions listed beforehand. This floor leaves out the
+                  graph: it reads no row
+  ppr_replayed    the same, over replaying recorded pushes: each pushed row is read again, and its
+                  share added to the residual of every neighbour in a bare array of all nodes. This
+                  floor leaves out which nodes are reached, which are at their threshold, their
+                  scores and which are best; it knows all rows beforehand
 
-For ppr all pages of the graph have been looked at before: a process maps each page once, whatever
-it samples, and the floor of the list maps none.
+For ppr all pages of the graph have been touched before: a process maps each page once, whatever it
+samples, and the floor of the list maps none.
 
 Absolute times mean little on a shared machine; the ratios are the result.
 """
@@ -68,7 +68,7 @@ from penstock.sampling.spec import (
 EDGE = ("", "", "")
 SPLIT_FANOUTS = [8, 5, 3]
 LINKS, PPR_SEEDS = 256, 64
-LEAST_READ, MOST_READ = 4, 1000  # neighbours that the nodes of a push have
+LEAST_READ, MOST_READ = 4, 1000  # bounds on the degree of nodes in the floor of a push
 # The seconds that one batch took, and how many edges it has.
 Batch = tuple[float, int]
 Run = Callable[[int], Batch]
@@ -81,7 +81,7 @@ def clock(work: Callable[[], int]) -> Batch:
 
 
 class Bench:
-    """The graph in its shapes, and memory for batches."""
+    """The graph in its variants, and memory for batches."""
 
     def __init__(self, graph: Graph, num_edges: int) -> None:
         rng = np.random.default_rng(3)
@@ -105,7 +105,7 @@ class Bench:
         return Buffers(nodes, rows, cols, ids, batch if trees else None)
 
     def hops(self, times: Any = None, **options: Any) -> Run:
-        """k hops of the homogeneous graph."""
+        """Sample k hops of the homogeneous graph."""
         sampler = NeighborSampler(self.graph, FANOUTS, **options)
         disjoint = options.get("disjoint", False) or "time_attr" in options
         out = self.buffers(trees=disjoint)
@@ -122,7 +122,7 @@ class Bench:
         return run
 
     def split(self) -> Run:
-        """The same edges between two types of nodes, even and odd."""
+        """Sample the same edges between two types of nodes, even and odd."""
         half = (self.graph.num_nodes() + 1) // 2
         kinds = {}
         for source in (0, 1):
@@ -142,7 +142,7 @@ class Bench:
         return run
 
     def links(self) -> Run:
-        """Edges, negatives beside them, and the neighbourhoods of all ends."""
+        """Sample edges, negatives beside them, and the neighbourhoods of all ends."""
         spec = LinkSpec(neighbors=NeighborSpec(num_neighbors=tuple(FANOUTS)), negatives="binary")
         prepare(spec, self.graph)
         starter, sampler = LinkSeedBuilder(self.graph, spec), NeighborSampler(self.graph, FANOUTS)
@@ -161,7 +161,7 @@ class Bench:
         return run
 
     def cuts(self, spec: Any, columns: dict[str, Any] | None = None, seeds: int = SEEDS) -> Run:
-        """Kinds that are sampled in memory of their own."""
+        """Sample kinds that are buffered, in memory of their own."""
         prepare(spec, self.graph)
         batches: Any = kind_of(spec).batches(spec, self.graph)
 
@@ -173,7 +173,7 @@ class Bench:
         return run
 
     def anchors(self) -> Run:
-        """Anchors with four labels each."""
+        """Sample anchors with four labels each."""
         spec = ABLPSpec(neighbors=NeighborSpec(num_neighbors=tuple(FANOUTS)), supervision=(EDGE,))
         prepare(spec, self.graph)
         batches: Any = kind_of(spec).batches(spec, self.graph)
@@ -195,9 +195,12 @@ class Bench:
         return run
 
     def pagerank(self, repeats: int, warmup: int) -> dict[str, dict[str, Any]]:
-        """Pushes from seeds, and what bare arrays take. Each has rows of its own at a time, so that
-        none finds in the caches what another left there: replayed is what was pushed long ago. All
-        is written down before anything is timed, so that nothing else comes between."""
+        """Measure pushes from seeds, and what bare arrays take.
+
+        Each of the three works on other rows at a time, so that none finds in the caches what
+        another left there: the pushes replayed are those of much earlier. Everything is recorded
+        before anything is timed, so that nothing else comes between.
+        """
         rows = self.graph.csc()
         touch(rows.adjacency)
         adjacency = Adjacency(rows.indptr, rows.adjacency)
@@ -223,13 +226,13 @@ class Bench:
         return {**bare, "replayed": replayed}
 
     def places(self, count: int) -> Any:
-        """So many places, as they stand in rows of the graph."""
+        """Return this many positions, as they appear in rows of the graph."""
         return self.neighbors(self.rows(count))[:count]
 
     def rows(self, count: int) -> Any:
-        """Nodes at random whose rows have so many neighbours, or a few more.
+        """Return random nodes whose rows together have this many neighbours, or a few more.
 
-        Only nodes with some neighbours: the rows that a push goes along have 50 on average.
+        Only nodes with some neighbours: the rows of a push have 50 on average.
         """
         indptr, found, size = self.graph.csc().indptr, [], 0
         while size < count:
@@ -241,7 +244,7 @@ class Bench:
         return np.array(found, np.int64)
 
     def neighbors(self, nodes: Any) -> Any:
-        """What their rows have, one after the other."""
+        """Return the neighbours in their rows, one row after the other."""
         rows = self.graph.csc()
         found = [rows.indices[rows.indptr[n] : rows.indptr[n + 1]][:MOST_READ] for n in nodes]
         return np.concatenate(found).astype(np.int64)
@@ -251,20 +254,20 @@ class Bench:
 
 
 def pushing(push: Push, key: int, seeds: Any) -> float:
-    """Nanoseconds per push of a batch."""
+    """Return nanoseconds per push of a batch."""
     before = push.pushes
     seconds, _ = clock(lambda: len(push.sample(key, seeds).nodes))
     return 1e9 * seconds / (push.pushes - before)
 
 
 def listing(residuals: Any, at: Any) -> float:
-    """Nanoseconds per residual that is added at a place from a list."""
+    """Return nanoseconds per residual that is added at a position from a list."""
     seconds, _ = clock(lambda: _native.floor_push(residuals, at, 1.0) or 0)
     return 1e9 * seconds / len(at)
 
 
 def replaying(residuals: Any, adjacency: Adjacency, record: PushRecord) -> float:
-    """Nanoseconds per push that is done again, over a bare array."""
+    """Return nanoseconds per push that is replayed, over a bare array."""
     begins, counts, shares = record.begins, record.counts, record.shares
     seconds, _ = clock(
         lambda: _native.floor_replay(residuals, adjacency.native, begins, counts, shares) or 0
@@ -273,12 +276,12 @@ def replaying(residuals: Any, adjacency: Adjacency, record: PushRecord) -> float
 
 
 def touch(array: Any) -> int:
-    """Looks at every page of an array."""
+    """Touch every page of an array."""
     return int(array.reshape(-1).view(np.uint8)[::4096].sum())
 
 
 def split_buffers(types: int, relations: int, room: list[Any]) -> Buffers:
-    """The memory of one type, shared out among several."""
+    """Divide the memory of one type among several."""
 
     def parts(array: Any, count: int) -> list[Any]:
         size = len(array) // count
@@ -291,13 +294,13 @@ def split_buffers(types: int, relations: int, room: list[Any]) -> Buffers:
 
 
 def count_edges(arrays: dict[str, Any]) -> int:
-    """Edges of a batch; of walks, their steps."""
+    """Return the number of edges of a batch; for walks, of their steps."""
     found = sum(array.shape[1] for name, array in arrays.items() if name.endswith("edge_index"))
     return found or sum(array.size for name, array in arrays.items() if name.endswith("walk"))
 
 
 def over_floor(measured: list[list[float]], floor: int) -> dict[str, Any]:
-    """Nanoseconds per push, in the first column, over those of a floor, in another."""
+    """Return nanoseconds per push, in the first column, over those of a floor, in another."""
     low, middle, high = statistics.quantiles([each[0] / each[floor] for each in measured], n=4)
     return {
         "ratio": middle,
@@ -308,7 +311,7 @@ def over_floor(measured: list[list[float]], floor: int) -> dict[str, Any]:
 
 
 def pairs(kind: Run, uniform: Run, repeats: int, warmup: int) -> dict[str, Any]:
-    """Nanoseconds per edge over those of uniform sampling, whoever is first changing."""
+    """Return nanoseconds per edge over those of uniform sampling, in alternating order."""
     measured = []
     for number in range(warmup + repeats):
         if number % 2:
@@ -328,7 +331,7 @@ def pairs(kind: Run, uniform: Run, repeats: int, warmup: int) -> dict[str, Any]:
 
 
 def hub(repeats: int) -> dict[str, Any]:
-    """Fan-out 10 of a node with many weighted neighbours, over that of one with fewer."""
+    """Time fan-out 10 of a node with many weighted neighbours, over that of one with fewer."""
 
     def run(degree: int) -> Callable[[], float]:
         rng = np.random.default_rng(degree)

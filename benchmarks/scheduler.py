@@ -1,14 +1,15 @@
-"""What a decision costs: whole lives of batches through the scheduler, with few channels and many.
+"""Measure what a scheduling decision costs, with few channels and with many.
 
-A batch lives through three events (begun, done, slot returned) and two instructions (assign,
-deliver). No process, no socket: surroundings that answer at once, on one thread. Two ratios:
+Whole lives of batches go through the scheduler. A batch has three events (begun, done, slot
+returned) and two instructions (assign, deliver). There is no process and no socket: simulated
+workers and ranks answer at once, on one thread. Two ratios:
 
   growth  the time of a batch with 1,000 and 10,000 channels, to that with 10; all of them take
           turns in one run. A scheduler that looked at every channel would show 100 and 1,000.
   floor   the same time, to that of making those five records and nothing else
 
-Time is this process's own (CPU) time: nothing here waits for anything. Rates still mean little on
-a shared machine; the ratios are the result.
+Time is this process's CPU time: nothing here waits. Rates still mean little on a shared machine;
+the ratios are the result.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ ENDLESS = range(10**12)
 
 
 class Surroundings:
-    """Workers and ranks that do what they are told, at once, in turn."""
+    """Simulated workers and ranks that do what they are told, at once, in turn."""
 
     def __init__(self, channels: int) -> None:
         dice = Random(channels)
@@ -67,7 +68,7 @@ class Surroundings:
                 self._given.append(order)
 
     def make(self, batches: int) -> float:
-        """So many batches, from beginning to end; answers the seconds of CPU that took."""
+        """Run this many batches from beginning to end; return the seconds of CPU time."""
         handle, note, given, costs = self.scheduler.handle, self._note, self._given, self.costs
         start = time.process_time()
         for _ in range(batches):
@@ -84,7 +85,7 @@ class Surroundings:
 
 
 def records(batches: int) -> float:
-    """The floor: what is said about a batch, and nobody there to think about it."""
+    """Measure the floor: make the records about a batch, and decide nothing."""
     start = time.process_time()
     for step in range(batches):
         batch = BatchKey(1, 0, step)
@@ -97,7 +98,7 @@ def records(batches: int) -> float:
 
 
 def measure(batches: int, rounds: int) -> dict[str, Any]:
-    """Each size and the floor in turn, in changing order; the first round is not counted."""
+    """Measure each size and the floor in turn, in rotating order; skip the first round."""
     subjects = {str(channels): Surroundings(channels).make for channels in CHANNELS}
     subjects["floor"] = records
     times: dict[str, list[float]] = {name: [] for name in subjects}
@@ -111,7 +112,7 @@ def measure(batches: int, rounds: int) -> dict[str, Any]:
 
 
 def figures(times: dict[str, list[float]], name: str) -> dict[str, float]:
-    """Ratios within each round, their median and their spread."""
+    """Return the ratios within each round: their median and their spread."""
 
     def ratios(to: str) -> list[float]:
         return [mine / theirs for mine, theirs in zip(times[name], times[to], strict=True)]

@@ -1,30 +1,30 @@
-"""What a server costs beside an embedded hub, beside bare sockets, and its ranks each other.
+"""Measure a server against an embedded hub and bare sockets, and how its ranks share it.
 
 The graph and the batches are those of kernels.py: 1024 seeds, fan-outs [15, 10, 5], edge ids, and
 the rows of all nodes. Everything is on loopback; servers, bare peers and ranks are processes of
-their own. The consumer only lets batches go. Ratios are of two things measured in turn, in one run;
+their own. The consumer only drops batches. Ratios are of two things measured in turn, in one run;
 printed are the median of the pairs and their quartiles.
 
-  same host     a rank that came by TCP and was moved to the unix socket, over one with a hub of its
-                own, two workers each
+  same host     a rank that connected by TCP and was moved to the unix socket, over one with a hub
+                of its own, two workers each
   moving        batches that were sampled beforehand, from a server to a rank over TCP, over a bare
-                loop of send and recv_into with the same sizes and as many of them on the way
+                loop of send and recv_into with the same sizes and as many of them in transit
   beside zmq    the same, over bare ZeroMQ with frames of two megabytes (where pyzmq is installed)
   moving tls    the same with TLS, over a bare loop of Python's ssl
   together      sampling with two workers and moving, over what the cores allow: their number over
-                the processor time that sampling a batch takes (embedded) and that moving one does
-                (sampled beforehand), both measured in this run
-  many ranks    64 ranks together over one alone, small batches; Jain's index of what they got. What
-                is shared is measured cost: in a short time, chance tells in the number of batches
+                the processor time of sampling a batch (embedded) plus that of moving one (sampled
+                beforehand), both measured in this run
+  many ranks    64 ranks together over one alone, small batches; Jain's index of what they got. The
+                scheduler shares measured cost: in a short time, numbers of batches vary by chance
   light rank    what a rank got that wants half of its share, beside 63 that want all they can get,
                 over what it wanted
   request       an empty call that the server answers itself, over a bare blocking round trip; the
                 caller on one core and its peers on another, as on two hosts. Also with all of them
-                on one core, and where the system puts them: it may have the bare ones share a core
+                on one core, and where the system puts them: it may let the bare ones share a core
   channels      what a thousand more channels cost the server, its hub and its workers, in MB
   idle          what a thousand idle ranks with TLS cost the server: MB, and the share of a core
   ends          seconds from SIGKILL of a rank until its channel is free; and, beyond the lease,
-                from the moment when nothing comes through to a rank any more
+                from the moment when nothing reaches a rank any more
 
 Absolute times mean little on a shared machine; the ratios are the result.
 """
@@ -78,9 +78,9 @@ from penstock.wire.transport.tcp import NEAR_UNSENT
 SPEC = NeighborSpec(num_neighbors=tuple(FANOUTS))
 SMALL = NeighborSpec(num_neighbors=(10, 5))
 SMALL_SEEDS, RANKS, PROCESSES, CHANNELS = 128, 64, 4, 1000
-CREDITS = 6  # batches on the way, as many as two workers' channels have slots
+CREDITS = 6  # batches in transit, as many as two workers' channels have slots
 IDLE_S = 20.0
-PIECE = 2 << 20  # of a frame of ZeroMQ's, as large as was best for it
+PIECE = 2 << 20  # bytes of a ZeroMQ frame, the best size for it
 WAIT_S = 120
 
 
@@ -88,7 +88,7 @@ WAIT_S = 120
 
 
 class Child:
-    """This script as another process; it says a line when it is up, and ends with its input."""
+    """This script as another process; prints a line when it is up, and ends with its input."""
 
     def __init__(self, *arguments: object) -> None:
         command = [sys.executable, __file__, *map(str, arguments)]
@@ -115,7 +115,7 @@ class Child:
 
 @contextmanager
 def serving(folder: Path, workers: int = 2, *more: object) -> Iterator[Child]:
-    """A server as `penstock serve` has it."""
+    """Run a server as `penstock serve` does."""
     child = Child("--serve", folder, "--workers", workers, *more)
     try:
         yield child
@@ -154,7 +154,7 @@ class Rank:
 def channel_of(
     hub: Provider, spec: NeighborSpec, num_inputs: int, batch_size: int, name: str = "rank"
 ) -> Channel:
-    """A channel with inputs at random."""
+    """Open a channel with random inputs."""
     ids = np.random.default_rng(len(name)).integers(0, hub.graph.num_nodes(), num_inputs)
     inputs = inputs_of(hub.graph, ids, InputKind.NODE)
     terms: Any = {"batch_size": batch_size, "shuffle": True, "seed": 1}
@@ -162,7 +162,7 @@ def channel_of(
 
 
 def processor_time() -> float:
-    """Seconds that this process and all it has started have used."""
+    """Return the CPU seconds of this process and all its descendants."""
     process, total = psutil.Process(), 0.0
     for each in [process, *process.children(recursive=True)]:
         times = each.cpu_times()
@@ -218,7 +218,7 @@ def moving(
 
 @contextmanager
 def certificates() -> Iterator[Path]:
-    """A folder with an authority and a server's certificate."""
+    """Yield a folder with an authority and a server's certificate."""
     from penstock.server.transport.authority import Authority
 
     with tempfile.TemporaryDirectory() as folder:
@@ -248,7 +248,7 @@ def together(folder: Path, graph: Graph, batches: int, repeats: int) -> dict[str
 
 
 def sampling_cost(graph: Graph, batches: int) -> float:
-    """Processor seconds that a batch takes, embedded, everything included."""
+    """Return the CPU seconds that a batch takes, embedded, everything included."""
     with pool_of(graph) as pool:
         reader = Readers(pool, ["cost"], batches)
         for _ in range(3):
@@ -260,7 +260,7 @@ def sampling_cost(graph: Graph, batches: int) -> float:
 
 
 def many_ranks(folder: Path, number: int, seconds: float, repeats: int) -> dict[str, Any]:
-    """All together over one alone, and how evenly."""
+    """Measure all ranks together over one alone, and how evenly they are served."""
     with serving(folder) as server, ExitStack() as stack:
         crowd = [
             Child("--ranks", server.told["address"], "--channels", share)
@@ -273,7 +273,7 @@ def many_ranks(folder: Path, number: int, seconds: float, repeats: int) -> dict[
         for turn in range(repeats + 1):
             one = counted([alone], seconds)
             many = counted(crowd, seconds)
-            if turn:  # the first is for warming up
+            if turn:  # the first is for warm-up
                 rates.append((sum(many) / seconds, sum(one) / seconds))
                 indices.append(jain(many))
     low, middle, high = statistics.quantiles([all_ / one for all_, one in rates], n=4)
@@ -294,7 +294,7 @@ def light_rank(folder: Path, number: int, seconds: float, repeats: int) -> dict[
         for child in (*crowd, light):
             stack.callback(child.close)
         total = sum(counted(crowd, seconds)) / seconds
-        period = 2 * number / total  # half of what it may have
+        period = 2 * number / total  # half of its share
         got = []
         for _ in range(repeats):
             for child in crowd:
@@ -310,12 +310,12 @@ def light_rank(folder: Path, number: int, seconds: float, repeats: int) -> dict[
 
 
 def shares_of(number: int) -> list[int]:
-    """How many ranks each process has."""
+    """Return how many ranks each process has."""
     return [number // PROCESSES + (place < number % PROCESSES) for place in range(PROCESSES)]
 
 
 def counted(children: Sequence[Child], seconds: float) -> list[int]:
-    """Batches of each channel, of all children reading at once for so long."""
+    """Return the batches of each channel, while all children read at once for this long."""
     for child in children:
         child.say({"seconds": seconds})
     return [count for child in children for count in child.hear()]
@@ -360,7 +360,7 @@ def request(folder: Path, repeats: int) -> dict[str, Any]:
 
 
 def place(processes: Sequence[int], cores: Sequence[int]) -> None:
-    """Has all threads of some processes run on these cores."""
+    """Pin all threads of some processes to these cores."""
     for pid in processes:
         for thread in psutil.Process(pid).threads():
             os.sched_setaffinity(thread.id, cores)
@@ -386,7 +386,7 @@ def channels(folder: Path, count: int) -> dict[str, Any]:
 
 
 def idle(folder: Path, count: int) -> dict[str, Any]:
-    """Ranks that are connected, and do nothing but live."""
+    """Measure ranks that are connected, and send nothing but heartbeats."""
     with certificates() as keys, serving(folder, 1, "--keys", keys) as server:
         process = psutil.Process(server.process.pid)
         ranks = Child("--idle", server.told["address"], "--keys", keys)
@@ -402,13 +402,13 @@ def idle(folder: Path, count: int) -> dict[str, Any]:
 
 
 def processor_time_of(process: psutil.Process) -> float:
-    """Seconds that a process has used, without its children."""
+    """Return the CPU seconds of a process, without its children."""
     times = process.cpu_times()
     return times.user + times.system
 
 
 def ends(folder: Path, repeats: int) -> dict[str, Any]:
-    """How soon a server notices that a rank has gone."""
+    """Measure how soon a server notices that a rank has gone."""
     lease = 5.0
     killed, cut = [], []
     with serving(folder, 1, "--lease", lease) as server:
@@ -436,7 +436,7 @@ def ends(folder: Path, repeats: int) -> dict[str, Any]:
 
 
 def settled_bytes(process: psutil.Process) -> int:
-    """`own_bytes`, once it changes no more: all workers are up, and nobody has anything to do."""
+    """Return `own_bytes` once it is stable: all workers are up, and all are idle."""
     before, now = 0, own_bytes(process)
     while abs(now - before) > 1 << 20:
         time.sleep(1.0)
@@ -445,7 +445,7 @@ def settled_bytes(process: psutil.Process) -> int:
 
 
 def own_bytes(process: psutil.Process) -> int:
-    """What a process and its children have; what several share is counted once."""
+    """Return the memory of a process and its children; what they share is counted once."""
     family = [process, *process.children(recursive=True)]
     return sum(each.memory_full_info().pss for each in family)
 
@@ -470,7 +470,7 @@ class ZmqReceiver:
         self._dealer.send(str(batches).encode())
         for _ in range(batches):
             for _ in range(self._pieces):
-                self._dealer.recv(copy=False)  # what would be said of it
+                self._dealer.recv(copy=False)  # the header of a frame
                 self._dealer.recv(copy=False)
             self._dealer.send(b"credit")
         return batches / (time.perf_counter() - start)
@@ -480,7 +480,7 @@ class ZmqReceiver:
 
 
 def zmq_sender(nbytes: int) -> None:
-    """A ROUTER that sends batches out of one piece of memory, as many as there is credit for."""
+    """Send batches from one piece of memory with a ROUTER, as many as there is credit for."""
     import zmq
 
     context = zmq.Context()
@@ -510,7 +510,7 @@ _WORD = struct.Struct("<Q")
 
 
 class SocketReceiver:
-    """A plain socket: receives into memory that is used again, and gives credit for each batch."""
+    """A plain socket: receives into reused memory, and gives credit for each batch."""
 
     def __init__(self, address: str, nbytes: int) -> None:
         self._socket = connected_to(address)
@@ -544,7 +544,7 @@ RECEIVERS: dict[str, Any] = {"tcp": SocketReceiver, "tls": TlsReceiver, "zmq": Z
 
 
 def socket_sender(nbytes: int, keys: Path | None) -> None:
-    """Sends batches out of one piece of memory, as many as there is credit for."""
+    """Send batches from one piece of memory, as many as there is credit for."""
     listening = socket.create_server(("127.0.0.1", 0))
     memory = [memoryview(np.ones(nbytes, np.uint8)) for _ in range(CREDITS)]
     stop_with_input()
@@ -599,7 +599,7 @@ def secured_by(keys: Path | None) -> dict[str, Any]:
 
 
 def idle_ranks(address: str, keys: Path) -> None:
-    """Connections as ranks have them, with the thread that says that they live."""
+    """Open connections as ranks do, with the thread that sends heartbeats."""
     from penstock.client.remote.connection import RemoteConnection
 
     endpoint = Endpoint.at(address, ca=keys / "ca.pem")
@@ -613,7 +613,7 @@ def idle_ranks(address: str, keys: Path) -> None:
 
 
 def one_rank(address: str) -> None:
-    """A channel in the middle of an epoch; told to, its socket hears nothing any more."""
+    """Open a channel in the middle of an epoch; when told to, stop receiving on its socket."""
     store = Store(Endpoint(address))
     store.connect(Deadline(WAIT_S))
     channel = channel_of(RemoteHub(store), SMALL, 100 * SMALL_SEEDS, SMALL_SEEDS)
@@ -626,8 +626,10 @@ def one_rank(address: str) -> None:
 
 
 def cut_all_sockets() -> None:
-    """Has the kernel drop whatever comes for this process's TCP connections: nothing that the
-    server sends is acknowledged any more, though this process lives, and its signs of life go out.
+    """Let the kernel drop everything that arrives on this process's TCP connections.
+
+    Then nothing that the server sends is acknowledged any more, though this process lives and its
+    heartbeats go out.
     """
     program = struct.pack("HBBI", 0x06, 0, 0, 0)  # BPF: return 0, drop everything
     held = ctypes.create_string_buffer(program)
@@ -638,7 +640,7 @@ def cut_all_sockets() -> None:
 
 
 def ranks(address: str, count: int) -> None:
-    """Channels with small batches, read together for as long as is said."""
+    """Open channels with small batches, and read them together for as long as told."""
     store = Store(Endpoint(address))
     store.connect(Deadline(WAIT_S))
     hub = RemoteHub(store)
@@ -667,7 +669,7 @@ def read_for(readers: dict[str, Channel], seconds: float) -> dict[str, int]:
 
 
 def paced(channel: Channel, seconds: float, period: float) -> int:
-    """A batch each period, if it comes in time."""
+    """Read a batch each period, if it comes in time."""
     begin, got = time.monotonic(), 0
     while time.monotonic() < begin + seconds:
         channel.next()
@@ -682,7 +684,7 @@ def register(address: str) -> None:
     hub = RemoteHub(store)
     first = channel_of(hub, SMALL, 1024, 128, "first")
     first.start(0)
-    first.next()  # so that there are workers, which are started for the first channel
+    first.next()  # workers are started for the first channel
     tell({})
     wish = json.loads(sys.stdin.readline())
     kept = [channel_of(hub, SMALL, 1024, 128, str(number)) for number in range(wish["channels"])]
@@ -691,11 +693,11 @@ def register(address: str) -> None:
 
 
 def stop_with_input() -> None:
-    """Ends this process when the benchmark has gone, or wants no more."""
+    """End this process when the benchmark has gone, or closes its input."""
 
     def wait() -> None:
         sys.stdin.read()
-        os._exit(0)  # another thread is in the middle of a socket
+        os._exit(0)  # another thread is blocked on a socket
 
     threading.Thread(target=wait, daemon=True).start()
 
@@ -787,7 +789,7 @@ def main() -> None:
 
 
 def saved(folder: Path, num_nodes: int, num_edges: int) -> Path:
-    """Where the servers, and whoever is compared with them, open the graph."""
+    """Save the graph where the servers, and what they are compared with, open it."""
     path = folder / f"rmat-{num_nodes}-{num_edges}-{WIDTH}.graph"
     if not path.exists():
         with benchmark_graph(folder, num_nodes, num_edges, WIDTH) as graph:
@@ -796,7 +798,7 @@ def saved(folder: Path, num_nodes: int, num_edges: int) -> Path:
 
 
 def is_other(arguments: argparse.Namespace) -> bool:
-    """Whether this is one of the other processes; then it has done its work."""
+    """Do the work of another process, if this is one; return whether it is."""
     if arguments.serve:
         serve(Path(arguments.serve), arguments)
     elif arguments.canned:

@@ -1,4 +1,4 @@
-"""Loaders of small batches: 32 seeds, fan-outs 10 and 5, a graph of 20,000 nodes.
+"""Measure loaders of small batches: 32 seeds, fan-outs 10 and 5, a graph of 20,000 nodes.
 
 Almost all of such a batch's cost is Python, ours and PyG's. Each figure is a ratio of two rates,
 measured in turn in processes of their own that read one epoch after the other; printed are the
@@ -24,7 +24,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Run by either interpreter: it knows nothing but the public interface.
+# Run by either interpreter: it uses nothing but the public interface.
 READER = """
 import sys, time
 import numpy as np, torch
@@ -64,7 +64,7 @@ class Reader:
         )
 
     def rate(self) -> float:
-        """Batches a second, of one epoch."""
+        """Return batches per second of one epoch."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(file=self._process.stdin, flush=True)
@@ -88,7 +88,7 @@ def reading(python: str, workers: int) -> Iterator[Reader]:
 
 
 def compared(one: tuple[str, int], other: tuple[str, int], repeats: int) -> dict[str, object]:
-    """The rates of one reader over those of another; the first epochs are for warming up."""
+    """Return the rates of one reader over those of another; the first epochs are for warm-up."""
     with reading(*one) as ours, reading(*other) as theirs:
         pairs = [(ours.rate(), theirs.rate()) for _ in range(repeats + 2)][2:]
     low, middle, high = statistics.quantiles([a / b for a, b in pairs], n=4)

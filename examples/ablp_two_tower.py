@@ -1,9 +1,9 @@
-"""Recommending by anchors and labels: users on one side, items on the other, a tower for each.
+"""Recommend items by anchors and labels: users and items with one tower for each.
 
     python examples/ablp_two_tower.py [--epochs 5] [--workers 2]
 
-Anchors are users; their labels are purchases set aside as edges `buys_positive`, which come as
-pairs in every batch and are never walked. A user's items should score above all others there.
+Anchors are users. Their labels are purchases set aside as edges `buys_positive`, which come as
+pairs in every batch and are never sampled. A user's items should score above all others there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BUYS = ("user", "buys", "item")
 
 
 class TwoTowers(nn.Module):
-    """Users by what they bought, items by themselves and by who bought them."""
+    """Represents users by what they bought, items by their features and by who bought them."""
 
     def __init__(self, users: int, items: int, width: int = 32) -> None:
         super().__init__()
@@ -38,10 +38,10 @@ class TwoTowers(nn.Module):
 
 
 def scores(model: TwoTowers, batch: HeteroData) -> tuple[Tensor, Tensor]:
-    """For each (anchor, label): how the anchor scores every label here, and which is the one."""
+    """Return, for each (anchor, label), the anchor's scores of all labels, and the right one."""
     users, items = model(batch)
     anchor, label = batch[BUYS].y_positive
-    candidates, place = label.unique(return_inverse=True)  # none competes with itself
+    candidates, place = label.unique(return_inverse=True)  # each candidate once
     return users[anchor] @ items[candidates].T, place
 
 

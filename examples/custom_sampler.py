@@ -1,4 +1,4 @@
-"""A sampler of one's own, in NumPy: the nodes that random walks from each seed meet most often.
+"""A custom sampler in NumPy: the nodes that random walks from each seed meet most often.
 
     python examples/custom_sampler.py
 
@@ -27,7 +27,7 @@ class Visited:
         self.walks, self.length, self.keep = walks, length, keep
 
     def sample(self, seeds: Ids, *, seed: int, epoch: int, index: int) -> dict[str, Ids]:
-        # The batch's name is all that the draws may depend on.
+        # Random draws may depend on the batch's (seed, epoch, index) only.
         random = np.random.default_rng(batch_key(seed, epoch, index))
         here, met = np.repeat(seeds, self.walks), []
         for _ in range(self.length):
@@ -53,7 +53,7 @@ class Visited:
 
 
 def digests(graph: ps.Graph, num_workers: int) -> list[str]:
-    """Each batch of an epoch in a few characters."""
+    """Return a digest of each batch of an epoch."""
     spec = ps.CustomSpec(sampler="__main__:Visited", options={"walks": 16, "keep": 5})
     with ps.SharedDistSamplingBackend(graph, spec, num_workers=num_workers) as backend:
         backend.register_input("train", None, batch_size=64, shuffle=True, seed=1)

@@ -3,7 +3,7 @@
     torchrun --standalone --nproc_per_node=2 examples/ddp.py [--epochs 5] [--graph PATH]
 
 Rank 0 has the graph and a pool of workers; the others join by its address, and none of them has a
-copy. Every rank gets batches of its own, and all of them equally many.
+copy. Every rank gets batches of its own, and all ranks get the same number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import penstock as ps
 
 
 def prepared(args: argparse.Namespace) -> tuple[ps.NeighborLoader, GraphSAGE]:
-    """This rank's loader, and a model that fits the graph."""
+    """Return this rank's loader, and a model that fits the graph."""
     rank, options = dist.get_rank(), {"batch_size": 16, "shuffle": True, "seed": 0}
     options |= {"rank": rank, "world_size": dist.get_world_size()}
     facts: list[object] = [None, None, None]
@@ -38,13 +38,13 @@ def prepared(args: argparse.Namespace) -> tuple[ps.NeighborLoader, GraphSAGE]:
 
 
 def train(args: argparse.Namespace) -> None:
-    """All epochs. What holds on to the group of ranks is gone when it returns."""
+    """Train all epochs. Nothing refers to the process group any more when it returns."""
     loader, model = prepared(args)
     with loader:
         model = DistributedDataParallel(model)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         for epoch in range(args.epochs):
-            totals = torch.zeros(3)  # batches, seeds, right ones
+            totals = torch.zeros(3)  # batches, seeds, correct predictions
             for batch in loader:
                 optimizer.zero_grad()
                 out = model(batch.x, batch.edge_index)[: batch.batch_size]
@@ -58,7 +58,7 @@ def train(args: argparse.Namespace) -> None:
                 print(
                     f"epoch {epoch}: {batches:.0f} batches, {right / seeds:.1%} right", flush=True
                 )
-        dist.barrier()  # the pool goes with rank 0, and not before all have read their last batch
+        dist.barrier()  # the pool ends with rank 0: wait until all have read their last batch
 
 
 def main() -> None:

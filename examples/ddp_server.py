@@ -1,4 +1,4 @@
-"""One server, and ranks that may die: data-parallel training that goes on from its checkpoint.
+"""One server, and ranks that may die: data-parallel training that resumes from a checkpoint.
 
     penstock serve products.graph
     torchrun --standalone --nproc_per_node=2 --max-restarts=1 examples/ddp_server.py \\
@@ -6,10 +6,10 @@
 
     python examples/ddp_server.py --checkpoint run.pt [--die-at 30] [--tcp]
 
-The server may be on another host; its graph has x, y and a split 'train'. The last line starts one
-here, of a small graph, and torchrun as well. With --die-at the last rank kills itself after so many
-batches; torchrun starts all of them again, and each gets the batches it was due. Every batch is
-printed with its digest: they are those of a run in which nobody dies.
+The server may be on another host; its graph has x, y and a split 'train'. The last line starts a
+server here, of a small graph, and torchrun as well. With --die-at the last rank kills itself after
+so many batches; torchrun starts all of them again, and each gets the batches it was due. Every
+batch is printed with its digest: they are those of a run in which no rank dies.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ PENSTOCK = [sys.executable, "-m", "penstock"]
 
 
 def train(args: argparse.Namespace, data: ps.RemoteDistDataset) -> None:
-    """All epochs, or what is left of them. What holds on to the group of ranks is gone after it."""
+    """Train all epochs, or the rest of them; afterwards nothing refers to the process group."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     model = GraphSAGE(data.get_tensor_size()[1], 64, 2, int(data.get_node_label().max()) + 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     options = {"batch_size": 16, "shuffle": True, "seed": 0, "rank": rank, "world_size": world_size}
     with ps.NeighborLoader(data, [10, 10], "train", **options) as loader:
         parts, step = {"model": model, "optimizer": optimizer, "loader": loader}, 0
-        if args.checkpoint.exists():  # rank 0 wrote it; a loader's state is the same on every rank
+        if args.checkpoint.exists():  # by rank 0; a loader's state is the same on every rank
             state = torch.load(args.checkpoint)
             step = state["step"]
             for name, part in parts.items():
@@ -57,7 +57,7 @@ def train(args: argparse.Namespace, data: ps.RemoteDistDataset) -> None:
             say(f"rank {rank}: going on after {step} batches")
         ranks = DistributedDataParallel(model)
         while step < args.epochs * len(loader):
-            for batch in loader:  # the rest of an epoch, if that had begun
+            for batch in loader:  # the rest of an epoch, if it had begun
                 step += 1
                 optimizer.zero_grad()
                 out, seeds = ranks(batch.x, batch.edge_index), slice(batch.batch_size)
@@ -75,7 +75,7 @@ def train(args: argparse.Namespace, data: ps.RemoteDistDataset) -> None:
 
 
 def digest_of(*tensors: Tensor) -> str:
-    """A few characters for all of them."""
+    """Return a short digest of all tensors."""
     found = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
         found.update(tensor.numpy().tobytes())
@@ -83,26 +83,26 @@ def digest_of(*tensors: Tensor) -> str:
 
 
 def save(path: Path, state: dict[str, object]) -> None:
-    """The old checkpoint or the new one, whenever the process dies."""
+    """Save atomically: the old checkpoint or the new one, whenever the process dies."""
     torch.save(state, new := path.with_suffix(".new"))
     new.replace(path)
 
 
 def say(words: str) -> None:
-    """A line in one piece: the ranks share one output."""
+    """Print a line in one piece: the ranks share one output."""
     print(f"{words}\n", end="", flush=True)
 
 
 def which_try() -> int:
-    """How often torchrun has had to start the ranks again."""
+    """Return how often torchrun has restarted the ranks."""
     return int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 
 
 def be_a_rank(args: argparse.Namespace) -> None:
-    """What torchrun starts. The server counts nobody: ranks come and go as they like."""
+    """Run one rank, started by torchrun. The server does not count ranks: they come and go."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    # Ranks find each other by what they write here; that of an earlier try must not be read.
+    # Ranks find each other by what they write here; entries of an earlier try must not be read.
     store, rank, world_size = next(dist.rendezvous("env://"))
     store = dist.PrefixStore(f"try-{which_try()}", store)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
@@ -112,7 +112,7 @@ def be_a_rank(args: argparse.Namespace) -> None:
 
 
 def be_everything() -> int:
-    """A server of a small graph, and torchrun with this script; the latter's exit status."""
+    """Run a server of a small graph, and torchrun with this script; return its exit status."""
     with tempfile.TemporaryDirectory() as folder:
         with ps.Graph.from_pyg(citations()) as graph:
             graph.save(path := Path(folder, "citations.graph"))
@@ -123,7 +123,7 @@ def be_everything() -> int:
 
 @contextmanager
 def serving(graph: Path) -> Iterator[str]:
-    """`penstock serve`, at any port that is free; its address."""
+    """Run `penstock serve` at any free port; yield its address."""
     line = [*PENSTOCK, "serve", graph, "--bind", "tcp://127.0.0.1:0", "--workers", "1", "--json"]
     with subprocess.Popen(line, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None

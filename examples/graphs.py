@@ -1,6 +1,6 @@
-"""The small graphs that the examples train on; each is made in a moment, always the same.
+"""The small graphs that the examples train on; each is made quickly, always the same.
 
-Not an example itself: it knows how to make or read a graph, and nothing of loaders or models.
+Not an example itself: it makes or reads a graph, and knows nothing of loaders or models.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch_geometric.data import Data, HeteroData
 
 
 def citations(num_fields: int = 7, papers: int = 200, seed: int = 0) -> Data:
-    """Like Cora: papers cite mostly within their field, and tell little of it by themselves."""
+    """Return a graph like Cora: papers cite mostly their field; features tell little of it."""
     random, num_nodes = np.random.default_rng(seed), num_fields * papers
     field = np.arange(num_nodes) % num_fields
     citing, cited = random.integers(0, num_nodes, (2, 3 * num_nodes))
@@ -26,7 +26,7 @@ def citations(num_fields: int = 7, papers: int = 200, seed: int = 0) -> Data:
 
 
 def planetoid(path: Path) -> Data:
-    """Cora or Citeseer with their public split, from an .npz with `x` as the parts of a CSR."""
+    """Return Cora or Citeseer with their public split, from an .npz with `x` as CSR arrays."""
     with np.load(path) as file:
         x = np.zeros(file["x_shape"], np.float32)
         words = np.diff(file["x_indptr"])
@@ -40,7 +40,7 @@ def planetoid(path: Path) -> Data:
 
 
 def shop(users: int = 600, items: int = 300, tastes: int = 6, seed: int = 0) -> HeteroData:
-    """Users buy items, mostly to their taste, which shows in the items' features alone.
+    """Return users who buy items, mostly to their taste, which only the items' features show.
 
     One purchase in four is set aside, as `buys_positive`: what a recommender is to predict.
     """
@@ -62,7 +62,7 @@ def shop(users: int = 600, items: int = 300, tastes: int = 6, seed: int = 0) -> 
 
 
 def _split(store: Data, order: np.ndarray, train: int, test: int) -> Data:
-    """The first for training, the last for testing."""
+    """Use the first nodes for training, the last for testing."""
     store.train_mask = _mask(len(order), order[:train])
     store.test_mask = _mask(len(order), order[-test:])
     return store

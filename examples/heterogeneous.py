@@ -1,9 +1,9 @@
-"""Nodes and edges of several types: what users like, told by the items that they buy.
+"""Nodes and edges of several types: predict users' tastes from the items they buy.
 
     python examples/heterogeneous.py [--epochs 5] [--workers 2] [--hgt]
 
-Batches are `HeteroData`. `--hgt` samples as many nodes of every type in each layer (`HGTLoader`)
-instead of so many neighbours of every node.
+Batches are `HeteroData`. `--hgt` samples a fixed number of nodes of every type in each layer
+(`HGTLoader`) instead of a number of neighbours of every node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import penstock as ps
 
 
 def on_seeds(model: torch.nn.Module, batch: HeteroData) -> tuple[Tensor, Tensor]:
-    """What the model says of a batch's seeds, and what is so."""
+    """Return the model's predictions for a batch's seeds, and their labels."""
     out = model(batch.x_dict, batch.edge_index_dict)["user"]
     seeds = slice(batch["user"].batch_size)
     return out[seeds], batch["user"].y[seeds]
@@ -36,7 +36,7 @@ def main() -> None:
     torch.set_num_threads(1)  # the other cores are for the workers
     torch.manual_seed(0)
     data = shop()
-    del data["user", "buys_positive", "item"]  # of no use here
+    del data["user", "buys_positive", "item"]  # not used here
 
     def loader(split: str, **options: object) -> ps.NeighborLoader | ps.HGTLoader:
         options |= {"batch_size": 64, "num_workers": args.workers}
@@ -48,7 +48,7 @@ def main() -> None:
 
     model = to_hetero(GraphSAGE((-1, -1), 32, 2, int(data["user"].y.max()) + 1), data.metadata())
     with loader("train", shuffle=True, seed=0) as seen, loader("test") as unseen:
-        on_seeds(model, next(iter(unseen)))  # tells the layers how wide their inputs are
+        on_seeds(model, next(iter(unseen)))  # initialises the lazy layers
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         for epoch in range(args.epochs):
             for batch in seen:

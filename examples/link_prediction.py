@@ -1,9 +1,9 @@
-"""Which papers cite each other: edges, as many pairs that are none, and what surrounds them.
+"""Predict which papers cite each other: edges, as many negatives, and their neighbourhoods.
 
     python examples/link_prediction.py [--epochs 5] [--workers 2]
 
 An encoder puts linked nodes close to each other. Edges to be predicted are kept out of the graph
-that is walked; negatives are drawn anew for every batch, by the workers.
+that is sampled; the workers draw new negatives for every batch.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import penstock as ps
 
 
 def scores(model: GraphSAGE, batch: Data) -> Tensor:
-    """How close the ends of a batch's pairs lie to each other."""
+    """Return how close the ends of a batch's pairs are to each other."""
     z = model(batch.x, batch.edge_index)
     source, target = z[batch.edge_label_index]
     return (source * target).sum(1)
 
 
 def area_under_curve(scored: Tensor, label: Tensor) -> float:
-    """How often an edge is scored above a pair that is none."""
+    """Return how often an edge is scored above a negative pair."""
     above = scored[label == 1][:, None] > scored[label == 0][None]
     return above.float().mean().item()
 
@@ -41,7 +41,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)  # the other cores are for the workers
     torch.manual_seed(0)
-    # Of the edges that train, a third is to be predicted, and the others are walked.
+    # A third of the training edges is to be predicted; the others are sampled.
     split = RandomLinkSplit(
         0.0, 0.1, is_undirected=True, add_negative_train_samples=False, disjoint_train_ratio=0.3
     )

@@ -1,8 +1,8 @@
-"""A node's class by what surrounds it: GraphSAGE on sampled neighbourhoods of a citation graph.
+"""Predict a node's class from its neighbourhood: GraphSAGE on a sampled citation graph.
 
     python examples/node_classification.py [--epochs 5] [--workers 2] [--data cora.npz]
 
-The loop is PyG's own, but for the import: workers of a pool sample while the model learns.
+The loop is PyG's own except for the import: workers of a pool sample while the model learns.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import penstock as ps
 
 
 def train(model: GraphSAGE, optimizer: torch.optim.Optimizer, loader: ps.NeighborLoader) -> float:
-    """Goes through an epoch; returns its mean loss."""
+    """Train one epoch; return its mean loss."""
     model.train()
     losses = []
     for batch in loader:
         optimizer.zero_grad()
-        # The seeds come first; the others are there for their sake.
+        # The seeds come first; the other nodes are their neighbourhoods.
         out = model(batch.x, batch.edge_index)[: batch.batch_size]
         loss = F.cross_entropy(out, batch.y[: batch.batch_size])
         loss.backward()
@@ -37,7 +37,7 @@ def train(model: GraphSAGE, optimizer: torch.optim.Optimizer, loader: ps.Neighbo
 
 @torch.no_grad()
 def accuracy(model: GraphSAGE, loader: ps.NeighborLoader) -> float:
-    """The share of seeds that the model is right about."""
+    """Return the share of seeds that are classified correctly."""
     model.eval()
     right = []
     for batch in loader:
@@ -62,7 +62,7 @@ def main() -> None:
 
     model = GraphSAGE(data.num_features, 64, 2, int(data.y.max()) + 1, dropout=0.5)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
-    # Both have the same graph in memory, and the same workers.
+    # Both loaders share the graph in memory and the workers.
     with loader(data.train_mask, shuffle=True, seed=0) as seen, loader(data.test_mask) as unseen:
         for epoch in range(args.epochs):
             print(f"epoch {epoch}: loss {train(model, optimizer, seen):.3f}", flush=True)

@@ -1,9 +1,9 @@
-"""Far-sighted without being deep: each seed and the nodes that matter most to it, in one layer.
+"""A wide view with one layer: each seed, and the nodes that matter most to it.
 
     python examples/ppr.py [--epochs 5] [--workers 2]
 
-Personalised PageRank finds them, at whatever distance, and weighs what they have to say; what that
-is, a plain network tells from their features (as in PPRGo).
+Personalised PageRank finds these nodes, at any distance, and gives their weights; a plain network
+predicts from their features (as in PPRGo).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import penstock as ps
 
 
 def on_seeds(model: MLP, batch: Data) -> Tensor:
-    """What the nodes that matter to each seed say of it, by how much they matter."""
+    """Sum the predictions of the nodes that matter to each seed, weighted by their scores."""
     seed, node = batch.edge_index
     score, _closeness = batch.edge_attr.T
     said = model(batch.x)[node] * score[:, None]

@@ -1,8 +1,8 @@
-"""Going on where a killed run was: the same batches, and the same weights, as if nothing had been.
+"""Resume a killed run: with the same batches and weights as without the interruption.
 
     python examples/resume.py --checkpoint run.pt [--epochs 5] [--graph PATH]
 
-Kill it at any moment, in any way, and start it again with the same line. `digest` stands for all
+Kill it at any moment, in any way, and start it again with the same line. `digest` covers all
 batches from the very first one on: it ends as it does without interruption.
 """
 
@@ -22,7 +22,7 @@ import penstock as ps
 
 
 def digest_of(so_far: str, *tensors: Tensor) -> str:
-    """A few characters for these tensors and all before them."""
+    """Return a digest of these tensors and all before them."""
     found = hashlib.blake2b(so_far.encode(), digest_size=8)
     for tensor in tensors:
         found.update(tensor.detach().numpy().tobytes())
@@ -30,7 +30,7 @@ def digest_of(so_far: str, *tensors: Tensor) -> str:
 
 
 def save(path: Path, state: dict[str, object]) -> None:
-    """The old checkpoint or the new one, whenever the process dies."""
+    """Save atomically: the old checkpoint or the new one, whenever the process dies."""
     torch.save(state, new := path.with_suffix(".new"))
     new.replace(path)
 
@@ -55,12 +55,12 @@ def main() -> None:
         if args.checkpoint.exists():
             state = torch.load(args.checkpoint)
             digest, step = state["digest"], state["step"]
-            torch.set_rng_state(state["random"])  # dropout's
+            torch.set_rng_state(state["random"])  # for dropout
             for name, part in parts.items():
                 part.load_state_dict(state[name])
             print(f"going on after {step} batches", flush=True)
         while step < args.epochs * len(loader):
-            for batch in loader:  # the rest of an epoch, if that had begun
+            for batch in loader:  # the rest of an epoch, if it had begun
                 step += 1
                 optimizer.zero_grad()
                 out, seeds = model(batch.x, batch.edge_index), slice(batch.batch_size)

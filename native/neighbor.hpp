@@ -1,7 +1,8 @@
 // One hop: expand a frontier along one edge type, name the neighbours by their place in the batch.
 //
 // What makes it fast is that no step waits for memory: while the neighbours of one block of nodes
-// are named, the entries of the next block are on their way.
+// are named, the entries of the next block are on their way. They are sent for a chunk at a time,
+// between two chunks of names: no more than the machine can have on its way at once.
 #pragma once
 
 #include <algorithm>
@@ -90,16 +91,21 @@ struct Frontier {
   const std::uint8_t* repeated = nullptr;  // places that stand for an earlier one; null: none
 };
 
-inline constexpr std::int64_t kChunkPicks = 128;  // named at a time; their slots fit the first cache
+inline constexpr std::int64_t kChunkPicks = 64;  // named at a time; their slots fit the first cache
 inline constexpr std::int64_t kNodesAhead = 64;  // how far ahead `indptr` is fetched
 
-// Sends for the entries of all picks, in a loop of its own: mixed with other work it is slower. A
-// hub taken whole is read in order, which the hardware sees by itself.
+// Sends for the entries of picks, in a loop of its own: mixed with other work it is slower. Of very
+// many only the first: a hub taken whole is read in order, which the hardware sees by itself.
+template <class Adjacency>
+void send_for(const Adjacency& adjacency, const Picks& picks, std::int64_t begin,
+              std::int64_t end) {
+  constexpr std::int64_t kMost = 4096;
+  const std::int64_t last = std::min({end, picks.size, kMost});
+  for (std::int64_t i = begin; i < last; ++i) prefetch_once(adjacency.entry(picks.at[i]));
+}
 template <class Adjacency>
 void send_for(const Adjacency& adjacency, const Picks& picks) {
-  constexpr std::int64_t kMost = 4096;
-  const std::int64_t last = std::min(picks.size, kMost);
-  for (std::int64_t i = 0; i < last; ++i) prefetch_once(adjacency.entry(picks.at[i]));
+  send_for(adjacency, picks, 0, picks.size);
 }
 
 // A choice that has to search rows looks at several blocks of nodes before it chooses for the first:
@@ -150,9 +156,10 @@ class Hop {
     Picks* ready = &picks_[0];
     Picks* filling = &picks_[1];
     if (!fill(frontier, next, *ready)) return Outcome::kDamaged;
+    send_for(adjacency_, *ready);
     while (ready->size > 0) {
       if (!fill(frontier, next, *filling)) return Outcome::kDamaged;
-      const Outcome outcome = take(*ready, *frontier.nodes);
+      const Outcome outcome = take(*ready, *frontier.nodes, *filling);
       if (outcome != Outcome::kDone) return outcome;
       std::swap(ready, filling);
     }
@@ -166,7 +173,7 @@ class Hop {
   }();
   static_assert(kBlocksAhead <= kMostBlocksAhead);
 
-  // Chooses the edges of the next block of nodes, and sends for their entries.
+  // Chooses the edges of the next block of nodes.
   bool fill(const Frontier& frontier, std::int64_t& next, Picks& picks) {
     picks.size = 0;
     while (picks.size == 0) {
@@ -176,7 +183,6 @@ class Hop {
       if constexpr (LooksAhead<Choice>) choice_.draw(block, picks);
       else choice_.choose(block, picks);
     }
-    send_for(adjacency_, picks);
     return true;
   }
 
@@ -221,9 +227,12 @@ class Hop {
     if (tree_times_ != nullptr) block.time[i] = tree_times_[tree];
   }
 
-  Outcome take(const Picks& picks, const NodeList& expanding) {
+  // Names the neighbours, and sends for the entries of those that follow.
+  Outcome take(const Picks& picks, const NodeList& expanding, const Picks& following) {
     for (std::int64_t begin = 0; begin < picks.size; begin += kChunkPicks) {
       const std::int64_t size = std::min(kChunkPicks, picks.size - begin);
+      const bool is_last = begin + size == picks.size;
+      send_for(adjacency_, following, begin, is_last ? following.size : begin + size);
       if (!make_room(size)) return Outcome::kTooSmall;
       const bool capped = most_nodes_ >= 0;
       const bool in_place = edges_.with_edge_ids && !capped;

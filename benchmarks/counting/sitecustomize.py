@@ -1,7 +1,7 @@
-"""Counts the calls of Python functions in this process, for `benchmarks/calls.py`.
+"""Count the calls of Python functions in this process, for `benchmarks/calls.py`.
 
-Python imports a module of this name when it starts, if it is on the path. SIGUSR2 has the process
-write how many calls there were since its start to the folder that the environment names.
+Python imports a module of this name when it starts, if it is on the path. On SIGUSR2 the process
+writes how many calls there were since its start to the folder that the environment names.
 """
 
 from __future__ import annotations

@@ -162,11 +162,16 @@ _LOADED_ON_USE = {
 
 
 def connect(address: str, **options: _typing.Any) -> _typing.Any:
-    """What is at an address that others told.
+    """Connect to the hub or the server at an address.
 
-    "unix://…" (a hub's `address`, a loader's): a `JoinedHub`, of which `timeout` can be given.
-    "tcp://host:port", or "tls://host:port" where all is encrypted (`penstock serve`): a
-    `RemoteDistDataset`; see `penstock.loader.source.remote_dataset.connect` for what can be given.
+    Args:
+        address: "unix://…", the `address` of a hub or a loader on this host; or "tcp://host:port"
+            of a server (`penstock serve`), or "tls://host:port" if the connection is encrypted.
+        **options: For a hub, `timeout`. For a server, see
+            `penstock.loader.source.remote_dataset.connect`.
+
+    Returns:
+        A `JoinedHub` for a unix address, a `RemoteDistDataset` for the others.
     """
     is_remote = str(address).startswith(("tcp://", "tls://"))
     home = "penstock.loader.source.remote_dataset" if is_remote else "penstock.client.hub.joined"
@@ -180,7 +185,7 @@ if not _typing.TYPE_CHECKING:  # a type checker would take this to mean that eve
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value: object = getattr(_importlib.import_module(home), name)
-        globals()[name] = value  # later uses do not come through here
+        globals()[name] = value  # later uses find the name and do not call this function
         return value
 
 

@@ -1,6 +1,6 @@
-"""The errors Penstock raises on its own account.
+"""The exceptions that Penstock defines.
 
-Bad arguments are plain `ValueError`; these are for things that go wrong outside the caller's hands.
+Bad arguments raise a plain `ValueError`; these are for failures that the caller did not cause.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any
 
 
 class PenstockError(Exception):
-    """Root of every error that is Penstock's own.
+    """The base class of every exception that Penstock defines.
 
-    `details` has what is known beyond the words, of an error that came from another process.
+    `details` holds additional data, beyond the message, if the error came from another process.
     """
 
     details: Mapping[str, Any] = MappingProxyType({})
 
 
 class GraphFormatError(PenstockError):
-    """A folder on disk is not a graph this version can read; names the file and what is wrong."""
+    """A folder is not a graph that this version can read; names the file and what is wrong."""
 
 
 class BatchTooLarge(PenstockError):
@@ -35,7 +35,12 @@ class BatchTooLarge(PenstockError):
     def for_lists(
         cls, needs: Mapping[str, Sequence[int]], rooms: Mapping[str, Sequence[int]]
     ) -> BatchTooLarge:
-        """Names the first of the lists given that is too short."""
+        """Return an error that names the first list that is too short.
+
+        Args:
+            needs: The sizes that the batch has, under "nodes" and "edges".
+            rooms: The capacities of each list of the buffer, by the name of the list.
+        """
         for name, room in rooms.items():
             what = "nodes" if name.endswith(("nodes", "trees")) else "edges"
             for number, (need, have) in enumerate(zip(needs[what], room, strict=True)):
@@ -49,11 +54,11 @@ class BatchTooLarge(PenstockError):
 
 
 class SamplingError(PenstockError):
-    """A sampler could not make a batch: it raised, or gave back something that is no batch."""
+    """A sampler could not make a batch: it raised, or returned something that is not a batch."""
 
 
 class WorkerDied(PenstockError):
-    """A worker died with a batch as often as it may; the message tells the whole story."""
+    """A batch lost a worker `max_attempts` times; the message contains the whole report."""
 
 
 class HubGone(PenstockError):
@@ -61,11 +66,11 @@ class HubGone(PenstockError):
 
 
 class ServerGone(HubGone):
-    """A server on another host is gone and could not be reached again; names it, and the tries."""
+    """A server on another host could not be reached again; names it and the number of tries."""
 
 
 class Overloaded(PenstockError):
-    """A hub has as much as it may have, of connections, channels or memory; names the setting."""
+    """A hub is at its limit of connections, channels or memory; names the setting."""
 
 
 class ChannelClosed(PenstockError):
@@ -73,8 +78,8 @@ class ChannelClosed(PenstockError):
 
 
 class ProtocolError(PenstockError):
-    """The other side of a connection said something that makes no sense here."""
+    """The other end of a connection sent a message that is not valid here."""
 
 
 class AccessDenied(PenstockError):
-    """A server does not let this one in: no key, no token, or none that it knows."""
+    """A server refused this client: it has no key or token, or none that the server knows."""

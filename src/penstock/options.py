@@ -5,8 +5,8 @@ the scheduler's settings, `penstock serve --limit` and `--pool`, and `docs/optio
 add a field here, use it where it matters, and run `python -m tests.options`.
 
 Users may write sizes as text and use other names for some options; the client parses that
-(`client.keywords`), and everywhere else the values are plain. This module must not know who uses
-them.
+(`client.keywords`), and all other code sees plain values. This module must not know who uses the
+options.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
-# The largest batch there may be, unless a channel or a server says otherwise.
+# Bytes of the largest batch, unless a channel or a server sets another limit.
 LARGEST_BATCH: Final = 4 << 30
-# Into how many slots `buffer_size` is divided, unless a channel says it.
+# The number of slots that `buffer_size` is divided into, unless a channel sets `slots`.
 DIVIDED_INTO: Final = 4
 
 _NOUNS: Final[dict[type, str]] = {
@@ -35,14 +35,14 @@ _NOUNS: Final[dict[type, str]] = {
 
 
 class Remainder(StrEnum):
-    """What becomes of the last batches when they are fewer than the ranks."""
+    """What happens to the last batches of an epoch if they are fewer than the W ranks."""
 
-    WRAP = "wrap"  # Every rank gets one: fewer than W batches, from the list's start, come again.
-    DROP = "drop"  # No rank gets one: fewer than W batches of the epoch are left out.
+    WRAP = "wrap"  # Every rank gets one; up to W - 1 batches from the list's start are repeated.
+    DROP = "drop"  # No rank gets one; up to W - 1 batches of the epoch are left out.
 
 
 class OnError(StrEnum):
-    """What a rank gets in the place of a batch that cannot be made (CONTRACT 19)."""
+    """What a rank gets instead of a batch that cannot be made (CONTRACT 19)."""
 
     RAISE = "raise"
     SUBSTITUTE = "substitute"
@@ -61,13 +61,13 @@ class About:
         above: Every value is larger than this.
         most: The largest value.
         below: Every value is smaller than this.
-        choices: The words that the field may be.
+        choices: The strings that the field may have as its value.
         is_size: The field is a number of bytes, which users may write as "64MB".
-        kind: What an error expects instead of a value of the wrong type, if the type does not say
-            it well.
-        aliases: Other names that users may give it by.
-        for_loaders: Loaders take it as a keyword, and hand it on. They have words of their own for
-            the others.
+        kind: What the error for a value of the wrong type says is expected, if the type's name
+            is not clear enough.
+        aliases: Other names under which users may give the field.
+        for_loaders: Loaders take the field as a keyword and pass it on. For the other fields,
+            loaders have arguments of their own.
     """
 
     meaning: str
@@ -94,26 +94,31 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of an options struct: its name, its type, its default, and what it is about."""
+    """One field of an options struct: its name, type, default and description."""
 
     name: str
     kind: type
     is_optional: bool
-    default: Any  # msgspec.NODEFAULT, if it must be given
+    default: Any  # msgspec.NODEFAULT if the field is required
     about: About
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that users may give it by."""
+        """All names under which users may give the field."""
         return (self.name, *self.about.aliases)
 
     @property
     def is_count(self) -> bool:
-        """Whether it is a whole number, and not one of bytes."""
+        """Whether the field is an integer that is not a number of bytes."""
         return self.kind is int and not self.about.is_size
 
     def check(self, value: Any, name: str = "") -> None:
-        """ValueError for a value that the field cannot have; `name` is how the user called it."""
+        """Raise ValueError if the field cannot have this value.
+
+        Args:
+            value: The value to check.
+            name: The name that the user gave, for the message, if it is not the field's name.
+        """
         if value is None and self.is_optional:
             return
         if not self._has_type(value):
@@ -122,7 +127,7 @@ class Field:
             raise ValueError(f"{name or self.name} is {value!r}; expected {self._range()}")
 
     def _has_type(self, value: Any) -> bool:
-        if isinstance(value, bool):  # which Python takes for an integer
+        if isinstance(value, bool):  # In Python, a bool is also an int.
             return self.kind is bool
         if self.about.choices is not None:
             return isinstance(value, str) and value in list(self.about.choices)
@@ -148,21 +153,21 @@ class Field:
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The root of all that are declared here."""
+    """The base class of all option structs."""
 
     def check(self) -> None:
-        """ValueError that names the first field whose value makes no sense."""
+        """Raise a ValueError that names the first field whose value is not valid."""
         self.check_fields()
 
     def check_fields(self) -> None:
-        """The same, of each field alone, whatever the others are."""
+        """Check each field on its own, as `check` does, without rules that combine fields."""
         for field in fields_of(type(self)).values():
             field.check(getattr(self, field.name))
 
 
 @cache
 def fields_of(struct: type[Options]) -> Mapping[str, Field]:
-    """The fields of a struct that say what they are about, by name."""
+    """Return the fields of a struct that are declared with an `About`, by name."""
     hints = get_type_hints(struct, include_extras=True)
     return {
         field.name: _field(field, hints[field.name])
@@ -178,13 +183,13 @@ def _field(field: msgspec.structs.FieldInfo, hint: Any) -> Field:
     return Field(field.name, plain, NoneType in types, field.default, about)
 
 
-# --- what is declared ------------------------------------------------------------------------
+# --- the options -----------------------------------------------------------------------------
 
 
 class BatchOptions(Options, frozen=True, kw_only=True):
-    """How the inputs of a channel become the epoch's list of batches; the feed has them."""
+    """How the inputs of a channel become the epoch's list of batches. They are part of the feed."""
 
-    # The plan of an epoch and the kernels know which sizes and seeds there can be.
+    # No bounds here: `core.plan` and the kernels check batch sizes and seeds.
     batch_size: Annotated[int, About("Inputs of one batch.")]
     shuffle: Annotated[bool, About("Shuffle the inputs, in another order for each epoch.")] = False
     drop_last: Annotated[
@@ -194,9 +199,9 @@ class BatchOptions(Options, frozen=True, kw_only=True):
 
 
 class ChannelOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
-    """On which terms a channel is opened."""
+    """The options of one channel."""
 
-    # Which ranks there can be, the plan of an epoch knows.
+    # No bounds for rank and world size here: `core.plan` checks them.
     rank: Annotated[
         int, About("Which rank of `world_size` reads this channel.", for_loaders=False)
     ] = 0
@@ -246,7 +251,8 @@ class ChannelOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     weight: Annotated[
         float,
-        # Beyond these a share is nothing or everything, and sums of virtual time lose their ends.
+        # Beyond these bounds a share would be practically nothing or everything, and sums of
+        # virtual time would lose precision.
         About(
             "The channel's share of the workers, against other channels.",
             least=1e-4,
@@ -287,7 +293,7 @@ class ChannelOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
     ] = ""
 
     def check(self) -> None:
-        """ValueError that names the first field whose value makes no sense."""
+        """Raise a ValueError that names the first field whose value is not valid."""
         super().check()
         if self.on_error == OnError.SUBSTITUTE and self.max_substitutes < 1:
             raise ValueError(
@@ -297,19 +303,19 @@ class ChannelOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def slot_bytes(self) -> int | None:
-        """Bytes of one slot, if the channel says it."""
+        """The bytes of one slot, or None if `buffer_size` is not set."""
         if self.buffer_size is None:
             return None
         return max(1, self.buffer_size // (self.slots or DIVIDED_INTO))
 
     @property
     def substitutes(self) -> int:
-        """How many batches of an epoch may be substituted: none, unless `on_error` says so."""
+        """How many batches of an epoch may be substituted: 0 unless `on_error` allows it."""
         return self.max_substitutes if self.on_error == OnError.SUBSTITUTE else 0
 
 
 class PoolOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
-    """How the pool of a hub is run. Times are seconds; an infinite one means no limit."""
+    """The settings of a hub's worker pool. Times are in seconds; infinity means no limit."""
 
     worker_concurrency: Annotated[
         int, About("Batches that a worker holds at once; it makes them one after another.", above=0)
@@ -365,7 +371,7 @@ class PoolOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
     ] = 30.0
 
     def check(self) -> None:
-        """ValueError that names the first field whose value makes no sense."""
+        """Raise a ValueError that names the first field whose value is not valid."""
         super().check()
         if self.silence <= self.beat_every:
             raise ValueError(
@@ -383,9 +389,9 @@ def _size(meaning: str) -> About:
 
 
 class Limits(Options, frozen=True, kw_only=True):
-    """How much a server takes on: bytes, or numbers of things. A refusal names the one it was for.
+    """The limits of a server, in bytes or as counts. A refusal names the limit that was reached.
 
-    See `docs/options.md` for what each of them bounds.
+    See `docs/options.md` for what each limit bounds.
     """
 
     max_connections: Annotated[int, _count("Connections, whoever has them.")] = 8192

@@ -159,7 +159,7 @@ def test_it_lists_the_derived_arrays_that_were_saved_and_verifies_them(tmp_path:
     assert "verified all sums agree, the topology is sound, derived arrays agree with it" in told
     assert f"(all) in.weights.edge_weight int64[{EDGES}] 1.6 kB" in told
     assert f"(all) coo int32[2, {EDGES}] 1.6 kB" in told
-    assert re.search(r"edges [\d.]+ kB, derived arrays [\d.]+ kB", told)
+    assert re.search(r"edges [\d.]+ kB, derived [\d.]+ kB", told)
 
 
 def test_verify_names_the_file_of_an_derived_array_that_does_not_agree(tmp_path: Path) -> None:

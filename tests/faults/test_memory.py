@@ -111,7 +111,7 @@ def test_a_worker_that_the_kernel_killed_for_memory_is_said_to_be_out_of_it() ->
     """CONTRACT 49: in a control group, whose counter moved. No limit of ours was set."""
     fault = Order("sampling", "fill-memory", {"index": 3})
     with small_group() as group:
-        plan: dict[str, Any] = {"group": str(group), "terms": {"max_attempts": 1}}
+        plan: dict[str, Any] = {"group": str(group), "channel_options": {"max_attempts": 1}}
         with rank(fault, workers=1, until_error=True, **plan) as victim:
             family = victim.hear()
             story = victim.hear()["error"]

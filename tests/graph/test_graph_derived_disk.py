@@ -314,10 +314,10 @@ def test_derived_arrays_are_described_with_their_edge_type() -> None:
         graph.weight_sums(RATES, "stars.of.5")
         graph.csr(RATES)
         found = graph.describe()
-    assert before.edges[0].derived_arrays == ()
+    assert before.edges[0].derived == ()
     expected = ArrayDescription("in.weights.stars.of.5", "int64", (60,), 480)
-    assert found.edges[0].derived_arrays == (expected,)
-    assert found.memory.derived_arrays == 480
+    assert found.edges[0].derived == (expected,)
+    assert found.memory.derived == 480
     assert found.memory.topology > before.memory.topology  # the csr
     assert sum(getattr(found.memory, name) for name in found.memory.__struct_fields__) == (
         2 * found.memory.total

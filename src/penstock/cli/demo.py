@@ -1,4 +1,4 @@
-"""`penstock demo`: the whole way in a minute, from nothing to a model trained by several ranks."""
+"""`penstock demo`: from nothing to a model trained by several ranks, in a minute."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REPORT: Final = "report.json"
 
 
 class BatchesDiffer(PenstockError):
-    """What ranks were given is not what an undisturbed run would have given them."""
+    """The ranks' batches are not those of an undisturbed run."""
 
 
 @click.command()
@@ -89,11 +89,11 @@ def demo(
 
     Ranks are processes that train GraphSAGE together (DDP) on batches which the workers of one
     shared hub sample. On the way a worker is killed, and a rank pauses for a while. At the end:
-    accuracy, speed, fairness, what became of the worker, the proof that all batches are those of
-    an undisturbed run, and a plot of each rank's rate.
+    accuracy, speed, fairness, what became of the worker, the proof that all batches are those of an
+    undisturbed run, and a plot of each rank's rate.
 
-    The graph, unless you bring your own, is a stochastic block model: classes show in who links to
-    whom, and only faintly in the features, so that accuracy tells whether sampling works.
+    The graph, unless you bring your own, is a stochastic block model: classes show in the edges,
+    and only faintly in the features, so that accuracy tells whether sampling works.
 
     \b
     Examples:
@@ -105,7 +105,7 @@ def demo(
     _look_for_what_training_needs()
     console = Console(stderr=as_json)
     began = time.monotonic()
-    output.mkdir(parents=True, exist_ok=True)  # complains before any work is done
+    output.mkdir(parents=True, exist_ok=True)  # fails before any work is done
     with (
         interruptible_once(),
         _graph(path, nodes, seed, keep, _say(as_json, quiet)) as graph,
@@ -127,7 +127,7 @@ def demo(
 
 
 def _look_for_what_training_needs() -> None:
-    """Complains before any work is done, not after; imports nothing."""
+    """Raise an error before any work is done if torch or PyG is missing; import nothing."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise PenstockError(
@@ -143,7 +143,7 @@ def _look_for_what_training_needs() -> None:
 def _graph(
     path: Path | None, nodes: int, seed: int, keep: Path | None, say: PlainView | None
 ) -> Iterator[Graph]:
-    """The user's graph, or one that is made now."""
+    """Open the user's graph, or generate one."""
     if path is not None and keep is not None:
         raise click.UsageError("--keep is for the generated graph, --graph for one that is there")
     began = time.monotonic()
@@ -180,7 +180,7 @@ def _drawn(report: DemoReport, output: Path) -> DemoReport:
 
 
 def _tell(report: DemoReport, output: Path, console: Console, as_json: bool) -> None:
-    """Writes the report, prints it, and fails if the proof did."""
+    """Write the report, print it, and fail if the proof did."""
     told = msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
     (output / REPORT).write_text(told + "\n")
     if as_json:

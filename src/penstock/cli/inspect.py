@@ -1,7 +1,7 @@
 """`penstock inspect`: what is in a saved graph, and whether it is sound.
 
-What is told is `Graph.describe()`, here put into tables; nothing is computed here. Tables and JSON
-go to standard output, progress to standard error.
+It prints `Graph.describe()` as tables, and computes nothing. Tables and JSON go to standard output,
+progress to standard error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.graph.describe import (
 from penstock.graph.format import verify as verify_sums
 from penstock.graph.inventory import type_text
 
-# For output that goes to a file or a pipe, where lines may be long and should not be broken.
+# For output to a file or a pipe, where lines may be long and should not be broken.
 WIDTH_OF_A_PIPE = 160
 
 
@@ -44,8 +44,8 @@ WIDTH_OF_A_PIPE = 160
 def inspect(path: Path, as_json: bool, verify: bool) -> None:
     """Describe the graph saved in the folder PATH, and check it.
 
-    Opening a graph looks at the sizes of its files only. With --verify all of it is read; damage is
-    told by the file it is in, and the exit status is 1.
+    Opening a graph checks the sizes of its files only. With --verify all of it is read; damage is
+    reported with the file it is in, and the exit status is 1.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def inspect(path: Path, as_json: bool, verify: bool) -> None:
 
 
 def check(path: Path) -> None:
-    """Complains of what is damaged or unsound."""
+    """Raise an error for a graph that is damaged or unsound."""
     with progress_on_stderr() as progress:
         sums = progress.add_task("checking sums", total=None)
         verify_sums(path, lambda done, total: progress.update(sums, completed=done, total=total))
@@ -77,7 +77,7 @@ def check(path: Path) -> None:
 
 
 def progress_on_stderr() -> Progress:
-    """A place for bars, which vanish when done; silent unless somebody is looking."""
+    """Return progress bars that vanish when done; silent unless standard error is a terminal."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
@@ -147,7 +147,7 @@ def edge_table(edges: Iterable[EdgeDescription]) -> Table:
 
 
 def degree_table(edges: Iterable[EdgeDescription]) -> Table:
-    """The in-degrees of destinations; the last column counts those without an in-edge."""
+    """Return the in-degrees of destinations; the last column counts those without an in-edge."""
     columns = ("min", "median", "mean", "max", "zero")
     table = new_table("in-degrees", *columns, numbers=columns)
     for edge in edges:
@@ -157,7 +157,7 @@ def degree_table(edges: Iterable[EdgeDescription]) -> Table:
 
 
 def derived_table(edges: Iterable[EdgeDescription]) -> Table:
-    """What was made of the graph for samplers, and saved with it."""
+    """Return the derived arrays that were saved with the graph."""
     table = new_table("made of", "aid", "array", "size", numbers=("size",))
     for edge in edges:
         for derived in edge.derived:
@@ -194,7 +194,7 @@ def array_text(array: ArrayDescription) -> str:
 
 
 def things_of_the_whole(description: Description) -> Iterator[tuple[str, str, str]]:
-    """Owner, name and value of what belongs to the graph, or to a type, as a whole."""
+    """Yield owner, name and value of what belongs to the graph, or to a type, as a whole."""
     owners: list[tuple[str, Description | NodeDescription | EdgeDescription]] = [
         ("", description),
         *((type_text(node.name), node) for node in description.nodes),
@@ -221,6 +221,6 @@ def new_table(*columns: str, numbers: Iterable[str] = ()) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     for column in columns:
         right = column in numbers
-        # Folded where it does not fit: half a name is worse than two lines.
+        # Folded where it does not fit: two lines are better than half a name.
         table.add_column(column, justify="right" if right else "left", overflow="fold")
     return table

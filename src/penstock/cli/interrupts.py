@@ -1,7 +1,7 @@
-"""Ctrl-C for a command that has processes to end: the first one counts, and the end is in order.
+"""Ctrl-C for a command that has processes to end: the first one counts, then it cleans up.
 
-People press it several times. What comes after the first would strike the putting in order, and
-leave behind what that was about to take away.
+People press Ctrl-C several times. Further ones would interrupt the cleanup, and leave behind what
+it was about to remove.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-# Longer than putting things in order may take. After that, another one counts again.
+# Longer than a cleanup may take. After that, another Ctrl-C counts again.
 _PATIENCE_S: Final = 20.0
 
 
 @contextmanager
 def interruptible_once() -> Iterator[None]:
-    """Has Ctrl-C raise KeyboardInterrupt once; what follows at its heels is not heard.
+    """Let Ctrl-C raise KeyboardInterrupt once; those that follow closely are ignored.
 
-    A process that ends by it hears none to its end. Where Ctrl-C means something else already, or
-    nothing, this changes nothing.
+    When the process ends because of it, all further ones are ignored. Where Ctrl-C has another
+    handler already, or is ignored, this changes nothing.
     """
     if (
         threading.current_thread() is not threading.main_thread()
@@ -44,7 +44,7 @@ def interruptible_once() -> Iterator[None]:
 
 
 class _Once:
-    """A handler that raises, and is deaf for a while."""
+    """A signal handler that raises, and then ignores the signal for a while."""
 
     def __init__(self) -> None:
         self._deaf_until = 0.0

@@ -39,13 +39,13 @@ def keys(
     """Make certificates in FOLDER: an authority and a server's, if they are not there yet.
 
     ca.pem goes to every rank; server.pem and server.key to the server, whose names and addresses
-    you give by --host. With --client a server can be told to let in those ranks only (penstock
-    serve --client-ca FOLDER/ca.pem); with --token those only who say their token (penstock serve
-    --tokens FOLDER/tokens). What is there already is never written over, but by --renew: then send
-    the server SIGHUP.
+    you give by --host. With --client, a server can be told to let in those ranks only (penstock
+    serve --client-ca FOLDER/ca.pem); with --token, only those that send their token (penstock serve
+    --tokens FOLDER/tokens). Existing files are never overwritten, except by --renew: then send the
+    server SIGHUP.
 
-    Certificates from elsewhere, of your company or of cert-manager, do as well: none of this is
-    needed then.
+    Certificates from elsewhere, such as your company's or cert-manager's, work as well: then none
+    of this is needed.
 
     \b
     Examples:

@@ -1,7 +1,7 @@
 """A click group whose commands are imported when they are run.
 
 `penstock --help` must answer at once, whatever a command needs, so the list of commands is data:
-where each lives and the line that describes it. This module knows no command.
+where each lives, and its summary. This module does not know any command.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import click
 
 from penstock.errors import PenstockError
 
-# What a user can put right. Anything else is a mistake of ours and keeps its traceback.
+# Errors that a user can fix. Any other error is a bug of ours and keeps its traceback.
 EXPECTED_ERRORS = (PenstockError, ValueError, OSError)
-# What a shell reports of a program that Ctrl-C ended: 128 and the number of the signal.
+# What a shell reports for a program that Ctrl-C ended: 128 plus the number of the signal.
 INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
 class LazyCommand:
-    """Where a command is to be found, and what `--help` says of it."""
+    """Where a command is found, and its summary for `--help`."""
 
     target: str  # "package.module:attribute"
     summary: str
@@ -37,7 +37,7 @@ class LazyCommand:
 
 
 class LazyGroup(click.Group):
-    """Looks its commands up in a table; tells the errors users can act on in one line."""
+    """Looks its commands up in a table; reports errors that users can fix in one line."""
 
     def __init__(self, *args: Any, table: Mapping[str, LazyCommand], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -51,7 +51,7 @@ class LazyGroup(click.Group):
         return None if entry is None else entry.load()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Lists the commands from the table; click's own way would import every one."""
+        """List the commands from the table; click's own method would import every one."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.table[name].summary) for name in sorted(self.table)])
 

@@ -1,4 +1,4 @@
-"""`penstock partition`: a saved graph cut into parts, one for each server."""
+"""`penstock partition`: cut a saved graph into parts, one for each server."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def partition(
 ) -> None:
     """Cut the graph saved in the folder GRAPH into parts, and write them into FOLDER.
 
-    Nodes go with their attributes, labels and places in splits. Parts that are in FOLDER already
-    give way when all new ones are written; anything else there stays as it is.
+    Nodes keep their attributes, labels and splits. Parts that are in FOLDER already are replaced
+    when all new ones are written; anything else there stays as it is.
 
     \b
     Examples:

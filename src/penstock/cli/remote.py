@@ -1,4 +1,4 @@
-"""What commands that speak to a server have in common: where it is, and how to get in."""
+"""What commands that connect to a server share: its address, and options for access."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def access_options(command: _Command) -> _Command:
-    """Adds the options of whoever connects."""
+    """Add the options for a connection to a command."""
     for option in (
         click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for it."),
         click.option("--token", envvar="PENSTOCK_TOKEN", help="Where it wants one."),
@@ -39,7 +39,7 @@ def access_options(command: _Command) -> _Command:
 
 @contextmanager
 def asked(address: str, access: dict[str, Any]) -> Iterator[Store]:
-    """A server, to ask questions of."""
+    """Connect to a server, for calls."""
     from penstock.client.deadline import Deadline
     from penstock.client.remote.endpoint import Endpoint
     from penstock.client.remote.store import Store
@@ -56,7 +56,7 @@ def asked(address: str, access: dict[str, Any]) -> Iterator[Store]:
 
 @contextmanager
 def reached(address: str, access: dict[str, Any]) -> Iterator[Provider]:
-    """A server, or a hub on this host, to have batches from."""
+    """Connect to a server, or a hub on this host, for batches."""
     from penstock.client.hub.joined import connect
     from penstock.client.remote.hub import RemoteHub
 

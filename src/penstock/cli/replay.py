@@ -1,6 +1,6 @@
-"""`penstock replay`: one batch made again, in the foreground, from the recipe an error named.
+"""`penstock replay`: make one batch again, in the foreground, from the recipe an error named.
 
-Whatever happened to a worker happens here in sight: exceptions with their lines, crashes with their
+What happened in a worker happens here visibly: exceptions with their lines, crashes with their
 stacks, and a debugger can be attached. Standard output has the result, standard error the rest.
 """
 
@@ -68,10 +68,10 @@ class Replayed:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def replay(recipe: Path, graph_path: Path | None, as_json: bool) -> None:
-    """Sample the one batch that the file RECIPE describes, here and now.
+    """Sample the one batch that the file RECIPE describes, in this process.
 
-    The file is named by the error of a batch whose worker died. The batch has the same bytes
-    wherever it is made; its digest tells.
+    The error of a batch whose worker died names the file. The batch has the same bytes wherever it
+    is made; compare its digest.
 
     The exit status is 3 if the batch cannot be made (the traceback of a sampler of your own is
     shown), and 1 if the recipe or the graph cannot be read.
@@ -90,7 +90,7 @@ def replay(recipe: Path, graph_path: Path | None, as_json: bool) -> None:
         request, maker = request_again(said), opened(said, graph)
         try:
             made = sample(maker, request, said, graph)
-        except Exception as error:  # as a worker would tell it
+        except Exception as error:  # reported as a worker would
             click.echo(report_of(error).message, err=True)
             raise click.exceptions.Exit(FAILED_AGAIN) from error
     if as_json:
@@ -100,17 +100,17 @@ def replay(recipe: Path, graph_path: Path | None, as_json: bool) -> None:
 
 
 def opened(recipe: Recipe, graph: Graph) -> BatchMaker:
-    """A station that can make the batch; ValueError if the recipe is not for this graph."""
-    if recipe.seeds is None:  # all nodes, by their numbers
+    """Return a batch maker for the batch; ValueError if the recipe is not for this graph."""
+    if recipe.seeds is None:  # all nodes, by their ids
         check_feed(recipe.feed, graph, ChannelInputs())
-    prepare(recipe.spec, graph)  # the recipe may have been told of a graph without
+    prepare(recipe.spec, graph)  # the graph may lack derived arrays that the spec needs
     maker = BatchMaker(graph, recipe.search_path)
     maker.open_backend(_BACKEND, recipe.spec)
     return maker
 
 
 def sample(maker: BatchMaker, request: Request, recipe: Recipe, graph: Graph) -> Replayed:
-    """Makes the batch, in as much memory as it needs."""
+    """Make the batch, in as much memory as it needs."""
     memory = private_memory(slot_bytes_for(recipe.spec, graph, recipe.feed))
     start = time.perf_counter()
     try:
@@ -122,7 +122,7 @@ def sample(maker: BatchMaker, request: Request, recipe: Recipe, graph: Graph) ->
 
 
 def show(recipe: Recipe, made: dict[str, Any]) -> None:
-    """The result as people like it."""
+    """Print the result as text."""
     console = Console(markup=False, highlight=False, emoji=False)
     job = f"{recipe.job}: " if recipe.job else ""
     console.print(f"{job}batch {recipe.index} of epoch {recipe.epoch}", style="bold")

@@ -1,4 +1,4 @@
-"""`penstock sample`: one batch, as a rank would get it, printed."""
+"""`penstock sample`: print one batch, as a rank would get it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.client.channel.batch import Batch
     from penstock.client.hub.hub import Provider
 
-_SHOWN: Final = 6  # numbers of each array
+_SHOWN: Final = 6  # numbers shown of each array
 
 
 @click.command()
@@ -33,9 +33,9 @@ _SHOWN: Final = 6  # numbers of each array
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with all numbers, for programs.")
 @access_options
 def sample(address: str, as_json: bool, **options: Any) -> None:
-    """Have one batch of neighbourhoods from the server, or the hub, at ADDRESS, and print it.
+    """Get one batch of neighbourhoods from the server, or the hub, at ADDRESS, and print it.
 
-    The same numbers give the same batch, wherever and whenever it is asked for.
+    The same options give the same batch, at any time and from any host.
 
     \b
     Examples:

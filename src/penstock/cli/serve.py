@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.server.serving import Server
 
 PORT: Final = 7070
-# How often it is looked whether the server is still well.
+# How often the server's health is checked.
 _LOOK_S: Final = 5.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FAILED: Final = 1
@@ -120,12 +120,12 @@ def serve(graph: Path, **given: Any) -> None:
     """Serve the graph, or the part of one, in the folder GRAPH to ranks on any host.
 
     Ranks on this host get batches by shared memory, others over the network. Ctrl-C or SIGTERM ends
-    it: nobody new is let in, and those who are there have some seconds to leave; a second one ends
-    it at once. The exit status is 3 if ranks had left channels behind.
+    it: no new ranks are let in, and those that are connected have some seconds to leave; a second
+    one ends it at once. The exit status is 3 if ranks had left channels behind.
 
-    Beyond this host it wants a certificate (see 'penstock keys') with --tokens, --client-ca or
-    --allow-anyone; or --allow-plaintext. SIGHUP has it read the certificate's files again; no rank
-    notices.
+    Beyond this host it requires a certificate (see 'penstock keys') with --tokens, --client-ca or
+    --allow-anyone; or --allow-plaintext. On SIGHUP it reads the certificate's files again; ranks
+    are not affected.
 
     With --http there are /healthz, /readyz, /metrics for Prometheus, and a page at /.
 
@@ -157,7 +157,7 @@ def serve(graph: Path, **given: Any) -> None:
 
 
 def _take_descriptors() -> None:
-    """As many as the process may have: every rank costs one, and every channel two more."""
+    """Raise the limit of open files: every rank needs one, and every channel two more."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -189,7 +189,7 @@ def _served(graph: Path, given: dict[str, Any]) -> Server:
 
 
 def _pool(given: dict[str, Any]) -> PoolKeywords:
-    """How the pool is run; three of its settings have options of their own."""
+    """Return the settings of the pool; three of them have options of their own."""
     own = chosen(given, "worker_concurrency", "soft_memory", "hard_memory")
     named = named_values(PoolOptions, given["pool"], "--pool")
     return {**named, **own}  # type: ignore[typeddict-item]
@@ -219,7 +219,7 @@ def _announce(server: Server, graph: Path, pages: str | None, *, as_json: bool) 
 
 
 def _wait(server: Server, asked: _Asked, grace: float) -> int:
-    """Until somebody wants it to end; the exit status."""
+    """Wait until somebody wants the server to end; return the exit status."""
     from penstock.server.ops.lifecycle import ended
 
     threading.Thread(target=_hear_exit, args=(server, asked), daemon=True).start()
@@ -248,8 +248,8 @@ def _drain(server: Server, grace: float, asked: _Asked) -> None:
 class _Asked:
     """Whether the server is to end, and why.
 
-    Not a `threading.Event`: a signal may come while its lock is held, by the thread that is then to
-    set it.
+    Not a `threading.Event`: a signal may come while the main thread holds its lock, and the
+    handler, in the same thread, would wait for that lock.
     """
 
     def __init__(self) -> None:
@@ -264,7 +264,7 @@ class _Asked:
         os.eventfd_write(self._event, 1)
 
     def wait(self, seconds: float | None) -> bool:
-        """Until somebody asks, each time anew; False if nobody has in so many seconds."""
+        """Wait until somebody asks, each time anew; return False if nobody did in `seconds`."""
         heard, _, _ = select.select([self._event], [], [], seconds)
         if heard:
             os.eventfd_read(self._event)
@@ -283,7 +283,7 @@ class _Asked:
 
 
 def _has_hung_up() -> bool:
-    """Whether the terminal has gone that this was started from: then SIGHUP means the end."""
+    """Return whether the terminal this was started from is gone: then SIGHUP means the end."""
     try:
         termios.tcgetattr(sys.stdin)
     except (OSError, termios.error, ValueError):
@@ -293,7 +293,7 @@ def _has_hung_up() -> bool:
 
 @contextmanager
 def _signals() -> Iterator[_Asked]:
-    """Signals ask; they strike nothing down."""
+    """Let signals ask the server to end, instead of interrupting it."""
     asked = _Asked()
     before = {number: signal.signal(number, asked.signalled) for number in _SIGNALS}
     try:

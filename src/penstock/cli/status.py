@@ -1,4 +1,4 @@
-"""`penstock status`: who is served, by whom, how fast: what `.statistics()` says, and no more."""
+"""`penstock status`: ranks, channels and workers, as `.statistics()` reports them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.cli.words import counted
 
 Look: TypeAlias = Callable[[], dict[str, Any]]
 
-# What people have named, and what is told in sentences.
+# Columns with names that people chose, or with sentences.
 _FOLDED: Final = ("rank", "job", "why")
 
 
@@ -34,8 +34,8 @@ _FOLDED: Final = ("rank", "job", "why")
 def status(address: str, as_json: bool, watch: bool, every: float, **access: Any) -> None:
     """Show ranks, channels and workers of the server, or the hub, at ADDRESS.
 
-    With --watch there are rates, too: what has changed between two looks. With --json and --watch,
-    a line of JSON for each look.
+    With --watch there are rates, too: the changes between two looks. With --json and --watch, there
+    is one line of JSON for each look.
 
     \b
     Examples:
@@ -54,7 +54,7 @@ def status(address: str, as_json: bool, watch: bool, every: float, **access: Any
 
 @contextmanager
 def _source(address: str, access: dict[str, Any]) -> Iterator[Look]:
-    """What to look at: a server has numbers of its own beside its hub's."""
+    """Yield a function that gets statistics: a hub's, or a server's with those of its hub."""
     if address.startswith("unix://"):
         from penstock.client.hub.joined import connect
 
@@ -95,7 +95,7 @@ def _console() -> Console:
 
 
 def picture(now: dict[str, Any], before: dict[str, Any] | None = None) -> RenderableType:
-    """All of it, as tables."""
+    """Return everything as tables."""
     parts: list[RenderableType] = [_summary(now, before)]
     if "server" in now:
         parts.append(_sessions(now, before))
@@ -116,7 +116,7 @@ def _summary(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
         table.add_row("moved", moved + (f", {decimal(int(speed))}/s" if speed is not None else ""))
         given = {"calls": "question", "refused": "refusal"}
         told = (counted(server[name], word) for name, word in given.items())
-        batches = hub["scheduler"]["totals"]["delivered"]  # near and far
+        batches = hub["scheduler"]["totals"]["delivered"]  # to ranks on this host and others
         table.add_row("given", ", ".join((counted(batches, "batch"), *told)))
     table.add_row("hub", f"{hub['hub']['address']}, {hub['hub']['age']:.0f} s old")
     table.add_row("channels", hub["describe"])
@@ -142,7 +142,7 @@ def _sessions(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
 
 
 def _session_of(number: int, look: dict[str, Any]) -> float | None:
-    """How many batches a session has had; None if it was not there."""
+    """Return how many batches a session has had; None if it did not exist."""
     there = (each for each in look["server"]["sessions"] if each["number"] == number)
     return next((each["batches"] for each in there), None)
 
@@ -170,7 +170,7 @@ def _channels(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
 
 
 def _delivered_to(number: int, look: dict[str, Any]) -> float | None:
-    """How many batches a channel has had, in all epochs; None if it was not there."""
+    """Return how many batches a channel has had, in all epochs; None if it did not exist."""
     there = (each for each in look["hub"]["scheduler"]["channels"] if each["id"] == number)
     return next((each["delivered_before"] + each["delivered"] for each in there), None)
 
@@ -199,7 +199,7 @@ def _losses(losses: list[dict[str, Any]]) -> Table:
 
 
 def _table(*columns: str, numbers: tuple[str, ...] = ()) -> Table:
-    """In a narrow window names and reasons are folded, and nothing else."""
+    """Make a table that folds only names and reasons in a narrow window."""
     table = new_table(*columns, numbers=numbers)
     for column in table.columns:
         column.no_wrap = column.header not in _FOLDED
@@ -211,7 +211,7 @@ def _rate(
     before: dict[str, Any] | None,
     number: Callable[[dict[str, Any]], float | None],
 ) -> float | None:
-    """By how much a number has grown in a second; None if it was not there before."""
+    """Return by how much a number grows per second; None if it did not exist before."""
     old = None if before is None else number(before)
     new = number(now)
     if before is None or old is None or new is None:

@@ -1,6 +1,7 @@
-"""What people type, as the library has it; and what it says, in the words of the command line.
+"""Convert between the command line's words and the library's.
 
-The library speaks of arguments (`allow_plaintext=True`), the command line of options.
+What people type becomes the library's arguments; its errors, which name arguments
+(`allow_plaintext=True`), become errors that name options.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from penstock.options import Field, Options, PoolOptions, fields_of
 
 FC = TypeVar("FC", bound=Callable[..., Any] | click.Command)
 
-# Arguments by which the library's errors say what would help.
+# Arguments that the library's errors recommend, and their options.
 _ADVICE: Final = {
     "certificate=…": "--certificate",
     "key=…": "--key",
@@ -36,7 +37,7 @@ _SUBJECT: Final = re.compile(r"(\w+) is ")
 
 @contextmanager
 def told_in_options(names: Iterable[str]) -> Iterator[None]:
-    """A ValueError about an argument is about the option, if there is one."""
+    """Reword a ValueError about an argument to name the option, if there is one."""
     try:
         yield
     except ValueError as error:
@@ -44,7 +45,7 @@ def told_in_options(names: Iterable[str]) -> Iterator[None]:
 
 
 def in_options(words: str, names: Iterable[str]) -> str:
-    """What the library says, for somebody who typed options of these names."""
+    """Reword the library's message for somebody who typed options of these names."""
     for argument, option in _ADVICE.items():
         words = words.replace(argument, option)
     if (found := _SUBJECT.match(words)) is None:
@@ -55,7 +56,7 @@ def in_options(words: str, names: Iterable[str]) -> str:
 
 
 def named_values(struct: type[Options], given: Iterable[str], option: str) -> dict[str, Any]:
-    """Values of a struct's fields, each typed as NAME=VALUE for an `option`."""
+    """Return values of a struct's fields, each typed as NAME=VALUE for an `option`."""
     fields, found = fields_of(struct), {}
     for word in given:
         name, _, value = word.partition("=")
@@ -68,7 +69,7 @@ def named_values(struct: type[Options], given: Iterable[str], option: str) -> di
 
 
 def setting(name: str) -> Callable[[FC], FC]:
-    """An option of the command line for a setting of the pool."""
+    """Return a command-line option for a setting of the pool."""
     field = fields_of(PoolOptions)[name]
     return click.option(
         f"--{name.replace('_', '-')}",
@@ -80,7 +81,7 @@ def setting(name: str) -> Callable[[FC], FC]:
 
 
 def _typed(field: Field, value: str) -> Any:
-    """What somebody typed, as the field has it; what is no number is refused as the text it is."""
+    """Convert a typed value to the field's type; text that is no number is refused as text."""
     from penstock.client.keywords import parsed_value
 
     number: Any = value
@@ -91,10 +92,10 @@ def _typed(field: Field, value: str) -> Any:
 
 
 def samplers_of(given: Iterable[str]) -> tuple[str, ...]:
-    """Samplers by MODULE:CLASS, which are looked for in the current folder, too."""
+    """Return samplers given as MODULE:CLASS, which may be in the current folder, too."""
     names = tuple(given)
     if names and (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)  # a script of its own has only the folder it lies in
+        sys.path.insert(0, here)  # a script's path has only its own folder
     for name in names:
         module, colon, member = name.partition(":")
         if not (module and colon and member):
@@ -105,13 +106,13 @@ def samplers_of(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def counted(number: int, thing: str) -> str:
-    """1 batch, 2 batches."""
+    """Return a count with its noun: 1 batch, 2 batches."""
     many = f"{thing}es" if thing.endswith("ch") else f"{thing}s"
     return f"{number} {thing if number == 1 else many}"
 
 
 def workers_of(given: str) -> Any:
-    """A number, or "auto"."""
+    """Return the number of workers, or "auto"."""
     if given == "auto":
         return given
     if not given.isdigit() or int(given) < 1:
@@ -120,12 +121,12 @@ def workers_of(given: str) -> Any:
 
 
 def chosen(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Those of some options that were given: the library has its own mind about the rest."""
+    """Return those of the named options that were given; the library has defaults for the rest."""
     return {name: given[name] for name in names if given[name] is not None}
 
 
 def _is_there(module: str) -> bool:
-    """Without running it, but for the packages that it lies in."""
+    """Return whether a module exists, without running it; its parent packages are imported."""
     if module.endswith(".py"):
         return os.path.isfile(module)
     try:

@@ -1,1 +1,5 @@
-"""A rank's side: connections to a hub, channels, batches."""
+"""The rank's side of Penstock: it knows nothing of torch.
+
+`hub` starts, supervises and joins hubs, `channel` reads batches in order, `remote` does the same
+over TCP. The modules here serve all three; `backend` is the public class.
+"""

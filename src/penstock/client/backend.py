@@ -1,7 +1,8 @@
-"""`SharedDistSamplingBackend`: one way of sampling, and the channels that are fed by it.
+"""`SharedDistSamplingBackend`: one way of sampling, and the channels that read its batches.
 
-The public face for those who know the reference design. It speaks to a hub, its own or a borrowed
-one, by the same messages as everybody, or samples in this process (`num_workers=0`).
+This is the public class for those who know the reference design. It talks to a hub, its own or a
+borrowed one, by the same messages as any other client, or samples in this process
+(`num_workers=0`).
 """
 
 from __future__ import annotations
@@ -39,12 +40,19 @@ Workers: TypeAlias = int | Literal["auto"]
 
 
 class SharedDistSamplingBackend:
-    """Samples for any number of channels, by a pool of workers that they share.
+    """Samples for any number of channels, which share one pool of workers.
 
-    `source` is a graph, for a pool of its own, or a hub, whose pool is borrowed. The constructor
-    starts nothing. `sampling_config` is a spec, or the class of a user's sampler. `num_workers` is
-    a number, "auto" (as many as the machine has room for; the default), or 0: batches are made in
-    this process. `options`: how the pool is run, such as `worker_concurrency`.
+    The constructor starts nothing; `init_backend` does.
+
+    Args:
+        source: A graph, for a pool of the backend's own; or a hub, whose pool is borrowed.
+        sampling_config: A spec, or the class of a user's sampler.
+        num_workers: A number, "auto" (as many as the machine has room for; the default), or 0 to
+            make batches in this process.
+        input_kind: What the inputs are, if the caller wants to state it; checked against the spec.
+        start_timeout: Seconds within which all workers must be ready.
+        address: Where other processes can join the backend's own hub.
+        options: How the pool is run, such as `worker_concurrency`.
     """
 
     def __init__(
@@ -66,9 +74,10 @@ class SharedDistSamplingBackend:
         self._start_timeout = positive_seconds(start_timeout, "start_timeout")
         self._owned: Callable[[], HubProcess] | None = None
         self._hub: Hub | None = None
-        self._group: int | None = None  # of a user's sampler in a borrowed pool
+        # Workers of the worker group that runs a user's sampler in a borrowed pool.
+        self._group: int | None = None
         if num_workers == 0:
-            settled(options)  # of no use here, but what a pool refuses is refused
+            settled(options)  # not used here, but values that a pool refuses are refused here, too
             if address is not None:
                 socket_address(address)
         elif isinstance(source, Graph):
@@ -81,7 +90,7 @@ class SharedDistSamplingBackend:
             self._borrow(source, num_workers, {"address": address} if address else options)
         self._service: BackendLease | None = None
         self._ready = self._shut = False
-        self._starting = threading.RLock()  # a signal's handler may shut down what is starting
+        self._starting = threading.RLock()  # reentrant: a signal handler may shut down during start
         self._channels = ChannelRegistry()
         self._owner = os.getpid()
 
@@ -99,21 +108,22 @@ class SharedDistSamplingBackend:
     # --- life --------------------------------------------------------------------------------
 
     def init_backend(self) -> None:
-        """Sees to it that the workers are up; returns when all are ready. Idempotent.
+        """Start the workers if necessary, and return when all are ready. Idempotent.
 
-        Fails within `start_timeout` seconds, with the cause, and may then be tried again.
+        If it fails, it does so within `start_timeout` seconds, with the cause; it may then be
+        called again.
         """
         self._check_process()
         with self._starting:
             self._check_not_shut()
             if self._ready:
                 return
-            prepared(self._spec, self._graph)  # before a hub is told what the graph has
+            prepared(self._spec, self._graph)  # before a hub is told which arrays the graph has
             check_spec(self._spec, self._graph)
             if self._hub is not None:
                 self._service = self._start(self._hub)
             self._ready = True
-            if self._shut:  # meanwhile
+            if self._shut:  # shutdown() was called meanwhile
                 self.shutdown()
                 self._check_not_shut()
 
@@ -133,9 +143,9 @@ class SharedDistSamplingBackend:
         return service
 
     def shutdown(self) -> None:
-        """Ends all channels, and the hub if it is this backend's own. Idempotent, bounded."""
+        """Close all channels, and the hub if this backend owns it. Idempotent, in bounded time."""
         if os.getpid() != self._owner:
-            return  # a fork's copy; the parent goes on
+            return  # this is a fork's copy; the parent goes on using the backend
         self._shut, self._ready = True, False
         self._channels.close()
         with self._starting:
@@ -159,12 +169,12 @@ class SharedDistSamplingBackend:
 
     @property
     def graph(self) -> Graph:
-        """What is sampled."""
+        """The graph that is sampled."""
         return self._graph
 
     @property
     def sampling_config(self) -> Spec:
-        """How it is sampled."""
+        """The spec by which the graph is sampled."""
         return self._spec
 
     @property
@@ -174,7 +184,7 @@ class SharedDistSamplingBackend:
 
     @property
     def address(self) -> str | None:
-        """Where other processes can join the hub, by `penstock.connect`."""
+        """The address at which other processes can join the hub with `penstock.connect`."""
         return None if self._hub is None else self._hub.address
 
     # --- channels ----------------------------------------------------------------------------
@@ -189,12 +199,18 @@ class SharedDistSamplingBackend:
         tables: Mapping[str, Any] | None = None,
         **channel_options: Unpack[ChannelKeywords],
     ) -> None:
-        """Opens a channel under `channel_id`; for the options see `ChannelKeywords`.
+        """Open a channel under `channel_id`.
 
-        `sampler_input`: ids, the name of a split, None for all nodes, or (node type, any of these);
-        of a spec whose inputs are edges, their ends [2, n], None for all edges, or (edge type,
-        either of these). `columns` have a row for each input (`time`, `label`, …), `tables` belong
-        to all of them (`src_weight`, …): what a spec makes of them, its own pages say.
+        Args:
+            channel_id: A number or text that no other channel of this backend has.
+            sampler_input: Node ids, the name of a split, None for all nodes, or (node type, any of
+                these). For a spec whose inputs are edges: their ends [2, n], None for all edges, or
+                (edge type, either of these).
+            sampling_config: If given, it must equal the backend's.
+            columns: Arrays with a row for each input (`time`, `label`, …).
+            tables: Arrays that belong to all inputs (`src_weight`, …). What a spec does with
+                columns and tables is documented with the spec.
+            channel_options: See `ChannelKeywords`.
         """
         self._check_ready()
         check_names(channel_options)
@@ -220,71 +236,79 @@ class SharedDistSamplingBackend:
         return Channel(self._hub, wishes)
 
     def unregister_input(self, channel_id: ChannelId) -> None:
-        """Closes a channel, without waiting for anything. An unknown one: nothing to do."""
+        """Close a channel without waiting for anything. Does nothing if the channel is unknown."""
         self._check_process()
         self._channels.remove(channel_id)
 
     def start_new_epoch_sampling(
         self, channel_id: ChannelId, epoch: int, *, first: int = 0, first_step: int = 0
     ) -> None:
-        """Starts an epoch of a channel, and cancels what is left of the one before.
+        """Start an epoch of a channel, and cancel what is left of the previous one.
 
-        One that is not newer is ignored, as is a channel that was unregistered; `KeyError` for one
-        that never was registered. `first` is where in the epoch's global list to begin.
+        An epoch that is not newer is ignored, as is a channel that was unregistered.
+
+        Args:
+            channel_id: The channel.
+            epoch: The epoch's number.
+            first: Where to begin in the epoch's list of batches for all ranks.
+            first_step: The first step to read.
+
+        Raises:
+            KeyError: The channel was never registered.
         """
         self._check_ready()
         channel = self._channels.get(channel_id)
         if channel is not None:
-            with suppress(ChannelClosed):  # unregistered this very moment
+            with suppress(ChannelClosed):  # unregistered since it was looked up
                 channel.start(epoch, first=first, first_step=first_step)
 
     def is_channel_epoch_done(self, channel_id: ChannelId, epoch: int) -> bool:
-        """Whether every batch of an epoch has ended; false for one that was never started.
+        """Return whether every batch of an epoch has ended; False for one that was never started.
 
-        Who does not read gets so far as there are slots, and not at all without a pool: see
-        `Reader.is_epoch_done`.
+        If nobody reads the channel, sampling stops when all slots are full; without a pool, nothing
+        is sampled before it is read. See `Reader.is_epoch_done`.
         """
         self._check_process()
         channel = self._channels.find(channel_id)
         return channel is not None and channel.is_epoch_done(epoch)
 
     def describe_channel(self, channel_id: ChannelId) -> ChannelDescription:
-        """A channel in a few numbers; never raises."""
+        """Return a short description of a channel; never raises."""
         channel = self._channels.find(channel_id)
         if channel is None:
             return ChannelDescription(channel_id)
         return ChannelDescription.of(channel_id, channel, channel.registration, self.num_workers)
 
     def reweigh(self, channel_id: ChannelId, weight: float) -> None:
-        """Gives a channel another share of the workers."""
+        """Change a channel's share of the workers."""
         self._check_ready()
         self._channels[channel_id].reweigh(weight)
 
     # --- reading -----------------------------------------------------------------------------
 
     def next_batch(self, channel_id: ChannelId, timeout: float | None = None) -> Batch | None:
-        """The next batch of a channel's epoch, in order; None at its end. See `Reader.next`."""
+        """Return the next batch of a channel's epoch, None at its end; see `Reader.next`."""
         self._check_ready()
         return self._channels[channel_id].next(timeout)
 
     def batches(self, channel_id: ChannelId) -> Iterator[Batch]:
-        """The batches that are left of a channel's epoch."""
+        """Return an iterator over the remaining batches of a channel's epoch."""
         self._check_ready()
         return iter(self._channels[channel_id])
 
     def wait_any(
         self, channel_ids: Iterable[ChannelId], timeout: float | None = None
     ) -> list[ChannelId]:
-        """Those of the channels whose `next_batch` would answer at once.
+        """Return those of the channels whose `next_batch` would answer at once.
 
-        Waits for the first of them, at most `timeout` seconds; then there may be none.
+        Waits for the first of them, at most `timeout` seconds; then the list may be empty.
         """
         self._check_ready()
         channels = {channel_id: self._channels[channel_id] for channel_id in channel_ids}
         return wait_any(channels, Deadline(timeout))
 
     def statistics(self) -> BackendStatistics:
-        """What the hub counts, and what each reader here has seen."""
+        """Return the hub's statistics, and those of each channel's reader in this process."""
         self._check_ready()
         numbers = {} if self._hub is None else self._hub.statistics()
         seen = {name: channel.statistics() for name, channel in self._channels.items()}
@@ -292,7 +316,7 @@ class SharedDistSamplingBackend:
 
     @property
     def num_workers(self) -> int:
-        """How many workers the pool was made with; 0 if there is none, or it is borrowed."""
+        """How many workers the pool is to have; 0 if there is none, or another process owns it."""
         return self._hub.num_workers if isinstance(self._hub, HubProcess) else 0
 
     def _check_ready(self) -> None:
@@ -340,10 +364,10 @@ def _workers(given: Any) -> Workers | None:
 
 
 def _kind_of(spec: Spec, given: str | InputKind | None) -> InputKind:
-    """What the inputs of a spec are; somebody may have said it, too."""
+    """Return what the inputs of a spec are; `given` is what the user said, which must agree."""
     kind = InputKind.of(spec)
     named = kind if given is None else InputKind.named(given)
-    # To a user's sampler, the nodes of a subgraph are nodes.
+    # A user's sampler may call its inputs nodes or the nodes of a subgraph: both are nodes.
     are_nodes = InputKind.LINK not in (kind, named)
     if named is kind or (are_nodes and kind_of(spec).users_code(spec) is not None):
         return named

@@ -1,7 +1,7 @@
-"""Private memory for batches, reused when the last view of a batch has gone.
+"""Private memory for batches, reused when the last view of a batch is gone.
 
-Fresh memory is paid for in page faults, which cost more than filling it. Batches differ in size, so
-each piece has some room to spare; a reader that holds on to its batches simply gets new ones.
+Fresh memory costs page faults, which take longer than filling it. Batches differ in size, so each
+buffer has some room to spare. A reader that keeps its batches simply gets new buffers.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ import numpy as np
 
 from penstock.wire.frames import Bytes, private_memory
 
-# What a batch is larger than most by, for which no new memory is taken. Pages that are not touched
-# cost nothing.
+# How much larger than asked for a new buffer is, so that a somewhat larger batch fits, too. Pages
+# that are not touched cost nothing.
 _SPARE: Final = 1.25
 _GRAIN: Final = 1 << 16
 
 
 class BufferPool:
-    """Keeps `kept` pieces."""
+    """A pool that keeps at most `kept` unused buffers."""
 
     def __init__(self, kept: int) -> None:
-        # A deque, because pieces come back in any thread, in the middle of anything.
+        # A deque, because finalizers return buffers in any thread and at any moment.
         self._kept: deque[Bytes] = deque(maxlen=kept)
 
     def lend(self, nbytes: int) -> Bytes:
-        """`nbytes` bytes, which come back when the last view of them has gone."""
+        """Return `nbytes` bytes, which come back to the pool when the last view of them is gone."""
         piece = self._piece(nbytes)
         loan = _Loan(piece)
         weakref.finalize(loan, self._kept.append, piece).atexit = False
         return np.asarray(loan)[:nbytes]
 
     def _piece(self, nbytes: int) -> Bytes:
-        """One that is there and large enough, those returned last first; else a new one.
+        """Return the buffer that was returned last and is large enough; else a new one.
 
-        One that is too small is let go of: batches have become larger.
+        Buffers that are too small are dropped: batches have become larger.
         """
         while True:
             try:
@@ -49,7 +49,7 @@ class BufferPool:
 
 
 class _Loan:
-    """What arrays over a piece hold on to."""
+    """The base object of all arrays over a buffer; its finalizer returns the buffer."""
 
     def __init__(self, memory: Bytes) -> None:
         self.__array_interface__: dict[str, Any] = memory.__array_interface__

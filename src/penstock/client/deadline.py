@@ -1,4 +1,4 @@
-"""How long a caller is willing to wait."""
+"""Deadlines: until when a caller is willing to wait."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class Deadline:
     def __init__(self, timeout: float | None) -> None:
         if timeout is not None and (isinstance(timeout, bool) or not timeout >= 0):
             raise ValueError(f"timeout is {timeout!r}; expected seconds, or None to wait for ever")
-        # What is longer than a lock can be waited for is for ever.
+        # A timeout that is longer than a lock can wait counts as no deadline.
         if timeout is None or timeout > threading.TIMEOUT_MAX:
             self.at = math.inf
         else:
             self.at = time.monotonic() + timeout
 
     def or_sooner(self, other: Deadline) -> Deadline:
-        """Whichever comes first."""
+        """Return the earlier of the two deadlines."""
         return self if self.at <= other.at else other
 
     @property
     def remaining(self) -> float | None:
-        """Seconds left, 0 when it has passed; None: as many as you like."""
+        """Seconds left, 0 when the deadline has passed; None if there is no limit."""
         return None if self.at == math.inf else max(0.0, self.at - time.monotonic())
 
     @property
@@ -35,7 +35,7 @@ class Deadline:
 
 
 def positive_seconds(value: Any, name: str) -> float:
-    """`value` as seconds, more than none."""
+    """Return `value` as seconds; ValueError, which names the argument, unless it is positive."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         raise ValueError(f"{name} is {value!r}; expected seconds, more than none")
     return float(value)

@@ -1,16 +1,16 @@
-"""What can be asked of a `DistServer`: the one list of calls, with arguments, results and words.
+"""The calls of a `DistServer`: the one list of them, with arguments, results and documentation.
 
-`DistServer` implements these methods. `RemoteDistServer` has them by calls over a wire, and
-`RemoteDistDataset` has the questions among them with tensors; both are made from this list, and so
-are the structs that arguments are decoded with (`wire.rpc_schema`). A new call is declared here and
-implemented in the server, and nowhere else.
+`DistServer` implements these methods. `RemoteDistServer` makes each of them a call over the wire,
+and `RemoteDistDataset` has the queries among them with tensors. Both are made from this list, and
+so are the structs that arguments are decoded with (`wire.rpc_schema`). A new call is declared here
+and implemented in the server, and nowhere else.
 
 An argument called `channel_id` names a channel, which must be the caller's. An argument called
 `timeout` is bounded by the server's `request_timeout`. Ids are those of the whole graph.
 """
 
-# The bodies are elsewhere. `call` makes the methods abstract, which mypy must not know: those of a
-# mirror are made at run time.
+# The methods have no bodies here. `call` makes them abstract, which mypy must not know, because the
+# methods of a mirrored class are made at run time.
 # mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ Message: TypeAlias = tuple[Batch | None, bool]
 
 
 class DistQueries(ABC, Generic[ArrayT, ShapeT]):
-    """Questions about a server and its data. `ArrayT` and `ShapeT`: what arrays and shapes are."""
+    """Queries about a server and its data.
+
+    `ArrayT` and `ShapeT` are the types of arrays and shapes: NumPy's, or tensors.
+    """
 
     # --- ids ---------------------------------------------------------------------------------
 
@@ -81,11 +84,11 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
         See `server.dist.labels`. All arguments may come as one `FetchABLPInputRequest`.
         """
 
-    # --- what there is -----------------------------------------------------------------------
+    # --- metadata ----------------------------------------------------------------------------
 
     @call(reads=True)
     def get_dataset_meta(self) -> DatasetMeta:
-        """Return what the server holds, in short."""
+        """Return a summary of what the server holds."""
 
     @call(reads=True)
     def get_node_types(self) -> list[str] | None:
@@ -97,47 +100,47 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
 
     @call(reads=True)
     def get_edge_dir(self) -> EdgeDir:
-        """Return which edges of its nodes a server has and samples along: "in" or "out"."""
+        """Return which edges of its nodes the server has and samples along: "in" or "out"."""
 
     @call(reads=True)
     def get_node_feature_info(self) -> FeatureInfo | dict[str, FeatureInfo] | None:
-        """Return width and dtype of `x`: by node type, of those that have it; None if none has."""
+        """Return width and dtype of `x`, by node type if there are types; None if there is none."""
 
     @call(reads=True)
     def get_edge_feature_info(self) -> FeatureInfo | dict[EdgeType, FeatureInfo] | None:
-        """Return width and dtype of `edge_attr`, likewise by edge type."""
+        """Return width and dtype of `edge_attr`, likewise by edge type; None if there is none."""
 
     @call(reads=True)
     def get_node_partition_id(self, node_type: str | None = None, index: IdsLike = None) -> ArrayT:
-        """Return the part that each of the ids belongs to."""
+        """Return the partition that each of the ids belongs to."""
 
     @call(reads=True)
     def get_node_partition_book(self, node_type: str | None = None) -> PartitionBook:
-        """Return where the nodes of a type are."""
+        """Return the book that says which partition each node of a type is in."""
 
     @call(reads=True)
     def get_edge_partition_book(self, edge_type: EdgeType | None = None) -> PartitionBook:
-        """Return where the edges of a type are."""
+        """Return the book that says which partition each edge of a type is in."""
 
     # --- rows --------------------------------------------------------------------------------
 
     @call(reads=True)
     def get_node_feature(self, node_type: str | None = None, index: IdsLike = None) -> ArrayT:
-        """Return rows of `x`; without an index, of all nodes that are there."""
+        """Return rows of `x`; without an index, of all nodes that the server has."""
 
     @call(reads=True)
     def get_node_label(self, node_type: str | None = None, index: IdsLike = None) -> ArrayT:
-        """Return rows of `y`; without an index, of all nodes that are there."""
+        """Return rows of `y`; without an index, of all nodes that the server has."""
 
     @call(reads=True)
     def get_tensor_size(self, node_type: str | None = None) -> ShapeT:
-        """Return the shape of `x`, as it is there."""
+        """Return the shape of `x` as the server has it."""
 
     @call(reads=True)
     def get_node_attribute(
         self, name: str, node_type: str | None = None, index: IdsLike = None
     ) -> ArrayT:
-        """Return rows of any attribute of nodes. NumPy has bfloat16 as 16-bit integers."""
+        """Return rows of any attribute of nodes. In NumPy, bfloat16 comes as 16-bit integers."""
 
     @call(reads=True)
     def get_edge_attribute(
@@ -147,7 +150,7 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
 
     @call(reads=True)
     def get_graph_attribute(self, name: str, owner: str | EdgeType | None = None) -> Any:
-        """Return what belongs to the whole graph, or to a type as a whole: array or JSON value."""
+        """Return an attribute of the whole graph or of a whole type: an array or a JSON value."""
 
     # --- edges -------------------------------------------------------------------------------
 
@@ -159,43 +162,44 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
         first: int = 0,
         count: int | None = None,
     ) -> ArrayT:
-        """Return the edges that are there, in the order of their ids, [2, edges], sources above.
+        """Return the edges that the server has, in order of ids: [2, edges], sources in row 0.
 
-        `first` and `count` choose some of them, for those who read them in pieces.
+        `first` and `count` choose some of them, so that they can be read in pieces.
         """
 
     @call(reads=True)
     def get_edge_size(
         self, edge_type: EdgeType | None = None, layout: str = "coo"
     ) -> tuple[int, int]:
-        """Return how many nodes there are in all, of the types of sources and destinations."""
+        """Return how many nodes the source and destination types of an edge type have in all."""
 
-    # --- what the server does ----------------------------------------------------------------
+    # --- statistics --------------------------------------------------------------------------
 
     @call(reads=True)
     def statistics(self) -> dict[str, Any]:
-        """Return all numbers of the server, as plain data; those of its hub apart."""
+        """Return all statistics of the server as plain data; those of its hub are separate."""
 
     @call(reads=True)
     def hub_statistics(self) -> dict[str, Any]:
-        """Return the hub's numbers; empty if there is none, or it does not run yet."""
+        """Return the hub's statistics; empty if there is no hub, or it does not run yet."""
 
     @call(reads=True)
     def describe(self) -> str:
-        """Describe the server in a line, and its scheduler in another."""
+        """Describe the server in one line, and its scheduler in another."""
 
 
 class DistCalls(DistQueries[Array, Shape]):
-    """All calls: questions, and those that change something."""
+    """All calls: the queries, and those that change something."""
 
     # --- sampling ----------------------------------------------------------------------------
 
     @call(makes=True)
     def init_sampling_backend(self, request: InitSamplingBackendRequest) -> int:
-        """Return the number of the backend of a key, which the first who asks for it makes.
+        """Return the number of the backend with the request's key; the first caller creates it.
 
-        Others wait for the first. If it fails, they get an error whose cause is the first one's,
-        and the key can be tried again. While a backend is being torn down, its key is an error.
+        Other callers wait for the first. If it fails, they get an error whose cause is the first
+        one's, and the key can be tried again. While a backend is being torn down, its key is an
+        error.
         """
 
     @call(makes=True)
@@ -210,50 +214,50 @@ class DistCalls(DistQueries[Array, Shape]):
     def start_new_epoch_sampling(
         self, channel_id: int, epoch: int, *, first: int = 0, first_step: int = 0
     ) -> None:
-        """Start an epoch; one that is not newer is ignored, and so is a channel that has gone."""
+        """Start an epoch; one that is not newer is ignored, and so is a channel that is gone."""
 
     @call()
     def fetch_one_sampled_message(self, channel_id: int) -> Message:
-        """Return (message, False), or (None, True) once the epoch is over or the channel destroyed.
+        """Return (batch, False), or (None, True) once the epoch is over or the channel destroyed.
 
-        Raises what became of a batch that will not come; the next call goes on after it.
+        If a batch will not come, raises its error; the next call goes on with the batch after it.
         """
 
     @call(reads=True)
     def is_channel_epoch_done(self, channel_id: int, epoch: int) -> bool:
-        """Return whether every batch of an epoch has ended; of a destroyed channel, all have."""
+        """Return whether every batch of an epoch has ended; True if the channel was destroyed."""
 
     @call()
     def destroy_sampling_input(self, channel_id: int) -> None:
-        """End a channel, and the backend with its last one. One that is not there: nothing."""
+        """Close a channel, and with its last channel the backend. An unknown channel is ignored."""
 
     # --- the server's end --------------------------------------------------------------------
 
     @call(permission="exit_by_ranks")
     def exit(self) -> bool:
-        """Ask the server to end: `wait_for_exit` returns. Nothing new is begun from then on."""
+        """Ask the server to end: `wait_for_exit` returns. From then on nothing new is begun."""
 
     @call()
     def wait_for_exit(self, timeout: float | None = None) -> bool:
-        """Wait until somebody has called `exit`, at most so many seconds; say whether one has.
+        """Wait at most `timeout` seconds until `exit` has been called; return whether it was.
 
-        Over a wire, it waits at most as long as any call may (the server's `request_timeout`).
+        Over the wire, it waits at most as long as any call may (the server's `request_timeout`).
         """
 
 
 class TransportCalls:
-    """Calls that are answered by the server's event loop, and are no methods of a `DistServer`."""
+    """Calls that the server's event loop answers; they are no methods of a `DistServer`."""
 
     @call(reads=True)
     def ping(self) -> None:
-        """Answer at once: somebody listens."""
+        """Answer at once, which shows that the server is listening."""
 
     @call(reads=True)
     def server_statistics(self) -> dict[str, Any]:
-        """Return the numbers of sessions, channels, and the process."""
+        """Return the statistics of sessions, channels and the process."""
 
 
-# --- results that do not travel as they are --------------------------------------------------
+# --- results that have another form on the wire ----------------------------------------------
 
 
 def _book_apart(book: PartitionBook) -> BookParts:
@@ -315,7 +319,7 @@ _FORMS: Final = {
 QUERIES: Final[Verbs] = verbs_of(DistQueries, _FORMS)
 VERBS: Final[Verbs] = verbs_of(DistCalls, _FORMS)
 TRANSPORT: Final[Verbs] = verbs_of(TransportCalls)
-# What may be asked twice. The others are made once.
+# Calls that may be repeated. All others are made at most once.
 READS: Final = frozenset(
     verb.name for verb in (*VERBS.values(), *TRANSPORT.values()) if verb.traits.reads
 )

@@ -1,4 +1,4 @@
-"""Reports from the hub, turned back into the errors they speak of."""
+"""Turns a hub's reports of failures back into the errors that they describe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.errors import BatchTooLarge, PenstockError
 from penstock.hub.reports import CAUSE
 from penstock.wire.messages import Report
 
-# What a hub may blame on the caller, beside Penstock's own errors. No other name is looked up.
+# The errors that a report may name, besides Penstock's own. No other name is looked up.
 _BUILT_IN: Final[dict[str, type[Exception]]] = {
     "ValueError": ValueError,
     "KeyError": KeyError,
@@ -21,7 +21,7 @@ _BUILT_IN: Final[dict[str, type[Exception]]] = {
 
 
 def error_of(report: Report) -> Exception:
-    """The error a report speaks of; one of a kind unknown here is a plain `PenstockError`."""
+    """Return the error that a report describes; an unknown kind becomes a plain `PenstockError`."""
     error = _made(report)
     if isinstance(error, PenstockError):
         error.details = report.details

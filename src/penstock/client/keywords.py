@@ -1,7 +1,6 @@
-"""Users' keywords, as the structs of `penstock.options` have them.
+"""Parses users' keywords into the structs of `penstock.options`.
 
-Here, and nowhere else, a size may be text ("64MB"), a number one of NumPy's, and an option have
-another name.
+Only here may a size be text ("64MB"), a number be one of NumPy's, or an option have another name.
 """
 
 from __future__ import annotations
@@ -18,7 +17,13 @@ _Struct = TypeVar("_Struct", bound=Options)
 
 
 def check_names(given: Iterable[str], noun: str, *structs: type[Options]) -> None:
-    """TypeError for a name that none of the structs has; a `noun` is what it was taken for."""
+    """Raise TypeError for a name that none of the structs has.
+
+    Args:
+        given: The names.
+        noun: What to call such a name in the error.
+        structs: The structs whose fields are known.
+    """
     names = [name for struct in structs for name in keywords_of(struct)]
     for name in given:
         if name not in names:
@@ -26,15 +31,15 @@ def check_names(given: Iterable[str], noun: str, *structs: type[Options]) -> Non
 
 
 def keywords_of(struct: type[Options]) -> dict[str, Field]:
-    """The fields of a struct, by all names that users may give them by."""
+    """Return the fields of a struct, by all names that users may give them by."""
     return {name: field for field in fields_of(struct).values() for name in field.names}
 
 
 def parsed(struct: type[_Struct], given: Mapping[str, Any]) -> _Struct:
-    """The struct of those keywords that are its own.
+    """Return the struct with the values of those keywords that belong to it.
 
     Raises:
-        ValueError: A value cannot be what its option is; the words name the keyword.
+        ValueError: A value is not of its option's type; the error names the keyword.
     """
     found: dict[str, Any] = {}
     for field in fields_of(struct).values():
@@ -47,7 +52,7 @@ def parsed(struct: type[_Struct], given: Mapping[str, Any]) -> _Struct:
 
 
 def _one(values: Mapping[str, Any]) -> Any:
-    """The value that was given by one name of an option or by several; None was not given."""
+    """Return the value of an option that was given by one or more names; None means not given."""
     different = set(values.values()) - {None}
     if len(different) > 1:
         names = " and ".join(values)
@@ -56,7 +61,7 @@ def _one(values: Mapping[str, Any]) -> Any:
 
 
 def parsed_value(field: Field, value: Any, name: str = "") -> Any:
-    """A value as the field has it; ValueError if it cannot be that."""
+    """Return a value as the field stores it; ValueError if it is not of the field's type."""
     name, value = name or field.name, plain(value)
     if field.about.is_size and not (value is None and field.is_optional):
         return parse_bytes(value, name)
@@ -65,5 +70,5 @@ def parsed_value(field: Field, value: Any, name: str = "") -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Scalars of array libraries as Python's own, which is what the wire knows."""
+    """Return a NumPy scalar as a Python value, the only kind the wire knows; others as they are."""
     return value.item() if isinstance(value, np.generic) else value

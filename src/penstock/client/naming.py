@@ -1,7 +1,7 @@
 """The name by which a worker finds a sampler that a user wrote.
 
-A worker is a fresh interpreter: it imports the class again, by name. One that lives in the script
-being run is found by the script's file, since no other process has a `__main__` like it.
+A worker is a fresh interpreter, so it imports the class again, by name. A class that lives in the
+script being run is found by the script's file, since no other process has the same `__main__`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _CALL: Final = (
 
 
 def spec_of(config: Any) -> Spec:
-    """A sampling configuration as others can read it: classes become names, lists tuples.
+    """Return a sampling configuration that other processes can read.
 
-    What the class of a user's sampler declares becomes part of its spec.
+    Classes become names, and lists become tuples. What the class of a user's sampler declares
+    becomes part of its spec.
     """
     if isinstance(config, type):
         if issubclass(config, get_args(Spec)):
@@ -45,7 +46,7 @@ def spec_of(config: Any) -> Spec:
 
 
 def _custom(spec: CustomSpec) -> CustomSpec:
-    """With options that can be sent to others."""
+    """Return the spec with options that can be sent to other processes."""
     for name, value in spec.options.items():
         try:
             msgspec.msgpack.encode({name: value}, enc_hook=_number)
@@ -59,14 +60,14 @@ def _custom(spec: CustomSpec) -> CustomSpec:
 
 
 def _number(value: object) -> object:
-    """NumPy's numbers are as good as any."""
+    """Return a NumPy scalar as a plain number."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{value!r} is no plain data")
 
 
 def name_of(sampler: type[Any]) -> str:
-    """ "module:Class" or "/path/to/script.py:Class"."""
+    """Return a sampler class's name: "module:Class" or "/path/to/script.py:Class"."""
     if "." in sampler.__qualname__:
         raise ValueError(
             f"{sampler.__qualname__} is defined inside a function or a class, where no worker can "
@@ -76,7 +77,7 @@ def name_of(sampler: type[Any]) -> str:
 
 
 def search_path() -> tuple[str, ...]:
-    """Where this process finds modules, for others that may stand elsewhere."""
+    """Return this process's module search path, made absolute: others may have another folder."""
     return tuple(dict.fromkeys(os.path.abspath(entry) for entry in sys.path))
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# As the reference design has it: MB and MiB are both 2**20.
+# As in the reference design, MB and MiB are both 2**20.
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
 
 
 def parse_bytes(size: int | str, name: str) -> int:
-    """`size` in bytes; `name` is the argument it was given for."""
+    """Return `size` in bytes; `name` is the argument that errors name."""
     if isinstance(size, str):
         match = _SIZE.fullmatch(size)
         if match is None:

@@ -1,8 +1,8 @@
-"""What was made of tensors, remembered while these live and nobody writes to them.
+"""A cache of what was made of tensors, valid while they live and nobody writes to them.
 
-PyG hands the same topology over with every batch; what sampling needs of it, sums of weights or
-rows in the order of time, takes a look at every edge. What is written by other means than torch's
-is not noticed. Knows nothing of what is remembered.
+PyG passes the same topology with every batch, and what sampling needs of it (sums of weights, rows
+ordered by time) requires a pass over all edges. Writes that torch does not count are not noticed.
+The cache does not know what it holds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST: Final = 64
 
 
 class TensorMemory(threading.local):
-    """Of each thread its own, because samplers belong to one; the latest `MOST` things."""
+    """One cache per thread, because samplers belong to one; keeps the latest `MOST` entries."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[_Key, tuple[list[weakref.ref[Tensor]], Any]] = OrderedDict()
@@ -34,13 +34,13 @@ class TensorMemory(threading.local):
     def recall(
         self, tensors: Sequence[Tensor | None], rest: Hashable, make: Callable[[], _Made]
     ) -> _Made:
-        """What `make` gave for these tensors and this `rest`, now or before.
+        """Return what `make` returned for these tensors and this `rest`, now or before.
 
-        It must not refer to the tensors themselves, or they would live for ever: see `array_of`.
+        It must not refer to the tensors themselves, or they would live forever: see `array_of`.
         """
         given = [tensor for tensor in tensors if tensor is not None]
         if any(tensor.is_inference() for tensor in given):
-            return make()  # nobody counts what is written to these
+            return make()  # torch does not count writes to these
         key: _Key = (tuple((id(tensor), tensor._version) for tensor in given), rest)
         if key in self._made:
             references, made = self._made[key]
@@ -54,7 +54,7 @@ class TensorMemory(threading.local):
         return made
 
     def _forgetting(self, key: _Key) -> Callable[[object], None]:
-        # This thread's, wherever the tensor dies.
+        # The cache of this thread, whichever thread drops the tensor.
         things = self._made
 
         def forget(_: object) -> None:

@@ -1,7 +1,7 @@
-"""What PyG asks of `torch.ops.pyg`, and of `torch.ops.torch_sparse`, made by Penstock's kernels.
+"""The operators of `torch.ops.pyg` and `torch.ops.torch_sparse`, made of Penstock's kernels.
 
-Arguments, their order, and results are as PyG passes and unpacks them. A call draws one number of
-torch's default generator, and all it decides descends from that.
+Arguments, their order, and results are as PyG passes and unpacks them. A call draws one number from
+torch's default generator, and everything random in it derives from that.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def neighbor_sample(
     temporal_strategy: str = "uniform",
     return_edge_id: bool = True,
 ) -> HomogeneousSample:
-    """Rows, columns, nodes, edge ids, and how many nodes and edges each hop added.
+    """Return rows, columns, nodes, edge ids, and how many nodes and edges each hop added.
 
-    Disjoint, nodes are [n, 2], the tree before the node. With `directed=False` edges are all those
-    among the nodes, and belong to no hop.
+    If disjoint, nodes are [n, 2]: the tree, then the node. With `directed=False` the edges are all
+    those among the nodes, and belong to no hop.
     """
     fanouts = tuple(num_neighbors)
     edges = TensorEdges(rowptr, col, fanouts, 0, 0, ("", "", ""), edge_weight, node_time, edge_time)
@@ -88,7 +88,7 @@ def hetero_neighbor_sample(
     temporal_strategy: str = "uniform",
     return_edge_id: bool = True,
 ) -> HeterogeneousSample:
-    """The same by type: nodes under "type", edges under "source__relation__destination"."""
+    """Sample by type: nodes under "type", edges under "source__relation__destination"."""
     numbers = {name: number for number, name in enumerate(node_types)}
     _check_known(seed_dict, numbers)
     by_edge_type = _ByEdgeType(
@@ -134,7 +134,7 @@ def sparse_neighbor_sample(
     replace: bool,
     directed: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """torch_sparse's: nodes, rows, columns and edge ids."""
+    """Sample as torch_sparse does: return nodes, rows, columns and edge ids."""
     rows, cols, nodes, edge_ids, _, _ = neighbor_sample(
         colptr, row, seed, num_neighbors, csc=True, replace=replace, directed=directed
     )
@@ -152,7 +152,7 @@ def sparse_hetero_neighbor_sample(
     replace: bool,
     directed: bool,
 ) -> tuple[Tensors, Tensors, Tensors, Tensors | None]:
-    """torch_sparse's, by type."""
+    """Sample by type as torch_sparse does."""
     rows, cols, nodes, edge_ids, _, _ = hetero_neighbor_sample(
         node_types,
         edge_types,
@@ -185,7 +185,7 @@ class _Chosen:
 
 @dataclass(frozen=True, slots=True)
 class _ByEdgeType:
-    """What comes by type, edge types by their joined names."""
+    """The arguments by type; edge types by their joined names."""
 
     rowptr: Mapping[str, Tensor]
     col: Mapping[str, Tensor]
@@ -195,7 +195,7 @@ class _ByEdgeType:
     weight: Mapping[str, Tensor]
 
     def edges(self, kind: EdgeType, numbers: Mapping[str, int], csc: bool) -> TensorEdges:
-        """One edge type; of a CSC it is destinations that are expanded."""
+        """Return one edge type; in a CSC, destinations are expanded."""
         name, (source, _, destination) = "__".join(kind), kind
         expanded, found = (destination, source) if csc else (source, destination)
         return TensorEdges(
@@ -213,7 +213,7 @@ class _ByEdgeType:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """How a sample is to be made, checked."""
+    """The checked arguments of one call."""
 
     topology: TensorTopology
     manner: Manner
@@ -222,7 +222,7 @@ class _Call:
     with_edge_ids: bool
 
     def __post_init__(self) -> None:
-        """Refuses what pyg-lib refuses; the words are what users search for."""
+        """Refuse what pyg-lib refuses, in its words, which users search for."""
         chosen = self.chosen
         if chosen.by_node_time and chosen.by_edge_time:
             raise ValueError("Only one of node-level or edge-level sampling is supported")
@@ -260,14 +260,14 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A sample as tensors of the type of integers that came in."""
+    """A sample as tensors with the integer type of the arguments."""
 
     sample: Sample
     csc: bool
     kind: dtype
 
     def ends(self, number: int) -> tuple[Tensor, Tensor]:
-        """What an edge comes from and goes to: of a CSC, the nodes expanded come second."""
+        """Return sources and destinations of edges; in a CSC, the expanded nodes come second."""
         found, expanded = (
             tensor_of(places[number], self.kind) for places in (self.sample.rows, self.sample.cols)
         )
@@ -306,7 +306,7 @@ def _by_name(
 
 
 def _number_trees(trees: list[Ids], seeds: Mapping[str, Array], numbers: Mapping[str, int]) -> None:
-    """The kernels count trees through the node types; PyG counts them through `seed_dict`."""
+    """Renumber trees: the kernels count them by node type, PyG in the order of `seed_dict`."""
     begins, count = {}, 0
     for name, ids in seeds.items():
         begins[name], count = count, count + len(ids)
@@ -328,7 +328,7 @@ def _by_number(given: Mapping[str, Array], numbers: Mapping[str, int]) -> list[A
 def _seed_times(
     seeds: Array, given: Tensor | None, node_time: Tensor | None, node_type: str
 ) -> Ids:
-    """The times that seeds count by: as given, or their own."""
+    """Return the times of seeds: as given, or the nodes' own."""
     of = f" of {node_type!r}" if node_type else ""
     if given is not None:
         times = same_length(

@@ -1,14 +1,15 @@
-"""PyG's own loaders on Penstock's kernels: stands where PyG looks for pyg-lib.
+"""PyG's own loaders on Penstock's kernels: a stand-in for pyg-lib.
 
     from penstock.compat import pyg_lib
+
     pyg_lib.install()
+
     from torch_geometric.loader import NeighborLoader
 
-PyG looks once, when it is imported, so `install` comes before that: at the top of the script, where
-processes that are started by "spawn" come by as well. Samples mean what PyG's mean, with one
-difference: a seed given twice keeps a row each time, and all edges are those of the first.
-
-Draws come from torch's default generator, one number a call: `torch.manual_seed` repeats them.
+PyG looks for pyg-lib once, when it is imported, so call `install` before that: at the top of the
+script, which processes started by "spawn" run as well. Samples mean what PyG's mean, with one
+difference: a seed given twice has two rows, and all edges are those of the first. A call draws one
+number from torch's default generator, so `torch.manual_seed` repeats its result.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from penstock.compat import operators, sampler, walks
 
 __all__ = ["install", "ops", "sampler", "uninstall"]
 
-# PyG asks it for kernels that have nothing to do with sampling; there are none.
+# PyG asks this module for kernels that have nothing to do with sampling; Penstock has none.
 ops: Final = ModuleType("pyg_lib.ops", "pyg-lib's other operators, of which Penstock has none.")
 
 _SAMPLING: Final = {
@@ -36,7 +37,7 @@ _INDUCED: Final = {
     "hetero_neighbor_sample": operators.sparse_hetero_neighbor_sample,
 }
 _OPERATORS: Final = {"pyg": _SAMPLING, "torch_sparse": _INDUCED}
-# What PyG found, and no longer does.
+# The flags that PyG sets when it finds these libraries; `uninstall` resets them.
 _FLAGS: Final = {
     "pyg": ("WITH_PYG_LIB", "WITH_EDGE_TIME_NEIGHBOR_SAMPLE", "WITH_WEIGHTED_NEIGHBOR_SAMPLE"),
     "torch_sparse": ("WITH_TORCH_SPARSE",),
@@ -46,11 +47,15 @@ _installed: set[str] = set()
 
 
 def install(*, induced: bool = False) -> None:
-    """Lets `import pyg_lib`, and so PyG, find this module. Idempotent.
+    """Let `import pyg_lib`, and so PyG, find this module. Idempotent.
 
-    `induced`: PyG asks torch_sparse, not pyg-lib, for `subgraph_type="induced"`; this stands in for
-    that, too. PyG then takes all of torch_sparse to be there, and what else needs it (HGTLoader,
-    ShaDowKHopSampler, SparseTensor) fails later than it would without.
+    Args:
+        induced: stand in for torch_sparse, too, which PyG asks for `subgraph_type="induced"`. PyG
+            then assumes all of torch_sparse, and what else needs it (HGTLoader, ShaDowKHopSampler,
+            SparseTensor) fails later than it would without.
+
+    Raises:
+        RuntimeError: PyG is imported already, or the real library is installed.
     """
     wanted = {"pyg", "torch_sparse"} if induced else {"pyg"}
     missing = wanted - _installed
@@ -69,7 +74,7 @@ def install(*, induced: bool = False) -> None:
 
 
 def uninstall() -> None:
-    """Takes back what `install` did; a PyG that is imported finds no pyg_lib any more. Idempotent.
+    """Undo `install`; a PyG that is imported then finds no pyg_lib any more. Idempotent.
 
     Loaders that were made meanwhile stop working.
     """
@@ -102,9 +107,9 @@ def _modules_of(library: str) -> dict[str, ModuleType]:
 
 
 def _sparse() -> ModuleType:
-    """A torch_sparse with the two names that PyG imports, and nothing behind them."""
+    """Make a torch_sparse with the two names that PyG imports, which refuse to be used."""
     module = ModuleType("torch_sparse", "Penstock's stand-in: it samples, and that is all.")
-    module.__spec__ = ModuleSpec(module.__name__, None)  # whoever asks for it must find something
+    module.__spec__ = ModuleSpec(module.__name__, None)  # `find_spec` must find something
     for name in ("SparseTensor", "SparseStorage"):
         setattr(module, name, type(name, (), {"__init__": _refuse}))
     return module

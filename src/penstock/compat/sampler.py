@@ -1,7 +1,7 @@
-"""`pyg_lib.sampler`: pyg-lib's functions of that name, made by Penstock's kernels.
+"""`pyg_lib.sampler`: pyg-lib's functions of that name, made of Penstock's kernels.
 
-For programs that call pyg-lib itself, and for PyG, which looks at their arguments to see what can
-be sampled. PyG samples through `torch.ops.pyg`, which `pyg_lib.install` puts in place.
+They are for programs that call pyg-lib itself, and for PyG, which inspects their arguments to see
+what can be sampled. PyG samples through `torch.ops.pyg`, which `pyg_lib.install` sets.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def hetero_neighbor_sample(
     dict[str, Counts],
     dict[EdgeType, Counts],
 ]:
-    """`neighbor_sample` by type: rows, columns, nodes, edge ids, and what each hop added."""
+    """Run `neighbor_sample` by type: return rows, columns, nodes, edge ids, and counts per hop."""
     ends = [end for kind in rowptr_dict for end in (kind[0], kind[2])]
     rows, cols, nodes, edge_ids, num_nodes, num_edges = operators.hetero_neighbor_sample(
         list(dict.fromkeys([*ends, *seed_dict])),

@@ -1,6 +1,6 @@
-"""Between torch's tensors and the kernels' arrays, which are the same memory.
+"""Conversion between torch tensors and the kernels' arrays, in the same memory.
 
-Torch is imported when the first array becomes a tensor: whoever has a tensor has imported it.
+Torch is imported inside functions only: a caller with a tensor has imported it already.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from penstock.kernels.arrays import Array
 if TYPE_CHECKING:
     from torch import Tensor, dtype
 
-# A stream of its own, whatever numbers it is asked for: see docs/random.md.
+# A random stream of its own, whatever torch's generator gives: see docs/random.md.
 _TORCH_DOMAIN: Final = 0x746F726368000001
 
 
 def array_of(tensor: Any, name: str) -> Array:
-    """The numbers of a tensor, in its own memory where that is contiguous."""
+    """Return a tensor's numbers, in its own memory if that is contiguous."""
     import torch
 
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"{name} is a {type(tensor).__name__}; expected a tensor")
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise ValueError(f"{name} is on {tensor.device} as {tensor.layout}; expected plain memory")
-    # Detached, it is another object: what is made of the array does not keep the tensor alive.
+    # `detach` makes another object: what is made of the array does not keep the tensor alive.
     plain = tensor.detach().contiguous()
     array: Array = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
     return array
 
 
 def tensor_of(array: Array, kind: dtype | None = None) -> Tensor:
-    """A tensor with an array's memory; `kind`, if another type of integers is wanted."""
+    """Return a tensor with an array's memory; `kind`: convert to another integer type."""
     import torch
 
     made = torch.from_numpy(array)
@@ -42,9 +42,9 @@ def tensor_of(array: Array, kind: dtype | None = None) -> Tensor:
 
 
 def drawn_key() -> int:
-    """The key of a call: one number of torch's default generator.
+    """Return the key of a call: one number from torch's default generator.
 
-    So `torch.manual_seed` makes calls repeat, and each worker of a DataLoader has its own.
+    So `torch.manual_seed` makes calls repeatable, and each worker of a DataLoader has its own keys.
     """
     import torch
 
@@ -53,14 +53,14 @@ def drawn_key() -> int:
 
 
 def same_length(array: Array, count: int, name: str, of: str) -> Array:
-    """`array`, if it has one number for each of `count` things."""
+    """Return `array` if it has one number for each of `count` things; else ValueError."""
     if array.shape != (count,):
         raise ValueError(f"{name} has shape {list(array.shape)}; there are {count} {of}")
     return array
 
 
 def offsets_of(tensor: Tensor, name: str) -> Array:
-    """Offsets of rows, as the kernels read them."""
+    """Return the offsets of rows, as the kernels read them."""
     array = array_of(tensor, name)
     if array.ndim != 1 or len(array) == 0 or array.dtype.kind != "i":
         raise ValueError(

@@ -1,7 +1,8 @@
-"""Graphs as PyG hands them over with every call: from tensors to relations of the kernels.
+"""Graphs as PyG passes them with every call: from tensors to relations of the kernels.
 
-An edge type is a vector of offsets, and one of neighbours, in which an edge's place is its id.
-Weights and times have the same order; whatever has to be made of them is made once and remembered.
+An edge type is a vector of offsets and one of neighbours, in which an edge's position is its id.
+Weights and times have the same order. What has to be computed from them is computed once and
+cached.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from penstock.kernels.subgraph import InducedEdges
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Nobody says how many nodes there are of a type that no edge type expands; nor does it matter.
+# The number of nodes of a type that no edge type expands is unknown, and does not matter.
 _ANY_NUMBER: Final = 2**40
 _MEMORY: Final = TensorMemory()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorEdges:
-    """An edge type: which node types it expands and finds, and what its edges are chosen by."""
+    """An edge type: the node types it expands and finds, and what its edges are chosen by."""
 
     rowptr: Tensor
     col: Tensor
@@ -46,17 +47,17 @@ class TensorEdges:
 
     @property
     def place(self) -> tuple[object, ...]:
-        """What else a relation depends on: its types, and which tensors are there."""
+        """What else a relation depends on: its types, and which tensors are given."""
         there = tuple(tensor is not None for tensor in self.tensors)
         return self.expands, self.finds, self.name, there
 
     @property
     def words(self) -> str:
-        """For messages."""
+        """The edge type, for error messages."""
         return f" of {self.name}" if any(self.name) else ""
 
     def relation(self) -> Relation:
-        """As the kernels see it, without fan-outs."""
+        """Return the kernels' relation, without fan-outs."""
         rowptr = offsets_of(self.rowptr, f"rowptr{self.words}")
         col = array_of(self.col, f"col{self.words}")
         adjacency = Adjacency(rowptr, col.astype(np.int64) if col.size == 0 else col)
@@ -80,7 +81,7 @@ class TensorEdges:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How neighbours are sampled, whatever the graph."""
+    """How neighbours are sampled, independent of the graph."""
 
     num_hops: int
     replace: bool = False
@@ -90,20 +91,20 @@ class Manner:
 
 @dataclass(frozen=True, slots=True)
 class TensorTopology:
-    """All edge types of a graph, and how many node types there are."""
+    """All edge types of a graph, and the number of node types."""
 
     edges: tuple[TensorEdges, ...]
     num_types: int = 1
 
     def sampler(self, manner: Manner) -> KHop:
-        """What samples neighbourhoods."""
+        """Return the sampler of neighbourhoods, cached."""
         fanouts = tuple(self._checked(edges) for edges in self.edges)
         return _MEMORY.recall(
             self._tensors, (*self._places, fanouts, manner), lambda: self._sampler(fanouts, manner)
         )
 
     def induced(self) -> InducedEdges:
-        """What finds all edges among given nodes."""
+        """Return the object that finds all edges among given nodes, cached."""
 
         def make() -> InducedEdges:
             relations = self.relations()
@@ -112,7 +113,7 @@ class TensorTopology:
         return _MEMORY.recall(self._tensors, (*self._places, "induced"), make)
 
     def relations(self) -> list[Relation]:
-        """One for each edge type, without fan-outs."""
+        """Return one relation for each edge type, without fan-outs."""
         return [_MEMORY.recall(edges.tensors, edges.place, edges.relation) for edges in self.edges]
 
     @property
@@ -147,7 +148,7 @@ class TensorTopology:
         )
 
     def _num_nodes(self, relations: list[Relation]) -> list[int]:
-        """By node type: as many as there are rows in the edge types that expand it."""
+        """Return the number of nodes by type: the rows of the edge types that expand it."""
         found = [_ANY_NUMBER] * self.num_types
         for relation, edges in zip(relations, self.edges, strict=True):
             rows, known = relation.adjacency.num_nodes, found[edges.expands]

@@ -1,4 +1,4 @@
-"""`torch.ops.pyg.random_walk`, which PyG takes to be there where pyg-lib is."""
+"""`torch.ops.pyg.random_walk`, which PyG expects wherever pyg-lib is installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def random_walk(
     rowptr: Tensor, col: Tensor, seed: Tensor, walk_length: int, p: float = 1.0, q: float = 1.0
 ) -> Tensor:
-    """Nodes [seeds, walk_length + 1] of a walk from every seed: uniform, or node2vec's.
+    """Return the nodes [seeds, walk_length + 1] of a walk from every seed: uniform or node2vec.
 
     A walk that cannot go on stays where it is.
     """
@@ -38,7 +38,10 @@ def random_walk(
 
 
 def _ascending(adjacency: Adjacency) -> WalkRows:
-    """Made for every call: PyG's own rows are ascending, and sorting them again is quick."""
+    """Return rows in ascending order.
+
+    Made for every call: PyG's own rows are ascending, and sorting them again is fast.
+    """
     neighbors = np.empty(adjacency.num_edges, adjacency.entries.dtype)
     sort_rows(adjacency, neighbors)
     return WalkRows(Adjacency(adjacency.indptr, neighbors))

@@ -1,6 +1,6 @@
-"""One rank's stream of batches: its epoch, its slots, what it is owed and what it waits for.
+"""One rank's stream of batches, as the scheduler sees it: its epoch, slots, share and waits.
 
-A channel knows nothing of workers: it gives out tasks, and is told how each of them ended.
+This module must not know workers: a channel hands out tasks, and is told how each of them ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.core.slots import Slots
 from penstock.core.story import Story
 from penstock.options import ChannelOptions
 
-CREW_FAILING = " (while the whole group was failing)"  # added to the cause of a batch's end
+CREW_FAILING = " (while the whole group was failing)"  # appended to the cause of a failure
 
 
 class ChannelPhase(Enum):
@@ -37,39 +37,39 @@ class ChannelPhase(Enum):
 
 
 class Wait(Enum):
-    """What keeps a channel from having more batches made."""
+    """What a channel waits for before its next batch can be handed out."""
 
-    NOTHING = "nothing"  # there is no step left to give
-    TURN = "turn"
+    NOTHING = "nothing"  # there is no step left to hand out
+    TURN = "turn"  # it could be served now, and is in the run queue
     CREDIT = "credit"  # every slot is taken
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A batch on its way: it has a slot from the moment it is given out until it ends."""
+    """A batch that was handed out. It has a slot from that moment until it ends."""
 
     channel: ScheduledChannel
     epoch: Epoch
     batch: BatchKey
     slot: int
     source: int
-    attempt: int = 1  # at this source; those that were never begun do not count
+    attempt: int = 1  # at this source; attempts that were never begun do not count
     charged: int = 0  # attempts at this source that count against the limit
     excused: int = 0  # attempts at this source lost while the whole group was failing
     began: float | None = None
-    too_late: bool = False  # its worker was to be killed, for something else, before it began
-    charge: float = 0.0  # virtual time, to be settled
-    weight: float = 1.0  # the channel's, when that was charged
+    too_late: bool = False  # it began after its worker was condemned for another reason
+    charge: float = 0.0  # virtual time that was charged and must be settled
+    weight: float = 1.0  # the channel's weight when that was charged
 
     @property
     def attempted(self) -> bool:
-        """Whether the worker that has it would die of it, if it died now."""
+        """Whether this batch counts as the cause if its worker dies now."""
         return self.began is not None and not self.too_late
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A batch that could not be made from `source`, its own step or one put in its place."""
+    """A batch that could not be made from `source`, which is its own step or a substitute."""
 
     batch: BatchKey
     source: int
@@ -79,7 +79,7 @@ class Quarantined:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ScheduledChannel(Flow):
-    """Everything known about one rank's stream."""
+    """The scheduler's state of one channel."""
 
     id: int
     group: str
@@ -89,7 +89,7 @@ class ScheduledChannel(Flow):
     costs: Mean
     group_costs: Mean
     first_estimate: float
-    quarantine: deque[Quarantined]  # the scheduler's, shared by all channels
+    quarantine: deque[Quarantined]  # owned by the scheduler, shared by all channels
     story: Story
     epoch: Epoch = field(default_factory=lambda: Epoch.closed(-1))
     retries: deque[Task] = field(default_factory=deque)
@@ -105,7 +105,7 @@ class ScheduledChannel(Flow):
     attempts_lost: int = 0
     substitutes: int = 0
     stray_returns: int = 0
-    delivered: int = 0  # these three over all epochs before this one
+    delivered: int = 0  # this and the next two: over all epochs before the current one
     failed: int = 0
     cancelled: int = 0
 
@@ -137,10 +137,10 @@ class ScheduledChannel(Flow):
             return ChannelPhase.LEAVING
         return ChannelPhase.ACTIVE if self.epoch.open else ChannelPhase.IDLE
 
-    # --- what it could give ------------------------------------------------------------------
+    # --- handing out batches -----------------------------------------------------------------
 
     def wants(self) -> Wait:
-        """TURN if a batch could be handed out now; else what is missing."""
+        """Return TURN if a batch could be handed out now, else what is missing."""
         if self.retries:
             return Wait.TURN
         epoch = self.epoch
@@ -154,21 +154,21 @@ class ScheduledChannel(Flow):
             self.waits, self.since = wait, now
 
     def estimate(self) -> float:
-        """What the next batch is likely to cost, in seconds."""
+        """Return the seconds that the next batch is likely to cost."""
         if self.costs.count:
             return self.costs.value
         known = self.first_estimate or self.group_costs.value or self.settings.first_estimate
         return max(known, self.settings.least_cost)
 
     def hand_out(self, out: list[Instruction]) -> Task | None:
-        """The next batch to be made: one to be tried again, or the next step, if it can be made."""
+        """Return the next batch to make: a retry, or the next step unless that fails at once."""
         task = self.retries.popleft() if self.retries else self._next_task(out)
         if task is not None:
             self._charge_for(task)
         return task
 
     def _charge_for(self, task: Task) -> None:
-        """A worker is to have it."""
+        """Charge the channel the estimated cost of a task that a worker is about to get."""
         task.charge, task.weight = self.charge(self.estimate()), self.weight
         self.in_flight += 1
 
@@ -176,7 +176,7 @@ class ScheduledChannel(Flow):
         epoch = self.epoch
         step = epoch.next_step()
         batch, source = BatchKey(self.id, epoch.number, step), step
-        if step in epoch.spoiled:  # it failed when it stood in for another, and would again
+        if step in epoch.spoiled:  # it failed as another step's substitute, and would fail again
             stand_in = self._stand_in(step)
             if stand_in is None:
                 self._fail(batch, epoch.spoiled[step], 0, out)
@@ -184,10 +184,10 @@ class ScheduledChannel(Flow):
             source = stand_in
         return Task(self, epoch, batch, self.slots.reserve(), source)
 
-    # --- how its batches end -----------------------------------------------------------------
+    # --- ends of batches ---------------------------------------------------------------------
 
     def answered(self, task: Task, cost: float) -> None:
-        """A worker is done with this task, whatever came of it."""
+        """Settle the cost of a task that a worker has finished, whether made or failed."""
         self.costs.add(cost)
         self._take_back(task, cost)
 
@@ -201,7 +201,7 @@ class ScheduledChannel(Flow):
         self._finish(out)
 
     def fail(self, task: Task, cause: str, now: float, out: list[Instruction]) -> None:
-        """It cannot be made from its source: another is taken, or the batch fails."""
+        """Substitute another source for one that cannot be made, or let the batch fail."""
         if not task.epoch.open:
             self._drop(task, now, out)
             return
@@ -213,12 +213,15 @@ class ScheduledChannel(Flow):
     def lost(
         self, task: Task, cause: str, now: float, out: list[Instruction], *, excusable: bool
     ) -> None:
-        """The worker that had it is dead. `excusable`: so is every other one of its group."""
+        """Retry or fail a task whose worker has died.
+
+        `excusable` means that the whole group is failing, so the batch is probably not the cause.
+        """
         attempted = task.attempted
         if attempted and task.began is not None:
             self._take_back(task, now - task.began)
             self._charge(task, excusable)
-        else:  # merely queued there, or as good as: not charged, in any sense
+        else:  # It was not begun, or too late: neither time nor an attempt is charged.
             self._take_back(task, 0.0)
         if not task.epoch.open:
             self._drop(task, now, out)
@@ -229,7 +232,7 @@ class ScheduledChannel(Flow):
             self.fail(task, cause + (CREW_FAILING if task.excused else ""), now, out)
 
     def _charge(self, task: Task, excusable: bool) -> None:
-        """One attempt more. An excuse is good only so often, so that everything ends."""
+        """Count one lost attempt. The number of excused ones is limited, so that retries end."""
         self.attempts_lost += 1
         if excusable and task.excused < 2 * self.options.max_attempts:
             task.excused += 1
@@ -237,13 +240,13 @@ class ScheduledChannel(Flow):
             task.charged += 1
 
     def _take_back(self, task: Task, seconds: float) -> None:
-        """No worker has this task any more; so long was spent on it."""
+        """Settle a task that no worker holds any more; `seconds` were spent on it."""
         self.in_flight -= 1
         self.service += seconds
         self.settle(task.charge, seconds / task.weight, last=not self.in_flight)
 
     def _drop(self, task: Task, now: float, out: list[Instruction]) -> None:
-        """Nobody waits for this one any more."""
+        """Release the slot of a task whose epoch is over: no rank waits for it."""
         self.slots.release(task.slot, now)
         self._forget(out)
 
@@ -253,7 +256,8 @@ class ScheduledChannel(Flow):
 
     def _substitute(self, task: Task, cause: str) -> bool:
         epoch, step = self.epoch, task.batch.step
-        # Later failures of a step's own are never asked for again, and need not be kept.
+        # Once no substitutes are left, a step that failed from its own source is never looked up
+        # again, and need not be kept.
         if epoch.substitutes < self.options.substitutes or task.source != step:
             epoch.spoiled[task.source] = cause
         source = self._stand_in(step)
@@ -264,7 +268,7 @@ class ScheduledChannel(Flow):
         return True
 
     def _stand_in(self, step: int) -> int | None:
-        """Another step to sample in the place of this one, while there may be one."""
+        """Return another step to sample instead of this one; None if no substitute is left."""
         epoch = self.epoch
         if epoch.substitutes == self.options.substitutes:
             return None
@@ -289,7 +293,7 @@ class ScheduledChannel(Flow):
     # --- epochs ------------------------------------------------------------------------------
 
     def start(self, number: int, steps: range, now: float, out: list[Instruction]) -> None:
-        """A new epoch; what is left of the last one is cancelled, and not announced."""
+        """Start a new epoch. The rest of the last one is cancelled without an announcement."""
         self._cancel(now)
         old = self.epoch
         self.delivered += old.delivered
@@ -299,7 +303,7 @@ class ScheduledChannel(Flow):
         self._finish(out)
 
     def give_up(self, cause: str, now: float, out: list[Instruction]) -> None:
-        """Nobody can serve this channel: its epoch ends here."""
+        """End the epoch because no worker can serve this channel."""
         self._cancel(now)
         out.append(BreakChannel(self.id, self.epoch.number, cause))
 
@@ -313,7 +317,7 @@ class ScheduledChannel(Flow):
         return self.leaving and not self.in_flight
 
     def _cancel(self, now: float) -> None:
-        """Tasks with workers keep their slots until they come back; nobody waits for them."""
+        """Cancel the epoch. Tasks that workers hold keep their slots until they are answered."""
         if self.epoch.open:
             self.epoch.close()
         for task in self.retries:
@@ -324,7 +328,8 @@ class ScheduledChannel(Flow):
         if self.gone:
             out.append(Forget(self.id))
 
-    # --- slots that rest ---------------------------------------------------------------------
+    # --- unused slots ------------------------------------------------------------------------
 
     def due(self) -> float:
+        """Return when the first unused slot is to be trimmed."""
         return inf if self.leaving else self.slots.rested(self.settings.trim_after)

@@ -1,4 +1,4 @@
-"""One epoch of one channel: which steps are still to give, and how the others ended."""
+"""One epoch of one channel: which steps are still to be handed out, and how the others ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class Epoch:
-    """Steps are given out in order; every one ends delivered, failed or cancelled."""
+    """The steps of an epoch, handed out in order; each ends delivered, failed or cancelled."""
 
     number: int
     steps: range
@@ -25,7 +25,7 @@ class Epoch:
 
     @classmethod
     def closed(cls, number: int) -> Epoch:
-        """One that nobody waits for any more."""
+        """Return an epoch without steps that is already over."""
         return cls(number, range(0), open=False)
 
     @property
@@ -37,12 +37,12 @@ class Epoch:
         return self.steps[self.given - 1]
 
     def close(self) -> None:
-        """Whatever has not ended is cancelled."""
+        """End the epoch and count every step that has not ended as cancelled."""
         self.cancelled = self.total - self.delivered - self.failed
         self.open = False
 
     def next_source(self, step: int) -> int | None:
-        """What stands in for a step: the next one, cyclically, that is not spoiled; if any."""
+        """Return a step's substitute: the next one, cyclically, that is not spoiled, if any."""
         start = self.steps.index(step)
         for distance in range(1, self.total):
             candidate = self.steps[(start + distance) % self.total]

@@ -1,12 +1,11 @@
-"""What can happen to the scheduler, and what it answers: the whole of its vocabulary.
+"""The scheduler's input and output: all events it takes and all instructions it returns.
 
-Events go in, instructions come out (`Scheduler.handle`). Both are small frozen records of plain
-values, so that a run can be written down, printed in an error and played again. Time is seconds on
-any clock that never goes back; it arrives in events, nobody here reads a clock. Ids are integers
-that count up and are never used again.
+Both are small frozen records of plain values (see `Scheduler.handle`), so that a run can be
+recorded, printed in an error and replayed. Times are seconds of any monotonic clock; they come with
+the events, and nothing in this package reads a clock. Ids are increasing integers, never reused.
 
-A *group* is a set of workers that serve the same channels: the built-in samplers have one group
-together, every user-written sampler has its own, so that it can hurt nobody else.
+A *group* is a set of workers that serve the same channels. The built-in samplers share one group;
+every user-written sampler has its own, so that it cannot harm the others.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from penstock.options import ChannelOptions, fields_of
 
 
 class BatchKey(NamedTuple):
-    """The name of one batch: a step of one channel's epoch. Where its seeds lie, others know."""
+    """The identity of one batch: a step of a channel's epoch. The core does not know its seeds."""
 
     channel: int
     epoch: int
@@ -29,31 +28,32 @@ class BatchKey(NamedTuple):
 
 
 class KillReason(Enum):
-    """Why a worker is killed by us: it told, or failed to tell, that it is past hope."""
+    """Why the scheduler has a worker killed, by what the worker reported or failed to report."""
 
-    DEADLINE = "deadline"  # a batch took longer than it may
+    DEADLINE = "deadline"  # a batch took longer than the channel allows
     SILENCE = "silence"  # no heartbeat for too long
-    START = "start"  # started, and never became ready
-    MEMORY = "memory"  # past its hard limit
+    START = "start"  # it did not become ready in time
+    MEMORY = "memory"  # above the hard limit
 
 
 class Leave(Enum):
-    """Why a worker is asked to finish what it has and go; none of these is a failure."""
+    """Why a worker is asked to finish its batches and exit; none of these is a failure."""
 
-    BATCHES = "batches"  # has made as many as one worker may
+    BATCHES = "batches"  # it has made as many batches as one worker may
     AGE = "age"
-    MEMORY = "memory"  # past its soft limit
+    MEMORY = "memory"  # above the soft limit
     SHRINK = "shrink"  # the group is to be smaller
 
 
-# --- events: what has happened ---------------------------------------------------------------
+# --- events ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSized:
-    """A group is to have this many workers. The first one makes the group; 0 is a group that rests.
+    """A group is to have this many workers; 0 keeps a group without workers.
 
-    One that is not `kept` is forgotten, some time after its last worker has left.
+    The first such event creates the group. A group that is not `kept` is removed some time after
+    its last worker and its last channel have gone.
     """
 
     now: float
@@ -66,7 +66,7 @@ class GroupSized:
 class ChannelRegistered:
     """A rank opened a stream of batches. `channel` is larger than every id before it.
 
-    `slots` is how many it has, whether its options say it or not.
+    `slots` is the number of its slots, whether or not the options set it.
     """
 
     now: float
@@ -74,12 +74,12 @@ class ChannelRegistered:
     group: str
     slots: int
     options: ChannelOptions = field(default_factory=ChannelOptions)
-    estimate: float = 0.0  # seconds a batch is likely to cost; 0: nobody knows yet
+    estimate: float = 0.0  # seconds a batch is likely to cost; 0: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class WeightChanged:
-    """A channel's share is to be in proportion to this from now on."""
+    """A channel's share is proportional to this weight from now on."""
 
     now: float
     channel: int
@@ -88,7 +88,7 @@ class WeightChanged:
 
 @dataclass(frozen=True, slots=True)
 class EpochStarted:
-    """A rank wants these steps of an epoch, in order. A later start of the range resumes one."""
+    """A rank wants these steps of an epoch, in order. To resume, the range starts later."""
 
     now: float
     channel: int
@@ -98,7 +98,7 @@ class EpochStarted:
 
 @dataclass(frozen=True, slots=True)
 class SlotReturned:
-    """A rank is done with the batch that lies in this slot."""
+    """A rank no longer uses the batch in this slot."""
 
     now: float
     channel: int
@@ -123,9 +123,9 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class BatchBegun:
-    """A worker is about to begin one of the batches it has. From here on the attempt counts.
+    """A worker is about to begin one of its batches. From now on the attempt counts.
 
-    Not that of a worker which is being killed: whatever ends it, this batch is not to blame.
+    It does not count if the worker is already being killed: this batch is not the cause then.
     """
 
     now: float
@@ -145,7 +145,7 @@ class BatchDone:
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """A worker could not make a batch, and lives. Trying again would end the same way."""
+    """A worker could not make a batch, and is still alive. A retry would end the same way."""
 
     now: float
     worker: int
@@ -156,7 +156,7 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class WorkerBeat:
-    """A worker is alive and well; what it holds for itself, in bytes."""
+    """A worker sent a heartbeat, with the bytes of its private memory."""
 
     now: float
     worker: int
@@ -165,7 +165,7 @@ class WorkerBeat:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """A worker's process has ended and been reaped: nothing of it can write any more."""
+    """A worker's process has ended and was reaped: it can no longer write to any memory."""
 
     now: float
     worker: int
@@ -174,7 +174,7 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Nothing but the passing of time. Comes after all input that was waiting has been handled."""
+    """Time has passed. Sent only after all pending input has been handled."""
 
     now: float
 
@@ -196,12 +196,12 @@ Event: TypeAlias = (
 )
 
 
-# --- instructions: what to do about it -------------------------------------------------------
+# --- instructions ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """Start a process for this group under this new id."""
+    """Start a process for this group, with this new id."""
 
     worker: int
     group: str
@@ -209,7 +209,7 @@ class StartWorker:
 
 @dataclass(frozen=True, slots=True)
 class RetireWorker:
-    """Ask a worker to end once it has answered for every batch it holds."""
+    """Ask a worker to exit once it has answered for every batch it holds."""
 
     worker: int
     reason: Leave
@@ -217,7 +217,7 @@ class RetireWorker:
 
 @dataclass(frozen=True, slots=True)
 class KillWorker:
-    """End a worker now (after a look at its stacks). `batch` is what it had begun, if anything."""
+    """Kill a worker now, after a dump of its stacks. `batch` is the one it had begun, if any."""
 
     worker: int
     fault: KillReason
@@ -228,8 +228,8 @@ class KillWorker:
 class Assign:
     """Give a batch to a worker, to be written into `slot`.
 
-    `source` is the step whose seeds are sampled: the batch's own, unless it is a substitute.
-    `attempt` counts from 1, for each source; one that was never begun does not count.
+    `source` is the step whose seeds are sampled: the batch's own step, or that of its substitute.
+    `attempt` counts from 1 for each source; an attempt that was never begun does not count.
     """
 
     worker: int
@@ -241,7 +241,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Tell the rank that a batch lies in a slot, which is the rank's until it returns it."""
+    """Tell the rank that a batch is in a slot. The rank owns the slot until it returns it."""
 
     batch: BatchKey
     slot: int
@@ -251,9 +251,9 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Tell the rank that it will not get a batch, and why. Its slot is free again.
+    """Tell the rank that it will not get a batch, and why. The batch's slot is free again.
 
-    `attempts` are those at its last source; 0 if that was known to be bad from another's failure.
+    `attempts` counts those at the last source; 0 if that source had already failed as a substitute.
     """
 
     batch: BatchKey
@@ -263,7 +263,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class FinishEpoch:
-    """Tell the rank that every batch of the epoch has ended. Once per epoch, after the last."""
+    """Tell the rank that every batch of the epoch has ended; once per epoch, after the last one."""
 
     channel: int
     epoch: int
@@ -274,7 +274,7 @@ class FinishEpoch:
 
 @dataclass(frozen=True, slots=True)
 class BreakChannel:
-    """Tell the rank that nobody can serve its channel, and why. Its epoch ends here, cancelled."""
+    """Tell the rank that no worker can serve its channel, and why. Its epoch is cancelled."""
 
     channel: int
     epoch: int
@@ -283,14 +283,14 @@ class BreakChannel:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """No worker can touch this channel any more: its memory may go."""
+    """Release a channel's memory: no worker can access it any more."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class TrimSlots:
-    """These free slots have not been used for a while: give their pages back to the system."""
+    """Give the pages of these free slots, unused for a while, back to the system."""
 
     channel: int
     slots: tuple[int, ...]
@@ -311,11 +311,11 @@ Instruction: TypeAlias = (
 
 
 class InvalidEvent(ValueError):
-    """An event that makes no sense; says which of its fields, and why."""
+    """An event is not valid; the message names the field and the reason."""
 
 
 class UnknownChannel(PenstockError, KeyError):
-    """Somebody named a channel that was never registered."""
+    """An event names a channel that was never registered."""
 
     def __init__(self, channel: int) -> None:
         super().__init__(channel)
@@ -331,7 +331,7 @@ def check_size(event: GroupSized) -> None:
 
 
 def check_weight(weight: float) -> None:
-    """InvalidEvent for a weight that no channel can have."""
+    """Raise InvalidEvent if no channel can have this weight."""
     try:
         fields_of(ChannelOptions)["weight"].check(weight)
     except ValueError as error:
@@ -339,7 +339,7 @@ def check_weight(weight: float) -> None:
 
 
 def check_registration(event: ChannelRegistered, last: int) -> None:
-    """`last`: the id of the channel registered last."""
+    """Raise InvalidEvent if the registration is not valid; `last` is the newest channel's id."""
     if event.channel <= last:
         raise InvalidEvent(f"channel {event.channel} is not above {last}, the last one")
     try:

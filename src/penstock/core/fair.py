@@ -1,8 +1,8 @@
 """Fair shares of a group's time: start-time fair queueing on measured cost.
 
 Every flow has a virtual time: the seconds it was served, divided by its weight. The flow that is
-furthest behind is next. What a batch will cost is estimated when it is handed out and settled when
-it is known. This module knows neither channels nor workers, only flows, seconds and weights.
+furthest behind is next. The cost of a batch is estimated when it is handed out, and settled when it
+is known. This module must not know channels or workers, only flows, seconds and weights.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Generic, TypeVar
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Flow:
-    """One that takes turns. `vtime` contains `outstanding`: what was charged and is not settled."""
+    """A client of the run queue. `vtime` includes `outstanding`: charged, but not settled."""
 
     weight: float = 1.0
     vtime: float = 0.0
     outstanding: float = 0.0
-    place: int = 0  # the number of its one valid entry in the run queue; 0: it is not there
+    place: int = 0  # the number of its one valid entry in the run queue; 0: none
     stands_at: float = 0.0  # the virtual time of that entry
 
     def charge(self, seconds: float) -> float:
-        """Count an estimate, and say how much virtual time that was, to be settled later."""
+        """Charge an estimate, and return the virtual time charged, which is settled later."""
         charged = seconds / self.weight
         self.vtime += charged
         self.outstanding += charged
         return charged
 
     def settle(self, charged: float, served: float, *, last: bool) -> None:
-        """Put what was really served (virtual time) in the place of what was charged for it."""
+        """Replace the virtual time that was charged by what was really served."""
         self.vtime += served - charged
-        # With nothing in flight nothing is outstanding: rounding must not pile up over the years.
+        # With nothing in flight, nothing is outstanding. Rounding errors must not accumulate.
         self.outstanding = 0.0 if last else self.outstanding - charged
 
 
@@ -42,10 +42,10 @@ F = TypeVar("F", bound=Flow)
 
 @dataclass(slots=True, eq=False)
 class RunQueue(Generic[F]):
-    """The flows that could be served now, least virtual time first, equals in order of arrival.
+    """The flows that could be served now, by virtual time, and by arrival where that is equal.
 
-    A flow has at most one valid entry. One whose virtual time changes gets a new entry; the old one
-    is recognised by its number when it comes up, and dropped.
+    A flow has at most one valid entry. When its virtual time changes it gets a new entry; the old
+    one is recognised by its number when it reaches the head of the heap, and dropped.
     """
 
     virtual_now: float = 0.0
@@ -57,26 +57,26 @@ class RunQueue(Generic[F]):
         return self._size
 
     def entries(self) -> tuple[tuple[float, int, F], ...]:
-        """All entries, the dead ones too, for those who check."""
+        """Return all entries, including stale ones, for the invariant checks."""
         return tuple(self._heap)
 
     def wake(self, flow: F) -> None:
-        """A flow that could not be served comes (back): it has nothing saved up.
+        """Add a flow that could not be served until now. It keeps no credit for that time.
 
-        It is measured by whoever was served last, not by whoever is next: one that was asleep for
-        no longer than its own batch took has lost nothing.
+        Its virtual time is raised to that of the flow served last, not to that of the flow which
+        is next, so a flow that was away no longer than its own batch took loses nothing.
         """
         if flow.vtime < self.virtual_now:
             flow.vtime = self.virtual_now
         self.push(flow)
 
     def push(self, flow: F) -> None:
-        """A flow that never slept stands in line again, with all that it is owed."""
+        """Add a flow that could be served all the time, without changing its virtual time."""
         self._size += 1
         self._enter(flow)
 
     def renew(self, flow: F) -> None:
-        """The virtual time of a flow in the queue may have changed."""
+        """Move a queued flow to its place if its virtual time has changed."""
         if flow.vtime != flow.stands_at:
             self._enter(flow)
 
@@ -85,25 +85,25 @@ class RunQueue(Generic[F]):
         self._size -= 1
 
     def pop(self) -> F | None:
-        """The flow that is next, taken out of the queue."""
+        """Remove and return the flow that is next."""
         flow = self._first()
         if flow is None:
             return None
         heappop(self._heap)
         self.remove(flow)
-        # Estimates do not count here: were they too high, whoever came now would have to wait until
-        # the one that is refunded has caught up.
+        # Estimates do not count here. If they were too high, a flow that wakes now would have to
+        # wait until the flow that gets the refund has caught up.
         self.virtual_now = max(self.virtual_now, flow.vtime - flow.outstanding)
         return flow
 
     def rebase(self, flows: Iterable[F]) -> None:
-        """Count virtual time from here. `flows`: all there are, in the queue or not."""
+        """Make the current virtual time zero. `flows` are all flows, queued or not."""
         shift, self.virtual_now = self.virtual_now, 0.0
         waiting = sorted(entry for entry in self._heap if entry[2].place == entry[1])
         self._heap.clear()
         for flow in flows:
             flow.vtime -= shift
-        for _, _, flow in waiting:  # equals stay in their order
+        for _, _, flow in waiting:  # equal ones keep their order
             self._enter(flow)
 
     def _enter(self, flow: F) -> None:
@@ -126,7 +126,7 @@ class RunQueue(Generic[F]):
 
 @dataclass(slots=True, eq=False)
 class Mean:
-    """A running mean that forgets: of the first `memory` values exactly, then exponentially."""
+    """A running mean: exact over the first `memory` values, then exponentially weighted."""
 
     memory: int
     value: float = 0.0

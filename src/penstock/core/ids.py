@@ -1,4 +1,4 @@
-"""Ids that count up, possibly with gaps: which were given out once, in little memory."""
+"""A compact set of increasing ids, possibly with gaps: which ones were ever assigned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class Ids:
-    """All ids ever added, as runs without a gap."""
+    """All ids ever added, kept as runs of consecutive ids."""
 
     _starts: list[int] = field(default_factory=list)
     _ends: list[int] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""What is true of the scheduler between any two events, whatever happened.
+"""The invariants of the scheduler: what must hold between any two events.
 
-Slow, and complete: it looks at everything. Tests call it after every event; production never has
-to. It only reads.
+The check is slow and complete, and changes nothing. Tests call it after every event; production
+code does not need it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.core.worker_group import ScheduledWorker, WorkerGroup, WorkerState
 
 
 def check(groups: Iterable[WorkerGroup]) -> None:
-    """Raises SchedulerError, with the story of the channel concerned, if anything is amiss."""
+    """Raise SchedulerError, with the story of the channel concerned, if an invariant is broken."""
     for group in groups:
         _demand(_group_faults(group), f"group {group.name!r}")
         for worker in group.workers.values():
@@ -38,7 +38,7 @@ def _demand(faults: Iterator[str], whose: str, channel: ScheduledChannel | None 
 
 
 def _channel_faults(channel: ScheduledChannel, held: list[Task]) -> Iterator[str]:
-    """`held`: its tasks that workers have."""
+    """Yield what is wrong with a channel; `held` are its tasks that workers hold."""
     yield from _slot_faults(channel, [*held, *channel.retries])
     yield from _epoch_faults(channel, held)
     yield from _turn_faults(channel, held)

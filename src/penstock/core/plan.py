@@ -1,12 +1,12 @@
-"""Epoch arithmetic: which batches an epoch has, which rank takes which, where to go on.
+"""Epoch arithmetic: which batches an epoch has, which rank takes which, and where to resume.
 
-An epoch is one global list of batches, consecutive slices of one permutation of the inputs. The
-list knows nothing of ranks. Ranks march through it in lockstep: in each step, W ranks take the next
-W batches, rank r the r-th of them. After s steps from batch `first` on, exactly the batches before
-`first + s·W` have been delivered, so one number says where an epoch stands, to any number of ranks.
+An epoch is one global list of batches: consecutive slices of one permutation of the inputs. The
+list does not depend on ranks. In each step, W ranks take the next W batches, rank r the r-th of
+them. After s steps from batch `first` on, exactly the batches before `first + s·W` have been
+delivered, so one number says where an epoch stands, for any number of ranks.
 
-This module must not know what a permutation, a graph or a process is, nor what time it is: numbers
-in, numbers out, of any size.
+This module must not know permutations, graphs, processes or the time. It works on integers of any
+size.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ POSITION_VERSION: Final = 1
 
 
 def num_batches(n: int, batch_size: int, drop_last: bool) -> int:
-    """How many batches `n` inputs make; none for n <= 0."""
+    """Return how many batches `n` inputs make; 0 for n <= 0."""
     n, batch_size = _integer("n", n), _integer("batch_size", batch_size, least=1)
     return _num_batches(n, batch_size, _boolean("drop_last", drop_last))
 
 
 def _num_batches(n: int, batch_size: int, drop_last: bool) -> int:
-    """The same of numbers that were checked."""
+    """Return what `num_batches` does, without checking the arguments."""
     n = max(0, n)
     return n // batch_size if drop_last else -(-n // batch_size)
 
 
 def input_range(num_inputs: int, batch_size: int, drop_last: bool, index: int) -> tuple[int, int]:
-    """Where batch `index` starts and stops in the permutation of the inputs.
+    """Return where batch `index` starts and stops in the permutation of the inputs.
 
-    Only the index is checked. The other numbers are those of a plan, or of a feed that was checked.
+    Only the index is checked. The other arguments come from a plan or a feed, already checked.
     """
     total = _num_batches(num_inputs, batch_size, drop_last)
     start = _integer("index", index, 0, total) * batch_size
@@ -46,11 +46,12 @@ def input_range(num_inputs: int, batch_size: int, drop_last: bool, index: int) -
 
 
 def static_split(n: int, batch_size: int, workers: int) -> tuple[tuple[int, int], ...]:
-    """A slice (start, stop) of `n` inputs for each worker; consecutive, and together all of them.
+    """Return a slice (start, stop) of the `n` inputs for each worker: consecutive, without gaps.
 
-    Complete batches are dealt evenly, lower ranks taking the extra ones; the last worker takes the
-    inputs left over. With fewer complete batches than workers, the higher ranks' slices are empty
-    but for that. It is for showing and for hints: who samples a batch is decided at run time.
+    Complete batches are divided evenly, and lower ranks take the extra ones; the last worker also
+    takes the remaining inputs. With fewer complete batches than workers, the slices of the higher
+    ranks are otherwise empty. This is for display and hints only: which worker samples a batch is
+    decided at run time.
     """
     n, batch_size = _integer("n", n, least=0), _integer("batch_size", batch_size, least=1)
     workers = _integer("workers", workers, least=1)
@@ -61,11 +62,11 @@ def static_split(n: int, batch_size: int, workers: int) -> tuple[tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where training stands: in `epoch`, with the first `delivered` batches of its list behind it.
+    """The position of training: the first `delivered` batches of the list of `epoch` are done.
 
-    It holds for all ranks alike, taken after the same number of steps on each, and names neither
-    rank nor world size, so any number of ranks can go on from it. It does not say what list it is a
-    position in: whoever keeps it must see to it that inputs, batch size and seed are the same.
+    It is the same for all ranks after the same number of steps, and contains neither rank nor world
+    size, so any number of ranks can resume from it. It does not identify the list: the caller must
+    make sure that inputs, batch size and seed are the same.
     """
 
     epoch: int = 0
@@ -76,16 +77,17 @@ class Position:
         _settle(self, "delivered", least=0)
 
     def to_dict(self) -> dict[str, int]:
-        """The position as plain data, for JSON and checkpoints."""
+        """Return the position as plain data, for JSON and checkpoints."""
         return {"version": POSITION_VERSION, "epoch": self.epoch, "delivered": self.delivered}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Position:
-        """The position that `to_dict` wrote down; ValueError for anything else."""
+        """Return the position that `to_dict` wrote; raise ValueError for anything else."""
         if not isinstance(state, Mapping):
             raise ValueError(f"state must be a mapping, got {state!r}")
         version = state.get("version")
-        # The version is looked at first: another one may have other fields. True equals 1.
+        # The version is checked first, because another version may have other fields. Its type is
+        # checked because True equals 1.
         if type(version) is not int or version != POSITION_VERSION:
             raise ValueError(f"version must be {POSITION_VERSION}, got {version!r}")
         for name, value in state.items():
@@ -99,13 +101,13 @@ class EpochPlan:
     """One epoch's list of batches, and its division among `world_size` ranks from `first` on.
 
     Batches before `first` were delivered earlier, perhaps to another number of ranks. `first` need
-    not be a multiple of `world_size`: rank r goes on with first + r, first + r + W, …, and the
-    remainder policy applies to what is left. Wrapping goes round the whole list, to batch 0, so
-    going on with as many ranks as before gives what not stopping would have given.
+    not be a multiple of `world_size`: rank r resumes with first + r, first + r + W, …, and the
+    remainder policy applies to what is left. Wrapping continues at batch 0 of the whole list, so
+    resuming with the same number of ranks gives the same batches as an epoch that never stopped.
 
-    The numbers are checked once, when a plan is made; what is derived from a plan is not checked
-    again. `num_batches` is the length of the global list, whatever the ranks and wherever they
-    start; `batches_per_rank` how many steps are left from `first` on, the same for every rank.
+    The arguments are checked once, when a plan is made; plans derived from it are not checked
+    again. `num_batches` is the length of the global list, independent of ranks and `first`;
+    `batches_per_rank` is the number of steps from `first` on, the same for every rank.
     """
 
     num_inputs: int
@@ -129,7 +131,7 @@ class EpochPlan:
         self._begin_at(self.first)
 
     def _begin_at(self, first: int) -> None:
-        """Settle `first`, and what follows from it; only for a plan that nobody has seen yet."""
+        """Set `first` and what follows from it; only for a plan that is still being made."""
         first = _integer("first", first, 0, self.num_batches + 1)
         drop = self.remainder is Remainder.DROP
         left = _num_batches(self.num_batches - first, self.world_size, drop)
@@ -137,33 +139,33 @@ class EpochPlan:
         object.__setattr__(self, "batches_per_rank", left)
 
     def starting_at(self, first: int) -> EpochPlan:
-        """This plan from batch `first` of the list on."""
+        """Return this plan from batch `first` of the list on."""
         plan = copy(self)
         plan._begin_at(first)
         return plan
 
     def input_range(self, index: int) -> tuple[int, int]:
-        """Where batch `index` starts and stops in the permutation of the inputs."""
+        """Return where batch `index` starts and stops in the permutation of the inputs."""
         return input_range(self.num_inputs, self.batch_size, self.drop_last, index)
 
     def global_index(self, rank: int, step: int) -> int:
-        """Which batch of the global list `rank` takes in `step`, counted from `first` on."""
+        """Return which batch of the global list `rank` takes in `step`, counted from `first`."""
         rank = _integer("rank", rank, 0, self.world_size)
         step = _integer("step", step, 0, self.batches_per_rank)
         return (self.first + step * self.world_size + rank) % self.num_batches
 
     def indices(self, rank: int, start: int = 0) -> Iterator[int]:
-        """The batches `rank` takes, from step `start` to its last."""
-        # Checked here, not in a generator's body: the caller's mistake is raised at the call.
+        """Return the batches that `rank` takes, from step `start` to its last."""
+        # The check is not in a generator's body, so that a mistake is raised at the call.
         rank = _integer("rank", rank, 0, self.world_size)
         start = _integer("start", start, 0, self.batches_per_rank + 1)
         return (self.global_index(rank, step) for step in range(start, self.batches_per_rank))
 
     def position(self, epoch: int, step: int) -> Position:
-        """Where training stands once all ranks have taken `step` batches of this plan in `epoch`.
+        """Return the position once all ranks have taken `step` batches of this plan in `epoch`.
 
-        After the last step that is the start of the next epoch: what DROP left out stays out, also
-        when other ranks go on. A plan without steps is over at once.
+        After the last step it is the start of the next epoch: batches that DROP left out stay out,
+        even if another number of ranks resumes. A plan without steps is over at once.
         """
         epoch = _integer("epoch", epoch, least=0)
         step = _integer("step", step, 0, self.batches_per_rank + 1)
@@ -172,12 +174,12 @@ class EpochPlan:
         return Position(epoch, self.first + step * self.world_size)
 
     def resume(self, position: Position) -> EpochPlan:
-        """This plan from `position` on. The epoch it is in has a list of the same length."""
+        """Return this plan from `position` on, whose epoch has a list of the same length."""
         return self.starting_at(_integer("delivered", position.delivered, 0, self.num_batches + 1))
 
 
 def _integer(name: str, value: Any, least: int | None = None, below: int | None = None) -> int:
-    """`value` as a plain int. Array libraries' scalars are taken; floats and bools are mistakes."""
+    """Return `value` as a plain int; array scalars are accepted, floats and bools are refused."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -192,13 +194,13 @@ def _integer(name: str, value: Any, least: int | None = None, below: int | None 
 
 
 def _boolean(name: str, value: bool) -> bool:
-    """`value`, which is no number: one that is was meant for another argument."""
+    """Return `value` if it is a bool; a number here was probably meant for another argument."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False, got {value!r}")
     return value
 
 
 def _settle(frozen: object, name: str, least: int) -> None:
-    """Check the field `name` of a frozen dataclass that is being made, and make it a plain int."""
+    """Check a field of a frozen dataclass that is being made, and convert it to a plain int."""
     value = _integer(name, getattr(frozen, name), least)
     object.__setattr__(frozen, name, value)

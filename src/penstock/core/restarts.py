@@ -1,6 +1,6 @@
-"""How fast the dead are replaced: a back-off that doubles, and a breaker that stops it all.
+"""How fast dead workers are replaced: a doubling back-off, and a breaker that stops all starts.
 
-Pure bookkeeping about deaths in a row. Who died, and what starting means, others know.
+This module only counts consecutive deaths. It must not know workers or how they are started.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.core.settings import Settings
 
 @dataclass(slots=True, eq=False)
 class Backoff:
-    """After the first death in a row nobody waits; then twice as long each time."""
+    """The delay before a replacement: none after the first death in a row, then doubling."""
 
     first: float
     most: float
@@ -31,33 +31,33 @@ class Backoff:
         self.count, self.until = 0, -inf
 
     def _delay(self) -> float:
-        # A larger power would not be a float any more; nobody waits that long anyway.
+        # A much larger power would overflow a float; the delay is limited by `most` anyway.
         return min(self.most, self.first * 2.0 ** min(self.count - 2, 64))
 
 
 class BreakerState(Enum):
-    CLOSED = "closed"  # all is well: the dead are replaced
-    OPEN = "open"  # nobody is started
-    TRIAL = "trial"  # somebody asked after the rest: one is being started, to see
+    CLOSED = "closed"  # normal: dead workers are replaced
+    OPEN = "open"  # no worker is started
+    TRIAL = "trial"  # the rest is over and a channel asked: one worker is started as a test
 
 
 @dataclass(slots=True, eq=False)
 class Breaker:
-    """Opens when one worker after another dies before it is ready; closes when one is."""
+    """Opens when several workers in a row die before they are ready; closes when one is ready."""
 
     settings: Settings
     state: BreakerState = BreakerState.CLOSED
     cause: str = ""
-    until: float = -inf  # before then nobody is started, whoever asks
+    until: float = -inf  # no worker is started before this time
 
     def failed(self, deaths: int, now: float, cause: str) -> None:
-        """A worker was lost before it was ready, the last of so many in a row."""
+        """Record that a worker was lost before it was ready, the last of `deaths` in a row."""
         if self.state is not BreakerState.CLOSED or deaths >= self.settings.breaker_deaths:
             self.state, self.cause = BreakerState.OPEN, cause
             self.until = now + self.settings.breaker_rest
 
     def close(self) -> None:
-        """One is ready: there is nothing to be remembered."""
+        """Close the breaker because a worker is ready."""
         self.state, self.until = BreakerState.CLOSED, -inf
 
     def may_try(self, now: float) -> bool:
@@ -66,11 +66,11 @@ class Breaker:
 
 @dataclass(slots=True, eq=False)
 class Streak:
-    """Workers lost since the group last completed a batch, and what they were at."""
+    """Workers lost since the group last completed a batch, and which batches they had begun."""
 
     lost: int = 0
     first: BatchKey | None = None
-    several: bool = False  # they were at different batches
+    several: bool = False  # they had begun different batches
 
     def add(self, batch: BatchKey | None) -> None:
         self.lost += 1
@@ -79,5 +79,8 @@ class Streak:
             self.first = self.first or batch
 
     def covers(self, workers: int) -> bool:
-        """The group is failing, not the batch: as many were lost as there are, over several."""
+        """Return whether the group is failing and not one batch.
+
+        That is so if as many workers were lost as the group has, over different batches.
+        """
         return self.several and self.lost >= max(2, workers)

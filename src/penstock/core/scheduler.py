@@ -1,9 +1,9 @@
-"""The one place where it is decided who is served next, what is tried again and who is replaced.
+"""The scheduler: decides which channel is next, what is retried and which worker is replaced.
 
-A pure state machine: events in, instructions out (`Scheduler.handle`). No clock, no threads, no
-I/O: time arrives in events, and whoever calls carries out the instructions, in their order.
-Channels (`channel`), groups (`group`), their shares (`fair`) and the comings and goings of workers
-(`staff`) keep their own books; here events are routed to them, and batches to workers.
+It is a pure state machine: events in, instructions out (`Scheduler.handle`), without clock, threads
+or I/O. Time comes with the events, and the caller carries out the instructions in their order.
+Channels (`channel`), groups (`worker_group`), shares (`fair`) and the lives of workers
+(`worker_lifecycle`) keep their own state; this module routes events to them and batches to workers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
 
 
 class Scheduler:
-    """Hand it every event, in the order in which they happened; do what it answers."""
+    """Takes every event, in the order in which they happened, and returns instructions."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
@@ -75,13 +75,17 @@ class Scheduler:
         self._out: list[Instruction] = []
         self._touched: list[ScheduledChannel] = []
         self._events = 0
-        self._past = Totals()  # of the channels that are gone
+        self._past = Totals()  # of the channels that have been removed
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take one event into account.
+        """Handle one event and return the instructions to carry out, in order.
 
-        An event that is refused (`InvalidEvent`, `UnknownChannel`, `FalseReport`) changes nothing.
-        After any other error the scheduler is of no use any more.
+        Raises:
+            InvalidEvent: A field of the event is not valid.
+            UnknownChannel: The event names a channel that was never registered.
+            FalseReport: A worker reports something impossible.
+            SchedulerError: Something failed inside; the scheduler must not be used any more. An
+                event refused with one of the other errors changes nothing.
         """
         reaction, before = _REACTIONS[type(event)], self._now
         if event.now > before:
@@ -103,10 +107,10 @@ class Scheduler:
         return out
 
     def next_wakeup(self) -> float | None:
-        """When a Tick is next due; None if nothing is waiting for time to pass."""
+        """Return when the next Tick is due; None if nothing waits for time to pass."""
         return self._timers.next()
 
-    # --- groups -------------------------------------------------------------------------------
+    # --- groups ------------------------------------------------------------------------------
 
     def _group_sized(self, event: GroupSized) -> None:
         check_size(event)
@@ -119,7 +123,10 @@ class Scheduler:
             del self._groups[over.name]
 
     def _serve(self, group: WorkerGroup) -> None:
-        """After anything that may have changed who can serve whom."""
+        """Hand out batches after a change of the group's workers.
+
+        If no worker can be started, the open epochs of the group's channels end here.
+        """
         if group.stranded:
             for channel in group.channels.values():
                 if channel.epoch.open:
@@ -128,7 +135,7 @@ class Scheduler:
         self._dispatch(group)
 
     def _dispatch(self, group: WorkerGroup) -> None:
-        """While a worker has room: the channel furthest behind gives one batch."""
+        """Hand out batches of the channel furthest behind while any worker has room."""
         group.rebase()
         queue = group.queue
         while (worker := group.idlest()) is not None:
@@ -145,7 +152,7 @@ class Scheduler:
             group.give(worker, task)
             self._out.append(Assign(worker.id, task.batch, task.slot, task.source, task.attempt))
         wait = channel.wants()
-        if wait is Wait.TURN:  # it never slept: what it is owed is not forgotten
+        if wait is Wait.TURN:  # It could be served all the time, so its virtual time stays.
             group.queue.push(channel)
         channel.wait_for(wait, self._now)
         self._touched.append(channel)
@@ -201,7 +208,7 @@ class Scheduler:
             self._refresh(channel)
 
     def _refresh(self, channel: ScheduledChannel) -> None:
-        """After a channel's slots, steps or cost have changed: is it in line, and where?"""
+        """Update a channel's place in the run queue after its slots, steps or cost changed."""
         queue = self._groups[channel.group].queue
         wait = channel.wants()
         if wait is Wait.TURN:
@@ -223,7 +230,7 @@ class Scheduler:
     # --- workers -----------------------------------------------------------------------------
 
     def _heard(self, worker: int) -> ScheduledWorker | None:
-        """Whatever comes from a worker is a sign of life; from one that is gone it is ignored."""
+        """Return the worker and note that it is alive; None if it is already gone."""
         found = self._lifecycle.workers.get(worker)
         if found is not None:
             found.heard = self._now
@@ -288,7 +295,7 @@ class Scheduler:
         self._after_answer(worker, task.channel)
 
     def _answer(self, worker: ScheduledWorker, event: BatchDone | BatchFailed) -> Task:
-        """The task is off the worker's hands, and what it cost is known."""
+        """Take the answered task from the worker, and settle its cost."""
         task = self._first_task(worker, event.batch, event)
         worker.heard = self._now
         worker.group.take(worker)
@@ -300,7 +307,7 @@ class Scheduler:
         return task
 
     def _completed(self, group: WorkerGroup) -> None:
-        """Whatever kept its workers dying is over."""
+        """Count a completed batch; it ends the back-off and the streak after workers' deaths."""
         group.done += 1
         if group.streak.lost:
             group.streak = Streak()
@@ -314,7 +321,10 @@ class Scheduler:
         self._serve(worker.group)
 
     def _first_task(self, worker: ScheduledWorker, batch: BatchKey, event: Event) -> Task:
-        """Workers make their batches in the order given, so this must be about the first."""
+        """Return the worker's first task; raise FalseReport if `batch` is another one.
+
+        Workers make their batches in the order in which they got them.
+        """
         if worker.tasks and worker.tasks[0].batch == batch:
             return worker.tasks[0]
         held = ", ".join(str(task.batch) for task in worker.tasks) or "nothing"
@@ -322,7 +332,7 @@ class Scheduler:
         raise FalseReport(message, self._telling(event))
 
     def _telling(self, event: Event) -> tuple[Entry, ...]:
-        """The story of the channel an event is about, or has touched last, up to this event."""
+        """Return the story, up to this event, of the channel it is about or has touched last."""
         last = self._touched[-1].id if self._touched else -1
         batch = getattr(event, "batch", None)
         channel = getattr(event, "channel", last) if batch is None else batch.channel
@@ -351,19 +361,22 @@ class Scheduler:
         self._out.append(TrimSlots(channel.id, slots))
         self._touched.append(channel)
 
-    # --- what is going on --------------------------------------------------------------------
+    # --- observation -------------------------------------------------------------------------
 
     def story(self, channel: int) -> tuple[Entry, ...]:
-        """The last events that touched a channel, and what was answered; empty once it is gone."""
+        """Return the last events that touched a channel, with their instructions.
+
+        Empty once the channel is gone.
+        """
         found = self._channels.get(channel)
         return found.story.entries() if found is not None else ()
 
     def describe(self) -> str:
-        """One line for the log."""
+        """Return one line for the log."""
         return in_words(self._channels.values())
 
     def statistics(self) -> SchedulerStatistics:
-        """A snapshot of everything, for whoever wants to show it."""
+        """Return a snapshot of the whole scheduler."""
         now = self._now if isfinite(self._now) else 0.0
         return SchedulerStatistics(
             now=now,
@@ -378,7 +391,7 @@ class Scheduler:
         )
 
     def check(self) -> None:
-        """Raise `SchedulerError` unless everything that must hold between two events does."""
+        """Raise `SchedulerError` if an invariant is broken. Call it between two events only."""
         check(self._groups.values())
 
 

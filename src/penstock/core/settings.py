@@ -1,4 +1,4 @@
-"""The scheduler's knobs: limits on workers, how fast to start new ones, how much to remember."""
+"""The scheduler's settings: limits on workers, how fast to start new ones, how much to keep."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from penstock.options import PoolOptions
 
 
 class Settings(PoolOptions, frozen=True, kw_only=True):
-    """What users can set, and what only the scheduler's authors can.
+    """The pool options that users can set, and constants that only the scheduler's authors set.
 
-    Times are seconds, memory is bytes. `None`, or an infinite time, means no limit.
+    Times are in seconds, memory in bytes. `None`, or an infinite time, means no limit.
     """
 
-    # How the dead are replaced.
-    backoff_first: float = 0.1  # the first is replaced at once, the second after this long
-    backoff_most: float = 30.0  # for those that die before they are ready
-    # For those that die at their work: every one of them is an attempt at a batch, and whoever
-    # waits for it is to hear what is wrong before long. The attempts end by themselves.
+    # How dead workers are replaced.
+    backoff_first: float = 0.1  # the first is replaced at once, the second after this time
+    backoff_most: float = 30.0  # for workers that die before they are ready
+    # For workers that die while they sample. Each such death is an attempt at a batch, and the rank
+    # that waits for it should soon get the error. `max_attempts` limits these deaths.
     death_backoff_most: float = 2.0
-    breaker_deaths: int = 5  # so many in a row that never became ready open the breaker
-    breaker_rest: float = 30.0  # before somebody may ask again
+    breaker_deaths: int = 5  # this many in a row that never became ready open the breaker
+    breaker_rest: float = 30.0  # before a trial is possible
 
-    # What batches are taken to cost.
-    first_estimate: float = 0.01  # where nothing at all is known yet
-    least_cost: float = 1e-6  # nothing is free, or one channel would be next for ever
-    cost_memory: int = 16  # the running mean moves as if over so many batches
+    # Estimates of what batches cost.
+    first_estimate: float = 0.01  # if nothing is known yet
+    least_cost: float = 1e-6  # above zero, or one channel could be next for ever
+    cost_memory: int = 16  # the running mean is over about this many batches
 
-    # What is kept.
-    story_length: int = 64  # events remembered for each channel
-    quarantine_length: int = 256  # batches remembered that could not be made
+    # How much history is kept.
+    story_length: int = 64  # events for each channel
+    quarantine_length: int = 256  # batches that could not be made
 
     @classmethod
     def of(cls, pool: PoolOptions) -> Self:
-        """The settings of a pool that users have set so."""
+        """Return the settings with these pool options."""
         return cls(**structs.asdict(pool))
 
     def __post_init__(self) -> None:

@@ -1,9 +1,9 @@
-"""Which part of which server's inputs a rank takes, when ranks share out what servers hold.
+"""Which part of which server's inputs a rank takes, when ranks share the inputs of servers.
 
-All servers' inputs, one server after the other, are cut into as many equal parts as there are
-ranks. A part may end in the middle of a server, so it is a list of fractions. Both neighbours of a
-cut compute it by the same formula: all slices of a server together are the server's inputs, each
-once. Slices answer queries; they do not decide batches.
+All servers' inputs, one server after the other, are divided into as many equal parts as there are
+ranks. A part may end in the middle of a server, so it is a list of fractions. Both ranks at a
+boundary compute it by the same formula, so all slices of a server together contain each of its
+inputs once. Slices answer queries; they do not determine batches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 
 class _Sliced(Protocol):
-    """What can be cut: lists, arrays, tensors."""
+    """Anything that can be sliced: lists, arrays, tensors."""
 
     def __len__(self) -> int: ...
 
@@ -25,7 +25,7 @@ _T = TypeVar("_T", bound=_Sliced)
 
 @dataclass(frozen=True, slots=True)
 class ServerSlice:
-    """From `first`/`of` to `end`/`of` of what server number `server` holds."""
+    """The fraction from `first`/`of` to `end`/`of` of the inputs of server number `server`."""
 
     server: int
     first: int = 0
@@ -45,23 +45,28 @@ class ServerSlice:
 
     @classmethod
     def whole(cls, server: int) -> Self:
-        """All that a server holds."""
+        """Return the slice with all inputs of a server."""
         return cls(server)
 
     def rows(self, length: int) -> slice:
-        """Which of `length` rows these are."""
+        """Return which of `length` rows belong to the slice."""
         return slice(length * self.first // self.of, length * self.end // self.of)
 
     def cut(self, values: _T) -> _T:
-        """Those of the values that belong to the slice: a view, where slicing gives one."""
+        """Return the values that belong to the slice: a view, if slicing gives one."""
         cut: _T = values[self.rows(len(values))]
         return cut
 
 
 def compute_server_assignments(servers: int, ranks: int, rank: int) -> dict[int, ServerSlice]:
-    """The slices of one rank, by the number of the server, rising.
+    """Return the slices of one rank, by server number, in ascending order.
 
     With 3 servers and 2 ranks, rank 0 has server 0 and the first half of server 1.
+
+    Args:
+        servers: The number of servers.
+        ranks: The number of ranks that share them.
+        rank: The rank whose slices are computed.
     """
     for name, value, least in (("servers", servers, 1), ("ranks", ranks, 1), ("rank", rank, 0)):
         _check_integer(name, value)
@@ -69,7 +74,7 @@ def compute_server_assignments(servers: int, ranks: int, rank: int) -> dict[int,
             raise ValueError(f"{name} is {value}; expected at least {least}")
     if rank >= ranks:
         raise ValueError(f"rank is {rank}; expected 0 <= rank < {ranks}")
-    # Counted in units of which every server has `ranks`, and every rank `servers`.
+    # Each server has `ranks` units, so each rank takes `servers` units.
     first, end = rank * servers, (rank + 1) * servers
     there = range(first // ranks, (end - 1) // ranks + 1)
     return {server: _overlap(server, first, end, ranks) for server in there}

@@ -1,4 +1,7 @@
-"""The slots of one channel: places in its memory, by number. What lies there, others know."""
+"""The slots of one channel: which are free, reserved or lent.
+
+The scheduler tracks slot numbers only; their contents belong to the arena.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from math import inf
 class Slot(Enum):
     FREE = "free"
     RESERVED = "reserved"  # for a batch that is being made, or waits to be tried again
-    LENT = "lent"  # with the rank
+    LENT = "lent"  # the rank has it
 
 
 class Slots:
-    """Each slot is free, reserved or lent. Free ones are used again last in, first out.
+    """The slots of a channel. Each is free, reserved or lent; free ones are reused LIFO.
 
-    The order of the stack is the order in which they became free: those at the bottom have rested
-    longest, and give their pages back first.
+    The stack of free slots is in the order in which they became free: those at the bottom have been
+    unused longest, and give their pages back first.
     """
 
     __slots__ = ("_free", "_freed", "_used", "lent", "reserved", "state")
@@ -51,12 +54,12 @@ class Slots:
         self.lent += 1
 
     def release(self, slot: int, now: float) -> None:
-        """Nothing will come of what was to be written here."""
+        """Free a reserved slot whose batch will not be delivered."""
         self.reserved -= 1
         self._rest(slot, now)
 
     def take_back(self, slot: int, now: float) -> bool:
-        """The rank is done with it; false if the rank did not have it."""
+        """Free a slot that the rank returns; return False if the rank did not have it."""
         if not 0 <= slot < len(self.state) or self.state[slot] is not Slot.LENT:
             return False
         self.lent -= 1
@@ -64,14 +67,14 @@ class Slots:
         return True
 
     def rested(self, rest: float) -> float:
-        """When the first of the used ones will have been free for so long; infinite if none is."""
+        """Return when the first used slot will have been free for `rest` seconds; else infinity."""
         for slot in self._free:
             if self._used[slot]:
                 return self._freed[slot] + rest
         return inf
 
     def trim(self, rest: float, now: float) -> tuple[int, ...]:
-        """Those that have been free for so long; each is named once after it was used."""
+        """Return the slots free for at least `rest` seconds, each once after it was used."""
         rested = [s for s in self._free if self._used[s] and self._freed[s] + rest <= now]
         for slot in rested:
             self._used[slot] = False

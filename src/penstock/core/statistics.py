@@ -1,6 +1,6 @@
-"""What the scheduler tells about itself: frozen snapshots, plain enough for JSON.
+"""Statistics of the scheduler: frozen snapshots of plain values, ready for JSON.
 
-Logs, metrics and live views read these and nothing else.
+Logs, metrics and live views read only these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.core.worker_group import WorkerGroup, WorkerState
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatistics:
-    """One channel. `handed_out` to `total` are those of its present epoch, or of its last one."""
+    """One channel. `handed_out` to `total` are of its current epoch, or of its last one."""
 
     id: int
     group: str
@@ -25,7 +25,7 @@ class ChannelStatistics:
     failed: int
     cancelled: int
     total: int
-    delivered_before: int  # in the epochs before this one, as the next two
+    delivered_before: int  # this and the next two: in all epochs before the current one
     failed_before: int
     cancelled_before: int
     runnable: bool
@@ -35,9 +35,9 @@ class ChannelStatistics:
     slots_reserved: int
     slots_with_rank: int
     weight: float
-    service: float  # seconds of work settled
-    estimate: float  # seconds the next batch is taken to cost
-    vtime_lag: float  # its virtual time beyond the group's: how much more it had than its share
+    service: float  # seconds of work that were settled
+    estimate: float  # estimated seconds of the next batch
+    vtime_lag: float  # its virtual time minus the group's: how much it had above its share
     attempts_lost: int
     substitutes: int
     stray_returns: int
@@ -47,7 +47,7 @@ class ChannelStatistics:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatistics:
-    """One group."""
+    """One worker group."""
 
     group: str
     wanted: int
@@ -61,7 +61,7 @@ class GroupStatistics:
     retired: dict[str, int]  # reason -> how many
     killed: dict[str, int]  # fault -> how many
     breaker: str
-    cause: str  # of its opening, the last time
+    cause: str  # why the breaker opened the last time
     done: int
     failed: int
     in_flight: int
@@ -75,7 +75,7 @@ class GroupStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Over all channels that were ever there."""
+    """Sums over all channels that ever existed."""
 
     channels: int = 0
     delivered: int = 0
@@ -107,7 +107,7 @@ class SchedulerStatistics:
     channels: tuple[ChannelStatistics, ...]
     groups: tuple[GroupStatistics, ...]
     totals: Totals
-    quarantined: tuple[Quarantined, ...]  # the last few
+    quarantined: tuple[Quarantined, ...]  # the most recent ones
 
 
 def of_channel(channel: ScheduledChannel, virtual_now: float, now: float) -> ChannelStatistics:
@@ -171,7 +171,7 @@ def of_group(group: WorkerGroup) -> GroupStatistics:
 
 
 def in_words(channels: Collection[ScheduledChannel], few: int = 8) -> str:
-    """One line: how many channels there are in each phase, and where the first few stand."""
+    """Return one line: how many channels are in each phase, and the positions of the first few."""
     there = [channel for channel in channels if not channel.leaving]
     counts = (
         f"channels: {len(there)} registered, {sum(c.epoch.open for c in there)} active, "

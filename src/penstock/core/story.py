@@ -1,4 +1,4 @@
-"""What happened to a channel lately, for whoever has to explain how it came to this."""
+"""The recent history of a channel, which explains an error of the scheduler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.errors import PenstockError
 
 
 class Entry(NamedTuple):
-    """One event that touched the channel, and all that was answered to it."""
+    """One event that touched the channel, and all instructions that were the answer."""
 
     event: Event
     instructions: tuple[Instruction, ...]
@@ -30,20 +30,20 @@ class Story:
         self._entries: deque[tuple[Event, tuple[Instruction, ...]]] = deque(maxlen=length)
 
     def add(self, entry: tuple[Event, tuple[Instruction, ...]]) -> None:
-        """Adds an entry; adding the same object twice in a row counts once."""
+        """Add an entry; the same object twice in a row counts once."""
         entries = self._entries
         if not entries or entries[-1] is not entry:
             entries.append(entry)
 
     def entries(self) -> tuple[Entry, ...]:
-        """Returns the entries, the oldest first."""
+        """Return the entries, the oldest first."""
         return tuple(Entry(*entry) for entry in self._entries)
 
 
 class SchedulerError(PenstockError, AssertionError):
-    """Something impossible has happened: the scheduler cannot be trusted any more.
+    """Something impossible has happened: the scheduler must not be used any more.
 
-    Carries the story of the channel concerned.
+    Contains the story of the channel concerned.
     """
 
     def __init__(self, message: str, story: Iterable[Entry] = ()) -> None:
@@ -55,7 +55,7 @@ class SchedulerError(PenstockError, AssertionError):
 
 
 class FalseReport(SchedulerError):
-    """A worker reports what cannot be, such as a batch it was not given.
+    """A worker reports something impossible, such as a batch it was not given.
 
-    The report was not taken into account; the scheduler itself is unharmed.
+    The report was ignored; the scheduler's own state is still valid.
     """

@@ -1,4 +1,4 @@
-"""Who has to be looked at, and when. Knows no clock, and nothing of those it wakes."""
+"""A queue of due times. It must not know the clock, nor the objects that are due."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Timed(Protocol):
-    """Something with a time at which it is due, which may move at any moment.
+    """An object with a due time, which may change at any moment.
 
-    Both fields belong to `Timers`: the time of its entry, infinite if it has none, and its place
-    among those due at the same moment, 0 as long as it has none.
+    `Timers` owns both fields: `alarm` is the time of its entry, infinite if it has none;
+    `alarm_order` is its place among those due at the same time, 0 until it gets one.
     """
 
     alarm: float
@@ -27,11 +27,11 @@ T = TypeVar("T", bound=Timed)
 
 @dataclass(slots=True, eq=False)
 class Timers(Generic[T]):
-    """One entry for each that is due some day.
+    """One entry for each object with a finite due time.
 
-    A due time that moves back (a worker gave a sign of life) costs nothing: the entry is moved when
-    it comes up. Only one that moves forward must be told with `arm`. In which order those due at
-    the same moment come does not depend on when anybody looked.
+    A due time that becomes later (a worker sent a heartbeat) costs nothing: the entry is moved when
+    it reaches the head of the heap. Only if it becomes earlier must `arm` be called. The order of
+    objects due at the same time does not depend on when `next` was called.
     """
 
     _heap: list[tuple[float, int, int, T]] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Timers(Generic[T]):
             heappush(self._heap, (due, owner.alarm_order, self._number, owner))
 
     def next(self) -> float | None:
-        """When the first one is due; what has moved meanwhile is put where it belongs."""
+        """Return when the first object is due, after moving entries whose due time has changed."""
         heap = self._heap
         while heap:
             at, _, _, owner = heap[0]
@@ -59,12 +59,12 @@ class Timers(Generic[T]):
                 owner.alarm = inf
                 heappop(heap)
                 self.arm(owner)
-            else:  # an earlier entry has taken its place
+            else:  # an earlier entry has replaced this one
                 heappop(heap)
         return None
 
     def expired(self, now: float) -> Iterator[T]:
-        """Each that is due, once. Whoever handles it must have moved its due time beyond now."""
+        """Yield each object that is due, once. The caller must move its due time beyond `now`."""
         while (at := self.next()) is not None and at <= now:
             owner = heappop(self._heap)[3]
             owner.alarm = inf

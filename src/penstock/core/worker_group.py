@@ -1,6 +1,6 @@
-"""A group and its workers: who is there, who has room for a batch, who must be looked at when.
+"""A worker group: its workers, which of them can take a batch, and when each must be checked.
 
-A group keeps its own books consistent; what to do about them the `Staff` decides.
+A group keeps its own state consistent; `WorkerLifecycle` decides what to do with the workers.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from penstock.core.fair import Mean, RunQueue
 from penstock.core.restarts import Backoff, Breaker, BreakerState, Streak
 from penstock.core.settings import Settings
 
-FAR = 2.0**20  # virtual seconds; a microsecond can still be added to them
+FAR = 2.0**20  # virtual seconds; a float of this size still resolves microseconds
 
 
 class WorkerState(Enum):
     STARTING = "starting"
     READY = "ready"
-    LEAVING = "leaving"  # asked to go; finishes what it has
+    LEAVING = "leaving"  # asked to exit; finishes its batches
     DOOMED = "doomed"  # to be killed; may be dead already
 
 
 @dataclass(slots=True, eq=False)
 class ScheduledWorker:
-    """One process, as far as the scheduler has to know."""
+    """The scheduler's state of one worker process."""
 
     id: int
     group: WorkerGroup
@@ -36,7 +36,7 @@ class ScheduledWorker:
     heard: float
     state: WorkerState = WorkerState.STARTING
     was_ready: bool = False
-    retired: bool = False  # it no longer counts: its place is another's, or nobody's
+    retired: bool = False  # it no longer counts for the group's size
     tasks: list[Task] = field(default_factory=list)  # in the order in which it makes them
     made: int = 0
     private_bytes: int = 0
@@ -48,7 +48,7 @@ class ScheduledWorker:
         return self.tasks[0] if self.tasks and self.tasks[0].began is not None else None
 
     def due(self) -> float:
-        """Returns when to look at it again. Asked several times for each batch."""
+        """Return when to check this worker again. It is called several times for each batch."""
         if self.state is WorkerState.DOOMED:
             return inf
         settings, task = self.group.settings, self.tasks[0] if self.tasks else None
@@ -77,14 +77,14 @@ class ScheduledWorker:
 
     @property
     def replaceable(self) -> bool:
-        """While nobody can be started, a worn worker is better than none."""
+        """Whether the worker can be replaced. While none can be started, an old one is kept."""
         closed = self.group.breaker.state is BreakerState.CLOSED
         return closed and self.state is WorkerState.READY
 
 
 @dataclass(slots=True, eq=False)
 class WorkerGroup:
-    """Workers that serve the same channels, and the run queue of those channels."""
+    """A group of workers that serve the same channels, and the run queue of those channels."""
 
     name: str
     settings: Settings
@@ -93,22 +93,21 @@ class WorkerGroup:
     workers: dict[int, ScheduledWorker] = field(default_factory=dict)
     channels: dict[int, ScheduledChannel] = field(default_factory=dict)
     queue: RunQueue[ScheduledChannel] = field(default_factory=RunQueue)
-    starting: int = 0  # these three: of those that are not retired
+    starting: int = 0  # this and the next two: of the workers that are not retired
     ready: int = 0
     dying: int = 0
-    room: list[dict[int, ScheduledWorker]] = field(
-        init=False
-    )  # by load: the ready ones that can take more
+    # By the number of batches that they hold: the ready workers that can take another one.
+    room: list[dict[int, ScheduledWorker]] = field(init=False)
     costs: Mean = field(init=False)
-    deaths: Backoff = field(init=False)  # of workers that were ready, since a batch was completed
-    starts: Backoff = field(init=False)  # of workers that were not, since one was
+    deaths: Backoff = field(init=False)  # deaths of ready workers since a batch was completed
+    starts: Backoff = field(init=False)  # deaths before being ready since a worker became ready
     breaker: Breaker = field(init=False)
     streak: Streak = field(default_factory=Streak)
     alarm: float = inf
     alarm_order: int = 0
 
     started: int = 0
-    lost: int = 0  # without having been asked to leave
+    lost: int = 0  # unexpectedly, or before answering for all their batches
     done: int = 0
     failed: int = 0
     retired: Counter[Leave] = field(default_factory=Counter)
@@ -124,35 +123,38 @@ class WorkerGroup:
 
     @property
     def missing(self) -> int:
-        """Workers to be started; the dying are replaced when they are dead."""
+        """How many workers to start. Dying ones count until they are dead."""
         return self.wanted - self.starting - self.ready - self.dying
 
     @property
     def stranded(self) -> bool:
-        """Nobody serves, and nobody will be started."""
+        """Whether no worker is ready and none will be started."""
         return self.breaker.state is BreakerState.OPEN and not self.ready
 
     def over(self, now: float) -> bool:
-        """Nobody wants it, and nobody is left. A breaker is remembered until it has rested."""
+        """Return whether the group can be removed: it is not kept, and is empty.
+
+        A breaker that has opened is kept until its rest is over.
+        """
         return not (self.kept or self.workers or self.channels) and now >= self.breaker.until
 
     def held_until(self) -> float:
         return max(self.deaths.until, self.starts.until)
 
     def due(self) -> float:
-        """When those that are missing may be started."""
+        """Return when the missing workers may be started."""
         waiting = self.breaker.state is BreakerState.CLOSED and self.missing > 0
         return self.held_until() if waiting else inf
 
     def rebase(self) -> None:
-        """Keep virtual times small: next to a large one, the cost of a small batch is lost."""
+        """Keep virtual times small, so that rounding does not lose the cost of a small batch."""
         if self.queue.virtual_now > FAR:
             self.queue.rebase(self.channels.values())
 
-    # --- who has what ------------------------------------------------------------------------
+    # --- tasks of workers --------------------------------------------------------------------
 
     def idlest(self) -> ScheduledWorker | None:
-        """One of those with the fewest batches: of these the one whose caches are warmest."""
+        """Return a worker with the fewest batches; the one used last, as its caches are warmest."""
         for workers in self.room:
             if workers:
                 return next(reversed(workers.values()))
@@ -166,7 +168,7 @@ class WorkerGroup:
             self.room[load + 1][worker.id] = worker
 
     def take(self, worker: ScheduledWorker) -> Task:
-        """Its first task: it has answered for it."""
+        """Remove and return the worker's first task, which it has answered for."""
         load = len(worker.tasks)
         if worker.state is WorkerState.READY:
             if load < len(self.room):
@@ -174,7 +176,7 @@ class WorkerGroup:
             self.room[load - 1][worker.id] = worker
         return worker.tasks.pop(0)
 
-    # --- who is what -------------------------------------------------------------------------
+    # --- states of workers -------------------------------------------------------------------
 
     def hire(self, worker: ScheduledWorker) -> None:
         self.workers[worker.id] = worker
@@ -194,9 +196,9 @@ class WorkerGroup:
                 self.dying += not worker.retired
 
     def dismiss(self, worker: ScheduledWorker) -> None:
-        """Its process has ended."""
+        """Remove a worker whose process has ended."""
         self._leave(worker)
-        worker.state = WorkerState.DOOMED  # nothing is due from it any more
+        worker.state = WorkerState.DOOMED  # so that `due` is infinite
         del self.workers[worker.id]
 
     def _leave(self, worker: ScheduledWorker) -> None:

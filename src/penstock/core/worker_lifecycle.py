@@ -1,4 +1,4 @@
-"""Starting, retiring and killing workers, of all groups. Batches are no business of this module."""
+"""Starts, retires and kills the workers of all groups. It must not handle batches."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from penstock.core.worker_group import ScheduledWorker, WorkerGroup, WorkerState
 
 @dataclass(slots=True, eq=False)
 class WorkerLifecycle:
-    """All workers there are. Ids count up and are never used again."""
+    """The workers of all groups. Ids are increasing and never reused."""
 
     settings: Settings
     timers: Timers[ScheduledWorker | WorkerGroup | ScheduledChannel]
     workers: dict[int, ScheduledWorker] = field(default_factory=dict)
     last_id: int = 0
 
-    # --- how many ----------------------------------------------------------------------------
+    # --- number of workers -------------------------------------------------------------------
 
     def resize(self, group: WorkerGroup, wanted: int, now: float, out: list[Instruction]) -> None:
         group.wanted = wanted
@@ -39,20 +39,23 @@ class WorkerLifecycle:
         self.fill(group, now, out)
 
     def _least_needed(self, group: WorkerGroup) -> list[ScheduledWorker]:
-        """Those not yet ready first, then the idle, then the least busy; the youngest of equals."""
+        """Return workers, not yet ready ones first, then by load; the youngest first of equals."""
         able = WorkerState.STARTING, WorkerState.READY
         there = [worker for worker in group.workers.values() if worker.state in able]
         return sorted(there, key=lambda worker: (worker.was_ready, len(worker.tasks), -worker.id))
 
     def fill(self, group: WorkerGroup, now: float, out: list[Instruction]) -> None:
-        """Start those that are missing, if they may be started now."""
+        """Start the missing workers, if breaker and back-off allow it now."""
         if group.breaker.state is BreakerState.CLOSED and now >= group.held_until():
             for _ in range(group.missing):
                 self._start(group, now, out)
         self.timers.arm(group)
 
     def ask(self, group: WorkerGroup, now: float, out: list[Instruction]) -> None:
-        """Somebody wants to be served: after its rest, that gives an open breaker one trial."""
+        """Start one worker as a trial if the breaker is open and has rested.
+
+        Called when a channel or a change of size asks for workers.
+        """
         if group.breaker.may_try(now) and group.starting + group.ready < group.wanted:
             group.breaker.state = BreakerState.TRIAL
             if not group.starting:
@@ -66,10 +69,10 @@ class WorkerLifecycle:
         self.timers.arm(worker)
         out.append(StartWorker(worker.id, group.name))
 
-    # --- comings and goings ------------------------------------------------------------------
+    # --- state changes -----------------------------------------------------------------------
 
     def ready(self, worker: ScheduledWorker, now: float, out: list[Instruction]) -> None:
-        """It can be done: whatever kept others from being started is over."""
+        """Mark a worker as ready; that ends the back-off of starts and closes the breaker."""
         if worker.was_ready:
             return
         group = worker.group
@@ -83,7 +86,7 @@ class WorkerLifecycle:
         self.timers.arm(worker)
 
     def _close_breaker(self, group: WorkerGroup, now: float, out: list[Instruction]) -> None:
-        """Whoever was kept only because nobody could be started may go now."""
+        """Close the breaker, and retire workers kept only because none could be started."""
         group.breaker.close()
         for worker in list(group.workers.values()):
             self.inspect(worker, now, out)
@@ -92,20 +95,20 @@ class WorkerLifecycle:
     def retire(
         self, worker: ScheduledWorker, reason: Leave, now: float, out: list[Instruction]
     ) -> None:
-        """Ask it to go. Another takes its place at once, unless the group is to be smaller."""
+        """Ask a worker to exit. It is replaced at once, unless the group is to be smaller."""
         group = worker.group
         group.move(worker, WorkerState.LEAVING)
         group.retired[reason] += 1
         out.append(RetireWorker(worker.id, reason))
         if group.breaker.state is BreakerState.TRIAL and not group.starting:
-            group.breaker.state = BreakerState.OPEN  # that was the trial
+            group.breaker.state = BreakerState.OPEN  # the retired worker was the trial
         if group.breaker.state is BreakerState.CLOSED and group.missing > 0:
             self._start(group, now, out)
 
     def kill(
         self, worker: ScheduledWorker, fault: KillReason, now: float, out: list[Instruction]
     ) -> None:
-        """Nothing more is given to it. Another takes its place once it is known to be dead."""
+        """Kill a worker. It gets no more batches, and is replaced once it is known to be dead."""
         group, begun = worker.group, worker.begun
         group.move(worker, WorkerState.DOOMED)
         group.killed[fault] += 1
@@ -115,7 +118,7 @@ class WorkerLifecycle:
             group.breaker.failed(group.starts.count, now, cause)
 
     def lost(self, worker: ScheduledWorker, cause: str, now: float) -> None:
-        """Its process has ended. What it held is handed back by others."""
+        """Remove a worker whose process has ended. The caller handles the tasks that it held."""
         group, begun = worker.group, worker.begun
         group.dismiss(worker)
         del self.workers[worker.id]
@@ -134,7 +137,7 @@ class WorkerLifecycle:
     def weigh(
         self, worker: ScheduledWorker, private: int, now: float, out: list[Instruction]
     ) -> None:
-        """Its memory is known anew."""
+        """Record a worker's private memory; kill or retire it above the limits."""
         worker.private_bytes = private
         limit = self.settings.hard_memory
         if limit is None or private <= limit:
@@ -143,7 +146,7 @@ class WorkerLifecycle:
             self.kill(worker, KillReason.MEMORY, now, out)
 
     def inspect(self, worker: ScheduledWorker, now: float, out: list[Instruction]) -> None:
-        """Retire one that has made enough, or holds too much, or is too old."""
+        """Retire a worker that reached its limit of batches, memory or age."""
         if worker.replaceable:
             reason = self._worn(worker, now)
             if reason is not None:
@@ -160,7 +163,7 @@ class WorkerLifecycle:
         return Leave.AGE if worker.must_leave() <= now else None
 
     def overdue(self, worker: ScheduledWorker, now: float, out: list[Instruction]) -> None:
-        """One of its times is up."""
+        """Kill or retire a worker that has exceeded one of its time limits."""
         if worker.must_be_done() <= now:
             self.kill(worker, KillReason.DEADLINE, now, out)
         elif worker.must_be_heard() <= now:

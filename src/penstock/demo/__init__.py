@@ -1,6 +1,6 @@
-"""The demonstration: ranks train a small GNN from one hub, while things go wrong on purpose.
+"""The demonstration: ranks train a small GNN from one hub, while faults are injected.
 
-`run` plays it: a hub, ranks in processes of their own, a worker that is killed, a rank that pauses.
-`model`, `trainer` and the ranks' process need torch and PyG; nothing else here does, so that the
-process which watches starts at once.
+`run` does it all: a hub, ranks in processes of their own, a worker that is killed, a rank that
+pauses. `model`, `trainer` and the ranks' process need torch and PyG; nothing else here does, so
+that the process that watches starts at once.
 """

@@ -1,7 +1,7 @@
-"""What has happened so far: who read when, what was done to whom. The view and the report read it.
+"""The record of a demonstration: who read when, what happened to whom.
 
-Written by one thread, from what ranks and the hub tell. Draws no conclusions; times are those of
-the system's monotonic clock.
+The view and the report read it. One thread writes it, from the messages of ranks and the hub's
+statistics. It draws no conclusions; times are those of the system's monotonic clock.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.demo.telling import Entered, FromRank, Learned, Proved, Stage, Tes
 
 @dataclass(slots=True, eq=False)
 class RankStory:
-    """One rank: what it is at, and when it had learned from each batch."""
+    """One rank: its stage, and when it had trained on each batch."""
 
     stage: Stage = Stage.STARTING
     since: float = 0.0
     epoch: int = 0
-    times: list[float] = field(default_factory=list)  # of batches, in order
+    times: list[float] = field(default_factory=list)  # when each batch was done
     waited: float = 0.0
     losses: list[float] = field(default_factory=list)
     tested: Tested | None = None
@@ -32,7 +32,7 @@ class RankStory:
     past: list[tuple[Stage, Span]] = field(default_factory=list)
 
     def hear(self, message: FromRank) -> None:
-        """It says how it goes."""
+        """Record a message of the rank."""
         match message:
             case Entered(stage=stage, at=at):
                 self.past.append((self.stage, Span(self.since, at)))
@@ -49,22 +49,22 @@ class RankStory:
                 self.proved = message
 
     def spans(self, stage: Stage) -> list[Span]:
-        """When it was at something."""
+        """Return when the rank was at a stage."""
         return [span for what, span in self.past if what is stage]
 
     def read_within(self, span: Span) -> int:
-        """Batches learned from in a span of time."""
+        """Return how many batches were trained on in a span of time."""
         return bisect_right(self.times, span.end) - bisect_right(self.times, span.begin)
 
 
 @dataclass(slots=True, eq=False)
 class KillStory:
-    """The worker that was killed. `verdict` is the hub's, `replaced` when its successor was up."""
+    """The worker that was killed. `verdict` is the hub's; `replaced`: when its successor was up."""
 
     worker: int
     pid: int
     at: float
-    youngest: int  # worker of those there were
+    youngest: int  # highest worker number at that time
     verdict: str = ""
     batch: str | None = None
     lost_at: float = 0.0
@@ -80,40 +80,40 @@ class Chronicle:
     began: float
     ranks: list[RankStory] = field(init=False)
     killed: KillStory | None = None
-    numbers: dict[str, Any] = field(default_factory=dict)  # the hub's, when last looked at
+    numbers: dict[str, Any] = field(default_factory=dict)  # the hub's latest statistics
 
     def __post_init__(self) -> None:
         self.ranks = [RankStory(since=self.began) for _ in range(self.plan.ranks)]
 
     @property
     def batches(self) -> int:
-        """Learned from by all ranks together."""
+        """The number of batches that all ranks together have trained on."""
         return sum(len(rank.times) for rank in self.ranks)
 
     @property
     def training(self) -> Span:
-        """From the moment that all ranks were there to the last batch."""
+        """The time from the moment when all ranks were there to the last batch."""
         begins = [span.begin for rank in self.ranks for span in rank.spans(Stage.TOGETHER)]
         ends = [rank.times[-1] for rank in self.ranks if rank.times]
         return Span(max(begins, default=self.began), max(ends, default=self.began))
 
     @property
     def paused(self) -> Span | None:
-        """When the one rank paused; None if it has not come to that, or not to its end."""
+        """When the pausing rank paused; None before the end of the pause."""
         return next(iter(self.ranks[self.plan.pausing_rank].spans(Stage.PAUSED)), None)
 
     def losses(self) -> list[float]:
-        """Of each epoch that all ranks are through with, the mean."""
+        """Return the mean loss of each epoch that all ranks have finished."""
         of_ranks = [rank.losses for rank in self.ranks]
         return [float(np.mean(losses)) for losses in zip(*of_ranks, strict=False)]
 
     def rates(self, at: float, window: float) -> list[float]:
-        """Batches per second of each rank, in the time before."""
+        """Return each rank's batches per second, in the window before `at`."""
         span = Span(at - window, at)
         return [rank.read_within(span) / window for rank in self.ranks]
 
     @property
     def lost(self) -> int:
-        """Workers that died."""
+        """The number of workers that died."""
         groups = self.numbers.get("scheduler", {}).get("groups", ())
         return sum(group["lost"] for group in groups)

@@ -9,25 +9,25 @@ from functools import reduce
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """A stretch of time."""
+    """An interval of time."""
 
     begin: float
     end: float
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its length."""
         return self.end - self.begin
 
 
 def jain(shares: Sequence[float]) -> float | None:
-    """Jain's index: 1 for equal shares, 1/n if one has it all; None if nobody has anything."""
+    """Return Jain's index: 1 for equal shares, 1/n if one has all; None if all are zero."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else None
 
 
 def common(spans: Iterable[Sequence[Span]]) -> list[Span]:
-    """The time that lies in a span of everybody's; each one's spans do not overlap."""
+    """Return the time that lies in a span of every list; spans of one list do not overlap."""
     return reduce(_both, spans)  # type: ignore[arg-type]
 
 

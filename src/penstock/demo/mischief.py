@@ -1,6 +1,6 @@
-"""The trouble that a demonstration makes for itself: a worker is killed, a pause comes to its end.
+"""The faults that a demonstration injects: a worker is killed, a rank's pause is ended.
 
-Acts when called, and never waits.
+It acts when called, and never waits.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from penstock.demo.plan import Plan
 from penstock.demo.ranks import RankProcesses
 from penstock.demo.telling import Stage
 
-# How long to look for a moment in which a worker is at work on a batch. It makes the better story,
-# but no difference.
+# How long to look for a worker that is making a batch at that moment. Such a kill shows more, but
+# the outcome is the same.
 _CHOOSY_S: Final = 2.0
-_LOOKS: Final = 50  # at a time
+_LOOKS: Final = 50  # per call
 
 
 class Mischief:
-    """Looks at the chronicle, acts, and writes down what it did."""
+    """Reads the chronicle, injects the faults, and records what it did."""
 
     def __init__(self, plan: Plan, ranks: RankProcesses, chronicle: Chronicle) -> None:
         self._plan = plan
@@ -37,17 +37,17 @@ class Mischief:
 
     @property
     def is_choosing(self) -> bool:
-        """Whether it wants to be called at every moment."""
+        """Return whether it must be called as often as possible."""
         return self._due_since is not None and self._story.killed is None
 
     @property
     def is_over(self) -> bool:
-        """Whether all of it has happened, and been answered for."""
+        """Return whether all faults have happened, and the killed worker was replaced."""
         killed = self._story.killed
         return killed is not None and bool(killed.verdict) and killed.successor is not None
 
     def act(self) -> Iterator[str]:
-        """Does what is due; says what, in words."""
+        """Do what is due; yield what was done, in words."""
         now = time.monotonic()
         if self._story.killed is None and self._kill_is_due():
             self._due_since = now if self._due_since is None else self._due_since
@@ -69,14 +69,14 @@ class Mischief:
         if victim is None:
             return
         at = time.monotonic()
-        with suppress(ProcessLookupError):  # it may have gone by itself
+        with suppress(ProcessLookupError):  # it may have ended by itself
             os.kill(victim["pid"], signal.SIGKILL)
             youngest = max(worker["worker"] for worker in there)
             self._story.killed = KillStory(victim["worker"], victim["pid"], at, youngest)
             yield f"worker {victim['worker']} (pid {victim['pid']}) is killed by SIGKILL"
 
     def _follow(self, killed: KillStory) -> Iterator[str]:
-        """Looks for the hub's verdict, then for the successor."""
+        """Look for the hub's verdict, then for the successor."""
         numbers = self._story.numbers
         if not killed.verdict:
             for loss in numbers.get("losses", ()):
@@ -101,7 +101,7 @@ class Mischief:
     # --- a rank pauses -----------------------------------------------------------------------
 
     def _end_pause(self, now: float) -> Iterator[str]:
-        """Has the rank go on when its time is up, and the worker has been killed."""
+        """Let the rank go on when its time is up and the worker has been killed."""
         rank = self._story.ranks[self._plan.pausing_rank]
         if self._went_on or rank.stage is not Stage.PAUSED or self._story.killed is None:
             return
@@ -112,7 +112,7 @@ class Mischief:
 
 
 def _at_work(workers: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """One that is at work this very moment; looks for it a little while."""
+    """Return a worker that is running at this moment; try for a short while."""
     for _ in range(_LOOKS):
         for worker in workers:
             with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""The model of the demonstration: GraphSAGE, as small as it gets. Needs torch and PyG."""
+"""The model of the demonstration: a minimal GraphSAGE. Needs torch and PyG."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # PyG warns of itself while being imported
+    warnings.simplefilter("ignore")  # PyG issues warnings when imported
     from torch_geometric.nn import SAGEConv
 
 
 class GraphSage(torch.nn.Module):
-    """One convolution for each hop that was sampled."""
+    """GraphSAGE with one convolution for each sampled hop."""
 
     def __init__(self, width: int, hidden: int, classes: int, layers: int) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class GraphSage(torch.nn.Module):
         self.convs = torch.nn.ModuleList(SAGEConv(*pair) for pair in pairwise(sizes))
 
     def forward(self, batch: Any) -> torch.Tensor:
-        """The logits of the batch's seeds, which are its first nodes."""
+        """Return the logits of the batch's seeds, which are its first nodes."""
         h: torch.Tensor = batch.x.float()
         for number, conv in enumerate(self.convs):
             h = conv(h, batch.edge_index)
@@ -32,6 +32,6 @@ class GraphSage(torch.nn.Module):
 
 
 def labels_of(batch: Any) -> torch.Tensor:
-    """The classes of the batch's seeds."""
+    """Return the classes of the batch's seeds."""
     labels: torch.Tensor = batch.y[: batch.batch_size].reshape(-1).long()
     return labels

@@ -1,6 +1,6 @@
-"""What is to happen: the numbers of a demonstration, as every process of it is told them.
+"""The parameters of a demonstration, as every process of it is given them.
 
-Plain data. How many batches there are follows from it, and so do the moments of trouble.
+Plain data. The number of batches and the moments of the faults follow from it.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import msgspec
 
 from penstock.core.plan import EpochPlan
 
-# Enough of them that an epoch can be watched, few enough that its sum is not all overhead.
+# Enough steps that an epoch can be watched, few enough that overhead does not dominate.
 _STEPS_WANTED: Final = 16
 _SMALLEST: Final = 16
 _LARGEST: Final = 256
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A place in a rank's training: before this step of this epoch."""
+    """A point in a rank's training: before this step of this epoch."""
 
     epoch: int
     step: int
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of a demonstration. `train` is how many nodes there are to train on."""
+    """The parameters of a demonstration. `train` is the number of nodes to train on."""
 
     ranks: int
     workers: int
@@ -41,7 +41,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def batch_size(self) -> int:
-        """As large as leaves every rank enough steps to be watched."""
+        """The largest batch size that leaves every rank enough steps to be watched."""
         return min(_LARGEST, max(_SMALLEST, self.train // (self.ranks * _STEPS_WANTED)))
 
     @property
@@ -58,7 +58,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kill_after(self) -> int:
-        """A worker is killed once so many batches have been trained on."""
+        """The number of trained batches after which a worker is killed."""
         return self.batches // 3
 
     @property
@@ -68,10 +68,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pause_at(self) -> Moment:
-        """When it does: early in an epoch, so that the others have something to go on with."""
+        """When it pauses: early in an epoch, so that the others have batches to go on with."""
         epoch = min(self.epochs - 1, max(1, round(0.6 * self.epochs)))
         return Moment(epoch, self.steps // 8)
 
     def pauses(self, rank: int, epoch: int, step: int) -> bool:
-        """Whether this is the rank and the moment."""
+        """Return whether this rank pauses at this moment."""
         return rank == self.pausing_rank and Moment(epoch, step) == self.pause_at

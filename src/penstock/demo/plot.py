@@ -1,4 +1,4 @@
-"""A picture of each rank's rate over time, with the kill and the pause marked. Needs matplotlib."""
+"""A plot of each rank's rate over time, with the kill and the pause marked. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
 
 NAME: Final = "rates.png"
 _MISSING: Final = "matplotlib is not installed: pip install 'penstock[demo]'"
-# A rate at a moment is that of the time around it, a fortieth of all: long enough to be a rate.
+# The rate at a moment is averaged over the time around it, a fortieth of the whole: long enough to
+# be a rate.
 _POINTS: Final = 400
 _WINDOW: Final = 1 / 40
 _COLOURS: Final = ("#3366aa", "#cc6633", "#339966", "#8855aa", "#777777", "#bb9900")
 
 
 class NoPlot(Exception):
-    """There can be no picture, for a reason that is no fault of the demonstration."""
+    """The plot cannot be drawn, for a reason that is no fault of the demonstration."""
 
 
 def plot(report: DemoReport, folder: Path) -> Path:
-    """Draws the picture; `NoPlot` where it cannot be drawn."""
+    """Draw the plot and return its path; `NoPlot` if it cannot be drawn."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -54,7 +55,7 @@ def _draw_rates(axes: Axes, report: DemoReport) -> None:
     half = max(report.seconds * _WINDOW, 1e-9) / 2
     for rank in report.ranks:
         times = np.asarray(rank.batch_seconds)
-        # At either end there is less than a window to look at.
+        # The window is cut off at both ends.
         begin, end = np.maximum(at - half, 0), np.minimum(at + half, report.seconds)
         read = np.searchsorted(times, end) - np.searchsorted(times, begin)
         colour = _COLOURS[rank.rank % len(_COLOURS)]

@@ -1,7 +1,8 @@
 """A rank's process: `python -m penstock.demo.rank FD`, started by the demonstration.
 
-Its socket says what it is to do, and hears how it goes. It ends with whoever started it: the kernel
-sees to that, and where it does not, the end of the socket is noticed at the next batch.
+It receives what to do on its socket, and reports progress there. It ends with the process that
+started it: the kernel ensures that, and elsewhere it notices the end of the socket at the next
+batch.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from penstock.demo.telling import Brief, Entered, FromRank, GoOn, RankFailed, St
 from penstock.wire.stream import Stream
 
 EXIT_FAILED: Final = 1
-EXIT_ALONE: Final = 2  # nobody is there to train for
+EXIT_ALONE: Final = 2  # the parent is gone
 _PR_SET_PDEATHSIG: Final = 1
 # Ranks may wait for one that pauses, or is stopped in a debugger. One that died is noticed at once.
 _PATIENCE: Final = timedelta(hours=1)
@@ -29,20 +30,20 @@ _FLUSH_S: Final = 30.0
 
 
 class ParentConnection:
-    """The socket to whoever started this rank."""
+    """The socket to the process that started this rank."""
 
     def __init__(self, fd: int) -> None:
         self._stream: Stream[ToRank] = Stream(socket.socket(fileno=fd), ToRank)
         self._heard: deque[ToRank] = deque()
 
     def tell(self, message: FromRank) -> None:
-        """Says something. Leaves, if nobody listens any more."""
+        """Send a message. Exit if the parent is gone."""
         self._stream.send(message)
         if self._stream.wait(0):
             self._listen()
 
     def hear(self) -> ToRank:
-        """The next word; waits for it."""
+        """Return the next message; wait for it."""
         while not self._heard:
             self._stream.wait()
             self._listen()
@@ -54,17 +55,17 @@ class ParentConnection:
             sys.exit(EXIT_ALONE)
 
     def pause(self) -> None:
-        """Until told to go on."""
+        """Wait until told to go on."""
         while not isinstance(self.hear(), GoOn):
             pass
 
     def flush(self) -> None:
-        """Returns when all that was said has gone."""
+        """Return when everything has been sent."""
         self._stream.flush(_FLUSH_S)
 
 
 def main(fd: int) -> int:
-    """Runs a rank to its end; returns its exit status."""
+    """Run a rank to its end; return its exit status."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     line = ParentConnection(fd)
@@ -83,14 +84,15 @@ def main(fd: int) -> int:
 
 
 def _train(brief: Brief, line: ParentConnection) -> None:
-    # Here, so that whatever goes wrong with it is told: this takes seconds, and may be missing.
+    # Imported here, so that failures are reported to the parent: it takes seconds, and torch may be
+    # missing.
     import torch
     import torch.distributed as dist
 
     from penstock.client.hub.joined import connect
     from penstock.demo.trainer import Trainer
 
-    torch.set_num_threads(1)  # one core for each rank, at most
+    torch.set_num_threads(1)  # one core per rank, at most
     dist.init_process_group(
         "gloo",
         store=dist.FileStore(brief.rendezvous, brief.plan.ranks),  # type: ignore[attr-defined]
@@ -107,5 +109,5 @@ if __name__ == "__main__":
     status = main(int(sys.argv[1]))
     sys.stdout.flush()
     sys.stderr.flush()
-    # All has been said and closed; taking torch down in good order would take a second more.
+    # Everything is sent and closed; an orderly exit of torch would take another second.
     os._exit(status)

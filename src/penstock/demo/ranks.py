@@ -1,7 +1,7 @@
-"""The ranks' processes, seen from the one that starts them: briefed, heard, and ended for certain.
+"""The ranks' processes as their parent sees them: started, heard, and ended for certain.
 
-Fresh interpreters, in process groups of their own: a Ctrl-C in the terminal is for the process that
-started them, which decides what it means. This module does not know what ranks do.
+They are fresh interpreters in process groups of their own: a Ctrl-C in the terminal reaches only
+the parent, which decides what it means. This module does not know what ranks do.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from penstock.errors import PenstockError
 from penstock.wire.stream import Stream
 
 _MODULE: Final = "penstock.demo.rank"
-# Seconds a rank may take to end: by itself when it is done, when told, when killed.
+# Seconds a rank may take to end: by itself when it is done, and when killed.
 _DONE_S: Final = 60.0
 _KILLED_S: Final = 10.0
-# A rank that loses another one fails as well, a moment later: who was first?
+# A rank that loses another one fails as well, a moment later: wait, to find the first one.
 _AFTERMATH_S: Final = 0.3
-# Each rank has a core to itself, at most; and all are on this host.
+# Each rank uses at most one core; and all are on this host.
 _ENVIRONMENT: Final = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -44,7 +44,7 @@ class RankDied(PenstockError):
 
 @dataclass(eq=False)
 class RankProcess:
-    """One rank. What it prints goes to a file, for the story of its death."""
+    """One rank. Its output goes to a file, for the report if it dies."""
 
     number: int
     process: subprocess.Popen[bytes]
@@ -55,7 +55,7 @@ class RankProcess:
 
     @classmethod
     def start(cls, number: int, scratch: Path) -> Self:
-        """A fresh interpreter, which waits to be briefed."""
+        """Start a fresh interpreter, which waits for its `Brief`."""
         printed = scratch / f"rank-{number}.txt"
         ours, its = socket.socketpair()
         with its, printed.open("wb") as output:
@@ -72,15 +72,15 @@ class RankProcess:
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """The process id."""
         return self.process.pid
 
     def say(self, message: ToRank) -> None:
-        """Tells it something."""
+        """Send it a message."""
         self.stream.send(message)
 
     def hear(self) -> list[FromRank]:
-        """What it has said since."""
+        """Return the messages it has sent since the last call."""
         heard = [message for message, _ in self.stream.receive()]
         for message in heard:
             match message:
@@ -92,11 +92,11 @@ class RankProcess:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it will not be done."""
+        """Return whether it failed, or ended without being done."""
         return not self.done and (self.failed is not None or self.stream.ended)
 
     def epitaph(self) -> str:
-        """What became of it, in words."""
+        """Return why it ended, in words."""
         who = f"rank {self.number} (pid {self.pid})"
         if self.failed is not None:
             return f"{who} failed: {self.failed.what}"
@@ -107,7 +107,7 @@ class RankProcess:
         return f"{who} ended with exit code {code}" + "".join(f": {line}" for line in last)
 
     def _ended(self) -> int:
-        """Its exit status. Of one that hung up and lives on, that of being killed for it."""
+        """Return its exit status. If it closed the socket and lives on, it is killed first."""
         try:
             return self.process.wait(_KILLED_S)
         except subprocess.TimeoutExpired:
@@ -116,7 +116,7 @@ class RankProcess:
 
 
 class RankProcesses:
-    """All ranks. Leaving the `with` ends them, whatever they are at."""
+    """All ranks. Leaving the `with` ends them, whatever they are doing."""
 
     def __init__(self, plan: Plan, scratch: Path) -> None:
         self._plan = plan
@@ -125,7 +125,7 @@ class RankProcesses:
         self._ranks: list[RankProcess] = []
 
     def start(self, address: str) -> None:
-        """Starts and briefs them, to train from the hub at this address."""
+        """Start them, to train from the hub at this address."""
         rendezvous = str(self._scratch / "rendezvous")
         for number in range(self._plan.ranks):
             rank = RankProcess.start(number, self._scratch)
@@ -134,7 +134,7 @@ class RankProcesses:
             rank.say(Brief(plan=self._plan, rank=number, address=address, rendezvous=rendezvous))
 
     def listen(self, timeout: float) -> Iterator[tuple[int, FromRank]]:
-        """What ranks have said, waiting up to `timeout` seconds; `RankDied` if one is lost."""
+        """Yield messages of ranks, waiting up to `timeout` seconds; `RankDied` if one is lost."""
         for key, _ in self._selector.select(timeout):
             rank: RankProcess = key.data
             yield from ((rank.number, message) for message in rank.hear())
@@ -144,32 +144,32 @@ class RankProcesses:
             raise RankDied(self._first_lost().epitaph())
 
     def go_on(self, rank: int) -> None:
-        """Ends a rank's pause."""
+        """End a rank's pause."""
         self._ranks[rank].say(GoOn())
 
     @property
     def pids(self) -> list[int]:
-        """Of their processes, by rank."""
+        """The process ids, by rank."""
         return [rank.pid for rank in self._ranks]
 
     @property
     def done(self) -> bool:
-        """Whether all of them are."""
+        """Return whether all ranks are done."""
         return all(rank.done for rank in self._ranks)
 
     def join(self) -> None:
-        """Waits for their ends; `RankDied` for one that did not end well."""
+        """Wait until they end; `RankDied` for one with a non-zero exit status."""
         deadline = time.monotonic() + _DONE_S
         for rank in self._ranks:
             try:
                 code = rank.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                continue  # it has told all it had to tell, and is killed on leaving
+                continue  # it has sent everything, and is killed on leaving
             if code:
                 raise RankDied(rank.epitaph())
 
     def _first_lost(self) -> RankProcess:
-        """The rank whose end was the first: others fail for want of it."""
+        """Return the rank that ended first: the others fail because of it."""
         deadline = time.monotonic() + _AFTERMATH_S
         while (left := deadline - time.monotonic()) > 0 and self._selector.get_map():
             for key, _ in self._selector.select(left):
@@ -177,14 +177,14 @@ class RankProcesses:
                 if key.data.stream.ended:
                     self._selector.unregister(key.fileobj)
         lost = [rank for rank in self._ranks if rank.is_lost]
-        # Who could not even say a word was ended from outside: nobody else's fault.
+        # A rank that could not even send a message was killed from outside: it was the first.
         return min(lost, key=lambda rank: 0.0 if rank.failed is None else rank.failed.at)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kills what is left: they hold nothing that would need to be put in order."""
+        """Kill what is left: they hold nothing that needs cleaning up."""
         for rank in self._ranks:
             if rank.process.poll() is None:
                 rank.process.kill()

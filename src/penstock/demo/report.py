@@ -1,4 +1,4 @@
-"""What came of a demonstration: conclusions from its chronicle, as plain data and in words."""
+"""The results of a demonstration, drawn from its chronicle, as plain data and in words."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     batches_per_second: float
     waited_seconds: float
     share: int
-    batch_seconds: list[float]  # when it had learned from each, since the training began
+    batch_seconds: list[float]  # when each was trained on, since the start of training
 
 
 class KillReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The worker that was killed, and what the hub made of it."""
+    """The worker that was killed, and what the hub reported about it."""
 
     worker: int
     pid: int
@@ -45,7 +45,7 @@ class PauseReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """How many batches are, to the last byte, those of an undisturbed run, made in one process."""
+    """How many batches are, byte for byte, those of an undisturbed run, made in one process."""
 
     batches: int
     equal: int
@@ -53,12 +53,12 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether there are any, and all are equal."""
+        """Return whether there are any batches, and all are equal."""
         return 0 < self.batches == self.equal
 
 
 class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it all. Times count from the first moment that all ranks trained."""
+    """All results. Times count from the moment when all ranks were training."""
 
     accuracy: float
     chance: float
@@ -84,7 +84,7 @@ _SHOWN = 5
 
 
 def report_of(story: Chronicle, chance: float, nodes: int, edges: int) -> DemoReport:
-    """The conclusions, once all ranks are done."""
+    """Make the report, once all ranks are done."""
     training, shares = story.training, shares_of(story)
     tested = [rank.tested for rank in story.ranks if rank.tested is not None]
     assert story.killed is not None
@@ -110,9 +110,9 @@ def report_of(story: Chronicle, chance: float, nodes: int, edges: int) -> DemoRe
 
 
 def shares_of(story: Chronicle) -> list[int]:
-    """Each rank's batches in the time in which all were reading at their own pace.
+    """Return each rank's batches in the time in which all read at their own pace.
 
-    Of a single epoch, in which all go in step, the shares in that.
+    If there is only one epoch, in which all go in step, return the shares in that.
     """
     stage = Stage.ALONE if story.plan.epochs > 1 else Stage.TOGETHER
     times = common([rank.spans(stage) for rank in story.ranks])
@@ -155,7 +155,7 @@ def _pause(story: Chronicle, training: Span) -> PauseReport:
 
 
 def proof_of(ranks: list[RankStory]) -> Proof:
-    """Compares what each rank read with what another one made of the same list."""
+    """Compare what each rank read with what another rank made of the same list."""
     pairs: list[tuple[str, str, str]] = []
     for rank in ranks:
         assert rank.proved is not None
@@ -177,7 +177,7 @@ def proof_of(ranks: list[RankStory]) -> Proof:
 
 
 def in_words(report: DemoReport) -> Iterator[tuple[str, str]]:
-    """The report as lines, each with its heading."""
+    """Yield the report as lines, each with its heading."""
     losses = " -> ".join(f"{loss:.3f}" for loss in report.losses)
     yield (
         "accuracy",

@@ -1,6 +1,6 @@
-"""The demonstration as a whole: a hub, ranks that train from it, trouble, and what came of it.
+"""The demonstration as a whole: a hub, ranks that train from it, faults, and the report.
 
-Torch is in the ranks alone; this process starts them, watches, and adds up.
+Only the ranks use torch; this process starts them, watches, and sums up.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from penstock.demo.view import DemoView
 from penstock.hub.process import LOG_VARIABLE
 
 PREFIX: Final = "penstock-demo-"
-# How often the hub is asked for its numbers.
+# How often the hub is asked for its statistics.
 _LOOK_EVERY_S: Final = 0.1
-# When looking for the right moment, what goes by between two looks.
+# Time between two looks while looking for the right moment to kill.
 _MOMENT_S: Final = 0.002
-# For a successor that is on its way when the ranks are done.
+# Time for a successor that is still starting when the ranks are done.
 _PATIENCE_S: Final = 60.0
 _WORDS: Final = {
     Stage.TOGETHER: "all ranks train, in step: gradients are averaged at every batch",
@@ -40,9 +40,11 @@ _WORDS: Final = {
 
 
 def run(subject: Subject, plan: Plan, view: DemoView) -> DemoReport:
-    """Trains, with all the trouble; leaves nothing behind, however it ends.
+    """Run the demonstration with all its faults; clean up however it ends.
 
-    `RankDied` if a rank does, `HubGone` if the hub cannot be had.
+    Raises:
+        RankDied: a rank died.
+        HubGone: the hub could not be started.
     """
     story = Chronicle(plan, time.monotonic())
     with (
@@ -53,7 +55,7 @@ def run(subject: Subject, plan: Plan, view: DemoView) -> DemoReport:
         view,
     ):
         ranks.start(hub.address)
-        hub.resize(plan.workers)  # has them started, in less time than ranks take
+        hub.resize(plan.workers)  # starts the workers, in less time than ranks take
         Performance(plan, hub, ranks, story, view).play()
         ranks.join()
     graph = subject.graph
@@ -61,7 +63,7 @@ def run(subject: Subject, plan: Plan, view: DemoView) -> DemoReport:
 
 
 class Performance:
-    """Listens to ranks, looks at the hub, makes trouble, and lets it be seen."""
+    """Listens to ranks, looks at the hub, injects faults, and updates the view."""
 
     def __init__(
         self, plan: Plan, hub: HubProcess, ranks: RankProcesses, story: Chronicle, view: DemoView
@@ -76,7 +78,7 @@ class Performance:
         self._told: set[Stage] = set()
 
     def play(self) -> None:
-        """Returns when all ranks are done, and the killed worker has a successor."""
+        """Return when all ranks are done and the killed worker has a successor."""
         while not self._ranks.done:
             choosing = self._mischief.is_choosing
             for rank, message in self._ranks.listen(_MOMENT_S if choosing else _LOOK_EVERY_S):
@@ -98,7 +100,7 @@ class Performance:
                 self._event(f"epoch {epoch + 1} of {self._plan.epochs}: loss {losses[epoch]:.3f}")
 
     def _tell_stage(self, stage: Stage) -> None:
-        """Once: of the first epoch, when all are at it; of what comes later, when one is."""
+        """Report a stage once: the first epoch when all ranks are in it, others when one is."""
         at = [rank.stage for rank in self._story.ranks].count(stage)
         wanted = self._plan.ranks if stage is Stage.TOGETHER else 1
         if stage in _WORDS and stage not in self._told and at >= wanted:
@@ -119,7 +121,7 @@ class Performance:
 
 @contextmanager
 def _quiet_hub() -> Iterator[None]:
-    """It is left to the view to tell of the worker, unless the user wants to hear it too."""
+    """Leave reports about the killed worker to the view, unless the user set a log level."""
     if LOG_VARIABLE in os.environ:
         yield
         return

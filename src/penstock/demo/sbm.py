@@ -1,7 +1,7 @@
-"""A stochastic block model: classes that show in who links to whom, and barely in the features.
+"""A stochastic block model: classes show in the edges, and barely in the features.
 
-A node's own features are mostly noise, so that a model without the neighbourhood stays poor and one
-with it does well: a graph on which learning, or failing to, can be seen in seconds.
+A node's own features are mostly noise, so a model without neighbourhoods does poorly and one with
+them does well: on this graph, learning (or its failure) can be seen in seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class BlockModel:
     degree: int = 15
     within: float = 0.6  # the share of edges that stay in their class, beyond chance
     width: int = 64
-    signal: float = 0.18  # how far class centres lie apart, in units of the noise
+    signal: float = 0.18  # distance of class centres, in units of the noise
     train: float = 0.1
     val: float = 0.05
     seed: int = 0
@@ -36,7 +36,7 @@ class BlockModel:
 
 
 def block_model(spec: BlockModel) -> Graph:
-    """The graph of a block model, with `x`, `y` and splits."""
+    """Return the graph of a block model, with `x`, `y` and splits."""
     rng = np.random.default_rng(spec.seed)
     y = rng.integers(0, spec.num_classes, spec.num_nodes)
     order = rng.permutation(spec.num_nodes)
@@ -56,7 +56,7 @@ def block_model(spec: BlockModel) -> Graph:
 def _edges(
     spec: BlockModel, y: npt.NDArray[np.int64], rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Undirected edges, both directions; each end chosen from the class or from all."""
+    """Return undirected edges, both directions; targets from the source's class or from all."""
     count = spec.num_nodes * spec.degree // 2
     source = rng.integers(0, spec.num_nodes, count)
     target = rng.integers(0, spec.num_nodes, count)

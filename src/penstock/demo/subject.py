@@ -1,6 +1,6 @@
-"""The graph of a demonstration: a generated one, or the user's own, looked at before it is used.
+"""The graph of a demonstration: a generated one, or the user's own, checked before it is used.
 
-Whatever is wrong with a graph is told here, in words, before any process is started.
+Everything that can be wrong with a graph is reported here, before any process is started.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from penstock.demo.sbm import BlockModel, block_model
 from penstock.graph import Graph
 
-# So many of the generated nodes are trained on that it can be watched for a while.
+# The share of generated nodes to train on: enough that training takes a while.
 _TRAIN: Final = 0.4
 _TEST_NODES: Final = 20_000
 _AS_SAVED: Final = "Graph.from_pyg(data).save(path) keeps x, y, train_mask and test_mask"
@@ -23,7 +23,7 @@ _AS_SAVED: Final = "Graph.from_pyg(data).save(path) keeps x, y, train_mask and t
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A graph that can be learned from. `test` are the nodes that accuracy is told of."""
+    """A graph that can be learned from. `test` are the nodes that accuracy is measured on."""
 
     graph: Graph
     classes: int
@@ -32,18 +32,18 @@ class Subject:
 
     @property
     def chance(self) -> float:
-        """The accuracy of always naming the most frequent class."""
+        """The accuracy of always predicting the most frequent class."""
         labels = _labels(self.graph)[self.test]
         return float(np.bincount(labels).max() / len(labels))
 
 
 def generated(nodes: int, seed: int) -> Graph:
-    """A block model of so many nodes."""
+    """Return a block model with this many nodes."""
     return block_model(BlockModel(num_nodes=nodes, train=_TRAIN, seed=seed))
 
 
 def subject_of(graph: Graph, what: str | Path) -> Subject:
-    """A graph as something to learn from; ValueError if there is nothing to learn."""
+    """Check that a graph can be learned from; ValueError says what it lacks."""
     if graph.is_hetero:
         raise ValueError(
             f"{what} has several types of nodes or edges; the demo trains on graphs of one type"

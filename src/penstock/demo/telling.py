@@ -1,4 +1,4 @@
-"""What the ranks of a demonstration and the process that started them say to each other.
+"""The messages between the ranks of a demonstration and the process that started them.
 
 Nothing here has behaviour. Times are those of the system's monotonic clock, which all processes of
 a host share.
@@ -14,13 +14,13 @@ from penstock.wire.messages import Message
 
 
 class Stage(Enum):
-    """What a rank is at."""
+    """What a rank is doing."""
 
     STARTING = "starting"
     TOGETHER = "training, in step"  # gradients are exchanged at every step
     ALONE = "training"  # at its own pace
     PAUSED = "paused"
-    MEETING = "waiting for others"  # models are averaged, which takes everybody
+    MEETING = "waiting for others"  # models are averaged, which needs all ranks
     TESTING = "testing"
     PROVING = "proving"
     DONE = "done"
@@ -30,7 +30,7 @@ class Stage(Enum):
 
 
 class Brief(Message, frozen=True, kw_only=True):
-    """The first word: which rank it is, and where hub and other ranks are to be found."""
+    """The first message: which rank it is, and where to find the hub and the other ranks."""
 
     plan: Plan
     rank: int
@@ -48,14 +48,14 @@ ToRank: TypeAlias = Brief | GoOn
 
 
 class Entered(Message, frozen=True, kw_only=True):
-    """It is at something else now."""
+    """The rank is at another stage now."""
 
     stage: Stage
     at: float
 
 
 class Trained(Message, frozen=True, kw_only=True):
-    """A batch was read, after so many seconds of waiting for it, and learned from."""
+    """A batch was read, after `waited` seconds of waiting, and trained on."""
 
     epoch: int
     at: float
@@ -70,14 +70,14 @@ class Learned(Message, frozen=True, kw_only=True):
 
 
 class Tested(Message, frozen=True, kw_only=True):
-    """How many of its share of test nodes it told right."""
+    """How many of its share of test nodes the rank classified correctly."""
 
     right: int
     total: int
 
 
 class Proved(Message, frozen=True, kw_only=True):
-    """The digests of all batches it read, and of those that it made of rank `other`'s list."""
+    """The digests of all batches the rank read, and of those it made of rank `other`'s list."""
 
     read: list[str]
     other: int
@@ -85,7 +85,7 @@ class Proved(Message, frozen=True, kw_only=True):
 
 
 class RankFailed(Message, frozen=True, kw_only=True):
-    """It cannot go on."""
+    """The rank cannot go on."""
 
     at: float
     what: str

@@ -1,8 +1,8 @@
-"""What a rank does: trains, tests, and makes another rank's batches once more. Needs torch and PyG.
+"""A rank's work: train, test, and make another rank's batches again. Needs torch and PyG.
 
-The first epoch is plain DDP: gradients are averaged at every step, so that all ranks go in step.
-From then on each rank learns at its own pace, and models are averaged at the end of every epoch
-("post-local SGD"): only so can it be seen that a rank which pauses holds up nobody but itself.
+The first epoch is plain DDP: gradients are averaged at every step, so all ranks go in step. After
+that each rank learns at its own pace, and models are averaged at the end of every epoch
+("post-local SGD"): only then is it visible that a rank that pauses delays nobody but itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Tell = Callable[[FromRank], None]
 
 
 class Trainer:
-    """One rank of several. `tell` is for whoever watches; `pause` returns when it is over."""
+    """One rank of several. `tell` reports to the parent; `pause` returns when the pause is over."""
 
     def __init__(
         self, plan: Plan, rank: int, hub: Hub, tell: Tell, pause: Callable[[], None]
@@ -49,7 +49,7 @@ class Trainer:
         self._digests: list[str] = []
 
     def run(self) -> None:
-        """All of it."""
+        """Train, test, and make another rank's batches again."""
         self._train()
         self._enter(Stage.TESTING)
         self._test()
@@ -79,7 +79,7 @@ class Trainer:
     def _paused(
         self, batches: Iterator[tuple[Any, float]], epoch: int, stage: Stage
     ) -> Iterator[tuple[Any, float]]:
-        """The batches, with a pause among them where one is planned."""
+        """Yield the batches, with a pause among them where one is planned."""
         for step in range(self._plan.steps):
             if self._plan.pauses(self._rank, epoch, step):
                 self._enter(Stage.PAUSED)
@@ -89,7 +89,7 @@ class Trainer:
         assert next(batches, None) is None, "an epoch has more batches than planned"
 
     def _learn(self, batch: Any, epoch: int, waited: float) -> float:
-        """The loss of a batch, which is then learned from."""
+        """Train on a batch and return its loss."""
         self._digests.append(digest_of(batch))
         self._optimizer.zero_grad()
         with nullcontext() if epoch == 0 else self._parallel.no_sync():
@@ -100,13 +100,13 @@ class Trainer:
         return loss.item()
 
     def _average(self) -> None:
-        """Gives every rank the mean of all models."""
+        """Set every rank's model to the mean of all models."""
         mean = parameters_to_vector(self._model.parameters()).detach()
         dist.all_reduce(mean)
         vector_to_parameters(mean / self._plan.ranks, self._model.parameters())
 
     def _loader(self, source: Any, rank: int, **options: Any) -> NeighborLoader:
-        """The batches of a rank; the same ones, whoever makes them."""
+        """Return a loader of a rank's batches; they are the same, whoever makes them."""
         plan = self._plan
         return NeighborLoader(
             source,
@@ -124,7 +124,7 @@ class Trainer:
 
     @torch.no_grad()
     def _test(self) -> None:
-        """Tells how many of its share of test nodes come out right."""
+        """Report how many of this rank's share of test nodes are classified correctly."""
         self._model.eval()
         nodes = self._subject.test[self._rank :: self._plan.ranks]
         right = 0
@@ -142,13 +142,13 @@ class Trainer:
         self._tell(Tested(right=right, total=len(nodes)))
 
     def _made_again(self, rank: int) -> list[str]:
-        """Digests of a rank's batches of all epochs, made here, without hub or workers."""
+        """Return digests of a rank's batches of all epochs, made here, without hub or workers."""
         with self._loader(self._hub.graph, rank, num_workers=0) as loader:
             return [digest_of(batch) for _ in range(self._plan.epochs) for batch in loader]
 
 
 def _timed(batches: Any) -> Iterator[tuple[Any, float]]:
-    """Batches, and how long each was waited for."""
+    """Yield batches, and how long each was waited for."""
     iterator = iter(batches)
     while True:
         began = time.perf_counter()
@@ -160,7 +160,7 @@ def _timed(batches: Any) -> Iterator[tuple[Any, float]]:
 
 
 def digest_of(batch: Any) -> str:
-    """A batch in a few characters: every tensor, to the last byte, and all else there is."""
+    """Return a digest of a batch: every tensor, byte for byte, and everything else in it."""
     return batch_digest({name: _bytes_of(value) for name, value in batch.to_dict().items()})
 
 

@@ -1,6 +1,6 @@
-"""What is shown while a demonstration runs: a live picture in a terminal, plain lines elsewhere.
+"""The display while a demonstration runs: live in a terminal, plain lines elsewhere.
 
-Reads the chronicle and changes nothing.
+It reads the chronicle and changes nothing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _STYLES: Final = {Stage.PAUSED: "bold yellow", Stage.DONE: "green", Stage.MEETIN
 
 
 class DemoView(ABC):
-    """Somebody who watches."""
+    """A display of the demonstration."""
 
     @abstractmethod
     def event(self, seconds: float, words: str) -> None:
-        """Something has happened, so long after the beginning."""
+        """Show an event; `seconds` since the beginning."""
 
     def show(self, story: Chronicle) -> None:  # noqa: B027 - not everybody looks all the time
-        """Time has gone by."""
+        """Update the display; called regularly."""
 
     def __enter__(self) -> Self:
         return self
@@ -45,39 +45,39 @@ class DemoView(ABC):
 
 
 class NoView(DemoView):
-    """Nobody watches."""
+    """Displays nothing."""
 
     def event(self, seconds: float, words: str) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class PlainView(DemoView):
-    """A line for everything that happens."""
+    """Prints a line for each event."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
 
     def event(self, seconds: float, words: str) -> None:
-        """Says it."""
+        """Print the event."""
         self._say(f"{seconds:6.1f} s  {words}")
 
 
 class LiveView(DemoView):
-    """Ranks, workers, fairness and the last events, drawn again and again in place."""
+    """Draws ranks, workers, fairness and the last events again and again, in place."""
 
     def __init__(self, console: Console) -> None:
         self._events: deque[tuple[float, str]] = deque(maxlen=_EVENTS_SHOWN)
         self._story: Chronicle | None = None
-        # Drawn by our own loop: a thread would see a story that is being written.
+        # Drawn by our own loop: a thread could see a chronicle that is being written.
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._drawn = 0.0
 
     def event(self, seconds: float, words: str) -> None:
-        """Puts it at the end of the list."""
+        """Add the event to the list."""
         self._events.append((seconds, words))
 
     def show(self, story: Chronicle) -> None:
-        """Draws, if it is time to."""
+        """Draw, if it is time to."""
         now = time.monotonic()
         if now - self._drawn >= 1 / _REFRESH:
             self._drawn = now
@@ -92,7 +92,7 @@ class LiveView(DemoView):
 
 
 def picture(story: Chronicle, events: list[tuple[float, str]], now: float) -> RenderableType:
-    """How things stand."""
+    """Return the current picture."""
     lines = [Text(f"{seconds:6.1f} s  {words}", style="dim") for seconds, words in events]
     return Group(_ranks(story, now), _workers(story), _summary(story, now), *lines)
 

@@ -1,4 +1,9 @@
-"""The graph: in shared memory or in files, read by many processes without a copy."""
+"""The graph store: arrays in shared memory or files, read by many processes without a copy.
+
+`graph` has `Graph`; `view` its interface, which remote graphs share. `schema`, `shared` and
+`segment` hold arrays; `coo`, `pyg`, `draft` and `build` make a graph; `format` saves it; `derived`
+adds arrays computed from it; `partition` splits it into parts.
+"""
 
 from __future__ import annotations
 

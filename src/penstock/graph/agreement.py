@@ -1,7 +1,7 @@
-"""Whether what follows from a graph's arrays agrees with them: the csr, and the derived arrays.
+"""Checks that the csr and the derived arrays agree with the arrays they were computed from.
 
-All is read in pieces. Where only the order may differ, a sum over all edges is compared, which is
-the same in whatever order they stand. The topology itself is known to be sound by then.
+Arrays are read in pieces. Where only the order of edges may differ, a sum of hashes over all edges
+is compared, which does not depend on the order. The topology itself has been checked before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PIECE: Final = 2**20
 
 
 def check_csr(key: ArrayKey, array: SharedArray, csr: Topology, csc: Topology) -> None:
-    """The csr holds the edges of the csc."""
+    """Raise `GraphFormatError` unless the csr holds the same edges as the csc."""
     ours = _sum_of(edges(csr))
     theirs = sum(_hash(neighbors, rows, ids) for _, rows, neighbors, ids in edges(csc))
     if ours % 2**64 != theirs % 2**64:
@@ -44,7 +44,7 @@ def check_csr(key: ArrayKey, array: SharedArray, csr: Topology, csc: Topology) -
 def check_derived(
     derived: NamedDerived, arrays: Arrays, rows: Topology, num_neighbors: int
 ) -> None:
-    """Checks that derived arrays follow from these rows, as far as can be told without remaking."""
+    """Check derived arrays against these rows, as far as possible without recomputing them."""
     match derived:
         case WeightSums():
             _check_sums(derived, arrays, rows)
@@ -59,7 +59,7 @@ def check_derived(
 
 
 def _check_sums(derived: WeightSums, arrays: Arrays, rows: Topology) -> None:
-    """They begin anew in each row, rise where an edge has a weight, and else stay."""
+    """Check that sums restart in each row, rise where an edge has a weight, and else stay equal."""
     (key,), weights = derived.keys, arrays[derived.sources[0]]
     sums = arrays[key].array
     for begin, row, _, ids in edges(rows):
@@ -72,7 +72,7 @@ def _check_sums(derived: WeightSums, arrays: Arrays, rows: Topology) -> None:
 
 
 def _check_by_time(derived: ByTime, arrays: Arrays, rows: Topology, num_neighbors: int) -> None:
-    """Each row has the entries it has without an order; their times are right, and do not fall."""
+    """Check that each row has the unordered row's entries, with their times, in rising order."""
     entry_key, key = derived.keys
     ordered, told = Topology(rows.indptr, arrays[entry_key].array), arrays[derived.sources[0]].array
     check_ids(entry_key, arrays[entry_key], ordered.indices, num_neighbors, "[:, 0]")
@@ -92,7 +92,7 @@ def _check_by_time(derived: ByTime, arrays: Arrays, rows: Topology, num_neighbor
 def _check_sorted(
     derived: SortedNeighbors, arrays: Arrays, rows: Topology, num_neighbors: int
 ) -> None:
-    """Each row has the neighbours it has without an order, and they do not fall."""
+    """Check that each row has the neighbours of the unordered row, in rising order."""
     (key,) = derived.keys
     ordered = Topology(rows.indptr, arrays[key].array)
     check_ids(key, arrays[key], ordered.indices, num_neighbors, "")
@@ -103,7 +103,7 @@ def _check_sorted(
 
 
 def _check_sizes(derived: DegreeSizes, arrays: Arrays, rows: Topology) -> None:
-    """Each is the number of bits of a degree, which is the exponent that a float of it has."""
+    """Check that each is the bit length of a degree: the exponent of that degree as a float."""
     (key,) = derived.keys
     sizes = arrays[key].array
     for begin in range(0, rows.num_rows, _PIECE):
@@ -143,7 +143,7 @@ def _check_same(key: ArrayKey, array: SharedArray, ours: int, theirs: int) -> No
 
 
 def _before(values: Array, rows: Topology, begin: int, row: Array, first: int | None = 0) -> Array:
-    """What stands before each element of a piece; at the start of a row `first`, or itself."""
+    """Return the value before each element of a piece; at the start of a row `first`, or itself."""
     here = values[begin : begin + len(row)]
     before = np.empty_like(here)
     before[1:] = here[:-1]

@@ -1,7 +1,7 @@
-"""From a draft to a graph: one segment of shared memory, every array written once where it stays.
+"""Builds a graph from a draft: one segment of shared memory, every array written once, in place.
 
-The only memory beyond the result is what the kernels need to sort, which is none. If anything goes
-wrong the segment is let go, and with it all that was written.
+Beyond the result, no memory is needed: the kernels sort in place. If anything fails, the segment is
+closed, and everything written to it is gone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.graph.topology import Spec, specs
 
 
 def build(draft: Draft, *, kind: str | None) -> tuple[Schema, dict[ArrayKey, SharedArray]]:
-    """The graph that `draft` describes, frozen."""
+    """Build the graph that `draft` describes, and freeze it."""
     schema = draft.settle()
     wanted = _wanted(draft, schema)
     offsets, nbytes = layout(wanted.values())
@@ -36,13 +36,13 @@ def build(draft: Draft, *, kind: str | None) -> tuple[Schema, dict[ArrayKey, Sha
 
 
 def _wanted(draft: Draft, schema: Schema) -> dict[ArrayKey, Spec]:
-    """All arrays of the graph: topology first, so that it lies together."""
+    """Return dtype and shape of all arrays; topology comes first, so that it is contiguous."""
     sizes = {info.name: info.num_nodes for info in schema.nodes}
     wanted: dict[ArrayKey, Spec] = {}
     for edge_type, edges in draft.edges.items():
         indptr, adjacency = _csc_keys(edge_type)
         source, _, destination = edge_type
-        # Edges that came sorted by destination stay where they are: the position tells the id.
+        # Edges that were given sorted by destination keep their order: the position is the edge id.
         paired = not kernels.is_sorted(edges.destinations)
         wanted[indptr], wanted[adjacency] = specs(
             sizes[destination], sizes[source], len(edges.sources), paired=paired

@@ -1,7 +1,7 @@
-"""What is wrong with an argument: each check names it, the first offending position and its value.
+"""Checks of arguments: each error names the argument, the first offending position and its value.
 
-Checks raise `ValueError` and change nothing. They read long arrays in pieces, so that looking at
-one costs no second one. This module does not know what the arguments are for.
+Checks raise `ValueError` and change nothing. They read long arrays in pieces, so that a check needs
+no second array of that size. This module does not know what the arguments are for.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.graph.tensors import PlainArray, floats
 
 PIECE: Final = 1 << 18
 
-# More would not fit any machine; such an id is a hash or garbage.
+# More nodes would not fit any machine; such an id is a hash or garbage.
 MOST_NODES: Final = 1 << 40
 
 
 def count(label: str, value: Any) -> int:
-    """A number of nodes."""
+    """Return `value` as a number of nodes."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -37,7 +37,7 @@ def count(label: str, value: Any) -> int:
 
 
 def node_type(label: str, name: object) -> str:
-    """The name of a node type of a heterogeneous graph."""
+    """Return `name` if it can name a node type of a heterogeneous graph."""
     if not isinstance(name, str) or not is_name(name):
         raise ValueError(
             f"{label} has the node type {name!r}; expected a non-empty string "
@@ -47,7 +47,7 @@ def node_type(label: str, name: object) -> str:
 
 
 def edge_type(label: str, name: object) -> EdgeType:
-    """The name of an edge type of a heterogeneous graph."""
+    """Return `name` if it can name an edge type of a heterogeneous graph."""
     match name:
         case (str(source), str(relation), str(destination)):
             names = (source, relation, destination)
@@ -60,7 +60,7 @@ def edge_type(label: str, name: object) -> EdgeType:
 
 
 def attribute_name(label: str, name: object) -> str:
-    """The name of an attribute."""
+    """Return `name` if it can name an attribute."""
     if not isinstance(name, str) or not is_name(name):
         raise ValueError(
             f"{label} has the name {name!r}; expected a non-empty string "
@@ -70,13 +70,13 @@ def attribute_name(label: str, name: object) -> str:
 
 
 def is_name(name: str) -> bool:
-    """Whether a type or an attribute may be called so."""
+    """Return whether a type or an attribute may have this name."""
     controls = any(ord(letter) < 32 or ord(letter) == 127 for letter in name)
     return name != "" and not controls and is_text(name)
 
 
 def is_text(value: str) -> bool:
-    """Whether `value` can be put down in a file: a lone half of a surrogate pair cannot."""
+    """Return whether `value` can be encoded for a file: a lone half of a surrogate pair cannot."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -85,7 +85,7 @@ def is_text(value: str) -> bool:
 
 
 def rows(column: PlainArray, expected: int, of: str) -> None:
-    """An attribute has one row for each of `expected` nodes or edges."""
+    """Check that an attribute has one row for each of `expected` nodes or edges."""
     if not column.shape:
         raise ValueError(f"{column.label} is a single number; expected one row per {of}")
     if column.shape[0] != expected:
@@ -95,12 +95,12 @@ def rows(column: PlainArray, expected: int, of: str) -> None:
 
 
 def vector(column: PlainArray) -> None:
-    """A list of numbers, not a table."""
+    """Check that an array has one dimension."""
     _one_dimension(column.label, column.array)
 
 
 def edge_index(pairs: PlainArray) -> None:
-    """Two rows of ids."""
+    """Check that an array is two rows of ids."""
     if len(pairs.shape) != 2 or pairs.shape[0] != 2:
         raise ValueError(
             f"{pairs.label} has shape {list(pairs.shape)}; expected [2, number of edges]"
@@ -109,20 +109,20 @@ def edge_index(pairs: PlainArray) -> None:
 
 
 def id_dtype(numbers: PlainArray, expected: str = "int32 or int64") -> None:
-    """Integers as ids are."""
+    """Check that an array has a dtype of ids."""
     if numbers.dtype not in ("int32", "int64"):
         raise ValueError(f"{numbers.label} has dtype {numbers.dtype}; expected {expected}")
 
 
 def ids(label: str, numbers: npt.NDArray[Any], bound: int) -> None:
-    """Every id is that of one of `bound` nodes."""
+    """Check that every id is below `bound`, the number of nodes, and not negative."""
     at = kernels.first_outside(numbers, bound)
     if at >= 0:
         raise ValueError(f"{label}[{at}] is {numbers[at]}; expected 0 <= id < {bound}")
 
 
 def weights(column: PlainArray) -> None:
-    """Weights to sample by: finite, not negative."""
+    """Check that weights can be sampled by: finite, not negative."""
     vector(column)
     if column.dtype == "bool":
         raise ValueError(f"{column.label} has dtype bool; expected numbers")
@@ -134,14 +134,14 @@ def weights(column: PlainArray) -> None:
 
 
 def finite(column: PlainArray) -> None:
-    """Numbers to reckon with, of any sign and in any number of columns."""
+    """Check that all numbers are finite; they may have any sign and any number of columns."""
     at = _first(column, lambda rows: ~np.isfinite(rows).all(axis=tuple(range(1, rows.ndim))))
     if at >= 0:
         raise ValueError(f"{column.label}[{at}] is {_value(column, at)}; expected a finite weight")
 
 
 def times(column: PlainArray) -> None:
-    """Times that can be compared."""
+    """Check that times can be compared."""
     vector(column)
     if column.dtype == "bool":
         raise ValueError(f"{column.label} has dtype bool; expected numbers or datetime64")
@@ -151,7 +151,7 @@ def times(column: PlainArray) -> None:
 
 
 def nanoseconds(label: str, dates: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """NumPy's dates as nanoseconds since 1970, the one unit in which they compare as integers."""
+    """Return NumPy dates as nanoseconds since 1970, a unit in which they compare as integers."""
     _one_dimension(label, dates)
     at = first_true(np.isnat(dates[begin : begin + PIECE]) for begin in _begins(dates))
     if at >= 0:
@@ -165,7 +165,7 @@ def nanoseconds(label: str, dates: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def json_value(label: str, value: Any) -> Any:
-    """A value as JSON can tell it, and as it will be after saving: a tuple becomes a list."""
+    """Return a value as JSON will give it back after saving: a tuple becomes a list."""
     match value:
         case None | bool():
             return value
@@ -186,7 +186,7 @@ def json_value(label: str, value: Any) -> Any:
 
 
 def first_true(pieces: Iterable[npt.NDArray[np.bool_]]) -> int:
-    """The first position, over consecutive pieces, that is true; -1 if none is."""
+    """Return the first true position, counted over consecutive pieces; -1 if there is none."""
     begin = 0
     for piece in pieces:
         if piece.any():

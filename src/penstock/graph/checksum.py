@@ -1,7 +1,7 @@
-"""Sums that tell contents apart: of an array, of a manifest, of a graph as a whole.
+"""Checksums of an array, of a manifest and of a graph as a whole.
 
-All are made of the native 128-bit digest (docs/digest.md), put together as docs/format.md says.
-This module knows nothing of files.
+All are made from the native 128-bit digest (docs/digest.md), combined as docs/format.md says. This
+module knows nothing about files.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import numpy.typing as npt
 from penstock import kernels
 from penstock.graph.schema import ArrayKey, Arrays, Schema
 
-# Arrays are summed in pieces, so that one larger than memory is read once to be both summed and
-# written, and progress can be told. Part of the format: another size gives other sums.
+# Arrays are digested in pieces, so that an array larger than memory is read once to be both
+# digested and written, and progress can be reported. The size is part of the format: another size
+# gives other checksums.
 PIECE_NBYTES: Final = 16 << 20
 
 Bytes = npt.NDArray[np.uint8]
 
 
 class Summed(Protocol):
-    """Anything that says what an array looks like and what its sum is."""
+    """Anything that has the form of an array and its checksum."""
 
     @property
     def dtype(self) -> str: ...
@@ -35,29 +36,29 @@ class Summed(Protocol):
 
 
 def pieces(array: npt.NDArray[Any]) -> Iterator[Bytes]:
-    """The bytes of a contiguous array, piece by piece; of an empty one, one empty piece."""
+    """Yield the bytes of a contiguous array piece by piece; for an empty one, one empty piece."""
     flat = array.reshape(-1).view(np.uint8)
     for start in range(0, max(flat.nbytes, 1), PIECE_NBYTES):
         yield flat[start : start + PIECE_NBYTES]
 
 
 def sum_of_bytes(data: bytes) -> str:
-    """The digest of `data`, in hexadecimal."""
+    """Return the digest of `data`, in hexadecimal."""
     return kernels.digest(np.frombuffer(data, np.uint8)).hex()
 
 
 def sum_of_pieces(digests: Sequence[bytes]) -> str:
-    """The sum of an array of which these are the digests of the pieces."""
+    """Return the checksum of an array from the digests of its pieces."""
     return digests[0].hex() if len(digests) == 1 else sum_of_bytes(b"".join(digests))
 
 
 def sum_of_array(array: npt.NDArray[Any]) -> str:
-    """The sum of the array's bytes. Its dtype and shape are not part of it."""
+    """Return the checksum of the array's bytes. Its dtype and shape are not part of it."""
     return sum_of_pieces([kernels.digest(piece) for piece in pieces(array)])
 
 
 def content_version(schema: Schema, arrays: Arrays) -> str:
-    """The version of a graph: a digest of its content, wherever it lies. Reads all of it."""
+    """Return a graph's version: a digest of its content, wherever it is stored. Reads all of it."""
     described = {
         key: (array.dtype, array.shape, sum_of_array(array.array))
         for key, array in arrays.items()
@@ -67,7 +68,7 @@ def content_version(schema: Schema, arrays: Arrays) -> str:
 
 
 def version_from_sums(schema: Schema, arrays: Mapping[ArrayKey, Summed]) -> str:
-    """The same, given what the sums of the arrays are."""
+    """Return the version of a graph, given the checksums of its arrays."""
     described = {
         key: (array.dtype, array.shape, array.checksum)
         for key, array in arrays.items()
@@ -77,12 +78,12 @@ def version_from_sums(schema: Schema, arrays: Mapping[ArrayKey, Summed]) -> str:
 
 
 def counts(key: ArrayKey) -> bool:
-    """Returns whether the array is content: a csr and derived arrays only repeat others."""
+    """Return whether the array is content: a csr and derived arrays only repeat other arrays."""
     return key.group not in ("csr", "aid")
 
 
 def in_order(keys: Iterable[ArrayKey]) -> list[ArrayKey]:
-    """The keys in the order in which arrays count towards a version."""
+    """Return the keys in the order in which arrays enter a version."""
     return sorted(keys, key=lambda key: (key.group, _parts(key.type), key.name))
 
 
@@ -105,7 +106,7 @@ def _parts(name: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _canonical_json(value: object) -> bytes:
-    # The standard library's, because its output is the same whatever versions are installed.
+    # The standard library's encoder: its output does not depend on which packages are installed.
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

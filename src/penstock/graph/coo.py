@@ -1,8 +1,8 @@
-"""From edge lists to a draft: what the arguments of `Graph.from_coo` mean.
+"""Turns the arguments of `Graph.from_coo` (edge lists) into a draft.
 
-Each argument is one thing (a homogeneous graph) or one per type (a heterogeneous one: a mapping, or
-pairs of type and value). Both become a list of `TypedArgument`, each with the words to name it by
-in an error: `x`, `x['paper']`, `edge_attrs[('user', 'rates', 'film')]['stars']`.
+Each argument is a single value (a homogeneous graph) or one value per type (a heterogeneous one: a
+mapping, or pairs of type and value). Both become a list of `TypedArgument`, each with the label
+that names it in an error: `x`, `x['paper']`, `edge_attrs[('user', 'rates', 'film')]['stars']`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from penstock.graph.schema import EDGE, NODE, ArrayKey, EdgeType
 from penstock.graph.shared import SharedArray
 from penstock.graph.tensors import PlainArray, as_numpy, is_sparse, is_tensor, plain
 
-# The attribute that an argument becomes, where it is not called the same: PyG's names.
+# The attribute name (PyG's) under which an argument is stored, where the two differ.
 _STORED_AS: Final = {"node_time": "time"}
 
-# By the attribute, so that it does not matter which argument it came by.
+# Keyed by attribute, so that it does not matter which argument gave it.
 _CHECKS: Final[dict[tuple[str, str], Callable[[PlainArray], None]]] = {
     ("edge", "edge_weight"): check.weights,
     ("node", "time"): check.times,
@@ -28,7 +28,7 @@ _CHECKS: Final[dict[tuple[str, str], Callable[[PlainArray], None]]] = {
 
 
 class TypedArgument(NamedTuple):
-    """A value for one type, and what to call it."""
+    """A value for one type, and the label that names it in errors."""
 
     type: Any
     label: str
@@ -36,7 +36,7 @@ class TypedArgument(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """The arguments of `Graph.from_coo`, the alike ones together under their own names."""
+    """The arguments of `Graph.from_coo`, grouped by what they mean."""
 
     edge_index: Any
     num_nodes: Any
@@ -49,7 +49,7 @@ class Arguments(NamedTuple):
 
 
 def draft_from_coo(given: Arguments) -> Draft:
-    """The draft of the graph that the arguments describe."""
+    """Return the draft of the graph that the arguments describe."""
     if given.edge_index is None:
         raise ValueError("edge_index is missing; a graph without edges has an empty one, [2, 0]")
     draft = Draft(is_hetero=_is_typed(given.edge_index))
@@ -66,7 +66,7 @@ def _add_nodes(draft: Draft, given: Arguments) -> None:
     for node_type, label, count in _per_node_type(draft, "num_nodes", given.num_nodes):
         draft.add_count(node_type, label, count)
     for key, label, column in _node_columns(draft, given):
-        # Where sizes are given they tell the types, and any other name is mistyped.
+        # Where `num_nodes` is given it lists all node types, so any other name is a mistake.
         if given.num_nodes is None:
             draft.mention(str(key.type))
         _add_column(draft, key, label, column)
@@ -110,7 +110,7 @@ def _add_column(draft: Draft, key: ArrayKey, label: str, value: Any) -> None:
 
 
 def times(label: str, value: Any) -> PlainArray:
-    """As `plain`, with dates, which only NumPy has, as nanoseconds."""
+    """Return `value` as `plain` does, with dates (which only NumPy has) as nanoseconds."""
     if not (is_tensor(value) or is_sparse(value) or isinstance(value, SharedArray)):
         value = as_numpy(label, value)
         if value.dtype.kind == "M":
@@ -119,12 +119,12 @@ def times(label: str, value: Any) -> PlainArray:
 
 
 def _per_node_type(draft: Draft, argument: str, value: Any) -> Iterator[TypedArgument]:
-    """What was given for each node type."""
+    """Yield what was given for each node type."""
     yield from _per_type(draft, argument, value, NODE, check.node_type)
 
 
 def _per_edge_type(draft: Draft, argument: str, value: Any) -> Iterator[TypedArgument]:
-    """What was given for each edge type, which must have edges."""
+    """Yield what was given for each edge type; every such type must have edges."""
     for given in _per_type(draft, argument, value, EDGE, check.edge_type):
         if argument != "edge_index" and given.type not in draft.edges:
             raise ValueError(f"{given.label} is given, but edge_index has no such type")
@@ -167,7 +167,7 @@ def _has_types(value: Mapping[Any, Any]) -> bool:
 
 
 def _is_typed(edge_index: Any) -> bool:
-    """Whether the edges come by type: a mapping, or pairs whose first part is a type's name."""
+    """Return whether edges are given by type: as a mapping, or as pairs of type and edges."""
     if isinstance(edge_index, Mapping):
         return True
     if not isinstance(edge_index, list | tuple) or not edge_index:

@@ -1,10 +1,10 @@
-"""What a way of sampling needs of a graph beyond its arrays: made once, natively, then shared.
+"""Derived arrays: computed once from a graph for some kinds of sampling, and shared.
 
-Out-edges, running sums of weights, rows in the order of time, rows in the order of ids, the sizes
-of degrees. Each follows from the graph's own arrays, so it is no part of its content, and a graph
-that is saved or shared keeps those that were made by then. A derived array is a name for what is
-wanted; the names of its arrays are part of the format (docs/format.md). This module knows nothing
-of sampling.
+Out-edges, running sums of weights, rows ordered by time, rows ordered by id, bit lengths of
+degrees, the edges as COO. Each follows from the graph's own arrays, so it is not part of the
+content; a saved or shared graph keeps those that exist by then. A `DerivedArrays` object identifies
+what is wanted; the names of its arrays are part of the format (docs/format.md), where the group is
+called `aid`. This module knows nothing about sampling.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BYTES: Final = ("uint8",)
 
 
 class DerivedFrom(Protocol):
-    """What a derived array is made from."""
+    """The graph that derived arrays are computed from."""
 
     def num_nodes(self, node_type: str | None = None) -> int: ...
     def csc(self, edge_type: EdgeType | None = None) -> Topology: ...
@@ -47,9 +47,10 @@ class DerivedFrom(Protocol):
 
 
 class DerivedArrays(Protocol):
-    """One thing to be made: under which keys it is kept, and how it is made.
+    """A set of arrays to compute: the keys they are kept under, and how they are computed.
 
-    `make` puts its arrays into shared memory of that kind; nothing is left if that fails.
+    `make` puts the arrays into shared memory of the given kind; if it fails, nothing is left
+    behind.
     """
 
     @property
@@ -58,10 +59,11 @@ class DerivedArrays(Protocol):
 
 
 class NamedDerived(DerivedArrays, Protocol):
-    """One that is known by the name of its arrays: any but the csr, which is a topology.
+    """Derived arrays identified by their array names: all but the csr, which is a topology.
 
-    It is of the rows of one side. `sources` are what it is made from besides the csc, `forms` what
-    its arrays look like where there are so many edges, or rows, whichever it has an entry for.
+    They belong to the rows of one side. `sources` are the arrays they are computed from besides the
+    csc. `forms` gives dtypes and shapes for a number of edges, or of rows, depending on what the
+    array has one entry for.
     """
 
     @property
@@ -91,7 +93,7 @@ class OutEdges:
 
 @dataclass(frozen=True, slots=True)
 class WeightSums:
-    """Running sums of the weights within each row, as integers: see `kernels.prepare`."""
+    """Running sums of the weights within each row, as integers; see `kernels.prepare`."""
 
     edge_type: EdgeType
     attribute: str
@@ -111,7 +113,7 @@ class WeightSums:
     def make(self, graph: DerivedFrom, kind: str | None) -> Sequence[SharedArray]:
         rows = rows_of(graph, self.edge_type, self.side)
         weights = graph.edge_attribute(self.attribute, self.edge_type)
-        # Of bfloat16, which NumPy does not know, only the shared array knows what it is.
+        # NumPy has no bfloat16: only the shared array knows that its elements have this type.
         dtype = graph.edge_attributes(self.edge_type)[self.attribute].dtype
         with _naming(self.sources[0]):
             return _made(
@@ -123,7 +125,7 @@ class WeightSums:
 
 @dataclass(frozen=True, slots=True)
 class ByTime:
-    """The rows in the order of time, and the times in that order; ties stay as they stand.
+    """The rows in order of time, and the times in that order; equal times keep their order.
 
     The time is an attribute of the edges, or of the nodes that a row leads to.
     """
@@ -179,7 +181,7 @@ class ByTime:
 
 @dataclass(frozen=True, slots=True)
 class SortedNeighbors:
-    """The neighbours of each row in rising order, by which an edge is looked up."""
+    """The neighbours of each row in rising order, for looking up edges."""
 
     edge_type: EdgeType
     side: Side = "in"
@@ -203,7 +205,7 @@ class SortedNeighbors:
 
 @dataclass(frozen=True, slots=True)
 class DegreeSizes:
-    """How many bits the degree of each row has, in a byte: see `kernels.ppr`."""
+    """The bit length of each row's degree, one byte each; see `kernels.ppr`."""
 
     edge_type: EdgeType
     side: Side = "in"
@@ -214,7 +216,7 @@ class DegreeSizes:
 
     @property
     def owner(self) -> str:
-        """The type of the nodes that have these rows."""
+        """The node type that has these rows."""
         return self.edge_type[2 if self.side == "in" else 0]
 
     @property
@@ -232,7 +234,7 @@ class DegreeSizes:
 
 @dataclass(frozen=True, slots=True)
 class Coo:
-    """The edges in the order of their ids, [2, edges], sources above destinations."""
+    """The edges in order of their ids, [2, edges], sources above destinations."""
 
     edge_type: EdgeType
 
@@ -258,12 +260,12 @@ class Coo:
 
 
 def keys_of(derived_arrays: Iterable[DerivedArrays]) -> tuple[ArrayKey, ...]:
-    """The keys of all of them, each once."""
+    """Return the keys of all of these arrays, each once."""
     return tuple(dict.fromkeys(key for derived in derived_arrays for key in derived.keys))
 
 
 def derived_of(key: ArrayKey) -> NamedDerived | None:
-    """The derived array that a key of the group "aid" names; None if it names none."""
+    """Return the derived arrays that a key of the group "aid" belongs to, or None."""
     if isinstance(key.type, str):
         return None
     match key.name.split("."):
@@ -283,13 +285,13 @@ def derived_of(key: ArrayKey) -> NamedDerived | None:
 
 
 def derived_among(keys: Iterable[ArrayKey]) -> list[NamedDerived]:
-    """The derived arrays that these arrays are part of, the csr apart, each once."""
+    """Return the derived arrays that these keys belong to, each once; not the csr."""
     found = (derived_of(key) for key in keys if key.group == "aid")
     return list(dict.fromkeys(derived for derived in found if derived is not None))
 
 
 def rows_of(graph: DerivedFrom, edge_type: EdgeType, side: Side) -> Topology:
-    """The rows of a side: the in-edges of every node, or its out-edges."""
+    """Return the rows of one side: the in-edges of every node, or its out-edges."""
     if side not in ("in", "out"):
         raise ValueError(f"side is {side!r}; expected 'in' or 'out'")
     return graph.csc(edge_type) if side == "in" else graph.csr(edge_type)
@@ -305,7 +307,7 @@ def _adjacency(rows: Topology) -> kernels.Adjacency:
 
 @contextmanager
 def _naming(attribute: ArrayKey) -> Iterator[None]:
-    """Says of which attribute a kernel complains: it knows only an array."""
+    """Name the attribute in a kernel's `ValueError`: the kernel knows only an array."""
     try:
         yield
     except ValueError as error:
@@ -317,7 +319,7 @@ def _naming(attribute: ArrayKey) -> Iterator[None]:
 def _made(
     wanted: Sequence[Spec], kind: str | None, fill: Callable[..., object]
 ) -> Sequence[SharedArray]:
-    """Arrays in one segment of their own, filled and frozen; nothing is left if that fails."""
+    """Fill arrays in a new segment and freeze it; if that fails, nothing is left behind."""
     offsets, nbytes = layout(wanted)
     check_room(nbytes, kind=kind)
     segment = Segment.create(nbytes, kind=kind)

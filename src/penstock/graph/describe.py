@@ -1,7 +1,7 @@
-"""A graph in numbers: what there is, of what size, in what memory. Plain data, fit for JSON.
+"""A description of a graph: types, sizes, attributes and memory, as plain data fit for JSON.
 
-Degrees are those of in-edges, read off `indptr` alone, so that describing a graph on disk does not
-read its edges. How it looks on a terminal is not known here.
+Degrees are in-degrees, computed from `indptr` alone, so that describing a graph on disk does not
+read its edges. This module does not know how a description is displayed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Backing = Literal["memory", "file", "mixed"]
 
 
 class ArrayDescription(msgspec.Struct, frozen=True):
-    """An attribute: `shape` includes the row per node or edge."""
+    """An attribute. `shape` includes the dimension of nodes or edges."""
 
     name: str
     dtype: str
@@ -51,7 +51,7 @@ class Degrees(msgspec.Struct, frozen=True):
 
 
 class NodeDescription(msgspec.Struct, frozen=True):
-    """A node type; a homogeneous graph's has no name."""
+    """A node type; in a homogeneous graph its name is empty."""
 
     name: str
     num_nodes: int
@@ -64,7 +64,7 @@ class NodeDescription(msgspec.Struct, frozen=True):
 class EdgeDescription(msgspec.Struct, frozen=True):
     """An edge type. `degrees` is None where there are no destinations.
 
-    `derived` is what was made of its other arrays for samplers, the csr apart.
+    `derived` are the derived arrays that were computed for samplers, without the csr.
     """
 
     name: EdgeType
@@ -80,7 +80,7 @@ class EdgeDescription(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Bytes of the arrays."""
+    """Bytes of the arrays, by purpose."""
 
     topology: int
     nodes: int
@@ -92,7 +92,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class Description(msgspec.Struct, frozen=True):
-    """A graph. `values` and `arrays` belong to it as a whole; `version` if it is known already."""
+    """A graph. `values` and `arrays` belong to it as a whole; `version` is None if not known."""
 
     is_hetero: bool
     num_nodes: int
@@ -107,7 +107,7 @@ class Description(msgspec.Struct, frozen=True):
 
 
 def describe(schema: Schema, arrays: Arrays, version: str | None) -> Description:
-    """The description of a graph."""
+    """Return the description of a graph."""
     return Description(
         is_hetero=schema.is_hetero,
         num_nodes=sum(info.num_nodes for info in schema.nodes),
@@ -123,7 +123,7 @@ def describe(schema: Schema, arrays: Arrays, version: str | None) -> Description
 
 
 def degrees(counts: npt.NDArray[np.int64]) -> Degrees | None:
-    """A summary of the degrees of nodes; None without nodes."""
+    """Return a summary of the degrees of nodes; None if there are no nodes."""
     if not len(counts):
         return None
     return Degrees(
@@ -142,7 +142,7 @@ def _node_type(info: NodeTypeInfo, arrays: Arrays, is_hetero: bool) -> NodeDescr
         attributes=_described(arrays, "node", info.name),
         splits={split.name: split.shape[0] for split in _described(arrays, "split", info.name)},
         values=info.attributes,
-        # Without types, what has no type is the graph's.
+        # In a homogeneous graph the empty type means the graph as a whole.
         arrays=_described(arrays, "graph", info.name) if is_hetero else (),
     )
 
@@ -194,7 +194,7 @@ def _backing(arrays: Arrays) -> Backing:
 
 
 def summary(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> str:
-    """Types, sizes and attributes: a line, or one for each type."""
+    """Return types, sizes and attributes as text: one line, or one for each type."""
     if not schema.is_hetero:
         sizes = f"num_nodes={schema.nodes[0].num_nodes}, num_edges={schema.edges[0].num_edges}"
         return f"Graph({', '.join([sizes, *_words(arrays, NODE), *_words(arrays, EDGE)])})"

@@ -1,8 +1,8 @@
-"""A graph before it is one: all that was given for it, then checked as a whole.
+"""A draft: everything that was given for a graph, then checked as a whole.
 
-Whoever reads a graph from somewhere (edge lists, PyG) tells a `Draft` what there is, under the
-names its user knows; `settle()` finds out the sizes and everything that is wrong. Nothing is copied
-and no shared memory is touched, so a bad argument leaves nothing behind.
+The readers of edge lists and of PyG data add what they find to a `Draft`, with the labels that the
+user knows; `settle()` works out sizes and reports what is wrong. Nothing is copied and no shared
+memory is touched, so a bad argument leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class EdgeList:
 
 
 class Draft:
-    """What a graph is to consist of. Types keep the order in which they were first mentioned."""
+    """The content of a graph to be built. Types keep the order of their first mention."""
 
     def __init__(self, *, is_hetero: bool) -> None:
         self.is_hetero = is_hetero
@@ -46,30 +46,30 @@ class Draft:
         self._splits: dict[ArrayKey, PlainArray] = {}
 
     def mention(self, node_type: str) -> None:
-        """There is this node type, of a size that is still to be found out."""
+        """Add a node type whose size is not known yet."""
         self.num_nodes.setdefault(node_type, None)
 
     def add_count(self, node_type: str, label: str, count: Any) -> None:
-        """The node type has so many nodes."""
+        """Set the number of nodes of a type."""
         self.num_nodes[node_type] = check.count(label, count)
 
     def add_edges(self, edge_type: EdgeType, label: str, edge_index: Any) -> None:
-        """The edges of a type, as two rows of ids."""
+        """Add the edges of a type, as two rows of ids."""
         self.edges[edge_type] = _edge_list(label, edge_index)
 
     def add_column(self, key: ArrayKey, column: PlainArray) -> None:
-        """An array that the graph will keep."""
+        """Add an array that the graph will keep."""
         if (other := self.columns.get(key)) is not None:
             raise ValueError(f"{column.label} is given twice: {other.label} has that name too")
         check.attribute_name(column.label, key.name)
         self.columns[key] = column
 
     def add_split(self, node_type: str, name: str, label: str, nodes: Any) -> None:
-        """The nodes of a split, by id or by a mask."""
+        """Add the nodes of a split, given as ids or as a mask."""
         self._splits[ArrayKey("split", node_type, name)] = _nodes_of_split(label, nodes)
 
     def add_attribute(self, owner: str | EdgeType, name: str, label: str, value: Any) -> None:
-        """Something that belongs to the whole graph, or to a type as a whole."""
+        """Add a value that belongs to the whole graph, or to a type as a whole."""
         if is_array(value):
             self.add_column(ArrayKey("graph", owner, name), plain(label, value))
         else:
@@ -77,7 +77,11 @@ class Draft:
             self.attributes.setdefault(owner, {})[name] = check.json_value(label, value)
 
     def settle(self) -> Schema:
-        """Finds the sizes that were not given, and complains of whatever does not fit them."""
+        """Return the schema, with sizes that were not given worked out.
+
+        Raises:
+            ValueError: Something that was given does not fit these sizes.
+        """
         self._check_node_types()
         sizes = {node_type: self._size_of(node_type) for node_type in self.num_nodes}
         for edge_type, edges in self.edges.items():
@@ -93,7 +97,7 @@ class Draft:
         return self._schema(sizes)
 
     def _check_node_types(self) -> None:
-        """Attributes and splits belong to types that were mentioned: any other is mistyped."""
+        """Check that attributes and splits belong to mentioned types: any other is misspelt."""
         for key, column in [*self.columns.items(), *self._splits.items()]:
             if key.group in ("node", "split") and key.type not in self.num_nodes:
                 there = ", ".join(map(repr, self.num_nodes)) or "none"
@@ -108,7 +112,7 @@ class Draft:
         return next(self._sizes_shown(node_type), 0)
 
     def _sizes_shown(self, node_type: str) -> Iterator[int]:
-        """What tells the number of nodes, the most reliable first."""
+        """Yield candidates for the number of nodes, the most reliable first."""
         for key, column in self.columns.items():
             if (key.group, key.type) == ("node", node_type) and column.shape:
                 yield column.shape[0]
@@ -125,7 +129,7 @@ class Draft:
                 yield f"{edges.label}[1]", edges.destinations
 
     def _schema(self, sizes: dict[str, int]) -> Schema:
-        # A homogeneous graph's one node type has the name of the graph as a whole: none.
+        # A homogeneous graph's one node type has the empty name, which also means the whole graph.
         whole = self.attributes.get("", {})
         typed = {name: found for name, found in self.attributes.items() if name != ""}
         nodes = (NodeTypeInfo(name, size, typed.get(name, {})) for name, size in sizes.items())
@@ -141,11 +145,11 @@ def _edge_list(label: str, edge_index: Any) -> EdgeList:
         isinstance(edge_index, list | tuple)
         and len(edge_index) == 2
         and all(map(is_array, edge_index))
-    ):  # sources and destinations apart: to join them would be a copy
+    ):  # sources and destinations are separate arrays: joining them would copy
         return _edge_list_of_two(label, *edge_index)
     pairs = integers(label, edge_index)
     check.edge_index(pairs)
-    # The kernels take rows of any stride, but not of odd addresses.
+    # The kernels take rows of any stride, but need aligned addresses.
     return EdgeList(label, *np.require(pairs.array, requirements="A"))
 
 
@@ -162,7 +166,7 @@ def _edge_list_of_two(label: str, sources: Any, destinations: Any) -> EdgeList:
 def _nodes_of_split(label: str, nodes: Any) -> PlainArray:
     chosen = integers(label, nodes)
     check.vector(chosen)
-    if chosen.dtype != "bool":  # a mask of uint8 would pass for ids, so it must not pass
+    if chosen.dtype != "bool":  # a mask of uint8 could be taken for ids, so it is refused
         check.id_dtype(chosen, "int32 or int64 for ids, bool for a mask")
     return chosen
 

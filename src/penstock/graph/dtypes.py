@@ -1,9 +1,9 @@
-"""The element types an array of a graph may have, each known by one name.
+"""The element types an array of a graph may have, each identified by one name.
 
-A name means the same in a manifest on disk, in a handle on the wire and in an error message.
-bfloat16 has no NumPy dtype: it is stored as 16-bit integers and only its name tells what they are.
-Numbers are little-endian, as on disk. This module must not import torch: its dtypes are known by
-how they print.
+A name means the same in a manifest on disk, in a handle on the wire and in an error message. NumPy
+has no bfloat16: it is stored as 16-bit integers, and only its name says what they are. Numbers are
+little-endian, as on disk. This module must not import torch: it recognises torch's dtypes by how
+they print.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ STORAGE: Final[dict[str, np.dtype[Any]]] = {
     "float64": np.dtype("<f8"),
 }
 
-# Plain uint16 is not a name of ours, and must not be taken for bfloat16 unasked.
+# Plain uint16 is not a supported type, and must not be taken for bfloat16 by mistake.
 _NAMES: Final = {storage: name for name, storage in STORAGE.items() if name != "bfloat16"}
 
 SUPPORTED: Final = tuple(STORAGE)
 
 
-# Asked for with every array of every batch; there are few answers.
+# Cached because it is called for every array of every batch, with few different arguments.
 @functools.lru_cache(maxsize=256)
 def dtype_name(dtype: object) -> str:
-    """The name of `dtype`: a name already, a NumPy dtype or scalar type, or a torch dtype."""
+    """Return the name of `dtype`: a name, a NumPy dtype or scalar type, or a torch dtype."""
     if isinstance(dtype, np.dtype | type):
         name = _NAMES.get(np.dtype(dtype))
     else:
@@ -47,10 +47,10 @@ def dtype_name(dtype: object) -> str:
 
 @functools.lru_cache(maxsize=256)
 def storage_dtype(dtype: object) -> np.dtype[Any]:
-    """The NumPy dtype that elements of `dtype` are stored as."""
+    """Return the NumPy dtype that elements of `dtype` are stored as."""
     return STORAGE[dtype_name(dtype)]
 
 
 def itemsize(dtype: object) -> int:
-    """Bytes per element of `dtype`."""
+    """Return the bytes per element of `dtype`."""
     return storage_dtype(dtype).itemsize

@@ -1,7 +1,7 @@
-"""Rows of attributes, by the ids of nodes or edges: the one place where they are cut.
+"""Rows of attributes by the ids of nodes or edges: the only place where rows are gathered.
 
-Workers, loaders and servers ask a `FeatureSource`, which a graph hands out for each attribute, and
-do not know where the rows lie: in shared memory or a file (`LocalFeatures`), or at a server.
+Workers, loaders and servers ask a `FeatureSource`, which a graph returns for each attribute. They
+do not know where the rows are: in shared memory or a file (`LocalFeatures`), or at a server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.kernels.gather import Rows
 
 
 class FeatureSource(Protocol):
-    """One attribute: a row for each node, or for each edge, of a type. Any thread may ask."""
+    """One attribute: a row for each node, or for each edge, of a type. Thread-safe."""
 
     @property
     def dtype(self) -> str:
@@ -27,25 +27,25 @@ class FeatureSource(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
     def gather(self, ids: Ids, out: Array | None = None) -> Array:
-        """The rows of these ids, in their order.
+        """Return the rows of these ids, in their order.
 
         Args:
-            ids: Which rows; the same may be asked for twice.
-            out: Where they are written, in the storage dtype; in new memory if it is None.
+            ids: Which rows; an id may occur more than once.
+            out: Where rows are written, in the storage dtype; None allocates memory.
 
         Returns:
-            `out`, or the new memory.
+            `out`, or the allocated array.
 
         Raises:
-            ValueError: An id has no row, or `out` has another form.
+            ValueError: An id has no row, or `out` has another dtype or shape.
         """
 
 
 class LocalFeatures:
-    """Rows that this process has mapped. They are looked at when some are first asked for."""
+    """Rows that this process has mapped. The array is viewed when rows are first asked for."""
 
     def __init__(self, array: SharedArray) -> None:
         self._array = array
@@ -62,11 +62,11 @@ class LocalFeatures:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self._array.shape[0]
 
     def gather(self, ids: Ids, out: Array | None = None) -> Array:
-        """The rows of these ids: see `FeatureSource`."""
+        """Return the rows of these ids; see `FeatureSource`."""
         return self._rows.gather(ids, out)
 
     @cached_property

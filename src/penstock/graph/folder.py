@@ -1,16 +1,15 @@
-"""The folder a graph is saved in: how its contents change, at once or not at all.
+"""The folder of a saved graph: its contents change atomically.
 
     products.graph/
-      manifest.json                names the one generation that counts
+      manifest.json                names the current generation
       data-0f3a…/0000-….bin …      that generation: one file per array, never written to again
 
-A save writes a generation beside the old one, and then a manifest that names it, which takes the
-place of the old manifest in one step. Everything is on the disk before that step, and the old
-generation is removed after it, so that a crash at any instant leaves the old graph or the new one.
-What a crash leaves besides is removed by the next save. Nothing is ever removed that does not bear
-a name given here.
+A save writes a new generation beside the old one, then a manifest that names it, which replaces the
+old manifest in one step. Everything is on disk before that step, and the old generation is removed
+after it, so a crash at any instant leaves the old graph or the new one. Other leftovers of a crash
+are removed by the next save. Only files whose names Penstock has given are ever removed.
 
-This module knows what files are called and when they are safe, and nothing of what is in them.
+This module knows the names of files and when they are durable, and nothing about their contents.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _BINARY: Final = getattr(os, "O_BINARY", 0)
 
 
 def load_manifest(folder: Path) -> Manifest:
-    """The manifest of a saved graph, or what is wrong with the folder."""
+    """Return the manifest of a saved graph, or raise an error on what is wrong with the folder."""
     try:
         data = (folder / MANIFEST).read_bytes()
     except FileNotFoundError:
@@ -58,14 +57,14 @@ def load_manifest(folder: Path) -> Manifest:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Within it, this saver is the only one, in a folder that is a graph's: made if need be."""
+    """Hold the folder as its only saver; the folder is created, or checked to be a graph's."""
     made = _make(folder)
     with _locked(folder):
         try:
             if made:
                 sync_folder(folder.parent)
             _check_ours(folder)
-            # The last saver may have died between putting its manifest in place and syncing it.
+            # The last saver may have died between replacing the manifest and syncing it.
             sync_folder(folder)
             _sweep(folder)
             yield
@@ -78,7 +77,7 @@ def claimed(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def new_generation(folder: Path) -> Iterator[Path]:
-    """A new folder for the files of a graph, gone afterwards unless it was committed."""
+    """Create a folder for the files of a graph; on an error it is removed unless committed."""
     generation = folder / f"data-{os.urandom(8).hex()}"
     os.mkdir(generation)
     try:
@@ -91,7 +90,7 @@ def new_generation(folder: Path) -> Iterator[Path]:
 
 
 def commit(folder: Path, manifest: Manifest) -> None:
-    """Makes the generation that `manifest` names the one that counts, and removes all others."""
+    """Make the generation that `manifest` names the current one, and remove all others."""
     data = encode(manifest)
     sync_folder(folder / manifest.generation)
     sync_folder(folder)
@@ -102,7 +101,7 @@ def commit(folder: Path, manifest: Manifest) -> None:
 
 
 def write_durably(path: Path, contents: Iterable[bytes | memoryview]) -> None:
-    """Writes a file, and returns when it is on the disk. Its name is not: sync the folder too."""
+    """Write a file and return when it is on disk. Its name is not: sync the folder, too."""
     with naming(path):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o666)
         try:
@@ -115,7 +114,7 @@ def write_durably(path: Path, contents: Iterable[bytes | memoryview]) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Adds the file to an error of the system's that does not name one: which disk is full?"""
+    """Add the path to an `OSError` that names no file, such as the one for a full disk."""
     try:
         yield
     except OSError as error:
@@ -125,14 +124,14 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Returns when the names in the folder are on the disk."""
-    if sys.platform == "win32":  # which has no such call, and orders them itself
+    """Return when the names in the folder are on disk."""
+    if sys.platform == "win32":  # Windows has no such call, and orders the writes itself
         return
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that knows no such thing for folders
+        if error.errno != errno.EINVAL:  # a file system that cannot sync folders
             raise
     finally:
         os.close(fd)
@@ -144,7 +143,7 @@ def _write_all(fd: int, content: memoryview) -> None:
 
 
 def _make(folder: Path) -> bool:
-    """Makes the folder if it is not there, and says whether it did."""
+    """Create the folder if it does not exist; return whether it was created."""
     try:
         os.mkdir(folder)
     except FileExistsError:
@@ -158,7 +157,7 @@ def _make(folder: Path) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keeps other savers out. The lock ends with its process, whatever ends that."""
+    """Keep other savers out. The system releases the lock when the process ends, in any way."""
     if sys.platform == "win32":
         yield
         return
@@ -179,12 +178,13 @@ def _lock(fd: int, folder: Path) -> None:
             errno.EWOULDBLOCK, "another process is saving a graph here", str(folder)
         ) from None
     except OSError:
-        # Some network file systems lock no folders. One saver at a time is then up to the user.
+        # Some network file systems cannot lock folders. Then the user must ensure that there is one
+        # saver at a time.
         pass
 
 
 def _check_ours(folder: Path) -> None:
-    """Refuses to save among files that are not a graph's."""
+    """Refuse to save into a folder that holds files of anything but a graph."""
     try:
         data = (folder / MANIFEST).read_bytes()
     except FileNotFoundError:
@@ -204,10 +204,11 @@ def _is_ours(name: str) -> bool:
 
 
 def _is_named(generation: Path) -> bool:
-    """Whether the manifest in place may be the one that names this generation.
+    """Return whether the current manifest may be the one that names this generation.
 
-    Asked after a failure, of the bytes alone: an interrupt may have come when the manifest was just
-    in place, and files that count must not go because something else fails now.
+    Called after a failure, and looks only for the name in the bytes: an interrupt may have come
+    just after the manifest was replaced, and the files it names must not be removed because
+    something else fails now.
     """
     try:
         return generation.name.encode() in (generation.parent / MANIFEST).read_bytes()
@@ -218,11 +219,11 @@ def _is_named(generation: Path) -> bool:
 
 
 def _sweep(folder: Path) -> None:
-    """Removes what savers have left. What cannot be removed is left to the next save."""
+    """Remove what earlier savers left. What cannot be removed is left to the next save."""
     try:
         counts = load_manifest(folder).generation if (folder / MANIFEST).exists() else None
     except GraphFormatError:
-        return  # damaged: until it is replaced, somebody may want to rescue what it named
+        return  # damaged: until it is replaced, the user may want to rescue the files it named
     _unlink(folder / NEW_MANIFEST)
     for name in os.listdir(folder):
         if name != counts and GENERATION_NAME.fullmatch(name):

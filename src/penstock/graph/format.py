@@ -1,8 +1,8 @@
-"""A graph on disk: written, read and verified as a schema and its arrays.
+"""The format on disk: writes, reads and verifies a schema and its arrays.
 
-docs/format.md describes the format; `folder` sees to it that a crash leaves the old graph or the
-new one. Reading maps: whatever the size, only the manifest is parsed, and the files' sizes are
-looked at. Sums are checked by `verify` alone. This module knows nothing of what the arrays mean.
+docs/format.md describes the format; `folder` makes changes atomic. Reading maps the files: whatever
+their size, only the manifest is parsed and the sizes of files are checked. Only `verify` checks
+checksums. This module knows nothing about the meaning of the arrays.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from penstock.graph.shared import SharedArray
 __all__ = ["Opened", "Progress", "content_version", "read", "verify", "write"]
 
 StrPath = str | os.PathLike[str]
-# Called with the bytes done and the bytes there are.
+# Called with the number of bytes done and the total.
 Progress: TypeAlias = Callable[[int, int], None]
 
 _Answer = TypeVar("_Answer")
 
 
 class Opened(NamedTuple):
-    """A graph that was read: its arrays are mapped, and live as long as they are used."""
+    """A graph that was read. Its arrays are mapped, and live as long as they are used."""
 
     schema: Schema
     arrays: dict[ArrayKey, SharedArray]
@@ -57,9 +57,12 @@ class Opened(NamedTuple):
 
 
 def write(path: StrPath, schema: Schema, arrays: Arrays, progress: Progress | None = None) -> str:
-    """Saves a graph in the folder `path`, in place of the one that may be there.
+    """Save a graph in the folder `path`, replacing one that may be there.
 
-    Returns its version. Arrays may be mapped from the very graph that is replaced: they stay valid.
+    Arrays may be mapped from the very graph that is replaced: they stay valid.
+
+    Returns:
+        The graph's version.
     """
     _check_arguments(schema, arrays)
     folder = _folder(path)
@@ -71,7 +74,7 @@ def write(path: StrPath, schema: Schema, arrays: Arrays, progress: Progress | No
 
 
 def read(path: StrPath) -> Opened:
-    """Opens the graph saved in the folder `path`, without reading its arrays."""
+    """Open the graph saved in the folder `path`, without reading its arrays."""
 
     def opened(folder: Path, manifest: Manifest) -> Opened:
         arrays = {entry.key: _map_array(folder, manifest, entry) for entry in manifest.arrays}
@@ -81,7 +84,7 @@ def read(path: StrPath) -> Opened:
 
 
 def verify(path: StrPath, progress: Progress | None = None) -> str:
-    """Reads all files of a saved graph and compares their sums. Returns its version."""
+    """Read all files of a saved graph, compare their checksums, and return the graph's version."""
 
     def verified(folder: Path, manifest: Manifest) -> str:
         meter = _Meter(manifest.nbytes, progress)
@@ -95,13 +98,13 @@ def verify(path: StrPath, progress: Progress | None = None) -> str:
 
 
 def _folder(path: StrPath) -> Path:
-    if not os.fspath(path):  # which would be taken for the current folder
+    if not os.fspath(path):  # an empty path would mean the current folder
         raise ValueError("path is empty; expected the folder of a graph")
     return Path(os.path.abspath(path))
 
 
 class _Meter:
-    """Adds up the bytes done, and tells."""
+    """Adds up the bytes done, and reports them."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._done = 0
@@ -117,7 +120,7 @@ class _Meter:
 def _check_arguments(schema: Schema, arrays: Arrays) -> None:
     if (complaint := first_disagreement(schema, arrays)) is not None:
         raise ValueError(f"arrays: {complaint}")
-    # What cannot be put down in the manifest is found out before gigabytes are written.
+    # What the manifest cannot store is found out before gigabytes are written.
     version_from_sums(schema, {})
     msgspec.json.encode((schema, list(arrays)))
 
@@ -147,7 +150,7 @@ def _write_array(path: Path, array: SharedArray, meter: _Meter) -> str:
 
 
 def _with_manifest(folder: Path, use: Callable[[Path, Manifest], _Answer]) -> _Answer:
-    """Uses the manifest; if a save took the files away meanwhile, the one that save has written."""
+    """Call `use` with the manifest; again with the new one if a save has replaced the files."""
     manifest = load_manifest(folder)
     while True:
         try:
@@ -164,12 +167,12 @@ def _map_array(folder: Path, manifest: Manifest, entry: ArrayEntry) -> SharedArr
     path = _checked_file(folder, manifest, entry)
     try:
         return SharedArray.open(path, entry.dtype, entry.shape)
-    except (ValueError, OverflowError) as error:  # no array has such a shape
+    except (ValueError, OverflowError) as error:  # no array can have this shape
         raise GraphFormatError(f"{path}: {key_text(entry.key)}: {error}") from None
 
 
 def _checked_file(folder: Path, manifest: Manifest, entry: ArrayEntry) -> Path:
-    """The file of an array, which is there and has the right size."""
+    """Return the path of an array's file, after checking that it exists and has the right size."""
     path = folder / manifest.generation / entry.file
     try:
         status = os.stat(path)
@@ -195,7 +198,7 @@ def _verify_array(folder: Path, manifest: Manifest, entry: ArrayEntry, meter: _M
 
 
 def _sum_of_file(path: Path, meter: _Meter) -> str:
-    # Read, not mapped: an unreadable disk is then an error instead of a signal.
+    # The file is read, not mapped, so that an unreadable disk is an error instead of a signal.
     buffer = np.empty(PIECE_NBYTES, np.uint8)
     digests: list[bytes] = []
     with naming(path), open(path, "rb") as file:

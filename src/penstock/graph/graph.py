@@ -1,8 +1,8 @@
 """`Graph`: topology, attributes and splits, in shared memory or in files; read-only.
 
-A graph is a `Schema` and its arrays; this module gives them their meaning and puts the ways in and
-out together, each of which lives in a module of its own. It speaks NumPy, never torch; bfloat16
-comes as 16-bit integers, and the `SharedArray` they lie in knows what they are.
+A graph is a `Schema` and its arrays; this module gives them their meaning and combines the ways to
+make, save and share one, each of which has its own module. Arrays are NumPy's, never torch's;
+bfloat16 comes as 16-bit integers, and their `SharedArray` knows the true type.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class Graph(GraphView):
         super().__init__(schema)
         self._arrays = dict(arrays)
         self._version = version
-        # Guards what is made on demand, once: derived arrays (one of which may need another) and
-        # the version.
+        # Guards what is computed once, on demand: derived arrays and the version. Reentrant,
+        # because one derived array may need another.
         self._making = threading.RLock()
 
-    # --- ways in and out ---------------------------------------------------------------------
+    # --- making, saving, sharing -------------------------------------------------------------
 
     @classmethod
     def from_coo(
@@ -89,23 +89,24 @@ class Graph(GraphView):
         graph_attrs: Mapping[str, Any] | None = None,
         kind: str | None = None,
     ) -> Self:
-        """A graph from lists of edges: `edge_index` is [2, edges], sources above destinations.
+        """Make a graph from edge lists. Arrays are NumPy arrays, torch tensors or lists.
 
-        NumPy arrays, torch tensors or lists. `num_nodes` may be left out: then node attributes
-        tell, or masks, or the largest id. Splits are ids, or masks of bool. `node_attrs` and
-        `edge_attrs` hold further attributes by name, `graph_attrs` arrays and JSON values that
-        belong to the whole. The attributes are kept under PyG's names (`node_time` as `time`).
-        Dates (datetime64) become nanoseconds since 1970.
+        For a heterogeneous graph every argument is a mapping by type, or a list of (type, value);
+        an edge type is (source, relation, destination). Types keep the order of first mention: node
+        types first those of `num_nodes`, or without it those of `x` and the other attributes, then
+        those that only edges name. Any other type is an error.
 
-        Weights (`edge_weight`) must be finite and not negative, times (`time`, `edge_time`) not
-        NaN, by whichever argument they come.
+        Attributes are kept under PyG's names (`node_time` as `time`). By whichever argument they
+        are given, weights (`edge_weight`) must be finite and not negative, and times (`time`,
+        `edge_time`) must not be NaN. Dates (datetime64) become nanoseconds since 1970.
 
-        Heterogeneous: every argument is a mapping by type, or a list of (type, value); an edge
-        type is (source, relation, destination). Types stand in the order of first mention: node
-        types those of `num_nodes`, or where it is left out those of `x` and so on, then those only
-        edges name. Any other is an error.
-
-        `kind` is the kind of shared memory: see `Segment.create`.
+        Args:
+            edge_index: [2, edges], sources above destinations.
+            num_nodes: If None, taken from node attributes, masks or the largest id, in this order.
+            train: The nodes of this split, as ids or a bool mask; `val` and `test` likewise.
+            node_attrs: Further node attributes by name; `edge_attrs` likewise.
+            graph_attrs: Arrays and JSON values that belong to the whole graph.
+            kind: The kind of shared memory; see `Segment.create`.
         """
         given = Arguments(
             edge_index=edge_index,
@@ -125,12 +126,12 @@ class Graph(GraphView):
 
     @classmethod
     def from_pyg(cls, data: Any, *, kind: str | None = None) -> Self:
-        """A graph from PyG's `Data` or `HeteroData`, with all attributes under their names.
+        """Make a graph from PyG's `Data` or `HeteroData`, with all attributes under their names.
 
-        One-dimensional `train_mask`, `val_mask` and `test_mask` are also the splits. Attributes of
-        the whole may be arrays or JSON values, as lists of words are, however long; of what a graph
-        cannot keep, it complains by name. `edge_weight` must be finite; negative weights, which PyG
-        allows, are kept, though nothing can be sampled by them.
+        One-dimensional `train_mask`, `val_mask` and `test_mask` also become the splits. Attributes
+        of the whole graph may be arrays or JSON values, such as lists of words of any length; an
+        error names what a graph cannot keep. `edge_weight` must be finite; negative weights, which
+        PyG allows, are kept, but cannot be sampled by.
         """
         return cls._from_draft(draft_from_pyg(data), kind)
 
@@ -140,30 +141,39 @@ class Graph(GraphView):
 
     @classmethod
     def open(cls, path: StrPath) -> Self:
-        """The graph saved in the folder `path`, mapped: milliseconds, whatever its size."""
+        """Open the graph saved in the folder `path`. Files are mapped, which takes milliseconds."""
         opened = on_disk.read(path)
         return cls(opened.schema, opened.arrays, opened.version)
 
     def save(self, path: StrPath, progress: on_disk.Progress | None = None) -> None:
-        """Saves the graph in the folder `path`, in place of the one that may be there.
+        """Save the graph in the folder `path`, replacing one that may be there.
 
-        A crash at any instant leaves the old one or the new one. `progress(done, total)` is called
-        with bytes now and then. The derived arrays that were made are saved with it, and are there
-        when it is opened.
+        A crash at any instant leaves the old graph or the new one. Derived arrays that exist are
+        saved with the graph.
+
+        Args:
+            path: The folder.
+            progress: Called as `progress(done, total)` with bytes, now and then.
         """
         self._version = on_disk.write(path, self._schema, self._arrays, progress)
 
     def partition(self, n: int, path: StrPath, **options: Any) -> list[Path]:
-        """Writes `n` parts of the graph into the folder `path`, one for each server to hold.
+        """Write `n` parts of the graph into the folder `path`, one for each server to hold.
 
-        `method`: "range" (of ids, the default) or "hash"; `edges`: they go with their "destination"
-        (the default) or "source"; `progress(done, parts)`. `Partition.open` opens one of them.
+        `Partition.open` opens a part.
+
+        Args:
+            n: The number of parts.
+            path: The folder for the parts.
+            **options: `method`: how nodes are assigned, "range" of ids (the default) or "hash".
+                `edges`: whether edges go with their "destination" (the default) or "source".
+                `progress`: called as `progress(done, parts)`.
         """
         return partition(self, path, n, **options)
 
     @classmethod
     def attach(cls, handle: GraphHandle, fds: Sequence[int] = ()) -> Self:
-        """The graph that another process described. Takes `fds` over and closes them."""
+        """Map the graph that another process described. Takes `fds` over and closes them."""
         arrays = sharing.attach(handle, fds)
         try:
             return cls(handle.schema, arrays, handle.version)
@@ -173,74 +183,74 @@ class Graph(GraphView):
             raise
 
     def handle(self) -> GraphHandle:
-        """What another process needs to attach, together with `descriptors`.
+        """Return what another process needs to attach, together with `descriptors`.
 
-        It includes the derived arrays (out-edges, sums of weights, …) that were made: make one
-        first, and it is shared.
+        It includes the derived arrays (out-edges, sums of weights, …) that exist when it is called:
+        to share one, compute it first.
         """
         return sharing.handle_of(self._schema, self._arrays, self._version)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What must travel with the handle: one per memfd, of which only the creator has any."""
+        """The descriptors to send with the handle: one per memfd; only the creator has any."""
         return sharing.descriptors_of(self._arrays)
 
     @property
     def version(self) -> str:
-        """A digest of the content: computed when first asked for, at memory speed, and kept."""
+        """A digest of the content. Computed at first use, at memory speed, and kept."""
         with self._making:
             if self._version is None:
                 self._version = on_disk.content_version(self._schema, self._arrays)
             return self._version
 
-    # --- as a view ---------------------------------------------------------------------------
+    # --- GraphView ---------------------------------------------------------------------------
 
     @property
     def address(self) -> None:
-        """Nobody else has to be asked."""
+        """None: this process has the graph."""
         return None
 
     def here(self, complaint: str) -> Graph:
-        """This graph."""
+        """Return this graph."""
         return self
 
     @property
     def arrays(self) -> Arrays:
-        """All arrays there are now, for those who move a graph as a whole."""
+        """All arrays that exist now, for code that moves a graph as a whole."""
         return MappingProxyType(self._arrays)
 
     def own_nodes(self, node_type: str | None = None) -> OwnIds:
-        """All nodes of a type: they need no list."""
+        """Return all nodes of a type; they need no list of ids."""
         return OwnIds(self.num_nodes(node_type))
 
     def own_split(self, name: str, node_type: str | None = None) -> OwnIds:
-        """The nodes of a split, where they lie."""
+        """Return the nodes of a split, as the graph's own array."""
         found = pick("split", name, node_type, self.splits(node_type))
         return OwnIds(found.shape[0], found)
 
     def own_edges(self, edge_type: EdgeType | None = None) -> OwnIds:
-        """All edges of a type by their ends: made when first asked for, and kept."""
+        """Return all edges of a type by their ends. Computed at first use, and kept."""
         (whole,) = self.derived(Coo(self._edge_type(edge_type)))
         return OwnIds(whole.shape[1], whole)
 
     def prepare(self, needs: Sequence[DerivedArrays]) -> Arrays:
-        """Makes derived arrays that are not there yet; all that are needed, and no others."""
+        """Compute those of the needed derived arrays that do not exist; return all needed ones."""
         for each in needs:
             self.derived(each)
         return {key: self._arrays[key] for key in keys_of(needs)}
 
     def lacking(self, needs: Sequence[DerivedArrays]) -> list[ArrayKey]:
-        """The derived arrays that were not made yet."""
+        """Return the keys of needed derived arrays that do not exist yet."""
         return [key for key in keys_of(needs) if key not in self._arrays]
 
     # --- topology ----------------------------------------------------------------------------
 
     def csc(self, edge_type: EdgeType | None = None) -> Topology:
-        """The in-edges of every node."""
+        """Return the in-edges of every node."""
         return topology_of(self._arrays, self._edge_type(edge_type), "csc")
 
     def csr(self, edge_type: EdgeType | None = None) -> Topology:
-        """The out-edges of every node: made when first asked for, and kept."""
+        """Return the out-edges of every node. Computed at first use, and kept."""
         name = self._edge_type(edge_type)
         self.derived(OutEdges(name))
         return topology_of(self._arrays, name, "csr")
@@ -253,7 +263,7 @@ class Graph(GraphView):
         of_nodes: bool,
         side: Side = "in",
     ) -> tuple[Topology, npt.NDArray[np.int64]]:
-        """In- or out-edges with every row in the order of time, and the times in that order."""
+        """Return in- or out-edges with every row in order of time, and the times in that order."""
         name = self._edge_type(edge_type)
         entries, times = self.derived(ByTime(name, attribute, of_nodes, side))
         return Topology(rows_of(self, name, side).indptr, entries.array), times.array
@@ -261,23 +271,23 @@ class Graph(GraphView):
     def weight_sums(
         self, edge_type: EdgeType | None, attribute: str, side: Side = "in"
     ) -> npt.NDArray[np.int64]:
-        """Running sums of an edge attribute within each row: what weighted draws are made by."""
+        """Return running sums of an edge attribute within each row, as weighted draws use them."""
         return self.derived(WeightSums(self._edge_type(edge_type), attribute, side))[0].array
 
     def sorted_rows(self, edge_type: EdgeType | None = None, side: Side = "in") -> Ids:
-        """The neighbours of each row of the csc (or csr) in rising order."""
+        """Return the neighbours of each row of the csc (or csr) in rising order."""
         return self.derived(SortedNeighbors(self._edge_type(edge_type), side))[0].array
 
     def coo(self, edge_type: EdgeType | None = None) -> Ids:
-        """The edges in the order of their ids, [2, edges]: made when first asked for, and kept."""
+        """Return the edges in order of their ids, [2, edges]. Computed at first use, and kept."""
         return self.derived(Coo(self._edge_type(edge_type)))[0].array
 
     def derived(self, derived: DerivedArrays) -> tuple[SharedArray, ...]:
-        """What follows from the graph's arrays: made when first asked for, kept and shared.
+        """Return derived arrays. Computed at first use, then kept, saved and shared with the graph.
 
-        The methods above ask for it; it is saved and handed on with the graph from then on.
+        The methods above call this one. Thread-safe.
         """
-        if derived.keys[0] not in self._arrays:  # those that are there wait for nobody
+        if derived.keys[0] not in self._arrays:  # no lock for those that exist
             with self._making:
                 self._make(derived)
         return tuple(self._arrays[key] for key in derived.keys)
@@ -285,49 +295,53 @@ class Graph(GraphView):
     def _make(self, derived: DerivedArrays) -> None:
         if derived.keys[0] not in self._arrays:
             made = derived.make(self, self._kind_of_memory())
-            # Replaced, not changed: somebody may be going through the old one.
+            # A new dict replaces the old one, because another thread may be iterating over that.
             self._arrays = {**self._arrays, **dict(zip(derived.keys, made, strict=True))}
 
     def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
-        """The edges as they were given, [2, edges], sources above destinations. Made anew."""
+        """Return the edges as given, [2, edges], sources above destinations. Not cached."""
         return coo(self.csc(edge_type))
 
     def in_degrees(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
-        """How many in-edges each node has. Made anew."""
+        """Return the number of in-edges of each node. Not cached."""
         return self.csc(edge_type).degrees
 
     # --- attributes --------------------------------------------------------------------------
 
     def node_attributes(self, node_type: str | None = None) -> dict[str, SharedArray]:
-        """The attributes with a row per node, by name: `x`, `y`, `time` and any other."""
+        """Return the attributes with a row per node, by name: `x`, `y`, `time` and any other."""
         return named(self._arrays, "node", self._node_type(node_type))
 
     def edge_attributes(self, edge_type: EdgeType | None = None) -> dict[str, SharedArray]:
-        """The attributes with a row per edge, in the order of `edge_index`, by name."""
+        """Return the attributes with a row per edge, in the order of `edge_index`, by name."""
         return named(self._arrays, "edge", self._edge_type(edge_type))
 
     def splits(self, node_type: str | None = None) -> dict[str, SharedArray]:
-        """The splits, by name."""
+        """Return the splits, by name."""
         return named(self._arrays, "split", self._node_type(node_type))
 
-    # --- the whole ---------------------------------------------------------------------------
+    # --- the graph as a whole ----------------------------------------------------------------
 
     def describe(self) -> Description:
-        """Types, sizes, attributes, in-degrees and memory, as plain data."""
+        """Return types, sizes, attributes, in-degrees and memory, as plain data."""
         return describe(self._schema, self._arrays, self._version)
 
     def validate(self) -> None:
-        """Reads topology, splits, derived arrays; `GraphFormatError` names what is not sound."""
+        """Read topology, splits and derived arrays, and check that they are sound.
+
+        Raises:
+            GraphFormatError: Names the first thing that is not sound.
+        """
         validate(self._schema, self._arrays)
 
     def close(self) -> None:
-        """Lets go of the memory. Views that live stay valid; no new ones can be made."""
+        """Release the memory. Existing views stay valid; no new ones can be made."""
         for segment in sharing.segments_of(self._arrays):
             segment.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Derived arrays made in memory can be made again over there; what was opened need not
-        # suffer by it.
+        # Derived arrays in memory are left out: the other process can compute them again. So a
+        # graph that was opened from files can still be pickled after some were computed.
         handle = sharing.without_made(self.handle())
         if all(isinstance(segment, FileHandle) for segment in handle.segments):
             return type(self).attach, (handle,)
@@ -344,7 +358,7 @@ class Graph(GraphView):
         return LocalFeatures(self._arrays[key])
 
     def _kind_of_memory(self) -> str | None:
-        """The kind this graph lies in; None for files, so that the environment decides."""
+        """Return this graph's kind of memory; None for files, so that the environment decides."""
         kinds: dict[type, str] = {MemfdHandle: "memfd", NamedHandle: "named"}
         handles = (type(segment.handle) for segment in sharing.segments_of(self._arrays))
         return next((kinds[handle] for handle in handles if handle in kinds), None)

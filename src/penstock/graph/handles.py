@@ -1,7 +1,7 @@
-"""What one process tells another so that it can map the same memory.
+"""Handles: what one process sends to another so that it can map the same memory.
 
-Plain data, small whatever the size of the arrays, safe to put on a wire. A handle holds nothing
-open and keeps nothing alive. Handles are not trusted either: bounds are checked when one is used.
+Plain data, small whatever the size of the arrays, safe to send. A handle holds nothing open and
+keeps nothing alive. Handles are not trusted: bounds are checked when one is used.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import msgspec
 
 
 class FileHandle(msgspec.Struct, frozen=True, tag="file"):
-    """A file, mapped whole. The path is absolute: the reader may stand elsewhere."""
+    """A file, mapped whole. The path is absolute: the reader may have another current folder."""
 
     path: str
 
 
 class MemfdHandle(msgspec.Struct, frozen=True, tag="memfd"):
-    """Memory without a name. Useless alone: it travels with its descriptor.
+    """Memory without a name. It can only be used together with its descriptor.
 
-    `device` and `inode` tell, of a descriptor that comes with it, whether it is the right one.
+    `device` and `inode` show whether a descriptor that comes with it is the right one.
     """
 
     nbytes: int
@@ -28,7 +28,7 @@ class MemfdHandle(msgspec.Struct, frozen=True, tag="memfd"):
 
 
 class NamedHandle(msgspec.Struct, frozen=True, tag="named"):
-    """Memory with a name in the file system, which its creator takes away again."""
+    """Memory with a name in the file system, which its creator removes again."""
 
     path: str
     nbytes: int
@@ -39,7 +39,7 @@ SegmentHandle = FileHandle | MemfdHandle | NamedHandle
 
 
 class ArrayHandle(msgspec.Struct, frozen=True):
-    """One array, and the segment it lies in."""
+    """One array, and the segment that contains it."""
 
     segment: SegmentHandle
     dtype: str

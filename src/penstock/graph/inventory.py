@@ -1,7 +1,7 @@
-"""Which arrays a schema calls for, and of what shape: whether the two agree.
+"""Checks which arrays a schema requires, and of what shape.
 
-Pure arithmetic on dtypes and shapes. What the arrays hold is not looked at: this is asked whenever
-a graph is opened, which must take milliseconds whatever its size.
+Only dtypes and shapes are compared, never the contents of arrays: this runs whenever a graph is
+opened, which must take milliseconds whatever its size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INDEX_DTYPES: Final = ("int32", "int64")
 
 
 class Shaped(Protocol):
-    """Anything that says what an array would look like."""
+    """Anything that has the dtype and shape of an array."""
 
     @property
     def dtype(self) -> str: ...
@@ -27,17 +27,17 @@ class Shaped(Protocol):
 
 
 def key_text(key: ArrayKey) -> str:
-    """The key as people read it: `node/paper/x`, `csc/author-writes-paper/indptr`."""
+    """Return the key in readable form: `node/paper/x`, `csc/author-writes-paper/indptr`."""
     return "/".join(part for part in (key.group, type_text(key.type), key.name) if part)
 
 
 def type_text(name: str | tuple[str, ...]) -> str:
-    """A type's name as people read it; nothing for the nameless one of a homogeneous graph."""
+    """Return a type's name in readable form; "" for the unnamed type of a homogeneous graph."""
     return name if isinstance(name, str) else "-".join(name) if any(name) else ""
 
 
 def repeated(names: Iterable[_Name]) -> Iterator[_Name]:
-    """Those that have occurred before."""
+    """Yield the names that have occurred before."""
     seen: set[_Name] = set()
     for name in names:
         if name in seen:
@@ -46,13 +46,13 @@ def repeated(names: Iterable[_Name]) -> Iterator[_Name]:
 
 
 def first_disagreement(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> str | None:
-    """In words, the first thing by which the arrays are not those the schema calls for."""
+    """Return a text on the first difference between the arrays and the schema, or None."""
     return next(_disagreements(schema, arrays), None)
 
 
 def _disagreements(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]:
     types = list(_disagreements_of_types(schema))
-    if types:  # the rest would stumble over them
+    if types:  # the other checks rely on sound types
         yield from types
         return
     yield from _missing(schema, arrays)
@@ -99,14 +99,14 @@ def _missing(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]
 
 
 class _Sizes:
-    """The counts of a schema by type, and what they demand of an array."""
+    """The counts of a schema by type, and the arrays they require."""
 
     def __init__(self, schema: Schema) -> None:
         self.nodes = {info.name: info.num_nodes for info in schema.nodes}
         self.edges = {info.name: info.num_edges for info in schema.edges}
 
     def disagreement(self, key: ArrayKey, array: Shaped) -> str | None:
-        """What is wrong with `array` in the place of `key`."""
+        """Return what is wrong with `array` under `key`, or None."""
         match key.group, key.type:
             case "csc" | "csr", (str(src), str(_), str(dst)) if key.type in self.edges:
                 owners = self.nodes[dst if key.group == "csc" else src]

@@ -1,4 +1,4 @@
-"""Where arrays lie when several share one segment: arithmetic only, no memory is touched."""
+"""Offsets of arrays that share one segment: arithmetic only, no memory is touched."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Shape = SupportsIndex | Sequence[SupportsIndex]
 
 
 class Layout(NamedTuple):
-    """Offsets of the arrays in the order they were given, and the bytes they take together."""
+    """Offsets of the arrays in the order they were given, and their total size in bytes."""
 
     offsets: tuple[int, ...]
     nbytes: int
 
 
 def align(offset: int) -> int:
-    """The first aligned offset that is not before `offset`."""
+    """Return the first aligned offset that is not before `offset`."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
 def layout(specs: Iterable[tuple[object, Shape]]) -> Layout:
-    """Packs arrays, given as (dtype, shape), one after the other at aligned offsets."""
+    """Place arrays, given as (dtype, shape), one after the other at aligned offsets."""
     offsets = []
     end = 0
     for dtype, shape in specs:
@@ -38,13 +38,13 @@ def layout(specs: Iterable[tuple[object, Shape]]) -> Layout:
 
 
 def array_nbytes(dtype: object, shape: Shape) -> int:
-    """Bytes of an array of this dtype and shape."""
+    """Return the bytes of an array of this dtype and shape."""
     return itemsize(dtype) * math.prod(normal_shape(shape))
 
 
 def normal_shape(shape: Shape) -> tuple[int, ...]:
-    """`shape` as a tuple of plain integers; a lone integer is the length of a vector."""
-    # Asked for with every array of every batch, mostly of tuples: those are told apart at once.
+    """Return `shape` as a tuple of plain integers; a single integer is the length of a vector."""
+    # Called for every array of every batch, mostly with tuples, so these are tested for first.
     sizes = shape if isinstance(shape, (tuple, Sequence)) else (shape,)
     normal = tuple(map(operator.index, sizes))
     if min(normal, default=0) < 0:

@@ -1,4 +1,4 @@
-"""Looks up types and arrays of a graph by name; a name that is not there is a ValueError."""
+"""Looks up types and arrays of a graph by name; an unknown name is a `ValueError`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 
 def known(argument: str, name: Any, there: Mapping[_Name, int]) -> _Name:
-    """The type that is meant, or a complaint that lists those there are."""
+    """Return the type of this name, or raise an error that lists those that exist."""
     try:
         if name in there:
             return name  # type: ignore[no-any-return]
@@ -24,7 +24,7 @@ def known(argument: str, name: Any, there: Mapping[_Name, int]) -> _Name:
 
 
 def pick(what: str, name: str, owner: str | EdgeType | None, there: Mapping[str, _T]) -> _T:
-    """The array of this name, or a complaint that lists those its owner has."""
+    """Return the array of this name, or raise an error that lists those that its owner has."""
     if name not in there:
         of = f" of {owner!r}" if owner and any(owner) else ""
         listed = ", ".join(map(repr, there)) or "none"

@@ -1,7 +1,7 @@
-"""The manifest: the one file of a saved graph that says what the others are.
+"""The manifest: the file of a saved graph that describes the others.
 
-Bytes in, structs out, and back; docs/format.md describes them. This module opens no file. It trusts
-nothing it is given: whatever the bytes, the answer is a manifest that makes sense in itself or a
+Converts between bytes and structs; docs/format.md describes them. This module opens no file and
+does not trust its input: whatever the bytes, the result is a consistent manifest or a
 `GraphFormatError`.
 """
 
@@ -23,8 +23,8 @@ from penstock.graph.schema import ArrayKey, Schema
 FORMAT: Final = "penstock-graph"
 FORMAT_VERSION: Final = 1
 
-# Names the writer gives. A reader follows no others, so that a manifest cannot lead it elsewhere,
-# and a saver removes no others, whatever else lies in the folder.
+# The names that a writer gives. A reader follows no others, so that a manifest cannot lead it
+# elsewhere, and a saver removes no others, whatever else is in the folder.
 GENERATION_NAME: Final = re.compile(r"data-[0-9a-f]{16}")
 FILE_NAME: Final = re.compile(r"[0-9]{4,}-[A-Za-z0-9_-]+\.bin")
 
@@ -33,7 +33,7 @@ Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class ArrayEntry(msgspec.Struct, frozen=True):
-    """One array, and the file of the generation it lies in."""
+    """One array, and its file in the generation's folder."""
 
     key: ArrayKey
     dtype: str
@@ -47,7 +47,7 @@ class ArrayEntry(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A saved graph: its types, its arrays, and the folder its files lie in."""
+    """A saved graph: its types, its arrays, and the folder of its files."""
 
     written_by: str
     version: str
@@ -64,14 +64,14 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class _Head(msgspec.Struct):
-    """What is looked at first, and must stay where it is in all versions of the format."""
+    """The fields that are read first; they must stay the same in all versions of the format."""
 
     format: Any = None
     format_version: Any = None
 
 
 class _Envelope(msgspec.Struct):
-    """The file as a whole. The checksum is that of the bytes of `content` as they stand."""
+    """The whole file. The checksum is of the exact bytes of `content`."""
 
     format: str
     format_version: int
@@ -80,25 +80,25 @@ class _Envelope(msgspec.Struct):
 
 
 def writer_name() -> str:
-    """Who wrote a manifest made here: for people, never looked at by a reader."""
+    """Return who writes a manifest here: information for people, which readers ignore."""
     return f"penstock {__version__}"
 
 
 def file_name(position: int, key: ArrayKey) -> str:
-    """A name for the file of an array: unique by its number, the rest is for people."""
+    """Return a file name for an array: its number makes it unique, the rest is for people."""
     words = re.sub(r"[^A-Za-z0-9_-]+", "_", key_text(key).replace("/", "-"))
     return f"{position:04d}-{words[:80]}.bin"
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The manifest as the bytes of its file."""
+    """Return the manifest as the bytes of its file."""
     content = _one_array_a_line(manifest)
     envelope = _Envelope(FORMAT, FORMAT_VERSION, sum_of_bytes(content), msgspec.Raw(content))
     return msgspec.json.encode(envelope) + b"\n"
 
 
 def _one_array_a_line(manifest: Manifest) -> bytes:
-    """JSON that a person can read, and `grep` too."""
+    """Return JSON with one array per line, readable for people and searchable with `grep`."""
     arrays = b",\n  ".join(map(msgspec.json.encode, manifest.arrays))
     fields = [
         msgspec.json.encode(name) + b": " + msgspec.json.encode(value)
@@ -109,7 +109,7 @@ def _one_array_a_line(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes, where: object) -> Manifest:
-    """The manifest that `data` is; `where` is the file to name if it is none."""
+    """Return the manifest in `data`; `where` names its file in errors."""
     check_format(data, where)
     envelope = _parse(data, _Envelope, where)
     content = bytes(envelope.content)
@@ -124,7 +124,7 @@ def decode(data: bytes, where: object) -> Manifest:
 
 
 def check_format(data: bytes, where: object) -> None:
-    """Complains unless `data` is a manifest of a version this Penstock can read, damaged or not."""
+    """Raise unless `data` is a manifest of a readable version; it may be damaged otherwise."""
     head = _parse(data, _Head, where)
     if head.format != FORMAT:
         said = "names no format" if head.format is None else f"has format {head.format!r}"

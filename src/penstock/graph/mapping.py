@@ -1,11 +1,12 @@
-"""A descriptor's bytes as a flat NumPy array that keeps the mapping, and nothing else, alive.
+"""Maps the bytes of a descriptor as a flat NumPy array, which keeps only the mapping alive.
 
 Python's own `mmap` keeps a duplicate of the descriptor open for as long as the mapping lives (until
-3.13, where it can be told not to). A store of many arrays would run into the limit on open files,
-and "map it, then close it" would not be true. So POSIX systems are asked for the mapping directly;
-Windows uses `mmap`. The kernel chooses the address, so that it can align large ones to huge pages.
+3.13, where this can be turned off). A store of many arrays would reach the limit on open files, and
+closing a descriptor after mapping it would not really close it. So on POSIX systems `mmap` is
+called directly; Windows uses Python's. The kernel chooses the address, so that it can align large
+mappings to huge pages.
 
-This module knows neither dtypes nor what kind of memory a descriptor stands for.
+This module knows neither dtypes nor the kind of memory behind a descriptor.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Bytes = npt.NDArray[np.uint8]
 
 HUGE_PAGE: Final = 2 << 20
 
-_PROT_NONE: Final = 0  # which Python's mmap does not name
+_PROT_NONE: Final = 0  # Python's mmap has no name for it
 
 if sys.platform != "win32":
     _libc = ctypes.CDLL(None, use_errno=True)
@@ -43,12 +44,12 @@ if sys.platform != "win32":
 
 
 def map_bytes(fd: int, nbytes: int, *, writable: bool) -> Bytes:
-    """Maps the first `nbytes` bytes behind `fd`, shared. The descriptor may be closed afterwards.
+    """Map the first `nbytes` bytes of `fd`, shared. The descriptor may be closed afterwards.
 
-    The array, and every view of it, keeps the mapping alive; it is undone with the last of them.
-    The caller has made sure that so many bytes are there: beyond them lies a bus error.
+    The array and every view of it keep the mapping alive; it is unmapped with the last of them. The
+    caller must make sure that the file has so many bytes: access beyond its end is a bus error.
     """
-    if nbytes == 0:  # which no system maps
+    if nbytes == 0:  # no system maps an empty range
         nothing = np.empty(0, np.uint8)
         nothing.flags.writeable = writable
         return nothing
@@ -58,19 +59,19 @@ def map_bytes(fd: int, nbytes: int, *, writable: bool) -> Bytes:
 
 
 def map_bytes_by_mmap(fd: int, nbytes: int, *, writable: bool) -> Bytes:
-    """As `map_bytes`, anywhere Python runs, at the price of a descriptor per mapping."""
+    """Map as `map_bytes` does, wherever Python runs, at the cost of a descriptor per mapping."""
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
     return np.frombuffer(memoryview(mmap.mmap(fd, nbytes, access=access)), np.uint8)
 
 
 def ask_for_huge_pages(data: Bytes) -> None:
-    """Asks for huge pages under `data`. A system that has none to give is no error."""
+    """Ask for huge pages for `data`. It is no error if the system has none."""
     if sys.platform == "linux" and data.nbytes >= HUGE_PAGE:
         _libc.madvise(data.ctypes.data, data.nbytes, mmap.MADV_HUGEPAGE)
 
 
 def forbid_access(data: Bytes) -> None:
-    """Makes whole pages of a mapping a trap: who touches them, here, dies of it (SIGSEGV)."""
+    """Protect whole pages of a mapping: access from this process raises SIGSEGV."""
     if sys.platform != "win32":
         _complain_unless_done(
             _libc.mprotect(data.ctypes.data, data.nbytes, _PROT_NONE),
@@ -79,9 +80,9 @@ def forbid_access(data: Bytes) -> None:
 
 
 def give_pages_back(data: Bytes) -> None:
-    """Empties whole pages of shared memory for everybody who maps them; they read as zeros after.
+    """Free whole pages of shared memory for all who map them; they read as zeros afterwards.
 
-    A system that cannot is no error: the pages are then kept, as they are.
+    It is no error if the system cannot do it: the pages then stay as they are.
     """
     if sys.platform == "linux":
         _libc.madvise(data.ctypes.data, data.nbytes, mmap.MADV_REMOVE)
@@ -94,7 +95,7 @@ def _complain_unless_done(status: int, what: str) -> None:
 
 
 class _Mapping:
-    """One mapping, undone when the last array over it has gone."""
+    """One mapping, unmapped when the last array over it is gone."""
 
     def __init__(self, fd: int, nbytes: int, *, writable: bool) -> None:
         assert sys.platform != "win32"
@@ -103,12 +104,12 @@ class _Mapping:
         if address == ctypes.c_void_p(-1).value:
             code = ctypes.get_errno()
             raise OSError(code, f"cannot map {nbytes} bytes: {os.strerror(code)}")
-        # How NumPy is told of foreign memory; the array it makes holds on to this object.
+        # The way to give NumPy foreign memory; the array it makes keeps a reference to this object.
         self.__array_interface__: dict[str, Any] = {
             "version": 3,
             "typestr": "|u1",
             "shape": (nbytes,),
             "data": (address, not writable),
         }
-        # At exit views may still be read, by threads or other finalizers; the system cleans up.
+        # Not at exit: other threads or finalizers may still read views, and the system cleans up.
         weakref.finalize(self, _libc.munmap, address, nbytes).atexit = False

@@ -1,6 +1,6 @@
-"""Anonymous shared memory: a descriptor without a name, gone with its last user, however that ends.
+"""Anonymous shared memory: a memfd has no name, and is freed when its last user ends, in any way.
 
-Linux only. This module makes the descriptor, seals it and closes it; mapping is done elsewhere.
+Linux only. This module creates, seals and closes the descriptor; mapping is done elsewhere.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from penstock.graph.handles import MemfdHandle
 if sys.platform == "linux":
     import fcntl
 
-# Known to Linux (6.3, 5.1) before Python knew them.
+# Constants that Linux has (since 6.3 and 5.1), but older Pythons have not.
 _MFD_NOEXEC_SEAL: Final = 0x8
 _F_SEAL_FUTURE_WRITE: Final = 0x10
 
 
 @functools.cache
 def memfd_works() -> bool:
-    """Whether this system has memfd and lets this process use it."""
+    """Return whether this system has memfd and lets this process use it."""
     if sys.platform != "linux":
         return False
     try:
         os.close(_open_memfd())
-    except (AttributeError, OSError):  # a Python built without it; a kernel or sandbox without it
+    except (AttributeError, OSError):  # a Python, kernel or sandbox without it
         return False
     return True
 
 
 class Memfd:
-    """The creator's hold on anonymous memory: the one descriptor it keeps, to hand on later."""
+    """Anonymous memory at its creator: the one descriptor it keeps, to send on later."""
 
     def __init__(self, nbytes: int) -> None:
         self.fd = _open_memfd()
@@ -48,14 +48,14 @@ class Memfd:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What has to travel with the handle."""
+        """The descriptors to send with the handle."""
         return (self.fd,)
 
     def forbid_writing(self) -> None:
-        """From now on nobody can map this memory writable; writable mappings made before stay."""
+        """Forbid new writable mappings of this memory; existing writable ones stay."""
         assert sys.platform == "linux"
         os.fchmod(self.fd, 0o400)
-        # Older kernels refuse the seal. The mode above is then what an attaching process goes by.
+        # Older kernels refuse the seal. An attaching process then goes by the mode set above.
         with contextlib.suppress(OSError):
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE)
 
@@ -74,6 +74,6 @@ def _open_memfd() -> int:
 
 
 def _forbid_resizing(fd: int) -> None:
-    # Shrinking it under a mapping would end every reader with a bus error.
+    # Shrinking the memory would end every process that reads it with a bus error.
     assert sys.platform == "linux"
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)

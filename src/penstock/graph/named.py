@@ -1,13 +1,13 @@
-"""Named shared memory: files in a memory-backed folder, for systems that have no memfd.
+"""Named shared memory: files in a memory-backed folder, for systems without memfd.
 
-A name outlives a creator that is killed, so leftovers are swept before the first name is made in a
-process. Whether a creator lives is asked of the kernel: it holds a lock on its file, and the lock
-goes with it. Process ids would not do: they are used again, and another container that shares the
-folder has ids of its own. The id in the name is for people. On Windows a file in use cannot be
-removed, which answers the same question.
+A name outlives a creator that is killed, so leftovers are removed before a process creates its
+first name. The kernel tells whether a creator lives: it holds a lock on its file, which ends with
+the process. Process ids would not do: they are reused, and another container that shares the folder
+has its own. The id in the name is for people. On Windows a file in use cannot be removed, which
+answers the same question.
 
-`multiprocessing.shared_memory` is no base for this: its tracker unlinks what others still use, and
-names cannot be listed. This module makes, freezes and removes files; mapping is done elsewhere.
+`multiprocessing.shared_memory` does not fit: its tracker unlinks memory that others still use, and
+names cannot be listed. This module creates, freezes and removes files; mapping is done elsewhere.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ DIRECTORY_VARIABLE: Final = "PENSTOCK_SHARED_MEMORY_DIR"
 
 _MEMORY_FOLDER: Final = "/dev/shm"
 _NAME: Final = re.compile(r"penstock-\d+-[0-9a-f]{16}")
-# Windows would translate line ends otherwise.
+# Without it Windows would translate line ends.
 _BINARY: Final = getattr(os, "O_BINARY", 0)
 
 _swept: set[str] = set()
 
 
 class NamedMemory:
-    """The creator's hold on a named segment: its file, locked until it is closed and removed."""
+    """A named segment at its creator: its file, locked until it is closed and removed."""
 
-    # The handle tells the path, which is all another process needs.
+    # The handle has the path, which is all that another process needs.
     descriptors: tuple[int, ...] = ()
 
     def __init__(self, nbytes: int) -> None:
@@ -49,17 +49,17 @@ class NamedMemory:
         self.handle = NamedHandle(path, nbytes)
 
     def forbid_writing(self) -> None:
-        """From now on nobody attaches this memory writable; writable mappings made before stay."""
-        # On Windows a read-only file could not be removed: there the handle alone tells.
+        """Forbid attaching this memory writable; existing writable mappings stay."""
+        # Windows cannot remove a read-only file, so there only the handle says that it is frozen.
         if sys.platform != "win32":
             os.fchmod(self.fd, 0o400)
 
 
 class UnlinkedFile:
-    """The creator's hold on sparse memory: a file whose name is taken away as soon as it is there.
+    """Sparse memory at its creator: a file that is unlinked as soon as it is created.
 
-    Nothing is reserved, so a memory file system that is full shows as a bus error at some write.
-    It is found by its descriptor only, like a memfd, and as far as anybody can tell it is one.
+    Nothing is reserved, so a full memory file system shows as a bus error at some write. Like a
+    memfd it can be reached by its descriptor only, and other processes treat it as one.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -72,17 +72,20 @@ class UnlinkedFile:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What has to travel with the handle."""
+        """The descriptors to send with the handle."""
         return (self.fd,)
 
     def forbid_writing(self) -> None:
-        """From now on nobody attaches this memory writable; writable mappings made before stay."""
+        """Forbid attaching this memory writable; existing writable mappings stay."""
         os.fchmod(self.fd, 0o400)
 
 
 def memory_folder() -> str:
-    """Where names are made: as the environment says, in memory if there is such a folder, or
-    among the temporary files."""
+    """Return where names are created.
+
+    That is the folder the environment variable names, else a memory-backed folder if there is one,
+    else the folder for temporary files.
+    """
     chosen = os.environ.get(DIRECTORY_VARIABLE)
     if chosen:
         return os.path.abspath(chosen)
@@ -91,10 +94,11 @@ def memory_folder() -> str:
 
 
 def sweep(folder: str | None = None) -> list[str]:
-    """Removes named segments whose creator is dead, and returns their paths.
+    """Remove named segments whose creator is dead, and return their paths.
 
-    Runs by itself before a process makes its first named segment. Mappings of what is removed stay
-    valid. Files of living processes, of other users and of other programs are not touched.
+    Called automatically before a process creates its first named segment. Mappings of removed
+    segments stay valid. Files of living processes, of other users and of other programs are not
+    touched.
     """
     with os.scandir(folder or memory_folder()) as entries:
         paths = sorted(entry.path for entry in entries if _NAME.fullmatch(entry.name))
@@ -113,7 +117,7 @@ def _create_locked(folder: str) -> tuple[int, str]:
     while True:
         path = os.path.join(folder, f"penstock-{os.getpid()}-{secrets.token_hex(8)}")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
-        # Another process may sweep the file away in the instant before it is locked.
+        # Another process may have removed the file just before it was locked.
         if _lock(fd) and os.fstat(fd).st_nlink > 0:
             return fd, path
         os.close(fd)
@@ -130,9 +134,9 @@ def _lock(fd: int) -> bool:
 
 
 def _reserve(fd: int, nbytes: int, path: str) -> None:
-    """Makes the file `nbytes` long, with the room to back it.
+    """Make the file `nbytes` long and reserve the memory for it.
 
-    A memory file system has a size of its own (64 MB in many containers). Without the reservation
+    A memory file system has its own size limit (64 MB in many containers). Without the reservation
     a full one shows as a bus error at some later write.
     """
     if sys.platform == "linux" and nbytes:
@@ -147,7 +151,7 @@ def _reserve(fd: int, nbytes: int, path: str) -> None:
 
 def _remove(fd: int, path: str, creator: int) -> None:
     os.close(fd)
-    # A forked child has inherited this finalizer, but the file is not its to remove.
+    # A forked child inherits this finalizer, but must not remove the file.
     if os.getpid() == creator:
         _unlink(path)
 
@@ -157,7 +161,7 @@ def _remove_if_abandoned(path: str) -> bool:
         return _unlink(path)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # gone meanwhile, another user's, or no file at all
+    except OSError:  # gone meanwhile, of another user, or not a file
         return False
     try:
         status = os.fstat(fd)
@@ -171,6 +175,7 @@ def _unlink(path: str) -> bool:
     try:
         os.unlink(path)
     except (FileNotFoundError, PermissionError):
-        # Swept by another process; or, on Windows, still in use: a later sweep will get it.
+        # Another process has removed it; or, on Windows, it is still in use and a later sweep
+        # removes it.
         return False
     return True

@@ -1,9 +1,9 @@
-"""From PyG's `Data` and `HeteroData` to a draft, with all their attributes.
+"""Turns PyG's `Data` and `HeteroData` into a draft, with all their attributes.
 
-PyG itself says whether an attribute belongs to nodes or edges. What belongs to neither is kept for
-the graph, or for the type, as a whole: so is a table that PyG would cut along its last dimension
-(names with "index", like `edge_label_index`), because rows are what a graph keeps. Neither torch
-nor PyG is imported here: an object of theirs can only come from a program that has done so.
+PyG decides whether an attribute belongs to nodes or edges. What belongs to neither is kept for the
+whole graph, or for the type as a whole. So is a table that PyG would slice along its last dimension
+(names with "index", like `edge_label_index`), because a graph keeps rows. Neither torch nor PyG is
+imported here: only a program that has imported them can pass such an object.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from penstock.graph.draft import Draft
 from penstock.graph.schema import EDGE, NODE, ArrayKey, EdgeType
 from penstock.graph.tensors import is_array, is_sparse, plain
 
-# Told apart from attributes: they are the topology.
+# Not attributes: they are the topology.
 _TOPOLOGY: Final = ("edge_index", "num_nodes")
 _MASKS: Final = {f"{split}_mask": split for split in ("train", "val", "test")}
 
 
 @dataclass(frozen=True)
 class _Store:
-    """One of PyG's stores, and what the things in it belong to here."""
+    """One of PyG's stores, and what its contents belong to in the graph."""
 
     data: Any
     store: Any
@@ -37,7 +37,7 @@ class _Store:
 
 
 def draft_from_pyg(data: Any) -> Draft:
-    """The draft of the graph that `data` is."""
+    """Return the draft of the graph in `data`."""
     pyg = sys.modules.get("torch_geometric.data")
     if pyg is not None and isinstance(data, pyg.HeteroData):
         return _from_hetero_data(data)
@@ -76,7 +76,7 @@ def _from_hetero_data(data: Any) -> Draft:
 
 def _add_nodes(draft: Draft, node_type: str, source: _Store) -> None:
     draft.mention(node_type)
-    # Where nothing tells, PyG says so in a warning, and the draft goes by the edges.
+    # Where the number is unknown, PyG warns, and the draft takes it from the edges.
     count = source.store.num_nodes
     if count is not None:
         draft.add_count(node_type, f"{source.label}.num_nodes", count)
@@ -93,7 +93,7 @@ def _add_edges(draft: Draft, edge_type: EdgeType, source: _Store) -> None:
 
 
 def _complain_of_a_matrix(source: _Store) -> None:
-    """Without `edge_index` there are no edges, unless they are given in a way not read here."""
+    """Raise if edges are given in a form not read here; otherwise there are no edges."""
     for name in ("adj", "adj_t"):
         if source.store.get(name) is not None:
             raise ValueError(
@@ -124,7 +124,7 @@ def _add_attribute(draft: Draft, source: _Store, name: str, value: Any) -> None:
 
 
 def _row_key(source: _Store, name: str, value: Any) -> ArrayKey | None:
-    """The key of an attribute that has a row per node or per edge; None for any other."""
+    """Return the key of an attribute with a row per node or per edge; None for any other."""
     if is_sparse(value):
         raise ValueError(f"{source.label}.{name} is sparse; make it dense or remove it")
     if not is_array(value) and not _is_list_of_numbers(value):
@@ -139,10 +139,10 @@ def _row_key(source: _Store, name: str, value: Any) -> ArrayKey | None:
 
 
 def _is_list_of_numbers(value: Any) -> bool:
-    """Whether an array can be made of the list `value`. PyG itself looks at its length only."""
+    """Return whether `value` is a list of numbers. PyG itself looks at its length only."""
     if not isinstance(value, list | tuple):
         return False
     try:
         return np.asarray(value).dtype.kind in "biuf"
-    except (TypeError, ValueError):  # of lists that differ in length
+    except (TypeError, ValueError):  # lists of different lengths
         return False

@@ -1,8 +1,8 @@
-"""What a graph consists of, as plain data: its types and the keys of its arrays.
+"""The schema of a graph as plain data: its types and the keys of its arrays.
 
-Everything that moves a graph as a whole (saving, opening, sharing, digesting) works on a `Schema`
-and a mapping from `ArrayKey` to `SharedArray`, and knows nothing else about graphs. `Graph` is the
-view that gives those arrays their meaning.
+Code that moves a graph as a whole (saving, opening, sharing, digesting) works on a `Schema` and a
+mapping from `ArrayKey` to `SharedArray`, and knows nothing else about graphs. `Graph` gives these
+arrays their meaning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.graph.shared import SharedArray
 
 EdgeType: TypeAlias = tuple[str, str, str]
 
-# A homogeneous graph has one node type and one edge type, both nameless.
+# A homogeneous graph has one node type and one edge type, both with empty names.
 NODE = ""
 EDGE: EdgeType = ("", "", "")
 
@@ -24,15 +24,15 @@ Group: TypeAlias = Literal["csc", "csr", "node", "edge", "split", "graph", "aid"
 
 
 class ArrayKey(msgspec.Struct, frozen=True, order=True):
-    """Which array this is.
+    """Identifies an array of a graph by `group`, `type` and `name`:
 
-    csc, csr   `type` is an edge type; `name` is "indptr" or "adjacency" node       `type` is a node
-    type, `name` an attribute with one row per node edge       `type` is an edge type, `name` an
-    attribute with one row per original edge id split      `type` is a node type, `name` is "train",
-    "val" or "test"; the ids in given order derived array        `type` is an edge type, `name` says
-    what follows from the other arrays: see `derived` graph      `type` is empty for an attribute of
-    the whole graph, or the type (node or edge) it
-               belongs to as a whole, as a list of held-out edges does
+    - csc, csr: `type` is an edge type; `name` is "indptr" or "adjacency".
+    - node: `type` is a node type, `name` an attribute with one row per node.
+    - edge: `type` is an edge type, `name` an attribute with one row per original edge id.
+    - split: `type` is a node type, `name` is "train", "val" or "test"; the ids in given order.
+    - aid: a derived array. `type` is an edge type, `name` says what was computed; see `derived`.
+    - graph: `type` is empty for an attribute of the whole graph, or the type (node or edge) that it
+      belongs to as a whole, such as a list of held-out edges.
     """
 
     group: Group
@@ -43,7 +43,7 @@ class ArrayKey(msgspec.Struct, frozen=True, order=True):
 class NodeTypeInfo(msgspec.Struct, frozen=True):
     name: str
     num_nodes: int
-    # What belongs to the type as a whole and is no array: JSON values, as below.
+    # Attributes of the type as a whole that are not arrays: JSON values.
     attributes: dict[str, Any] = {}
 
 
@@ -54,7 +54,7 @@ class EdgeTypeInfo(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """The types of a graph in their order, which is part of its identity: hops follow it."""
+    """The types of a graph in order. The order is part of its identity, because hops follow it."""
 
     is_hetero: bool
     nodes: tuple[NodeTypeInfo, ...]

@@ -1,14 +1,14 @@
-"""A segment: one mapping of a file or of shared memory, in which any number of arrays lie.
+"""A segment: one mapping of a file or of shared memory, which contains any number of arrays.
 
-A segment under construction is writable by its creator; `freeze()` ends that, for everybody and for
-good. One that was opened is read-only; so is one that was attached, unless asked for writable
-while it is not frozen.
+A segment under construction is writable by its creator; `freeze()` makes it read-only for
+everybody, permanently. An opened segment is read-only; so is an attached one, unless it is not
+frozen and was attached writable.
 
-Ownership. The creator of anonymous memory keeps one descriptor, to hand on with the handle: to a
-fresh interpreter (`subprocess.Popen(..., pass_fds=segment.descriptors)`) or over a unix socket
+Ownership: the creator of anonymous memory keeps one descriptor, to send with the handle: to a fresh
+interpreter (`subprocess.Popen(..., pass_fds=segment.descriptors)`) or over a unix socket
 (`socket.send_fds(sock, [message], segment.descriptors)`). `Segment.attach(handle, fd)` takes the
 descriptor over and closes it, also when it fails. Mappings hold no descriptor, and live as long as
-any NumPy view of them: closing a segment under live views is safe.
+any NumPy view of them: closing a segment that has views is safe.
 """
 
 from __future__ import annotations
@@ -47,17 +47,20 @@ class Segment:
     ) -> None:
         self._handle = handle
         self._data: Bytes | None = data
-        self._memory = memory  # the creator's hold on it; nobody else has one
+        self._memory = memory  # only at the creator
 
     @classmethod
     def create(cls, nbytes: int, *, kind: str | None = None, sparse: bool = False) -> Self:
-        """New shared memory, zeroed and writable.
+        """Create shared memory, zeroed and writable.
 
-        `kind` is "memfd", "named" (the portable fallback) or "auto" (memfd where it works); without
-        it the environment variable PENSTOCK_SHARED_MEMORY decides, and without that "auto".
-
-        `sparse` memory is larger than what will be written: no page is reserved before it is
-        touched, huge ones are not asked for, and it travels by descriptor, whatever the kind.
+        Args:
+            nbytes: Its size.
+            kind: "memfd", "named" (the portable fallback) or "auto" (memfd where it works). If
+                None, the environment variable PENSTOCK_SHARED_MEMORY decides, and without it
+                "auto".
+            sparse: Only a part of the memory will be written. Pages are not reserved before they
+                are touched, huge pages are not asked for, and other processes attach by descriptor,
+                whatever the kind.
         """
         if nbytes < 0:
             raise ValueError(f"nbytes is {nbytes}: a segment cannot have a negative size")
@@ -75,9 +78,9 @@ class Segment:
 
     @classmethod
     def open(cls, path: StrPath) -> Self:
-        """The file at `path`, mapped whole and read-only.
+        """Map the file at `path`, whole and read-only.
 
-        Its length must not shrink while it is mapped: replace such files, never rewrite them.
+        It must not shrink while it is mapped: replace such files, never rewrite them.
         """
         return cls.attach(FileHandle(os.path.abspath(path)))
 
@@ -90,9 +93,14 @@ class Segment:
         writable: bool = False,
         sparse: bool = False,
     ) -> Self:
-        """Maps what another process described by `handle`; `sparse` as it was created.
+        """Map what another process described by `handle`.
 
-        A memfd's handle needs its descriptor `fd`, which is taken over: closed in any case.
+        Args:
+            handle: The handle of the segment.
+            fd: The descriptor that a memfd's handle needs. It is taken over, and closed in any
+                case.
+            writable: Map it writable, which is refused if it is frozen.
+            sparse: As it was created.
         """
         descriptor = _descriptor_for(handle, fd, writable=writable)
         try:
@@ -108,7 +116,7 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are mapped."""
+        """The number of mapped bytes."""
         return self._mapped().nbytes
 
     @property
@@ -128,17 +136,17 @@ class Segment:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What must travel with the handle: a memfd's descriptor in its creator, else nothing."""
+        """The descriptors to send with the handle: a memfd's at its creator, else none."""
         return self._memory.descriptors if self._memory else ()
 
     def fileno(self) -> int:
-        """The descriptor the creator of a memfd keeps. It stays the segment's: do not close it."""
+        """Return the descriptor that a memfd's creator keeps. The segment owns and closes it."""
         if not self.descriptors:
             raise ValueError(f"{self._name()} has no descriptor here: only the creator keeps one")
         return self.descriptors[0]
 
     def view(self, dtype: object, shape: Shape, offset: int = 0) -> npt.NDArray[Any]:
-        """The array that lies at `offset`, in its storage dtype, without copying."""
+        """Return the array at `offset`, in its storage dtype, without copying."""
         data, sizes = self._mapped(), normal_shape(shape)
         width, needed = itemsize(dtype), array_nbytes(dtype, sizes)
         if offset < 0 or offset % width:
@@ -152,9 +160,9 @@ class Segment:
         return np.ndarray(sizes, storage_dtype(dtype), buffer=data, offset=offset)
 
     def freeze(self) -> None:
-        """Makes the segment read-only for good, here and for all who attach from now on.
+        """Make the segment read-only permanently, here and for all who attach from now on.
 
-        Refused while writable views of it live in this process: they could still write.
+        Refused while this process has writable views of it: they could still write.
         """
         if not self.writable:
             return
@@ -168,7 +176,7 @@ class Segment:
         self._handle = msgspec.structs.replace(self._handle, frozen=True)
 
     def close(self) -> None:
-        """Lets go of the mapping and of what the creator holds. Views that live stay valid."""
+        """Release the mapping and the creator's descriptor or file. Existing views stay valid."""
         self._data = None
         if self._memory is not None:
             self._memory.close()
@@ -195,7 +203,7 @@ class Segment:
         return self._data
 
     def _let_go_of_writable_mapping(self) -> None:
-        # Every view holds on to the flat array, so that it dies with the last of them.
+        # Every view refers to the flat array, so the array dies with the last of them.
         watched = weakref.ref(self._mapped())
         self._data = None
         self._data = watched()
@@ -216,7 +224,7 @@ class Segment:
 
 
 def cannot_pickle(what: str) -> TypeError:
-    """Says what to do instead of pickling something that lies in shared memory."""
+    """Return an error that says what to do instead of pickling something in shared memory."""
     return TypeError(
         f"a {what} in shared memory cannot be pickled: send its .handle, and the segment's "
         f".descriptors by subprocess's pass_fds or socket.send_fds, "
@@ -225,10 +233,10 @@ def cannot_pickle(what: str) -> TypeError:
 
 
 def check_room(nbytes: int, *, kind: str | None) -> None:
-    """Complains if shared memory of which every byte will be written cannot fit.
+    """Raise `MemoryError` if shared memory of which every byte will be written cannot fit.
 
-    The system would promise it, and kill somebody later. Named memory is reserved when it is made.
-    Not for memory that is to stay sparse.
+    Otherwise the system would promise the memory and kill some process later. Named memory is
+    reserved when it is created. Not for memory that stays sparse.
     """
     available = psutil.virtual_memory().available
     if _resolve(kind) == "memfd" and nbytes > available:
@@ -257,7 +265,7 @@ def _resolve(kind: str | None) -> str:
 
 
 def _descriptor_for(handle: SegmentHandle, fd: int | None, *, writable: bool) -> int:
-    """The descriptor to map by, which the caller closes; `fd` is taken over."""
+    """Return the descriptor to map, which the caller closes; `fd` is taken over."""
     if isinstance(handle, MemfdHandle):
         if fd is None:
             raise ValueError("fd is missing: anonymous shared memory travels with its descriptor")
@@ -265,7 +273,7 @@ def _descriptor_for(handle: SegmentHandle, fd: int | None, *, writable: bool) ->
     if fd is not None:
         os.close(fd)
         raise ValueError(f"fd is {fd}: {handle.path} is found by its path, without a descriptor")
-    # Without blocking: a path is not trusted, and opening a pipe would wait for who writes to it.
+    # Do not block: a path is not trusted, and opening a pipe would wait for its writer.
     flags = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     return os.open(handle.path, flags | (os.O_RDWR if writable else os.O_RDONLY))
 
@@ -273,14 +281,14 @@ def _descriptor_for(handle: SegmentHandle, fd: int | None, *, writable: bool) ->
 def _check_writable(handle: SegmentHandle, descriptor: int) -> None:
     if isinstance(handle, FileHandle):
         raise ValueError(f"writable is True: {handle.path} is a file, always mapped read-only")
-    # The handle may be older than the freezing, so the memory is asked too. Its mode tells, even
-    # where the kernel knows no seal for it, or lets root pass.
+    # The handle may have been made before the freezing, so the memory is checked, too. Its mode is
+    # reliable even where the kernel has no seal for it, or lets root pass.
     if handle.frozen or not os.fstat(descriptor).st_mode & stat.S_IWUSR:
         raise PermissionError(errno.EACCES, "this shared memory is frozen: attach it read-only")
 
 
 def _check_identity(handle: MemfdHandle, status: os.stat_result) -> None:
-    """Descriptors are but numbers, and easily swapped on the way."""
+    """Check that the descriptor is the handle's: descriptors are numbers, and easily swapped."""
     if (handle.device, handle.inode) != (status.st_dev, status.st_ino):
         raise ValueError(
             "the descriptor is not that of the shared memory the handle speaks of: "
@@ -289,7 +297,7 @@ def _check_identity(handle: MemfdHandle, status: os.stat_result) -> None:
 
 
 def _size_behind(handle: SegmentHandle, descriptor: int) -> int:
-    """The bytes to map, having made sure that they are there."""
+    """Return the number of bytes to map, after checking that they exist."""
     status = os.fstat(descriptor)
     if isinstance(handle, FileHandle):
         if not stat.S_ISREG(status.st_mode):

@@ -1,16 +1,16 @@
 """`SharedArray`: one array that many processes read without a copy.
 
-It lies in a `Segment`: in a file, or in shared memory that vanishes with its last user. Here is how
-an array crosses into another process:
+It is part of a `Segment`: a file, or shared memory that is freed with its last user. An array is
+passed to another process like this:
 
     array = SharedArray.from_array(numbers)
     Popen([...], pass_fds=array.segment.descriptors)        # or socket.send_fds(...)
-    # there, having got the handle by any message and the descriptor:
+    # there, after receiving the handle by any message and the descriptor:
     numbers = SharedArray.attach(handle, fd).array
 
-Many arrays share one segment, hence one descriptor: `layout()` says where each lies, and
-`SharedArray(segment, dtype, shape, offset)` is the one that lies there. This module knows nothing
-of graphs, and nothing of the wire its handles travel on.
+Many arrays share one segment, hence one descriptor: `layout()` gives their offsets, and
+`SharedArray(segment, dtype, shape, offset)` is the array at an offset. This module knows nothing
+about graphs, or about the wire that carries handles.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ __all__ = [
 class SharedArray:
     """An array at an offset of a segment.
 
-    `array` is made anew at each call, so that it shows the segment as it is: writable under
+    `array` is made anew at each access, so that it matches the segment's state: writable under
     construction, read-only after `freeze()`. Views keep the memory alive, also after `close()`.
     """
 
     def __init__(self, segment: Segment, dtype: object, shape: Shape, offset: int = 0) -> None:
-        segment.view(dtype, shape, offset)  # complains if the array does not lie inside
+        segment.view(dtype, shape, offset)  # raises if the array is not inside
         self._segment = segment
         self._dtype = dtype_name(dtype)
         self._shape = normal_shape(shape)
@@ -58,7 +58,7 @@ class SharedArray:
 
     @classmethod
     def create(cls, shape: Shape, dtype: object, *, kind: str | None = None) -> Self:
-        """A new array of zeros in shared memory, writable until frozen. `kind`: see `Segment`."""
+        """Create an array of zeros in shared memory, writable until frozen; see `Segment`."""
         return cls._alone_in(Segment.create(array_nbytes(dtype, shape), kind=kind), dtype, shape)
 
     @classmethod
@@ -70,9 +70,9 @@ class SharedArray:
         writable: bool = False,
         kind: str | None = None,
     ) -> Self:
-        """A copy of `array` in shared memory, frozen unless `writable`.
+        """Copy `array` to shared memory, frozen unless `writable`.
 
-        `dtype` says what the elements mean where NumPy cannot: "bfloat16" for 16-bit integers.
+        `dtype` gives the element type where NumPy cannot: "bfloat16" for 16-bit integers.
         """
         source = np.asarray(array)
         name = dtype_name(source.dtype if dtype is None else dtype)
@@ -86,12 +86,12 @@ class SharedArray:
 
     @classmethod
     def open(cls, path: StrPath, dtype: object, shape: Shape, offset: int = 0) -> Self:
-        """The array that lies in the file `path`, mapped read-only."""
+        """Map the array in the file `path`, read-only."""
         return cls._alone_in(Segment.open(path), dtype, shape, offset)
 
     @classmethod
     def attach(cls, handle: ArrayHandle, fd: int | None = None, *, writable: bool = False) -> Self:
-        """The array another process described. Takes `fd` over and closes it: see `Segment`."""
+        """Map the array that another process described. Takes `fd` over and closes it."""
         segment = Segment.attach(handle.segment, fd, writable=writable)
         return cls._alone_in(segment, handle.dtype, handle.shape, handle.offset)
 
@@ -112,17 +112,17 @@ class SharedArray:
 
     @property
     def offset(self) -> int:
-        """Where in the segment the array begins, in bytes."""
+        """Where the array begins in the segment, in bytes."""
         return self._offset
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array."""
+        """The size of the array in bytes."""
         return array_nbytes(self._dtype, self._shape)
 
     @property
     def segment(self) -> Segment:
-        """The mapping the array lies in."""
+        """The mapping that contains the array."""
         return self._segment
 
     @property
@@ -136,11 +136,11 @@ class SharedArray:
         return ArrayHandle(self._segment.handle, self._dtype, self._shape, self._offset)
 
     def freeze(self) -> None:
-        """Makes the whole segment read-only for good: see `Segment.freeze`."""
+        """Make the whole segment read-only permanently; see `Segment.freeze`."""
         self._segment.freeze()
 
     def close(self) -> None:
-        """Closes the segment, if it was made for this array alone. Views that live stay valid."""
+        """Close the segment, if it was made for this array alone. Existing views stay valid."""
         if self._segment_is_ours:
             self._segment.close()
 

@@ -1,10 +1,10 @@
-"""A whole graph on its way into another process: a small message, and a descriptor.
+"""Shares a whole graph with another process: a small message, and descriptors.
 
     handle, fds = graph.handle(), graph.descriptors
     Popen([...], pass_fds=fds)                    # and the handle by any message
-    graph = Graph.attach(handle, fds)             # over there; closes them
+    graph = Graph.attach(handle, fds)             # in the other process; closes them
 
-A segment is mapped once, however many arrays lie in it. A graph of files needs no descriptors.
+A segment is mapped once, however many arrays it contains. A graph in files needs no descriptors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.graph.shared import SharedArray
 
 
 class PlacedArray(msgspec.Struct, frozen=True):
-    """An array, and where in which of the graph's segments it lies."""
+    """An array, with the graph's segment that contains it and its offset there."""
 
     key: ArrayKey
     segment: int
@@ -33,7 +33,7 @@ class PlacedArray(msgspec.Struct, frozen=True):
 
 
 class GraphHandle(msgspec.Struct, frozen=True):
-    """What another process needs to map a graph; with descriptors where it lies in memfds."""
+    """What another process needs to map a graph; with descriptors if it is in memfds."""
 
     schema: Schema
     segments: tuple[SegmentHandle, ...]
@@ -42,12 +42,12 @@ class GraphHandle(msgspec.Struct, frozen=True):
 
 
 def segments_of(arrays: Arrays) -> list[Segment]:
-    """The segments the arrays lie in, each once, in the order of first use."""
+    """Return the segments of the arrays, each once, in the order of first use."""
     return list({id(array.segment): array.segment for array in arrays.values()}.values())
 
 
 def handle_of(schema: Schema, arrays: Arrays, version: str | None) -> GraphHandle:
-    """The handle of a graph."""
+    """Return the handle of a graph."""
     segments = segments_of(arrays)
     position = {id(segment): at for at, segment in enumerate(segments)}
     placed = (
@@ -60,20 +60,20 @@ def handle_of(schema: Schema, arrays: Arrays, version: str | None) -> GraphHandl
 
 
 def descriptors_of(arrays: Arrays) -> tuple[int, ...]:
-    """What must travel with the handle: the descriptors of memfds, in the order of segments."""
+    """Return the descriptors to send with the handle: those of memfds, in the order of segments."""
     anonymous = (s for s in segments_of(arrays) if isinstance(s.handle, MemfdHandle))
     return tuple(segment.fileno() for segment in anonymous)
 
 
 def can_be_handed_on(segment: Segment) -> bool:
-    """Whether others can map it too: of anonymous memory that was attached here, nobody can."""
+    """Return whether other processes can map it: not if it is a memfd that was attached here."""
     return not isinstance(segment.handle, MemfdHandle) or bool(segment.descriptors)
 
 
 def part_of(
     handle: GraphHandle, fds: Sequence[int], wanted: Container[ArrayKey]
 ) -> tuple[GraphHandle, list[int]]:
-    """The handle of some of the arrays, and those of the descriptors that go with it."""
+    """Return the handle of some of the arrays, and those descriptors that belong to it."""
     arrays = [placed for placed in handle.arrays if placed.key in wanted]
     for placed in arrays:
         _check_segment(placed, len(handle.segments))
@@ -87,7 +87,7 @@ def part_of(
 
 
 def without_made(handle: GraphHandle) -> GraphHandle:
-    """The same without derived arrays in memory: whoever maps the rest can make them again."""
+    """Return the handle without derived arrays in memory, which the receiver can compute again."""
     kept = {
         placed.key
         for placed in handle.arrays
@@ -97,7 +97,7 @@ def without_made(handle: GraphHandle) -> GraphHandle:
 
 
 def attach(handle: GraphHandle, fds: Sequence[int] = ()) -> dict[ArrayKey, SharedArray]:
-    """The arrays of a graph that another process described. Closes `fds`, also when it fails."""
+    """Map the arrays of a graph that another process described. Closes `fds`, also on failure."""
     segments = _attach_segments(handle.segments, list(fds))
     try:
         return {placed.key: _placed_in(segments, placed) for placed in handle.arrays}
@@ -116,7 +116,7 @@ def _attach_segments(handles: Sequence[SegmentHandle], fds: list[int]) -> list[S
             segments.append(Segment.attach(handle, fd))
     except BaseException:
         for fd in fds:
-            with suppress(OSError):  # one that is none must not keep the others open
+            with suppress(OSError):  # an invalid one must not keep the others open
                 os.close(fd)
         for segment in segments:
             segment.close()
@@ -125,14 +125,14 @@ def _attach_segments(handles: Sequence[SegmentHandle], fds: list[int]) -> list[S
 
 
 def check_descriptors(handles: Sequence[SegmentHandle], fds: Sequence[int]) -> None:
-    """ValueError unless there are as many as the segments need."""
+    """Raise `ValueError` unless there are as many descriptors as the segments need."""
     needed = sum(isinstance(handle, MemfdHandle) for handle in handles)
     if len(fds) != needed:
         raise ValueError(f"fds has {len(fds)} descriptors; this graph needs {needed}")
 
 
 def _anonymous(handle: GraphHandle) -> list[int]:
-    """Which of the segments travel with a descriptor."""
+    """Return the positions of the segments that need a descriptor."""
     return [at for at, one in enumerate(handle.segments) if isinstance(one, MemfdHandle)]
 
 

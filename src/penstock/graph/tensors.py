@@ -1,7 +1,7 @@
-"""Arrays as users bring them: NumPy's, torch's, lists; each becomes a `PlainArray`, not copied.
+"""Arrays as users give them (NumPy, torch, lists), turned into a `PlainArray` without a copy.
 
-A `PlainArray` remembers the name of the argument it came from, so that whoever finds a fault in it
-can say where. Torch is never imported here: a tensor can only come from a program that has done so.
+A `PlainArray` keeps the name of its argument, so that an error can name it. Torch is never imported
+here: only a program that has imported it can pass a tensor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.graph.shared import SharedArray
 
 @dataclass(frozen=True, eq=False)
 class PlainArray:
-    """An array of a supported type, in its storage dtype; `label` is what its giver calls it."""
+    """An array of a supported type, in its storage dtype; `label` is the user's name for it."""
 
     label: str
     array: npt.NDArray[Any]
@@ -32,25 +32,25 @@ class PlainArray:
 
 
 def is_array(value: object) -> bool:
-    """Whether `value` is an array already, rather than something one could be made of."""
+    """Return whether `value` is an array already, rather than something to make one from."""
     return isinstance(value, np.ndarray | np.generic | SharedArray) or is_tensor(value)
 
 
 def is_tensor(value: object) -> bool:
-    """Whether `value` is torch's."""
+    """Return whether `value` is a torch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def is_sparse(value: object) -> bool:
-    """Whether `value` is a sparse matrix or tensor of torch's, torch_sparse's or SciPy's."""
+    """Return whether `value` is a sparse matrix or tensor of torch, torch_sparse or SciPy."""
     if is_tensor(value):
         return str(getattr(value, "layout", None)) != "torch.strided"
     return type(value).__name__ == "SparseTensor" or hasattr(value, "tocoo")
 
 
 def plain(label: str, value: Any) -> PlainArray:
-    """`value` as an array of a supported type, sharing its memory where it is an array already."""
+    """Return `value` as an array of a supported type; an array's memory is shared."""
     if is_sparse(value):
         raise ValueError(f"{label} is sparse ({_kind(value)}); make it dense first")
     if isinstance(value, SharedArray):
@@ -61,7 +61,7 @@ def plain(label: str, value: Any) -> PlainArray:
 
 
 def integers(label: str, value: Any) -> PlainArray:
-    """As `plain`, for ids: an empty list, which has no type of its own, holds integers."""
+    """Return ids as `plain` does; an empty list, which has no type, becomes integers."""
     if isinstance(value, Sequence):
         value = as_numpy(label, value)
         value = value if value.size else value.astype(np.int64)
@@ -69,7 +69,7 @@ def integers(label: str, value: Any) -> PlainArray:
 
 
 def as_numpy(label: str, value: Any) -> npt.NDArray[Any]:
-    """`value` as NumPy's array, of whatever type but objects."""
+    """Return `value` as a NumPy array of any type but objects."""
     if isinstance(value, np.ma.MaskedArray):
         raise ValueError(f"{label} is a masked array; fill its gaps first")
     try:
@@ -82,7 +82,7 @@ def as_numpy(label: str, value: Any) -> npt.NDArray[Any]:
 
 
 def floats(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
-    """A stretch of an array as numbers to compare with: bfloat16 widened, others as they are."""
+    """Return a piece of an array as numbers that can be compared: bfloat16 is widened."""
     if dtype != "bfloat16":
         return array
     return (array.astype(np.uint32) << 16).view(np.float32)
@@ -99,7 +99,7 @@ def _from_tensor(label: str, value: Any) -> PlainArray:
 
 
 def _from_numpy(label: str, array: npt.NDArray[Any]) -> PlainArray:
-    if array.dtype.name == "bfloat16":  # of a package that adds it to NumPy
+    if array.dtype.name == "bfloat16":  # from a package that adds it to NumPy
         return PlainArray(label, array.view(np.uint16), "bfloat16")
     little_endian = array.dtype.newbyteorder("<")
     name = _supported(label, little_endian)

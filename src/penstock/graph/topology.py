@@ -1,8 +1,9 @@
-"""The neighbours of every node of one edge type, as arrays.
+"""The neighbours of every node along one edge type, as arrays.
 
-A node's neighbours stand together. Beside each stands the original id of the edge, in the same
-cache line (`paired`); where the edges were given in that order anyway, the id is the position, and
-only neighbours are kept (`bare`). This module knows nothing of types and attributes.
+The neighbours of a node are contiguous. The original id of each edge is stored next to the
+neighbour, in the same cache line (`paired`); where edges were given in that order anyway, the id is
+the position, and only neighbours are stored (`bare`). This module knows nothing about types and
+attributes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from penstock.graph.check import PIECE
 INT32_MAX: Final = 2**31 - 1
 
 Spec = tuple[str, tuple[int, ...]]
-# Where a piece begins; then of each of its edges the row, the neighbour and the id.
+# Where a piece begins; then the row, the neighbour and the id of each of its edges.
 Edges = tuple[int, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
 
 
@@ -29,8 +30,8 @@ Edges = tuple[int, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
 class Topology:
     """Row i: the neighbours of node i, at positions `indptr[i]` to `indptr[i + 1]`.
 
-    Of a csc the rows are destinations and the neighbours sources; of a csr the other way round.
-    Within a row edges stand in the order they were given.
+    In a csc rows are destinations and neighbours are sources; in a csr the other way round. Within
+    a row edges keep the order in which they were given.
     """
 
     indptr: npt.NDArray[np.int64]
@@ -51,31 +52,31 @@ class Topology:
 
     @property
     def indices(self) -> npt.NDArray[Any]:
-        """The neighbours: a view."""
+        """The neighbours, as a view."""
         return self.adjacency[:, 0] if self.paired else self.adjacency
 
     @property
     def edge_ids(self) -> npt.NDArray[Any]:
-        """The original ids of the edges: a view if paired, else counted out anew."""
+        """The original ids of the edges: a view if paired, else a new array of positions."""
         if self.paired:
             return self.adjacency[:, 1]
         return np.arange(self.num_edges, dtype=id_dtype(self.num_edges))
 
     @property
     def degrees(self) -> npt.NDArray[np.int64]:
-        """How many neighbours each row has."""
+        """The number of neighbours of each row."""
         return np.diff(self.indptr)
 
 
 def specs(num_rows: int, num_neighbors: int, num_edges: int, *, paired: bool) -> tuple[Spec, Spec]:
-    """Dtype and shape of `indptr` and `adjacency`."""
+    """Return dtype and shape of `indptr` and `adjacency`."""
     largest = max(num_neighbors, num_edges) if paired else num_neighbors
     shape = (num_edges, 2) if paired else (num_edges,)
     return ("int64", (num_rows + 1,)), (id_dtype(largest), shape)
 
 
 def edges(topology: Topology) -> Iterator[Edges]:
-    """All edges in storage order, in pieces: rows, neighbours and ids. `indptr` must not fall."""
+    """Yield all edges in storage order, in pieces. `indptr` must be non-decreasing."""
     for first in range(0, topology.num_rows, PIECE):
         bounds = topology.indptr[first : first + PIECE + 1]
         for begin in range(int(bounds[0]), int(bounds[-1]), PIECE):
@@ -90,7 +91,7 @@ def edges(topology: Topology) -> Iterator[Edges]:
 
 
 def coo(csc: Topology, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-    """The edges of a csc in the order of their ids, [2, edges], sources above destinations."""
+    """Return the edges of a csc in order of their ids, [2, edges], sources above destinations."""
     _check(csc)
     ends = np.empty((2, csc.num_edges), np.int64) if out is None else out
     for _, destinations, sources, ids in edges(csc):
@@ -100,7 +101,7 @@ def coo(csc: Topology, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
 
 
 def _check(topology: Topology) -> None:
-    """What is damaged must not be written by."""
+    """Raise if offsets or edge ids are damaged, because they are used as positions to write to."""
     rising = kernels.is_sorted(topology.indptr)
     known = not topology.paired or (
         kernels.first_outside(topology.edge_ids, topology.num_edges) < 0
@@ -112,5 +113,5 @@ def _check(topology: Topology) -> None:
 
 
 def id_dtype(largest: int) -> str:
-    """What ids below `largest` are kept in."""
+    """Return the dtype that ids below `largest` are stored in."""
     return "int32" if largest <= INT32_MAX else "int64"

@@ -1,4 +1,4 @@
-"""What is wrong with an array of a graph: said with its file, its key and the position."""
+"""Errors about an array of a graph, which name its file, its key and the position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.graph.shared import SharedArray
 
 
 def unsound(key: ArrayKey, array: SharedArray, what: str) -> GraphFormatError:
-    """The complaint about an array: `what` follows its name."""
+    """Return an error about an array; `what` follows its name."""
     handle = array.segment.handle
     where = f"{handle.path}: " if isinstance(handle, FileHandle) else ""
     return GraphFormatError(f"{where}{key_text(key)}{what}")
@@ -24,7 +24,7 @@ def unsound(key: ArrayKey, array: SharedArray, what: str) -> GraphFormatError:
 def check_ids(
     key: ArrayKey, array: SharedArray, ids: npt.NDArray[Any], bound: int, column: str
 ) -> None:
-    """Complains of the first of `ids`, a `column` of the array, that is not below `bound`."""
+    """Raise for the first of `ids`, a `column` of the array, that is not in [0, bound)."""
     at = kernels.first_outside(ids, bound)
     if at >= 0:
         raise unsound(key, array, f"{column}[{at}] is {ids[at]}; expected 0 <= id < {bound}")

@@ -1,8 +1,8 @@
-"""Whether a graph is sound: what its arrays hold, not only how they look.
+"""Checks that a graph is sound: the contents of its arrays, not only their shapes.
 
 `check_structure` looks at shapes and at the ends of `indptr`, and costs nothing; `validate` reads
-all topology, splits and derived arrays, in pieces, with one byte per edge beside them. Complaints
-are `GraphFormatError`: the arguments of those who build graphs are checked elsewhere.
+all topology, splits and derived arrays, in pieces, with one additional byte per edge. Errors are
+`GraphFormatError`: arguments for building a graph are checked elsewhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Direction = Literal["csc", "csr"]
 
 
 def check_structure(schema: Schema, arrays: Arrays) -> None:
-    """Complains unless the arrays are those the schema calls for."""
+    """Raise unless the arrays are those that the schema requires."""
     if (complaint := first_disagreement(schema, arrays)) is not None:
         raise GraphFormatError(complaint)
     for key, array in arrays.items():
@@ -35,7 +35,7 @@ def check_structure(schema: Schema, arrays: Arrays) -> None:
 
 
 def validate(schema: Schema, arrays: Arrays) -> None:
-    """Raises for the first unsound thing. Reads all topology and derived arrays."""
+    """Raise for the first unsound thing. Reads all topology and derived arrays."""
     check_structure(schema, arrays)
     sizes = {info.name: info.num_nodes for info in schema.nodes}
     for info in schema.edges:
@@ -54,13 +54,13 @@ def validate(schema: Schema, arrays: Arrays) -> None:
 
 
 def topology_of(arrays: Arrays, edge_type: EdgeType, direction: Direction) -> Topology:
-    """The topology of one edge type, as views."""
+    """Return the topology of one edge type, as views."""
     indptr, adjacency = (arrays[key] for key in topology_keys(edge_type, direction))
     return Topology(indptr.array, adjacency.array)
 
 
 def topology_keys(edge_type: EdgeType, direction: Direction) -> tuple[ArrayKey, ArrayKey]:
-    """The keys of the two arrays of a topology."""
+    """Return the keys of the two arrays of a topology."""
     return ArrayKey(direction, edge_type, "indptr"), ArrayKey(direction, edge_type, "adjacency")
 
 
@@ -95,7 +95,7 @@ def _check_rising(key: ArrayKey, array: SharedArray) -> None:
 
 
 def _check_all_different(key: ArrayKey, array: SharedArray, ids: npt.NDArray[Any]) -> None:
-    """Each edge id stands once. They are all in range, so it is enough that none is missing."""
+    """Check that each edge id occurs once: all are in range, so none may be missing."""
     seen = np.zeros(len(ids), np.bool_)
     for begin in range(0, len(ids), PIECE):
         seen[ids[begin : begin + PIECE]] = True

@@ -1,9 +1,8 @@
-"""`GraphView`: what loaders, inputs and checks know of a graph, wherever its arrays lie.
+"""`GraphView`: what loaders, inputs and checks know about a graph, wherever its arrays are.
 
-Types, sizes, the form of every attribute, splits and what belongs to the graph as a whole are known
-of any graph. `Graph` has all arrays in this process; a graph at a server has none of them, and asks
-for rows. Whoever has a view need not know which it is: each answers in its own way. How a graph is
-sampled is not known here.
+Every graph knows its types, sizes, the form of every attribute, splits and what belongs to it as a
+whole. `Graph` has all arrays in this process; a graph at a server has none of them, and requests
+rows. Users of a view need not know which it is. This module does not know how a graph is sampled.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class ArrayView(Shaped, Protocol):
-    """An array of a graph: its form, and its numbers for those who may have them."""
+    """An array of a graph: its form, and its contents where they can be had."""
 
     @property
     def nbytes(self) -> int: ...
@@ -45,10 +44,10 @@ class OwnIds:
 
     Attributes:
         num: How many there are.
-        array: Where they lie, to be handed on. None for all nodes, which need no list, and where
-            the graph keeps them.
+        array: The array of them, to be passed on. None for all nodes, which need no list, and if
+            the graph is elsewhere.
         is_away: The graph is elsewhere and will look them up there.
-        split: The name to look them up by; None for all there are.
+        split: The name to look them up by; None means all.
     """
 
     num: int
@@ -58,15 +57,17 @@ class OwnIds:
 
 
 class GraphView(ABC):
-    """A graph by its types and sizes. Methods that take a type need it only for a heterogeneous
-    graph."""
+    """A graph by its types and sizes.
+
+    Methods that take a type need it only for a heterogeneous graph.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._num_nodes = {info.name: info.num_nodes for info in schema.nodes}
         self._num_edges = {info.name: info.num_edges for info in schema.edges}
 
-    # --- where it is -------------------------------------------------------------------------
+    # --- location ----------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -75,7 +76,7 @@ class GraphView(ABC):
 
     @abstractmethod
     def here(self, complaint: str) -> Graph:
-        """Return the graph itself, for those who sample in this process.
+        """Return the graph itself, for sampling in this process.
 
         Raises:
             ValueError: With `complaint`, if the graph is elsewhere.
@@ -88,7 +89,7 @@ class GraphView(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of what this process has of the graph."""
+        """Release what this process has of the graph."""
 
     def __enter__(self) -> Self:
         return self
@@ -100,13 +101,13 @@ class GraphView(ABC):
 
     @property
     def schema(self) -> Schema:
-        """The types, and what belongs to them and is no array."""
+        """The types, and their attributes that are not arrays."""
         return self._schema
 
     @property
     @abstractmethod
     def arrays(self) -> Mapping[ArrayKey, ArrayView]:
-        """All arrays there are now."""
+        """All arrays that exist now."""
 
     @property
     def is_hetero(self) -> bool:
@@ -114,22 +115,22 @@ class GraphView(ABC):
 
     @property
     def node_types(self) -> tuple[str, ...]:
-        """In their order; of a homogeneous graph the one nameless."""
+        """The node types in order; a homogeneous graph has one, with an empty name."""
         return tuple(self._num_nodes)
 
     @property
     def edge_types(self) -> tuple[EdgeType, ...]:
-        """In their order, which hops follow; of a homogeneous graph the one nameless."""
+        """The edge types in the order that hops follow; a homogeneous graph has one, unnamed."""
         return tuple(self._num_edges)
 
     def num_nodes(self, node_type: str | None = None) -> int:
-        """Nodes of a type, or of all types together."""
+        """Return the number of nodes of a type, or of all types."""
         if node_type is None:
             return sum(self._num_nodes.values())
         return self._num_nodes[self._node_type(node_type)]
 
     def num_edges(self, edge_type: EdgeType | None = None) -> int:
-        """Edges of a type, or of all types together."""
+        """Return the number of edges of a type, or of all types."""
         if edge_type is None:
             return sum(self._num_edges.values())
         return self._num_edges[self._edge_type(edge_type)]
@@ -137,81 +138,81 @@ class GraphView(ABC):
     # --- ids ---------------------------------------------------------------------------------
 
     def end_of_ids(self, node_type: str | None = None) -> int:
-        """Above all ids of nodes of a type."""
+        """Return a number above all node ids of a type."""
         return self.num_nodes(node_type)
 
     def node_ids(self, node_type: str | None = None) -> Array:
-        """The ids of all nodes of a type."""
+        """Return the ids of all nodes of a type."""
         return np.arange(self.num_nodes(node_type))
 
     @abstractmethod
     def own_nodes(self, node_type: str | None = None) -> OwnIds:
-        """All nodes of a type, as inputs of an epoch."""
+        """Return all nodes of a type, as inputs of an epoch."""
 
     @abstractmethod
     def own_split(self, name: str, node_type: str | None = None) -> OwnIds:
-        """The nodes of a split, as inputs of an epoch."""
+        """Return the nodes of a split, as inputs of an epoch."""
 
     @abstractmethod
     def own_edges(self, edge_type: EdgeType | None = None) -> OwnIds:
-        """All edges of a type, as inputs of an epoch."""
+        """Return all edges of a type, as inputs of an epoch."""
 
     # --- edges -------------------------------------------------------------------------------
 
     @abstractmethod
     def coo(self, edge_type: EdgeType | None = None) -> Array:
-        """The edges in the order of their ids, [2, edges]."""
+        """Return the edges in order of their ids, [2, edges]."""
 
     @abstractmethod
     def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
-        """The edges as they were given, [2, edges], sources above destinations. Made anew."""
+        """Return the edges as given, [2, edges], sources above destinations. Not cached."""
 
     @abstractmethod
     def prepare(self, needs: Sequence[DerivedArrays]) -> Arrays:
-        """Makes derived arrays that are not there yet, where they are made; those made here."""
+        """Return needed derived arrays, computing missing ones; nothing if the graph is remote."""
 
     @abstractmethod
     def lacking(self, needs: Sequence[DerivedArrays]) -> list[ArrayKey]:
-        """The derived arrays that nobody has made, and nobody will."""
+        """Return the keys of derived arrays that do not exist and that nobody will compute."""
 
     # --- attributes --------------------------------------------------------------------------
 
     def node_attributes(self, node_type: str | None = None) -> Mapping[str, ArrayView]:
-        """The attributes with a row per node, by name: `x`, `y`, `time` and any other."""
+        """Return the attributes with a row per node, by name: `x`, `y`, `time` and any other."""
         return named(self.arrays, "node", self._node_type(node_type))
 
     def node_attribute(self, name: str, node_type: str | None = None) -> Array:
-        """A row per node: `node_attribute("x")`."""
+        """Return an attribute with a row per node: `node_attribute("x")`."""
         return pick("node attribute", name, node_type, self.node_attributes(node_type)).array
 
     def edge_attributes(self, edge_type: EdgeType | None = None) -> Mapping[str, ArrayView]:
-        """The attributes with a row per edge, in the order of `edge_index`, by name."""
+        """Return the attributes with a row per edge, in the order of `edge_index`, by name."""
         return named(self.arrays, "edge", self._edge_type(edge_type))
 
     def edge_attribute(self, name: str, edge_type: EdgeType | None = None) -> Array:
-        """A row per edge, in the order of `edge_index`: `edge_attribute("edge_weight")`."""
+        """Return an attribute with a row per edge, in the order of `edge_index`."""
         return pick("edge attribute", name, edge_type, self.edge_attributes(edge_type)).array
 
     def node_features(self, name: str, node_type: str | None = None) -> FeatureSource:
-        """What cuts rows of a node attribute by ids: `node_features("x").gather(ids)`."""
+        """Return the source of a node attribute's rows: `node_features("x").gather(ids)`."""
         pick("node attribute", name, node_type, self.node_attributes(node_type))
         return self._features(ArrayKey("node", self._node_type(node_type), name))
 
     def edge_features(self, name: str, edge_type: EdgeType | None = None) -> FeatureSource:
-        """What cuts rows of an edge attribute by ids: `edge_features("edge_attr").gather(ids)`."""
+        """Return the source of an edge attribute's rows; see `node_features`."""
         pick("edge attribute", name, edge_type, self.edge_attributes(edge_type))
         return self._features(ArrayKey("edge", self._edge_type(edge_type), name))
 
     def splits(self, node_type: str | None = None) -> Mapping[str, ArrayView]:
-        """The splits, by name."""
+        """Return the splits, by name."""
         return named(self.arrays, "split", self._node_type(node_type))
 
     def split(self, name: str, node_type: str | None = None) -> npt.NDArray[np.int64]:
-        """The ids of a split, in the order given (of a mask, rising): `split("train")`."""
+        """Return the ids of a split in the order given (from a mask: rising): `split("train")`."""
         return pick("split", name, node_type, self.splits(node_type)).array
 
     def graph_attributes(self, owner: str | EdgeType | None = None) -> dict[str, Any]:
-        """What belongs to the whole graph, or to a type as a whole: JSON values and arrays."""
+        """Return JSON values and arrays that belong to the whole graph, or to a type as a whole."""
         values: dict[str | EdgeType, dict[str, Any]] = {}
         values.update((info.name, info.attributes) for info in self._schema.nodes)
         values.update((info.name, info.attributes) for info in self._schema.edges)
@@ -222,11 +223,11 @@ class GraphView(ABC):
         arrays = named(self.arrays, "graph", key)
         return {**values[key], **{name: found.array for name, found in arrays.items()}}
 
-    # --- within ------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------
 
     @abstractmethod
     def _features(self, key: ArrayKey) -> FeatureSource:
-        """What cuts rows of an attribute that there is: mapped ones, or fetched."""
+        """Return the source of rows of an existing attribute: mapped, or fetched."""
 
     def _node_type(self, name: str | None) -> str:
         if name is None and not self.is_hetero:
@@ -240,7 +241,7 @@ class GraphView(ABC):
 
 
 def named(arrays: Mapping[ArrayKey, _T], group: Group, owner: str | EdgeType) -> dict[str, _T]:
-    """The arrays of a group that belong to a type, by name."""
+    """Return the arrays of a group that belong to a type, by name."""
     return {
         key.name: array for key, array in arrays.items() if (key.group, key.type) == (group, owner)
     }

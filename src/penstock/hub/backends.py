@@ -1,9 +1,9 @@
-"""Backends: ways of sampling that a hub has been asked for, each with a number and a group.
+"""Backends: the ways of sampling that ranks have asked for, each with a number and a worker group.
 
-Equal specs share one. Built-in ones are all served by the same group of workers; a user's sampler
-has a group of its own, which goes when nobody wants it any more. A backend is held by the
-connections that asked for it and by its channels. Specs are checked against the graph here, when
-the backend is made, not when its first batch fails.
+Equal specs share one backend. One group of workers serves all built-in samplers; a user's sampler
+has its own group, which is removed with its backend. A backend is held by the connections that
+asked for it and by its channels. Specs are checked against the graph when the backend is made, and
+not when its first batch fails.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from penstock.sampling.spec import CustomSpec, Spec
 
 # The group of all built-in samplers: see `SamplingKind.group`.
 BUILT_IN: Final = ""
-# Every worker is told of it. What is larger than this belongs into a file.
+# Bytes. Every worker gets the spec in a message; larger data belongs in a file.
 LARGEST_SPEC: Final = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
 class HubBackend:
-    """One way of sampling. `holders` are the connections that asked for it."""
+    """One way of sampling. `holders` are the numbers of the connections that asked for it."""
 
     number: int
     spec: Spec
     group: str
-    workers: int = 0  # of a group of its own, that somebody asked for
-    follows: bool = False  # somebody left that to the size of the pool
+    workers: int = 0  # the most that a rank asked for, if the group is its own
+    follows: bool = False  # a rank gave no number, so the group is at least as large as the pool
     holders: set[int] = field(default_factory=set)
     channels: set[int] = field(default_factory=set)
 
@@ -41,14 +41,14 @@ class HubBackend:
         return bool(self.holders or self.channels)
 
     def group_size(self, pool: int) -> int:
-        """How many workers its group is to have, in a pool of this size."""
+        """Return how many workers its group is to have, in a pool of this size."""
         if self.group == BUILT_IN:
             return pool
         return max(self.workers, pool if self.follows else 0)
 
 
 class HubBackends:
-    """All backends that somebody holds. Numbers count up and are never used again."""
+    """All backends that are in use. Numbers are increasing and never reused."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -63,20 +63,20 @@ class HubBackends:
         return iter(self._by_number.values())
 
     def get(self, number: int) -> HubBackend | None:
-        """The backend of this number, if there is one now."""
+        """Return the backend of this number, or None."""
         return self._by_number.get(number)
 
     def custom(self, group: str) -> CustomSpec | None:
-        """The user's sampler a group is for; None for the group of the built-in ones."""
+        """Return the user's sampler that a group runs; None for the built-in group."""
         backend = self._by_group.get(group)
         return backend.spec if backend and isinstance(backend.spec, CustomSpec) else None
 
     def find(self, spec: Spec) -> HubBackend | None:
-        """The backend of an equal spec."""
+        """Return the backend with an equal spec, or None."""
         return self._by_spec.get(_key(spec))
 
     def create(self, spec: Spec) -> HubBackend:
-        """A new backend, held by nobody yet; the spec has been checked."""
+        """Make a backend without holders. The caller has checked the spec."""
         self._last += 1
         backend = HubBackend(self._last, spec, group_of(spec))
         self._by_number[backend.number] = backend
@@ -86,23 +86,24 @@ class HubBackends:
         return backend
 
     def remove(self, backend: HubBackend) -> None:
-        """Nobody wants it any more."""
+        """Remove a backend that has no holders and no channels."""
         del self._by_number[backend.number]
         del self._by_spec[_key(backend.spec)]
         self._by_group.pop(backend.group, None)
 
 
 def group_of(spec: Spec) -> str:
-    """The name of the group that serves a spec: the same for equal specs, also another time."""
+    """Return the name of the group that serves a spec: equal for equal specs, in every boot."""
     return kind_of(spec).group(spec)
 
 
 def check_spec(spec: Spec, graph: GraphView) -> None:
-    """ValueError unless this graph can be sampled so."""
+    """Raise ValueError if this graph cannot be sampled with this spec."""
     if (nbytes := len(_key(spec))) > LARGEST_SPEC:
         raise ValueError(f"the spec has {nbytes} bytes; at most {LARGEST_SPEC} are taken")
     check(spec, graph)
-    # Made by whoever asks, once, and shared: every worker would make its own otherwise.
+    # The rank that asks computes them once and shares them; otherwise every worker would compute
+    # its own.
     if lacking := missing(spec, graph):
         raise ValueError(
             f"the hub has no {', '.join(lacking)}, which this spec needs: make it with "

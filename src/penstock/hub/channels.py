@@ -1,7 +1,7 @@
-"""Channels as the hub sees them: whose they are, where their batches come from and go to.
+"""The hub's channels: the connection, the feed and the arena of each.
 
-The scheduler knows a channel as a number with slots; here that number has a feed, a share of it, a
-memory and a rank. Nothing here decides anything.
+The scheduler knows a channel as a number with slots; here that number has a feed, a rank's share of
+it, an arena and a connection. This module must not decide anything.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from penstock.sampling.spec import Feed, Spec
 from penstock.wire.messages import BatchId
 from penstock.workers.arena import Arena
 
-# Where the rank does not say: at least and at most.
+# The least and the greatest number of slots if the rank does not give one.
 FEWEST_SLOTS: Final = 4
 MANY_SLOTS: Final = 64
 SPOILED_KEPT: Final = 64
@@ -50,22 +50,23 @@ class HubChannel:
     feed: Feed
     options: ChannelOptions
     arena: Arena
-    ids: tuple[int, ...]  # the descriptor of the inputs, where they lie in a memfd
+    ids: tuple[int, ...]  # the descriptor of the inputs, if they are in a memfd
     plan: EpochPlan
     epoch: int = -1
-    leaving: float | None = None  # since when
-    # What went wrong with batches that may yet be made, until they end. One whose seeds have failed
-    # in the place of another fails by what was found then; it is looked up by its index.
+    leaving: float | None = None  # when it was unregistered
+    # What went wrong with batches that may still be made, until they end. If a batch was tried as a
+    # substitute and failed, its own failure is reported by that mishap, found by its index.
     mishaps: dict[BatchKey, Mishap] = field(default_factory=dict)
     spoiled: dict[int, Mishap] = field(default_factory=dict)
     recipes: int = 0  # written in this epoch
-    # When the rank asked for what comes in each slot: at the epoch's start, or by returning it.
+    # When the rank asked for the next batch in each slot: at the epoch's start, or when it returned
+    # the slot.
     asked: dict[int, float] = field(default_factory=dict)
     handing_out: Timing = field(default_factory=lambda: Timing("handing out"))
     fetching: Timing = field(default_factory=lambda: Timing("fetching"))
 
     def start(self, epoch: int, plan: EpochPlan, now: float) -> None:
-        """A new epoch: nothing of the last one matters any more."""
+        """Start a new epoch, and drop the records of the last one."""
         self.epoch, self.plan = epoch, plan
         self.mishaps.clear()
         self.spoiled.clear()
@@ -73,17 +74,17 @@ class HubChannel:
         self.asked = dict.fromkeys(range(self.arena.plan.slots), now)
 
     def index(self, step: int) -> int:
-        """Where a step of the current epoch stands in the global list."""
+        """Return the index of a step of the current epoch in the global list."""
         return self.plan.global_index(self.options.rank, step)
 
     def note(self, batch: BatchKey, mishap: Mishap) -> None:
-        """Something went wrong with a batch."""
+        """Record what went wrong with a batch."""
         self.mishaps[batch] = self.spoiled[mishap.index] = mishap
         while len(self.spoiled) > SPOILED_KEPT:
             del self.spoiled[next(iter(self.spoiled))]
 
     def mishap(self, batch: BatchKey) -> Mishap | None:
-        """What went wrong with a batch that has failed, if anything is known."""
+        """Return what went wrong with a batch that has failed, or None if it is not known."""
         return self.mishaps.pop(batch, None) or self.spoiled.get(self.index(batch.step))
 
     def __str__(self) -> str:
@@ -91,7 +92,7 @@ class HubChannel:
         return f"channel {self.number}" + (f" ({job})" if job else "")
 
     def close(self) -> None:
-        """Lets go of its memory. Idempotent."""
+        """Close the arena and the inputs. Idempotent."""
         self.arena.close()
         for fd in self.ids:
             os.close(fd)
@@ -99,7 +100,7 @@ class HubChannel:
 
 
 class HubChannels:
-    """All channels there are, also those that are leaving. Numbers count up from 1."""
+    """All channels, including those that are leaving. Numbers are increasing, from 1."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -116,30 +117,31 @@ class HubChannels:
         return self._by_number[number]
 
     def get(self, number: int) -> HubChannel | None:
-        """The channel of this number, unless it has never been or has gone."""
+        """Return the channel of this number; None if it never existed or is gone."""
         return self._by_number.get(number)
 
     def next_number(self) -> int:
-        """A number for a new channel."""
+        """Return a number for a new channel."""
         self.last += 1
         return self.last
 
     def add(self, channel: HubChannel) -> None:
-        """A channel that was opened."""
+        """Add a channel that was opened."""
         self._by_number[channel.number] = channel
         self.slot_bytes += arena_bytes(channel.arena.plan.slots, channel.arena.plan.slot_bytes)
 
     def remove(self, number: int) -> HubChannel:
-        """A channel that nobody can touch any more; the caller closes it."""
+        """Remove and return a channel that no worker can access any more; the caller closes it."""
         channel = self._by_number.pop(number)
         self.slot_bytes -= arena_bytes(channel.arena.plan.slots, channel.arena.plan.slot_bytes)
         return channel
 
 
 def slots_for(options: ChannelOptions, workers: int, concurrency: int) -> int:
-    """As many as the rank asks for; else enough that no worker has to wait, but not any number.
+    """Return the number of slots that the rank asks for, or enough to keep all workers busy.
 
-    Two are for the reader. A rank that says how large all of them are together knows their number.
+    The default includes two slots for the reader, and is bounded. If the rank sets only
+    `buffer_size`, that is divided into a fixed number of slots.
     """
     if options.slots is not None:
         return options.slots
@@ -149,22 +151,22 @@ def slots_for(options: ChannelOptions, workers: int, concurrency: int) -> int:
 
 
 def arena_bytes(slots: int, slot_bytes: int) -> int:
-    """What a channel's memory can come to."""
+    """Return the greatest size of a channel's arena."""
     return slots * slot_bytes
 
 
 def batch_of(batch: BatchId) -> BatchKey:
-    """A batch's name as the scheduler has it."""
+    """Return a batch's identity as the scheduler has it."""
     return BatchKey(batch.channel, batch.epoch, batch.step)
 
 
 def batch_id(batch: BatchKey) -> BatchId:
-    """A batch's name on the wire."""
+    """Return a batch's identity as messages have it."""
     return BatchId(batch.channel, batch.epoch, batch.step)
 
 
 def plan_of(feed: Feed, options: ChannelOptions, first: int = 0) -> EpochPlan:
-    """The arithmetic of an epoch of a feed; ValueError if there is no such."""
+    """Return the plan of an epoch of a feed; raise ValueError if feed or options are not valid."""
     plan = EpochPlan(
         feed.num_inputs,
         feed.batch_size,
@@ -179,7 +181,7 @@ def plan_of(feed: Feed, options: ChannelOptions, first: int = 0) -> EpochPlan:
 
 
 def registration_of(now: float, channel: HubChannel, graph: Graph) -> ChannelRegistered:
-    """What the scheduler is to know of a channel that was asked for."""
+    """Return the event that registers a channel with the scheduler."""
     feed = channel.feed
     inputs = min(feed.batch_size, feed.num_inputs)
     return ChannelRegistered(
@@ -193,16 +195,19 @@ def registration_of(now: float, channel: HubChannel, graph: Graph) -> ChannelReg
 
 
 def check_inputs(spec: Spec, feed: Feed, graph: GraphView, fds: Sequence[int]) -> None:
-    """ValueError unless this graph has such inputs, of the spec's kind; `fds` stay the caller's."""
+    """Raise ValueError if this graph has no such inputs, or the spec cannot take them.
+
+    The caller keeps `fds`.
+    """
     needed = int(isinstance(segment_of(feed), MemfdHandle))
     if len(fds) != needed:
         raise ValueError(f"{len(fds)} descriptors came with a feed that needs {needed}")
-    # Looked at, so that a handle that lies is found out here, and not by every worker.
+    # The inputs are mapped here, so that a wrong handle is found now and not by every worker.
     given = given_by(feed, fds)
     check_kind(spec, feed, graph, given)
     check_feed(feed, graph, given)
 
 
 def given_by(feed: Feed, fds: Sequence[int]) -> ChannelInputs:
-    """What a feed speaks of, mapped as long as somebody looks at it; `fds` stay the caller's."""
+    """Return a feed's inputs, mapped for as long as they are referenced; the caller keeps `fds`."""
     return attached(feed, os.dup(fds[0]) if fds else None)

@@ -1,10 +1,10 @@
-"""A connection: one rank's line to the hub, and what hangs on it.
+"""The hub's end of one rank's connection, and what belongs to it.
 
-The connection is the lease. When it ends, however it ends, its channels are let go of.
+When the connection ends, for any reason, its channels are unregistered.
 
-What a rank leaves unread is bounded. Batches are, by its credits. Past `ENOUGH` messages the hub
-does not hear it until it has read, so that answers are; and errors, which nothing holds back, are
-cut short then, and past `TOO_MANY` the connection is let go of.
+What a rank leaves unread is bounded. Slots bound the batches. Above `ENOUGH` unread messages the
+hub reads nothing from the rank, which bounds the answers, and shortens errors, which nothing else
+bounds. Above `TOO_MANY` the connection is closed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from penstock.wire.stream import Stream
 
 ENOUGH: Final = 256
 TOO_MANY: Final = 16384
-# Messages of one connection that are answered in one turn of the loop; the others wait their turn.
+# How many messages of one connection are answered in one turn of the loop.
 AT_ONCE: Final = 256
 
 
 class RankConnection:
-    """One rank's connection; `number` is never used again."""
+    """One rank's connection; `number` is never reused."""
 
     def __init__(
         self,
@@ -44,20 +44,20 @@ class RankConnection:
         self.channels: set[int] = set()
         self.backends: set[int] = set()
         self.watched = 0  # events of its stream that the loop waits for
-        # Heard, and not yet answered.
+        # Messages that were received and not yet answered.
         self.backlog: deque[tuple[FromRankToHub, list[int]]] = deque()
-        # Why it is to be closed; None while it is well.
+        # Why it is to be closed; None while it is in use.
         self.ending: str | None = None
 
     def send(self, message: FromHubToRank, fds: Sequence[int] = ()) -> None:
-        """Says something, without waiting. To one that is gone it is said in vain."""
+        """Send a message without blocking. If the connection is ending, do nothing."""
         if self.ending is not None:
             return
         self._touched.add(self)
         self.conversation.hub_says(message)
         try:
             self.stream.send(message, fds)
-        except (OSError, ValueError) as error:  # no descriptors left; more than a message may have
+        except (OSError, ValueError) as error:  # no descriptors left, or the message is too large
             self.end(f"{type(message).__name__} could not be sent: {error}")
             return
         if self.stream.queued > TOO_MANY:
@@ -65,33 +65,33 @@ class RankConnection:
 
     @property
     def greeted(self) -> bool:
-        """Whether both sides have said hello."""
+        """Whether `Hello` and `Welcome` have been exchanged."""
         return self.conversation.state is State.OPEN
 
     def receive(self) -> None:
-        """Takes what has come, unless there is still something to answer."""
+        """Receive messages, unless earlier ones are still to be answered."""
         if not self.backlog:
             self.backlog.extend(self.stream.receive())
 
     def next_messages(self) -> Iterator[tuple[FromRankToHub, list[int]]]:
-        """What is to be answered in this turn, while the connection is well."""
+        """Yield the messages to answer in this turn, until the connection is ending."""
         for _ in range(min(AT_ONCE, len(self.backlog))):
             if self.ending is not None:
                 return
             yield self.backlog.popleft()
 
     def end(self, reason: str) -> None:
-        """Marks it as one to be closed; the first reason stands."""
+        """Mark the connection to be closed; the first reason is kept."""
         if self.ending is None:
             self.ending = reason
 
     @property
     def overfull(self) -> bool:
-        """Whether it has so much to read that it should not say more."""
+        """Whether the rank has so many unread messages that the hub should not read from it."""
         return self.stream.queued > ENOUGH
 
     def close(self) -> None:
-        """Lets go of it, sending what can be sent without waiting. Idempotent."""
+        """Send what can be sent without blocking, and close. Idempotent."""
         self.end("it was closed")
         for _, fds in self.backlog:
             for fd in fds:

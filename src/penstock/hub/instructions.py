@@ -1,8 +1,8 @@
-"""Errands: what has happened is told to the scheduler, and what it answers is carried out.
+"""The executor: passes events to the scheduler and carries out its instructions.
 
-Nothing is decided here. Everything goes out without waiting: to a worker by its post, to a rank by
-its connection. What happens while an errand is run (a worker that cannot be started) is told to
-the scheduler when the errands before it are done.
+It must not decide anything. All messages are sent without blocking: to a worker through its record,
+to a rank through its connection. An event that occurs while instructions are carried out (a worker
+that cannot be started) is passed to the scheduler after the instructions before it are done.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ from penstock.wire.messages import (
 
 log = logging.getLogger(__name__)
 
-REPORT_EVERY: Final = 1000  # fetches of a channel, between two lines about them
-RECIPES: Final = 16  # written in one epoch of a channel
-WITH_BACKEND: Final = 5  # times as long may a channel's end take that takes its backend along
+REPORT_EVERY: Final = 1000  # fetches of a channel between two log lines about them
+RECIPES: Final = 16  # recipes written in one epoch of a channel
+WITH_BACKEND: Final = 5  # the factor for the time limit if a channel's end removes its backend
 
 
 class InDoubt(Exception):
-    """An instruction was not carried out: what the scheduler believes is no longer true.
+    """An instruction could not be carried out, so the scheduler's state is no longer true.
 
-    Carries the story of the channel concerned, up to the event that was answered by it.
+    Contains the story of the channel concerned, up to the event that led to the instruction.
     """
 
     def __init__(self, message: str, story: Iterable[Entry] = ()) -> None:
@@ -69,7 +69,7 @@ class InDoubt(Exception):
 
 
 class Executor:
-    """The way to the scheduler, and from it to everybody else."""
+    """Passes events to the scheduler, and its instructions to workers and ranks."""
 
     def __init__(self, state: HubState) -> None:
         self._state = state
@@ -80,9 +80,11 @@ class Executor:
     # --- to the scheduler --------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
-        """Something has happened: the scheduler hears it, and its instructions are carried out.
+        """Pass an event to the scheduler, and carry out its instructions.
 
-        ValueError for an event that it refuses; then nothing has happened.
+        Raises:
+            ValueError: The scheduler refused the event; nothing has changed.
+            InDoubt: An instruction could not be carried out.
         """
         self._events.append(event)
         if self._telling:
@@ -104,7 +106,7 @@ class Executor:
                 raise InDoubt(f"{instruction} was not carried out: {error!r}", story) from error
 
     def _story(self, last: Entry, instruction: Instruction) -> tuple[Entry, ...]:
-        """Of the channel an instruction is about; of one that is about none, the last event."""
+        """Return the story of the instruction's channel, or the last event if it has none."""
         batch = getattr(instruction, "batch", None)
         channel = getattr(instruction, "channel", -1) if batch is None else batch.channel
         story = self._state.scheduler.story(channel)
@@ -113,22 +115,22 @@ class Executor:
     def finish(
         self, record: WorkerRecord, task: Assignment, done: Done, fds: Sequence[int]
     ) -> None:
-        """A batch was made. If nobody wants it any more, it is dropped here."""
+        """Report a batch that was made, and close `fds`. If no rank wants it, it is dropped."""
         self._finished = task, done, fds
         try:
             self.tell(BatchDone(self._state.now, record.id, task.batch, done.cost))
         finally:
             self._finished = None
-            for fd in fds:  # whoever it was for has a descriptor of its own by now
+            for fd in fds:  # the message to the rank has its own duplicates
                 os.close(fd)
 
     def size_group(self, group: str, workers: int) -> None:
-        """A group is to have this many workers from now on."""
+        """Set the number of workers of a group."""
         self._state.groups[group] = workers
         self.tell(GroupSized(self._state.now, group, workers))
 
     def release(self, backend: HubBackend) -> None:
-        """Somebody let go of a backend: if it was the last, it goes, and a group of its own too."""
+        """Remove a backend, and a group of its own, if nothing holds it any more."""
         if backend.wanted or self._state.backends.get(backend.number) is not backend:
             return
         for record in self._state.records.values():
@@ -182,7 +184,7 @@ class Executor:
         )
 
     def _deliver(self, order: Deliver) -> None:
-        assert self._finished is not None  # a batch is delivered when it is done, at no other time
+        assert self._finished is not None  # a batch is delivered only within `finish`
         task, done, fds = self._finished
         channel = self._state.channels[order.batch.channel]
         channel.mishaps.pop(order.batch, None)
@@ -227,7 +229,7 @@ class Executor:
         channel.connection.send(lost)
 
     def _command(self, channel: HubChannel, order: Fail, mishap: Mishap | None) -> str | None:
-        """How to make the batch again; of many that fail in one epoch, for the first few."""
+        """Return the command that replays the batch; None after the first few of an epoch."""
         if mishap is None or channel.recipes == RECIPES:
             return None
         channel.recipes += 1
@@ -267,14 +269,15 @@ class Executor:
         state, allowed = self._state, self._state.config.pool.slow_step
         if state.backends.get(channel.backend.number) is None:
             allowed *= WITH_BACKEND
-        # By the clock itself: `now` is the beginning of a turn, and most ends are within one.
+        # The clock is read because `now` is the start of the turn, and most channels end within
+        # one turn.
         since = state.now if channel.leaving is None else channel.leaving
         _name(state.destroying.add(time.monotonic() - since, allowed), channel)
 
     def _trim(self, channel: int, slots: Sequence[int]) -> None:
         try:
             self._state.channels[channel].arena.trim(slots)
-        except OSError as error:  # it costs memory, and nothing else
+        except OSError as error:  # the only effect is that the memory stays in use
             log.warning("channel %d: pages could not be given back: %s", channel, error)
 
     def _start(self, worker: int, group: str) -> None:

@@ -1,7 +1,8 @@
-"""Where ranks come in: a listening socket, and a refusal in words for those who may not.
+"""The hub's listening socket, and refusals with a reason.
 
-Only the user the hub belongs to may come in. Too many are refused here, with a reason, before they
-cost anything. The socket is the founder's, who hands it to one hub after the other.
+Only the hub's own user may connect. Connections above the limit are refused here, with a reason,
+before they use any resources. The rank that started the hub owns the socket, and hands it to each
+hub that replaces an earlier one.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from penstock.wire.transport.unix import peer_user
 
 log = logging.getLogger(__name__)
 
-# How many are let in at a time; whoever is already inside is served in between.
+# How many connections are accepted in one turn of the loop, so that others are served in between.
 AT_ONCE: Final = 16
 
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class HubListener:
-    """Takes over the descriptor of a listening socket. `admit()` never waits."""
+    """Owns the descriptor of a listening socket. `admit()` never blocks."""
 
     def __init__(self, descriptor: int, address: str) -> None:
         self.address = address
@@ -39,11 +40,11 @@ class HubListener:
         self._spare = SpareDescriptor()
 
     def fileno(self) -> int:
-        """For a selector: readable when somebody wants to connect."""
+        """Return the descriptor, which is readable when a client wants to connect."""
         return self._socket.fileno()
 
     def admit(self, room: int) -> list[socket.socket]:
-        """Those who want to come in, at most `AT_ONCE`; past `room` they are refused."""
+        """Accept at most `AT_ONCE` connections, and return them; refuse those above `room`."""
         admitted: list[socket.socket] = []
         for _ in range(AT_ONCE):
             try:
@@ -53,7 +54,7 @@ class HubListener:
             except OSError as error:
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     self._refuse_without_descriptors()
-                # Else the visitor was gone before it was let in.
+                # Otherwise the client was gone before it was accepted.
                 continue
             if reason := self._objection(visitor, room - len(admitted)):
                 if isinstance(reason, PermissionError):
@@ -65,7 +66,7 @@ class HubListener:
         return admitted
 
     def close(self) -> None:
-        """This hub lets nobody in any more. Those inside are not concerned. Idempotent."""
+        """Stop accepting connections; existing ones are not affected. Idempotent."""
         if self._socket.fileno() >= 0:
             self._socket.close()
             self._spare.close()
@@ -88,7 +89,7 @@ class HubListener:
 
 
 def hang_up_on(visitor: socket.socket, reason: Exception) -> None:
-    """Says why not to another user, and closes. Nothing of what that one has said is looked at."""
+    """Send the refusal to another user and close, without reading what that user has sent."""
     log.info("a connection is refused: %s", reason)
     with visitor, suppress(OSError):
         visitor.setblocking(False)
@@ -96,12 +97,12 @@ def hang_up_on(visitor: socket.socket, reason: Exception) -> None:
 
 
 def turn_away(visitor: socket.socket, reason: Exception) -> None:
-    """Says why not, and closes."""
+    """Send the refusal and close."""
     log.info("a connection is refused: %s", reason)
     stream: Stream[FromRankToHub] = Stream(visitor, FromRankToHub)
     with suppress(OSError, ProtocolError):
         stream.send(Refused(request=0, report=report_of(reason)))
-        # What it has said already must be read: unread, the kernel would reset the connection.
+        # What the client has already sent must be read, or the kernel would reset the connection.
         for _, fds in stream.receive():
             for fd in fds:
                 os.close(fd)

@@ -1,11 +1,11 @@
-"""The loop: one thread, one selector, and everything that can happen to a hub comes through it.
+"""The hub's event loop: one thread and one selector handle everything.
 
-A turn: wait; read the clock once; hear everybody who has something to say; only then let time pass
-(`Tick`). So a hub that was slow, or stopped, never takes a worker for silent whose words lie there:
-whatever came before the clock was read has been heard before the clock is looked at. Ranks are
-heard in bounded portions, so that none keeps the others waiting.
+One turn: wait; read the clock once; handle all input; only then let time pass (`Tick`). So a hub
+that was slow, or stopped, never takes a worker for silent whose messages are waiting: everything
+sent before the clock was read is handled before timeouts are checked. Each rank's messages are
+handled in bounded portions, so that no rank delays the others.
 
-Nothing polls: without input the loop sleeps until the scheduler or the pool wants to be woken.
+Nothing polls: without input the loop sleeps until the scheduler or the pool has something due.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from penstock.workers.pool import WorkerHandle
 
 log = logging.getLogger(__name__)
 
-# How long workers may take to finish what they have when the hub is told to end.
+# How long workers may take to finish their batches when the hub is told to end.
 DRAIN_S: Final = 5.0
-# What a selector takes at most, in whole seconds: it rounds up to milliseconds.
+# The longest timeout of a selector, in whole seconds, because it rounds up to milliseconds.
 LONGEST_SLEEP_S: Final = LONGEST_POLL // 1000
-# Between two lines about the scheduler while nothing else gives reason for one.
+# Seconds between two log lines about the scheduler, if no event causes one earlier.
 DESCRIBE_EVERY_S: Final = 5.0
 
 
@@ -53,7 +53,10 @@ class _Witness:
 
 
 class Loop:
-    """Runs a house until its founder leaves, or says Stop, or `drain()` was called."""
+    """Runs a hub until its founder leaves or sends Stop, or `drain()` is called.
+
+    The founder is the rank that started the hub.
+    """
 
     def __init__(self, state: HubState, listener: HubListener, wake: socket.socket) -> None:
         self._state = state
@@ -73,27 +76,27 @@ class Loop:
         self._selector.register(wake, selectors.EVENT_READ, wake)
 
     def add_founder(self, stream: Stream[FromRankToHub]) -> RankConnection:
-        """Lets in the rank that started the hub, whose leaving ends it."""
+        """Add the connection of the rank that started the hub. The hub ends when it closes."""
         self._founder = self._welcome(stream, founder=True)
         return self._founder
 
     def drain(self) -> None:
-        """Workers finish what they have, and then the loop ends. From a signal's handler."""
+        """End the loop once workers have finished their batches. Safe in a signal handler."""
         self._drain_asked = True
 
     def run(self) -> None:
-        """Turns until there is no reason to."""
+        """Run turns until the hub is to end."""
         while self._goes_on():
             self.turn()
 
     def turn(self) -> None:
-        """Waits for something to happen, and deals with it."""
+        """Wait for events, and handle them."""
         due = self._due()
         ready = self._selector.select(self._timeout(due))
         now = self._state.now = time.monotonic()
         if due is not None and due <= now:
-            # Between the waking and the clock this process may have been stopped. Looked for again,
-            # nothing that was said before `now` can be missed.
+            # This process may have been stopped between waking up and reading the clock. A second
+            # look makes sure that nothing sent before `now` is missed.
             ready = self._selector.select(0)
         self._state.turns += 1
         for key, mask in ready:
@@ -110,7 +113,7 @@ class Loop:
                 case _:
                     _swallow(self._wake)
         self._answer()
-        # What became due meanwhile is for the next turn, which will not wait.
+        # What became due meanwhile is handled in the next turn, which will not wait.
         if due is not None and due <= now:
             self._let_time_pass()
         self._look_after_state()
@@ -127,7 +130,7 @@ class Loop:
                 self._witness(connection, process)
 
     def _witness(self, connection: RankConnection, process: int) -> None:
-        """The lease ends with the rank, also where a fork of it keeps the socket open."""
+        """Watch the rank's process, to see its end even if a fork keeps the socket open."""
         witness = self._witnesses[connection] = _Witness(process, connection)
         self._selector.register(witness, selectors.EVENT_READ, witness)
 
@@ -155,10 +158,10 @@ class Loop:
             self._state.backlogged.add(connection)
 
     def _answer(self) -> None:
-        """Answers each rank that has said something, up to its portion."""
+        """Answer each rank that has sent messages, up to its portion."""
         for connection in list(self._state.backlogged):
             if connection.overfull and connection.ending is None:
-                continue  # it is to read first
+                continue  # it must read first
             for message, fds in connection.next_messages():
                 self._rank_messages.hear(connection, message, fds)
             if not connection.backlog or connection.ending is not None:
@@ -166,7 +169,7 @@ class Loop:
             self._state.touched.add(connection)
 
     def _tidy(self) -> None:
-        """Closes connections that have ended; sees to it that others are heard and written to."""
+        """Close connections that have ended; set what the selector watches of the others."""
         touched = self._state.touched
         while touched:
             connection = touched.pop()
@@ -184,7 +187,7 @@ class Loop:
         if connection.stream.pending:
             wanted = selectors.EVENT_WRITE | (0 if connection.overfull else wanted)
         if connection.stream.ended:
-            wanted &= ~selectors.EVENT_READ  # what it said last is still to be answered
+            wanted &= ~selectors.EVENT_READ  # its last messages are still to be answered
         if wanted != connection.watched:
             self._watch(connection, wanted)
 
@@ -200,7 +203,7 @@ class Loop:
             self._selector.modify(connection.stream, wanted, connection)
 
     def _close(self, connection: RankConnection) -> None:
-        """Its lease is over: its channels go with it. Others may be touched by that."""
+        """Close a connection and unregister its channels. That may touch other connections."""
         log.info("%r has ended: %s", connection, connection.ending)
         self._watch(connection, 0)
         if witness := self._witnesses.pop(connection, None):
@@ -214,7 +217,7 @@ class Loop:
     # --- time --------------------------------------------------------------------------------
 
     def _timeout(self, due: float | None) -> float | None:
-        """How long to sleep, at most; None: until something happens."""
+        """Return how long to wait at most; None means until something happens."""
         for connection in self._state.backlogged:
             if not connection.overfull:
                 return 0.0

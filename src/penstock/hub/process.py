@@ -1,10 +1,10 @@
-"""A hub's process: `python -m penstock.hub.process --control FD`, started by a rank.
+"""The process of a hub: `python -m penstock.hub.process --control FD`, started by a rank.
 
-The control socket is the founder's connection. The first thing said on it is HubConfig, which says
-what the hub is to be; its end is the hub's end. The kernel's signal at the death of the thread that
-started it is a second net: the socket may have been handed on by mistake, and a hub that is stopped
-hears nothing. So it is SIGKILL. Ctrl-C in the terminal is not for the hub: its rank decides what
-that means. SIGTERM lets workers finish, then ends it.
+The control socket is the connection of that rank, the founder. Its first message is HubConfig; when
+it closes, the hub ends. As a second safeguard the kernel sends SIGKILL when the thread that started
+the hub dies: another process may hold the socket open by mistake, and a stopped hub would handle no
+other signal. The hub ignores Ctrl-C: its rank decides what that means. After SIGTERM, workers
+finish their batches, then the hub ends.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ log = logging.getLogger("penstock.hub")
 
 LOG_VARIABLE: Final = "PENSTOCK_LOG"
 
-# How it ended, to whoever looks at the exit status.
+# The exit status.
 EXIT_OK: Final = 0
-EXIT_REFUSED: Final = 3  # it could not be what it was told to be
-EXIT_INTERNAL: Final = 4  # it was in doubt about its own state
+EXIT_REFUSED: Final = 3  # it could not start with the HubConfig it got
+EXIT_INTERNAL: Final = 4  # its own state may be wrong
 
 _PR_SET_PDEATHSIG: Final = 1
-# How much is made before it is looked through: cycles are rare here, and stories are long.
+# Thresholds of the garbage collector. Cycles are rare here, and the channels' stories are long.
 _GARBAGE: Final = (20_000, 20, 20)
-# Closing takes a few seconds at most. A hub that hangs while it ends is ended by an alarm.
+# Closing takes a few seconds at most. If it hangs, an alarm ends the process.
 _PATIENCE_S: Final = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a hub to its end; returns its exit status."""
+    """Run a hub to its end, and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m penstock.hub.process", description=__doc__)
     parser.add_argument("--control", type=int, required=True, metavar="FD")
     control = socket.socket(fileno=parser.parse_args(arguments).control)
@@ -67,7 +67,7 @@ def _serve(stream: Stream[FromRankToHub]) -> int:
         try:
             first = _first_words(stream)
             if first is None:
-                return EXIT_OK  # nobody wants a hub any more
+                return EXIT_OK  # the founder has closed the socket
             (config, fds), more = first
             if not fds:
                 raise ProtocolError("HubConfig came without a socket that listens")
@@ -89,7 +89,7 @@ _Said = tuple[FromRankToHub, list[int]]
 def _first_words(
     stream: Stream[FromRankToHub],
 ) -> tuple[tuple[HubConfig, list[int]], list[_Said]] | None:
-    """HubConfig, and what came right behind it; None if nothing ever came."""
+    """Return HubConfig and the messages received with it; None if the socket was closed."""
     received: list[_Said] = []
     while not received and not stream.ended:
         stream.wait()
@@ -113,16 +113,16 @@ def _run(
         founder = loop.add_founder(stream)
         founder.backlog.extend(more)
         state.backlogged.add(founder)
-        # What was loaded stays; looking through it again and again for garbage is not for a loop
-        # that makes hardly any.
+        # Loaded modules stay for ever. The collector need not scan them again and again, as the
+        # loop makes hardly any garbage.
         gc.freeze()
         gc.set_threshold(*_GARBAGE)
         with _terminable(loop, writer):
             try:
                 loop.run()
             except Exception as error:
-                # Going on in doubt could lose batches, or deliver them twice. The ranks will
-                # start another hub, which begins with what they have.
+                # With a wrong state the hub could lose batches or deliver them twice. The founder
+                # starts another hub, and the ranks resume there with what they have.
                 log.critical(
                     "the hub ends, for something impossible has happened: %s", error, exc_info=True
                 )
@@ -141,7 +141,7 @@ def _terminable(loop: Loop, writer: socket.socket) -> Iterator[None]:
     try:
         yield
     finally:
-        # From here on the hub is ending anyway.
+        # The hub is ending already, so SIGTERM has nothing more to do.
         signal.signal(signal.SIGTERM, signal.SIG_IGN if handler == signal.SIG_DFL else handler)
         signal.set_wakeup_fd(before)
         signal.alarm(_PATIENCE_S)
@@ -149,7 +149,7 @@ def _terminable(loop: Loop, writer: socket.socket) -> Iterator[None]:
 
 def _set_up_process() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A launcher that ignores it would have the kernel throw away how workers ended.
+    # If a launcher has made SIGCHLD ignored, the kernel would discard the workers' exit statuses.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _end_with_founder()
     # Every channel costs three descriptors, and so does every worker.
@@ -170,7 +170,8 @@ def _set_up_logging() -> None:
     logging.basicConfig(
         level=level, format=f"penstock hub {os.getpid()}: %(message)s", stream=sys.stderr
     )
-    # The rank is warned of its wishes. Here a warning is nobody's, and could be made an error.
+    # The rank gets the same warnings about its options. Here nobody would see them, and a user's
+    # filter could turn them into errors.
     warnings.simplefilter("ignore", UserWarning)
 
 

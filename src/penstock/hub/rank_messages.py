@@ -1,8 +1,8 @@
-"""The reception: what ranks say, checked, answered, and told to the scheduler.
+"""Handles the messages of ranks: checks them, answers them, and passes events to the scheduler.
 
-A request that cannot be granted is refused, with the reason. Something that makes no sense at all
-(another rank's channel, a slot that is not there, words in the wrong order) ends the connection
-that said it, and no other. Nothing a rank can say stops the hub.
+A request that cannot be granted is refused, with the reason. A message that is not valid at all
+(another rank's channel, a slot that does not exist, the wrong order) ends the connection that sent
+it, and no other. No message of a rank stops the hub, except `Stop` from the rank that started it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _Request = CreateBackend | Register | Resize | AskWorkers | AskStatistics | AskG
 
 
 class RankMessages:
-    """Hears what ranks say. `stopping` is set when the founder has said Stop."""
+    """Handles the messages of ranks. `stopping` is set when the founder has sent Stop."""
 
     def __init__(self, state: HubState, executor: Executor) -> None:
         self._state = state
@@ -81,7 +81,7 @@ class RankMessages:
         self._described = ""
 
     def hear(self, connection: RankConnection, message: FromRankToHub, fds: Sequence[int]) -> None:
-        """One message. Takes the descriptors over that came with it."""
+        """Handle one message, and take ownership of the descriptors that came with it."""
         left = list(fds)
         try:
             self._hear(connection, message, left)
@@ -92,13 +92,13 @@ class RankMessages:
                 os.close(fd)
 
     def expel(self, connection: RankConnection, error: ProtocolError) -> None:
-        """Says what made no sense, and lets go of the connection."""
+        """Send the error to the rank, and mark the connection to be closed."""
         log.warning("%r is closed: %s", connection, error)
         connection.send(Refused(request=0, report=report_of(error)))
         connection.end(str(error))
 
     def farewell(self, connection: RankConnection) -> None:
-        """A connection has ended: whatever hung on it is let go of."""
+        """Release the channels, backends and waiting requests of a connection that has ended."""
         for number in sorted(connection.channels):
             self._unregister(connection, number)
         for number in connection.backends:
@@ -108,12 +108,12 @@ class RankMessages:
         self._state.waiters.drop(connection)
 
     def waiters(self) -> None:
-        """Something about workers has changed: some who wait may be answered."""
+        """Answer waiting requests that can be answered, after workers have changed."""
         if self._state.waiters:
             groups = self._state.scheduler.statistics().groups
             self._state.waiters.look(groups, self._state.stories)
 
-    # --- what is said ------------------------------------------------------------------------
+    # --- messages ----------------------------------------------------------------------------
 
     def _hear(self, connection: RankConnection, message: FromRankToHub, fds: list[int]) -> None:
         connection.conversation.rank_says(message)
@@ -219,13 +219,13 @@ class RankMessages:
         self._state.graph.supplement(wish.supplement, taken)
 
     def _ensure_group(self, backend: HubBackend) -> None:
-        """Starts a group that is not there yet; one that is there grows if it must."""
+        """Start the backend's group if it does not exist, or enlarge it if necessary."""
         wanted = backend.group_size(self._state.workers)
         if backend.group not in self._state.groups or self._state.groups[backend.group] < wanted:
             self._executor.size_group(backend.group, wanted)
 
     def _resize(self, connection: RankConnection, wish: Resize) -> None:
-        """The pool is the group of the built-in samplers, and those that follow its size."""
+        """Resize the pool: the group of the built-in samplers, and groups that follow its size."""
         _check_workers(wish.workers)
         state = self._state
         state.workers = wish.workers
@@ -268,7 +268,7 @@ class RankMessages:
     def _enrol(self, channel: HubChannel) -> None:
         try:
             self._executor.tell(registration_of(self._state.now, channel, self._state.graph.graph))
-        except BaseException:  # refused, or worse: nothing of it stays
+        except BaseException:  # whatever happened, its memory must not stay in use
             channel.close()
             raise
         self._state.channels.add(channel)
@@ -304,7 +304,7 @@ class RankMessages:
             if backend is None:
                 raise KeyError(f"there is no backend {request.backend} on this boot of the hub")
             group = backend.group
-        # Said again even if nothing changes: a group that was given up may get a trial by it.
+        # The size is set even if it does not change: that may start a trial of an open breaker.
         wanted = self._state.groups.get(group) or self._state.workers
         self._executor.size_group(group, wanted)
         self._await_workers(connection, request.request, group)
@@ -318,7 +318,11 @@ class RankMessages:
     # --- a channel's life --------------------------------------------------------------------
 
     def _channel(self, connection: RankConnection, number: int) -> HubChannel | None:
-        """The connection's channel; None if it has gone; an error if it never was, or not here."""
+        """Return the connection's channel; None if it is gone.
+
+        Raises:
+            ProtocolError: It never existed, or belongs to another connection.
+        """
         if number in connection.channels:
             return self._state.channels[number]
         if not 1 <= number <= self._state.channels.last:
@@ -364,7 +368,8 @@ class RankMessages:
             self._executor.tell(WeightChanged(self._state.now, channel.number, said.weight))
 
     def _leave(self, connection: RankConnection, number: int) -> None:
-        # One that never was is left as easily as one that has gone; another's is not.
+        # Unregistering a channel that never existed or is gone does nothing; unregistering a
+        # channel of another connection is an error.
         known = 1 <= number <= self._state.channels.last
         if known and self._channel(connection, number):
             self._unregister(connection, number)
@@ -372,12 +377,12 @@ class RankMessages:
     def _unregister(self, connection: RankConnection, number: int) -> None:
         channel = self._state.channels[number]
         connection.channels.discard(number)
-        channel.leaving = time.monotonic()  # in this turn others may have left before it
+        channel.leaving = time.monotonic()  # not `now`: other channels may have left in this turn
         self._executor.tell(ChannelUnregistered(self._state.now, number))
         self.describe(f"{channel} left")
 
     def describe(self, why: str = "") -> None:
-        """One line that shows the scheduler, where anybody reads it; none like the last."""
+        """Log the scheduler's state in one line, unless it is the same as the last one."""
         if not log.isEnabledFor(logging.INFO):
             return
         line = self._state.scheduler.describe()

@@ -1,6 +1,6 @@
-"""Those who wait for workers: answered when all wanted are ready, or when one cannot start.
+"""Requests that wait for workers: answered when all wanted ones are ready, or none can start.
 
-It asks the scheduler how its groups stand, and only when something about workers has changed.
+The scheduler's groups are looked at only when something about workers has changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.wire.messages import Refused, Resized
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
-    """One request that is to be answered when a group is complete."""
+    """One request that is answered when all workers of a group are ready."""
 
     connection: RankConnection
     request: int
@@ -33,25 +33,30 @@ class ReadyWaiters:
         return len(self._waiting)
 
     def add(self, connection: RankConnection, request: int, group: str) -> None:
-        """Answer this request when the group is complete."""
+        """Answer this request when all workers of the group are ready."""
         self._waiting.append(Waiting(connection, request, group))
 
     def waiting(self, connection: RankConnection) -> int:
-        """How many requests of a connection wait."""
+        """Return how many requests of a connection are waiting."""
         return sum(waiting.connection is connection for waiting in self._waiting)
 
     def drop(self, connection: RankConnection) -> None:
-        """Whoever asked is gone."""
+        """Remove the requests of a connection that is gone."""
         self._waiting = [w for w in self._waiting if w.connection is not connection]
 
     def look(self, groups: Iterable[GroupStatistics], stories: Mapping[str, str]) -> None:
-        """Answers whoever can be answered now. `stories`: of the last death at start, by group."""
+        """Answer the requests that can be answered now.
+
+        Args:
+            groups: The statistics of all groups.
+            stories: By group, the autopsy of the last worker that died before it was ready.
+        """
         standing = {group.group: group for group in groups}
         self._waiting = [w for w in self._waiting if not _answer(w, standing.get(w.group), stories)]
 
 
 def _answer(waiting: Waiting, group: GroupStatistics | None, stories: Mapping[str, str]) -> bool:
-    if group is None:  # nobody wants it any more
+    if group is None:  # the group was removed
         waiting.connection.send(Resized(request=waiting.request, workers=0))
         return True
     if group.ready >= group.wanted:

@@ -1,7 +1,7 @@
-"""A batch that went wrong: what it was, for the autopsy, and how to make it again, for the user.
+"""Batches that failed: a description for the autopsy, and a recipe to replay them.
 
-A recipe is written when a batch is given up, not before: most batches whose worker died are made
-again, and nobody needs to. The folder is this user's own, and keeps the newest only.
+A recipe is written only when a batch is given up, because most batches whose worker died succeed
+when they are tried again. The folder belongs to this user, and only the newest recipes are kept.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ log = logging.getLogger(__name__)
 
 FOLDER_VARIABLE: Final = "PENSTOCK_RECIPES"
 SEEDS_SHOWN: Final = 16
-# Numbers in a recipe: to write so many keeps the hub from its work for a moment, and no longer.
+# The most numbers in a recipe, so that writing it does not block the hub for long.
 LARGEST: Final = 1 << 20
 
 
 def held_batch(task: Assignment, channel: HubChannel) -> HeldBatch:
-    """What is known of the batch a worker died with, its first seeds among it."""
+    """Return what is known of the batch that a worker died with, including its first seeds."""
     feed, num_seeds = channel.feed, 0
     try:
         start, stop = stretch_of(feed, task.index)
         few = positions_of(feed, task.batch.epoch, task.index, SEEDS_SHOWN)
         seeds, num_seeds = seeds_at(few, given_by(feed, channel.ids).ids), stop - start
-    except (OSError, ValueError):  # a file of inputs that is gone: perhaps what it died of
+    except (OSError, ValueError):  # the file of inputs is gone: perhaps the cause of the death
         seeds = np.empty(0, np.int64)
     return HeldBatch(
         job=channel.options.job,
@@ -55,7 +55,7 @@ def held_batch(task: Assignment, channel: HubChannel) -> HeldBatch:
 
 
 def replay_command(state: HubState, channel: HubChannel, epoch: int, index: int) -> str | None:
-    """Writes a recipe; the command that follows it, or None where no file can be written."""
+    """Write a recipe, and return the command that replays it; None if it cannot be written."""
     try:
         path = _recipe(state, channel, epoch, index).write(recipe_folder())
     except (OSError, ValueError) as error:
@@ -65,14 +65,14 @@ def replay_command(state: HubState, channel: HubChannel, epoch: int, index: int)
 
 
 def recipe_folder() -> str:
-    """Where recipes go: as the environment says, or among this user's temporary files."""
+    """Return the folder for recipes: from the environment, or in the temporary directory."""
     chosen = os.environ.get(FOLDER_VARIABLE)
     if chosen:
         return os.path.abspath(chosen)
     folder = os.path.join(tempfile.gettempdir(), f"penstock-{os.geteuid()}")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     status = os.lstat(folder)
-    # In a folder that all may write to, somebody else may have been there first.
+    # All users may write to the temporary directory, so another user may have made the folder.
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise PermissionError(f"{folder} belongs to somebody else (setting: {FOLDER_VARIABLE})")
     return folder
@@ -94,7 +94,7 @@ def _recipe(state: HubState, channel: HubChannel, epoch: int, index: int) -> Rec
 
 
 def _request(channel: HubChannel, epoch: int, index: int) -> Request:
-    """The inputs of a batch. They are copied, and a rank may have given any number: not here."""
+    """Return the inputs of a batch. They are copied, so very large ones raise ValueError."""
     feed, given = channel.feed, given_by(channel.feed, channel.ids)
     start, stop = stretch_of(feed, index)
     columns = [math.prod(column.shape[1:]) for column in given.columns.values()]
@@ -104,7 +104,7 @@ def _request(channel: HubChannel, epoch: int, index: int) -> Request:
 
 
 def _shown(seeds: Ids) -> tuple[int | str, ...]:
-    """Inputs in words: nodes by their ids, edges by those of both ends."""
+    """Return inputs for display: nodes as ids, edges as "source->destination"."""
     if seeds.ndim == 1:
         return tuple(seeds.tolist())
     return tuple(f"{source}->{destination}" for source, destination in seeds.T.tolist())

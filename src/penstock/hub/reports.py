@@ -1,7 +1,7 @@
-"""Errors on their way to a rank: from what happened here to what is raised over there.
+"""Reports: errors as messages, which the rank raises again as exceptions.
 
-Every report says what went wrong and, where there is one, which setting to turn. They are bounded:
-a worker can print megabytes, and a rank may leave its errors unread.
+Every report says what went wrong and, if there is one, which setting to change. Reports are limited
+in size, because a worker can print megabytes, and a rank may leave its errors unread.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from penstock.workers.autopsy import Autopsy
 
 LONGEST: Final = 64 << 10
 SHORT: Final = 2 << 10
-# In the details of a report: what the error came of, in few words.
+# The key in a report's details for the error's `__cause__`, shortened.
 CAUSE: Final = "cause_of"
 REPLAY: Final = "To sample this batch again, in the foreground:"
 
 
 def report_of(error: Exception) -> Report:
-    """An error of ours, as the rank is to see it."""
+    """Return the report of an error of the hub, for the rank to raise."""
     report = _plain_report(error)
     if not isinstance(error, PenstockError):
         return report
@@ -43,24 +43,24 @@ def _plain_report(error: Exception) -> Report:
 
 
 def _is_raised_by_name(kind: type) -> bool:
-    """Whether a rank raises this very class when it reads its name."""
+    """Return whether a rank finds and raises this class by its name."""
     return kind in _PLAIN or kind.__module__ == PenstockError.__module__
 
 
-# What may be blamed on the caller, or on the system, beside our own errors.
+# Besides Penstock's own errors: those caused by the caller or by the system.
 _PLAIN: Final = (ValueError, KeyError, TypeError, MemoryError, TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
 class Mishap:
-    """What went wrong when the seeds at `index` were sampled: the worker told, or died of it."""
+    """What went wrong with the seeds at `index`: the worker's report, or its autopsy."""
 
     index: int
     what: Report | Autopsy
 
 
 def failure_report(order: Fail, mishap: Mishap | None, command: str | None) -> Report:
-    """Why a rank will not get a batch."""
+    """Return the report on why a rank will not get a batch."""
     match mishap:
         case Mishap(what=Autopsy() as autopsy):
             report = _death_report(replace(autopsy, command=command), order.attempts)
@@ -73,7 +73,7 @@ def failure_report(order: Fail, mishap: Mishap | None, command: str | None) -> R
 
 
 def _death_report(autopsy: Autopsy, attempts: int) -> Report:
-    """A batch lost its workers: the whole story of the last one."""
+    """Return the report on a batch that lost its workers, with the autopsy of the last one."""
     first = f"given up after {attempts} attempts, this was the last:\n" if attempts > 1 else ""
     return Report(
         kind=WorkerDied.__name__,
@@ -89,12 +89,12 @@ def _death_report(autopsy: Autopsy, attempts: int) -> Report:
 
 
 def brief(report: Report) -> Report:
-    """The same in few words, for a rank that has much to read already."""
+    """Return the report with a shortened message, for a rank with many unread messages."""
     return structs.replace(report, message=shortened(report.message, SHORT))
 
 
 def breaker_report(group: str, cause: str, story: str = "") -> Report:
-    """Nobody can be started to serve a channel."""
+    """Return the report on a group whose workers cannot be started."""
     whom = f"for {group!r} " if group else ""
     message = f"no worker {whom}can be started: {cause}"
     if story:
@@ -103,7 +103,7 @@ def breaker_report(group: str, cause: str, story: str = "") -> Report:
 
 
 def shortened(text: str, longest: int) -> str:
-    """At most so many characters: the beginning and, more of it, the end."""
+    """Return `longest` characters of a text: a quarter from its start, the rest from its end."""
     if len(text) <= longest:
         return text
     head = longest // 4

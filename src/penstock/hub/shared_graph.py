@@ -1,9 +1,8 @@
-"""The graph a hub hosts: the one mapping of it, and the descriptors to hand on.
+"""The graph of a hub: its mapping, and the descriptors for workers and ranks.
 
-The hub reads nothing of it but its shape. It keeps the descriptors it was given, because whoever
-comes later (a worker, a rank that joins) needs them, and only their owner can give them. Derived
-arrays that are made later (out-edges, sums of weights) come as a supplement, once; the hub makes
-none itself.
+The hub reads only the graph's shape. It keeps the descriptors that it got, because new workers and
+ranks that join need them, and only an owner can pass them on. Derived arrays that a rank computes
+later (out-edges, sums of weights) come as a supplement, once; the hub computes none itself.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from penstock.graph.sharing import GraphHandle, attach, check_descriptors, part_
 
 
 class SharedGraph:
-    """A graph, its handle and its descriptors; takes those it is given over."""
+    """A graph, its handle and its descriptors. It owns the descriptors that it gets."""
 
     def __init__(self, handle: GraphHandle, fds: Sequence[int]) -> None:
         self._fds: dict[tuple[int, int], int] = {}
@@ -35,16 +34,16 @@ class SharedGraph:
 
     @property
     def handle(self) -> GraphHandle:
-        """The whole graph, with what was supplemented."""
+        """The handle of the whole graph, including supplements."""
         return self.graph.handle()
 
     def descriptors(self, handle: GraphHandle) -> list[int]:
-        """What must travel with `handle`, which speaks of this graph. They stay ours."""
+        """Return the descriptors to send with a handle of this graph, which keeps owning them."""
         anonymous = (s for s in handle.segments if isinstance(s, MemfdHandle))
         return [self._fds[segment.device, segment.inode] for segment in anonymous]
 
     def supplement(self, handle: GraphHandle, fds: Sequence[int]) -> None:
-        """Adds the derived arrays that the graph lacks. Takes `fds` over, whatever happens."""
+        """Add the derived arrays that the graph lacks. Takes ownership of `fds` in any case."""
         left = list(fds)
         try:
             check_descriptors(handle.segments, fds)
@@ -58,13 +57,13 @@ class SharedGraph:
             _close_all(left)
 
     def close(self) -> None:
-        """Lets go of the graph. Idempotent."""
+        """Close the graph and its descriptors. Idempotent."""
         self.graph.close()
         _close_all(list(self._fds.values()))
         self._fds.clear()
 
     def _news(self, handle: GraphHandle) -> set[ArrayKey]:
-        """What is not here yet. What is here stays: nothing else can be put in its place."""
+        """Return the keys of arrays that the graph lacks. Existing ones are never replaced."""
         if handle.schema != self.founded.schema:
             raise ValueError("supplement is of another graph: its types are not this graph's")
         news = {placed.key for placed in handle.arrays} - set(self.graph.arrays)

@@ -1,6 +1,6 @@
-"""The house: everything a hub holds, in one place, so that each part can be handed what it needs.
+"""The shared state of a hub, so that each module finds what it needs in one place.
 
-It holds and it closes; the loop, the reception, the floor and the errands do the rest.
+It only holds and closes things; the loop, the message handlers and the executor act on them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOSSES_KEPT: Final = 16
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that died: when (by the system's monotonic clock), why, and over which batch."""
+    """A worker that died: when (on the system's monotonic clock), why, and with which batch."""
 
     worker: int
     pid: int
@@ -42,7 +42,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HubState:
-    """What a hub has: the graph, the scheduler, the pool, and records of all who are in it.
+    """The state of a hub: the graph, the scheduler, the pool, and records of workers and ranks.
 
     `now` is the time of the current turn of the loop: one reading for all that happens in it.
     """
@@ -66,40 +66,40 @@ class HubState:
         self.backends = HubBackends()
         self.channels = HubChannels()
         self.waiters = ReadyWaiters()
-        # Of each group, what its last worker died of that never became ready.
+        # By group, the autopsy of its last worker that died before it was ready.
         self.stories: dict[str, str] = {}
-        # The last few workers that died, for whoever looks at the numbers.
+        # The last few workers that died, for the statistics.
         self.losses: deque[Loss] = deque(maxlen=LOSSES_KEPT)
-        # Workers came or went since those who wait for them were last looked after.
+        # Workers have started or ended since `waiters` was last checked.
         self.workers_changed = False
         self.connections: dict[int, RankConnection] = {}
-        # Connections to which something was said in this turn.
+        # Connections that the loop must look at before this turn ends.
         self.touched: set[RankConnection] = set()
-        # Connections that have said more than was answered yet.
+        # Connections with messages that are not answered yet.
         self.backlogged: set[RankConnection] = set()
         self.turns = 0
         self.destroying = Timing("destroying")
         self.records: dict[int, WorkerRecord] = {}
-        # How large the pool is to be; its workers are started when somebody first needs them.
+        # The size of the pool; its workers are started when a rank first needs them.
         self.workers = config.workers
         self.groups: dict[str, int] = {}
 
     def tell_founder(self, news: WorkerGone) -> None:
-        """Has the founder's process log it; one that reads nothing has had enough to read."""
+        """Send news to the founder, which logs them; skip it if it has too much unread."""
         for connection in self.connections.values():
             if connection.founder and connection.greeted and not connection.overfull:
                 connection.send(news)
 
     def keep_story(self, group: str, story: str) -> None:
-        """Remembers what a worker died of that never became ready; the latest of each group."""
+        """Keep the autopsy of a worker that died before it was ready, the latest of each group."""
         self.stories.pop(group, None)
         self.stories[group] = story
         if len(self.stories) > STORIES_KEPT:
             del self.stories[next(iter(self.stories))]
 
     def close(self) -> None:
-        """Ends every worker, in bounded time, and lets go of all memory. Idempotent."""
-        with ExitStack() as stack:  # each, whatever becomes of the others
+        """End all workers, in bounded time, and release all memory. Idempotent."""
+        with ExitStack() as stack:  # each is closed even if closing another fails
             stack.callback(self.selector.close)
             stack.callback(self.graph.close)
             for channel in self.channels:

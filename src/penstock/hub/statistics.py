@@ -1,4 +1,4 @@
-"""All numbers of a hub, as one piece of plain data: the only thing that others look at."""
+"""All statistics of a hub as plain data: the only view that other processes have of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.hub.state import HubState
 
 
 def gather(state: HubState) -> dict[str, Any]:
-    """The scheduler's numbers, the pool's and the hub's own."""
+    """Return the statistics of the scheduler, the pool and the hub."""
     return {
         "scheduler": _plain(state.scheduler.statistics()),
         "describe": state.scheduler.describe(),

@@ -1,6 +1,6 @@
-"""How long the steps of a channel take: how often, on average, and which ones were slow.
+"""Durations of the steps of a channel: count, mean, and which ones were slow.
 
-A clock is read by the caller; this only keeps numbers, and few of them.
+The caller reads the clock; this module only keeps a few numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SLOW_ONES_KEPT: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class SlowStep:
-    """One step that took longer than it should."""
+    """One step that took longer than the threshold."""
 
     what: str
     batch: BatchKey | None
@@ -25,7 +25,7 @@ class SlowStep:
 
 @dataclass(slots=True)
 class Timing:
-    """One kind of step: handing out a batch, fetching one."""
+    """The durations of one kind of step, such as handing out or fetching a batch."""
 
     what: str
     count: int = 0
@@ -37,7 +37,7 @@ class Timing:
     def add(
         self, seconds: float, threshold: float, batch: BatchKey | None = None
     ) -> SlowStep | None:
-        """Counts one; says so if it was slow."""
+        """Count one step; return it if it was slow."""
         self.count += 1
         self.total += seconds
         self.longest = max(self.longest, seconds)
@@ -53,7 +53,7 @@ class Timing:
         return self.total / self.count if self.count else 0.0
 
     def numbers(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the numbers as plain data."""
         return {
             "count": self.count,
             "mean": self.mean,

@@ -1,8 +1,8 @@
-"""The floor: what workers say and how they end, checked and told to the scheduler.
+"""Handles the messages and the ends of workers: checks them, and passes events to the scheduler.
 
-Workers are not trusted: a user's sampler runs in some of them, and any may have lost its mind. One
-that speaks of a batch it was not given is killed, and counts as lost. The pool has read everything
-a worker ever said by the time it tells of its end.
+Workers are not trusted: some run a user's sampler, and any may have corrupt memory. A worker that
+reports on a batch it was not given is killed, and counts as lost. Before the pool reports a
+worker's end, it has read everything that the worker ever sent.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ log = logging.getLogger(__name__)
 
 
 class WorkerMessages:
-    """Hears what workers say."""
+    """Handles the messages and the ends of workers."""
 
     def __init__(self, state: HubState, executor: Executor) -> None:
         self._state = state
         self._executor = executor
 
     def attend(self, worker: WorkerHandle, fd: int) -> None:
-        """Something is to be had from one of a worker's descriptors."""
+        """Handle input on one of a worker's descriptors."""
         self._take(self._state.pool.attend(worker, fd))
 
     def tick(self) -> None:
-        """Time has passed that the pool was waiting for."""
+        """Handle what has become due in the pool."""
         for news in self._state.pool.tick():
             self._take(news)
 
@@ -63,14 +63,14 @@ class WorkerMessages:
         if news.ended is not None and record is not None:
             self._bury(record, news.ended)
 
-    # --- what is said ------------------------------------------------------------------------
+    # --- messages ----------------------------------------------------------------------------
 
     def _hear(self, record: WorkerRecord, message: FromWorkerToHub, fds: Sequence[int]) -> None:
         now = self._state.now
         if isinstance(message, Done):
             self._done(record, message, fds)
             return
-        _close(fds)  # nothing else comes with any
+        _close(fds)  # no other message has descriptors
         match message:
             case Begun(batch=named):
                 self._begin(record, named)
@@ -82,7 +82,7 @@ class WorkerMessages:
                 self._state.workers_changed = True
                 self._executor.tell(WorkerReady(now, record.id))
             case OutOfMemory():
-                pass  # the pool remembers it for the autopsy
+                pass  # the pool keeps it for the autopsy
 
     def _done(self, record: WorkerRecord, done: Done, fds: Sequence[int]) -> None:
         expected = int(isinstance(done.one_off, MemfdHandle))
@@ -113,7 +113,7 @@ class WorkerMessages:
         self._executor.tell(BatchFailed(self._state.now, record.id, task.batch, failed.cost, cause))
 
     def _first(self, record: WorkerRecord, named: BatchId) -> Assignment | None:
-        """The task a worker is about to begin: the first it has, as it makes them in order."""
+        """Return the task a worker begins. It must be its first: it makes them in order."""
         task = next(iter(record.tasks.values()), None)
         if task is not None and task.batch == batch_of(named) and record.begun is None:
             return task
@@ -121,7 +121,7 @@ class WorkerMessages:
         return None
 
     def _begun(self, record: WorkerRecord, named: BatchId) -> Assignment | None:
-        """The task a worker answers for, which must be the one it has begun."""
+        """Return the task that a worker answers for, which must be the one it has begun."""
         if record.begun is not None and record.begun == batch_of(named):
             return record.tasks[record.begun]
         self._shun(record, f"it answered for {named}, which it had not begun")
@@ -136,10 +136,10 @@ class WorkerMessages:
         record.shunned = True
         record.worker.disbelieve(why, self._state.now)
 
-    # --- its end -----------------------------------------------------------------------------
+    # --- ends of workers ---------------------------------------------------------------------
 
     def _bury(self, record: WorkerRecord, ended: Ended) -> None:
-        """A worker's process has been reaped: whatever it had goes back."""
+        """Report a worker whose process was reaped; the scheduler reassigns its batches."""
         del self._state.records[record.id]
         self._state.workers_changed = True
         if ended.as_asked:
@@ -150,18 +150,18 @@ class WorkerMessages:
         self._executor.tell(WorkerLost(self._state.now, record.id, cause))
 
     def _examine(self, record: WorkerRecord, ended: Ended) -> str:
-        """Finds out why it died, and keeps that for whoever will ask. The cause, in a sentence."""
+        """Find out why a worker died, record it, and return the cause in one sentence."""
         task = record.to_blame
         channel = self._state.channels.get(task.batch.channel) if task else None
         autopsy = examine(ended, held_batch(task, channel) if task and channel else None)
         loss = _loss(autopsy, self._state.now)
         self._state.losses.append(loss)
-        # To warn of it is the founder's affair, whose log is where people look.
+        # The founder logs the warning, because users look at its log and not at the hub's.
         log.info("worker %d (pid %d) is lost: %s", record.id, ended.pid, autopsy.verdict)
         self._state.tell_founder(
             WorkerGone(worker=loss.worker, pid=loss.pid, verdict=loss.verdict, batch=loss.batch)
         )
-        if task and channel and task.batch in record.tasks:  # else it came after all
+        if task and channel and task.batch in record.tasks:  # otherwise the batch was completed
             channel.note(task.batch, Mishap(task.index, autopsy))
         if not ended.was_ready:
             self._state.keep_story(ended.group, autopsy.text())

@@ -1,7 +1,7 @@
-"""A post: one worker as the hub deals with it, from its start until it has been reaped.
+"""The hub's record of one worker, from its start until it was reaped.
 
-Workers are told of backends and channels only when the first batch needs them, so that a new one
-has little to hear. The post remembers what its worker has been told, and what it has been given.
+Workers are told about a backend or a channel only when the first batch needs it, so that a new
+worker gets few messages. The record holds what its worker was told, and which batches it has.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Assignment:
     index: int  # in the global list
     slot: int
     attempt: int
-    given: float  # when
+    given: float  # when it was given
 
 
 @dataclass(slots=True, eq=False)
 class WorkerRecord:
-    """One worker, what it knows and what it has."""
+    """One worker: the backends and channels it knows, and the batches it has."""
 
     worker: WorkerHandle
     pool: Pool
@@ -45,9 +45,9 @@ class WorkerRecord:
     supplements: int = 0
     backends: set[int] = field(default_factory=set)
     channels: set[int] = field(default_factory=set)
-    # It has said something impossible: it is being killed, and not listened to any more.
+    # It has sent something impossible: it is being killed, and its messages are ignored.
     shunned: bool = False
-    # It is to be killed, and may go on for a moment: this is what it was at when that was decided.
+    # It is to be killed, and may go on for a moment. `culprit` is what it had begun before that.
     doomed: bool = False
     culprit: Assignment | None = None
 
@@ -57,21 +57,21 @@ class WorkerRecord:
 
     @property
     def to_blame(self) -> Assignment | None:
-        """What it would die of if it died now."""
+        """The batch that counts as the cause if the worker dies now."""
         if self.doomed:
             return self.culprit
         return self.tasks.get(self.begun) if self.begun is not None else None
 
     def doom(self) -> None:
-        """Whatever it begins from here on is not to blame for its end."""
+        """Note that the worker is to be killed: batches it begins later are not the cause."""
         self.culprit, self.doomed = self.to_blame, True
 
     def send(self, message: FromHubToWorker, fds: Sequence[int] = ()) -> None:
-        """Says something, without waiting. To a worker that is gone it is said in vain."""
+        """Send a message without blocking. If the worker is gone, nothing happens."""
         self.pool.send(self.id, message, fds)
 
     def prepare(self, channel: HubChannel, graph: SharedGraph) -> None:
-        """Tells the worker what it must know before the first batch of a channel."""
+        """Tell the worker what it must know before the first batch of a channel."""
         backend = channel.backend
         if backend.number not in self.backends:
             self._supplement(graph)
@@ -90,13 +90,13 @@ class WorkerRecord:
             self.channels.add(channel.number)
 
     def forget_channel(self, channel: int) -> None:
-        """Nothing more of it will be asked for."""
+        """Tell the worker to close a channel that needs no more batches."""
         if channel in self.channels:
             self.channels.discard(channel)
             self.send(CloseChannel(channel=channel))
 
     def forget_backend(self, backend: int) -> None:
-        """Nothing more of it will be asked for."""
+        """Tell the worker to close a backend that needs no more batches."""
         if backend in self.backends:
             self.backends.discard(backend)
             self.send(CloseBackend(backend=backend))

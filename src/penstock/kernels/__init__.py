@@ -1,7 +1,7 @@
-"""The Python face of the native kernels.
+"""The Python interface of the native kernels: NumPy in, NumPy out, the GIL released in between.
 
-NumPy in, NumPy out, the interpreter's lock released in between. `reference` is the same in plain
-NumPy: the oracle, byte for byte.
+Each module checks arguments and turns the results of one kernel into arrays and errors. `reference`
+and `twins` are the same in plain NumPy: the oracle, byte for byte.
 """
 
 from penstock.kernels.gather import copy_bytes, gather_rows

@@ -1,4 +1,4 @@
-"""The shapes and types that kernels read and write, shared by the face and the NumPy twin."""
+"""The array types that kernels read and write, shared by the interface and the NumPy twins."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 Ids: TypeAlias = npt.NDArray[np.int64]
 
-MOST_NEIGHBORS: Final = 2**62  # what a list can never hold, and sums of it do not overflow
+MOST_NEIGHBORS: Final = 2**62  # more than any list can hold; sums of it do not overflow
 
 
 def as_ids(values: npt.ArrayLike, name: str) -> Ids:
-    """`values` as one-dimensional int64; ids of another kind are an error, not a conversion."""
+    """Return `values` as one-dimensional int64; other kinds of ids are an error, not converted."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"{name} must have one dimension, not shape {list(array.shape)}")
@@ -27,7 +27,10 @@ def as_ids(values: npt.ArrayLike, name: str) -> Ids:
 
 
 def check_output(array: Any, name: str) -> Ids:
-    """Memory that a kernel can write ids to: nothing is converted, or the caller would see none."""
+    """Check that a kernel can write ids to `array`, and return it.
+
+    Nothing is converted: the kernel would write to a copy that the caller never sees.
+    """
     if not isinstance(array, np.ndarray) or array.dtype != np.int64 or array.ndim != 1:
         kind = (
             f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array)
@@ -40,7 +43,7 @@ def check_output(array: Any, name: str) -> Ids:
 
 
 def raw_bytes(array: Array, name: str = "array") -> npt.NDArray[np.uint8]:
-    """The bytes of a C-contiguous array, without copying."""
+    """Return the bytes of a C-contiguous array, without copying."""
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} must be C-contiguous")
     if array.size == 0:
@@ -49,7 +52,7 @@ def raw_bytes(array: Array, name: str = "array") -> npt.NDArray[np.uint8]:
 
 
 def check_integer(value: Any, name: str, low: int, high: int) -> int:
-    """`value` as a plain int with low <= value < high; bools and fractions are refused."""
+    """Return `value` as a plain int with low <= value < high; bools and fractions are refused."""
     try:
         number = operator.index(value) if not isinstance(value, (bool, np.bool_)) else None
     except TypeError:
@@ -60,12 +63,12 @@ def check_integer(value: Any, name: str, low: int, high: int) -> int:
 
 
 def check_word(value: Any, name: str) -> int:
-    """`value` as an unsigned 64-bit word: seeds, epochs, indices."""
+    """Return `value` as an unsigned 64-bit word: for seeds, epochs and indices."""
     return check_integer(value, name, 0, 2**64)
 
 
 def check_fanout(value: Any, name: str) -> int:
-    """A fan-out: -1 for all, 0 for none, or how many."""
+    """Return `value` as a fan-out: -1 for all, 0 for none, or a number."""
     try:
         return check_integer(value, name, -1, MOST_NEIGHBORS + 1)
     except ValueError:

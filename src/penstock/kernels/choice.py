@@ -1,7 +1,7 @@
-"""One hop's choice by itself, by weight or by time: the face of the kernels that decide it.
+"""Chooses the edges of a single hop by weight or by time: the interface of those kernels.
 
-What a graph in parts is put together from, and what the distributions are tested by. Positions are
-places in the rows of the adjacency given.
+Used to sample across the parts of a graph, and to test the distributions. Positions are places in
+the rows of the given adjacency.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ def choose_weighted(
     replace: bool = False,
     trees: Array | None = None,
 ) -> tuple[Ids, Ids]:
-    """How many edges each node gives, and their positions, drawn by weight.
+    """Return how many edges each node gives, and their positions, drawn by weight.
 
-    `sums` are those of `prepare.weight_sums` for this adjacency, `key` is a `hop_key`. `trees` has
-    the number of each node's tree where sampling is disjoint.
+    Args:
+        sums: Those of `prepare.weight_sums` for this adjacency.
+        key: A `hop_key`.
+        trees: The number of each node's tree, where sampling is disjoint.
     """
     sums = _by_position(sums, adjacency, "sums")
     ids = _check_nodes(nodes, adjacency)
@@ -60,10 +62,14 @@ def choose_by_time(
     last: bool = False,
     trees: Array | None = None,
 ) -> tuple[Ids, Ids]:
-    """How many edges each node gives, and their positions, none later than the node's time.
+    """Return how many edges each node gives, and their positions, none later than its time.
 
-    `adjacency` and `times` are those of `prepare.order_by_time`. With `last` a node gives its most
-    recent edges (and with `replace` as well, it draws from those only).
+    Args:
+        adjacency: The rows of `prepare.order_by_time`, with its `times`.
+        node_times: The time of each node.
+        key: A `hop_key`.
+        last: Take the most recent edges; with `replace`, draw from these only.
+        trees: The number of each node's tree, where sampling is disjoint.
     """
     times = _by_position(times, adjacency, "times")
     ids = _check_nodes(nodes, adjacency)
@@ -92,7 +98,7 @@ def choose_by_time(
 def _grow(
     run: Callable[[Ids, Ids], tuple[int, int]], num_nodes: int, fanout: int
 ) -> tuple[Ids, Ids]:
-    """Runs with a guess of the room needed, and again where it was too little."""
+    """Run with a guess of the room needed, and again if it was too small."""
     room = num_nodes * (fanout if 0 <= fanout <= 64 else 64)
     counts = np.empty(num_nodes, np.int64)
     while True:

@@ -1,4 +1,4 @@
-"""Rows by id, and bytes as they are: the face of the kernels that copy."""
+"""Gathers rows by id and copies bytes: the interface of the copying kernels."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from penstock.kernels.arrays import Array, Ids, as_ids, raw_bytes
 
 
 class Rows:
-    """An array whose rows are gathered again and again: what is the same each time is worked out
-    once."""
+    """An array whose rows are gathered repeatedly; what is the same each time is computed once."""
 
     __slots__ = ("_bytes", "_count", "_dtype", "_row_bytes", "_row_shape")
 
@@ -24,7 +23,7 @@ class Rows:
         self._row_bytes = rows.dtype.itemsize * math.prod(self._row_shape)
 
     def gather(self, ids: Ids, out: Array | None = None) -> Array:
-        """`rows[ids]`, in `out` where given: memory already mapped costs no page faults."""
+        """Return `rows[ids]`, in `out` if given: memory already mapped causes no page faults."""
         ids = as_ids(ids, "ids")
         shape = (len(ids), *self._row_shape)
         if out is None:
@@ -43,10 +42,10 @@ class Rows:
 
 
 def gather_rows(rows: Array, ids: Ids, out: Array | None = None) -> Array:
-    """`rows[ids]`, written into `out` where given: memory already mapped costs no page faults."""
+    """Return `rows[ids]`, in `out` if given: memory already mapped causes no page faults."""
     return Rows(rows).gather(ids, out)
 
 
 def copy_bytes(source: Array, out: Array) -> None:
-    """`out[:] = source`, for bytes; many of them go past the caches, which others need."""
+    """Copy bytes to `out`; large copies bypass the caches, so that others' data stays in them."""
     _native.copy_bytes(raw_bytes(source, "source"), raw_bytes(out, "out"))

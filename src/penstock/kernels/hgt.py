@@ -1,7 +1,7 @@
-"""Layers with a budget for each node type: the face of the kernel.
+"""HGT sampling, layers with a budget for each node type: the interface of the kernel.
 
-Checks what comes in and turns the kernel's answers into errors. Knows types and relations by
-number and name; what they mean is the graph's affair.
+Checks arguments and turns the kernel's results into errors. Knows types and relations by number and
+name, and nothing about their meaning.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _DAMAGE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What was sampled. `nodes[t]` are global ids, seeds first, then layer by layer.
+    """A sampled batch. `nodes[t]` are global ids, seeds first, then layer by layer.
 
-    `rows[r]` and `cols[r]` are places in the lists of the types that relation r finds and expands.
-    `num_sampled_nodes[t]` has layers + 1 entries.
+    `rows[r]` and `cols[r]` are positions in the node lists of the types that relation r finds and
+    expands. `num_sampled_nodes[t]` has layers + 1 entries.
     """
 
     nodes: list[Ids]
@@ -39,11 +39,11 @@ class Layers:
 
 
 class HGT:
-    """A sampler of layers with budgets; belongs to one thread at a time.
+    """Samples layers with budgets; for one thread at a time.
 
     `num_samples[t]` has the number of nodes of type t that each layer draws; `names` are the types'
-    names, which their draws depend on. Relations need no fan-outs: of a row with more edges than
-    `max_neighbors` so many are chosen, once for the whole batch.
+    names, which their draws depend on. Relations need no fan-outs: if a row has more edges than
+    `max_neighbors`, that many are chosen, once for the whole batch.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class HGT:
         )
 
     def sample(self, key: int, seeds: Sequence[Array]) -> Layers:
-        """Samples the batch of this key; `seeds` are by node type."""
+        """Sample the batch of this key; `seeds` are by node type."""
         if len(seeds) != len(self.num_nodes):
             raise ValueError(f"seeds must have one array for each of {len(self.num_nodes)} types")
         checked = [self._check_seeds(ids, type_) for type_, ids in enumerate(seeds)]

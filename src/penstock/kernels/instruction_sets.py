@@ -1,8 +1,8 @@
 """Which vector instructions the kernels use.
 
-The native module has the loops that matter several times, each compiled for other instructions, and
-takes the best way that this machine has. The environment variable PENSTOCK_SIMD names another one,
-to measure it or to rule it out. Batches do not depend on it.
+The native module has several versions of its hot loops, each compiled for other instructions, and
+uses the best that this machine supports. The environment variable PENSTOCK_SIMD selects another
+one, to measure it or to rule it out. Batches do not depend on it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ AUTO: Final = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Simd:
-    """The way in use, and those that this build has and this machine can run, the best first.
+    """The version in use, and those of this build that this machine can run, the best first.
 
-    Ways are "avx512", "avx2", "neon" and "plain"; "plain" is always there.
+    Versions are "avx512", "avx2", "neon" and "plain"; "plain" always exists.
     """
 
     in_use: str
@@ -29,27 +29,27 @@ class Simd:
 
 
 def simd() -> Simd:
-    """Tells which vector instructions the kernels use, and which they could use here."""
+    """Return which vector instructions the kernels use, and which they could use here."""
     return Simd(_native.simd_in_use(), tuple(_native.available_simd()))
 
 
 def use_simd(name: str) -> None:
-    """Has all kernels of this process use another way from now on: for tests and benchmarks.
+    """Make all kernels of this process use another version: for tests and benchmarks.
 
     Args:
         name: One of `simd().available`, or "auto" for the best of them.
 
     Raises:
-        ValueError: This build or this machine has no such way.
+        ValueError: This build or this machine has no such version.
     """
     _use(name, "name")
 
 
 def choose_simd() -> None:
-    """Takes the way that the environment names, or the best.
+    """Use the version that the environment variable names, or the best.
 
     Raises:
-        ValueError: This build or this machine has no such way.
+        ValueError: This build or this machine has no such version.
     """
     if name := os.environ.get(VARIABLE):
         _use(name, VARIABLE)

@@ -1,7 +1,7 @@
-"""Cutting a neighbourhood out of a graph: the face of the sampling kernels.
+"""Samples k-hop neighbourhoods: the interface of the sampling kernels.
 
-Checks what comes in, provides memory where the caller has none, and turns the kernels' answers
-into errors. Knows relations by number; what they mean is the graph's affair.
+Checks arguments, allocates memory where the caller gives none, and turns the kernels' results into
+errors. Knows relations by number, and nothing about their meaning.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.kernels.random import name_hash
 from penstock.kernels.topology import Adjacency
 
 _DONE, _TOO_SMALL, _DAMAGED = 0, 1, 2
-# Kernels ask for room by the chunk: with this much to spare a batch is written at the first go.
+# Kernels need room in whole chunks: with this much extra, one run is enough.
 _SPARE = 128
 _KEY_BITS = 63  # for a tree and a node together
 _DAMAGE = "damaged topology: an offset or neighbour points outside the graph; run its validate()"
@@ -36,9 +36,9 @@ _DAMAGE = "damaged topology: an offset or neighbour points outside the graph; ru
 class Relation:
     """One edge type as a sampler sees it: which node type it expands, and which it finds.
 
-    `weights` and `times`, not both, are int64 [E], aligned with the adjacency: running sums of
-    whole weights within each row; or times, rising within each row, of which none later than its
-    seed's is taken.
+    At most one of `weights` and `times` is given, int64 [E], aligned with the adjacency: running
+    sums of integer weights within each row; or times, rising within each row, of which none later
+    than the seed's is taken.
     """
 
     adjacency: Adjacency
@@ -54,8 +54,8 @@ class Relation:
 class Buffers:
     """Memory for batches: one int64 array per node type, three per relation.
 
-    `edge_ids` is None where nobody wants them; `trees`, one more array per node type, are there
-    where sampling is disjoint.
+    `edge_ids` is None if they are not wanted; `trees`, one more array per node type, are given if
+    and only if sampling is disjoint.
     """
 
     nodes: list[Ids]
@@ -82,7 +82,7 @@ class Buffers:
         )
 
     def check(self) -> None:
-        """Refuses what a kernel cannot write to, by name."""
+        """Raise an error that names an array to which a kernel cannot write."""
         for name in ("nodes", "rows", "cols", "edge_ids", "trees"):
             for number, array in enumerate(getattr(self, name) or ()):
                 check_output(array, f"out.{name}[{number}]")
@@ -90,12 +90,12 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was sampled: views of the buffers, cut to length.
+    """A sampled batch: views of the buffers, cut to length.
 
-    `nodes[t]` are global ids, seeds first; `rows[r]` and `cols[r]` are places in the lists of the
-    types that relation r finds and expands. `num_sampled_nodes[t]` has hops + 1 entries,
-    `num_sampled_edges[r]` one per hop. Disjoint: `trees[t]` says whose tree each node is in, by
-    its seed's place among all seeds of the batch.
+    `nodes[t]` are global ids, seeds first; `rows[r]` and `cols[r]` are positions in the node lists
+    of the types that relation r finds and expands. `num_sampled_nodes[t]` has hops + 1 entries,
+    `num_sampled_edges[r]` one per hop. If disjoint, `trees[t]` has the tree of each node, as the
+    position of its seed among all seeds of the batch.
     """
 
     nodes: list[Ids]
@@ -109,7 +109,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What a batch begins with, checked."""
+    """The checked inputs of a batch."""
 
     key: int
     seeds: list[Ids]
@@ -117,15 +117,15 @@ class _Start:
 
 
 class KHop:
-    """A sampler of k hops over relations; belongs to one thread at a time.
+    """Samples k hops over relations; for one thread at a time.
 
-    `node_caps[h]` limits how many nodes of a type hop h may add; edges to further nodes are then
-    left out, in the order they would have come. -1: no limit. `num_hops` counts where there are no
-    relations to tell.
+    `node_caps[h]` limits how many nodes of a type hop h may add; edges to further nodes are left
+    out, in the order in which they would have come. -1 means no limit. `num_hops` is used only
+    where there are no relations, whose fan-outs say it.
 
-    `disjoint`: every seed, also one given twice, has a tree of its own, and trees share nothing.
-    Relations with times need it, and each seed its time; `last` takes the latest of what is not
-    too late, instead of any.
+    With `disjoint` every seed, also a repeated one, has its own tree, and trees share nothing.
+    Relations with times require it, and a time for each seed; with `last` the latest edges that are
+    not too late are taken, instead of any.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class KHop:
             check_integer(cap, f"node_caps[{hop}]", -1, 2**63) for hop, cap in enumerate(node_caps)
         ]
         self._check_relations()
-        # What the largest batch so far needed: the guess for the next one.
+        # The sizes of the largest batch so far: the guess for the next one.
         self._most_nodes = [0] * len(self.num_nodes)
         self._most_edges = [0] * len(self.relations)
         self._native = _native.KHopSampler(
@@ -182,10 +182,17 @@ class KHop:
         with_edge_ids: bool = True,
         times: Sequence[Array] | None = None,
     ) -> Sample:
-        """Samples the batch of this key into `out`, or into memory made for it.
+        """Sample the batch of this key into `out`, or into newly allocated memory.
 
-        `times` has one time for every seed. Raises `BatchTooLarge`, which says what is needed,
-        where `out` cannot hold it.
+        Args:
+            key: The batch's key.
+            seeds: The seeds, by node type.
+            out: Where to write; None allocates.
+            with_edge_ids: Whether edge ids are wanted, if `out` is None.
+            times: One time for every seed.
+
+        Raises:
+            BatchTooLarge: `out` is too small; the error says what is needed.
         """
         start = _Start(
             check_word(key, "key"),
@@ -235,7 +242,7 @@ class KHop:
         self._most_edges = [max(pair) for pair in zip(self._most_edges, edges, strict=True)]
 
     def _guess(self, start: _Start, with_edge_ids: bool) -> Buffers:
-        """Room for the largest batch so far, and some; a larger one costs a second run."""
+        """Return room for the largest batch so far plus some; a larger one needs a second run."""
         nodes = [
             max(len(ids), most + most // 8) + _SPARE
             for ids, most in zip(start.seeds, self._most_nodes, strict=True)
@@ -244,7 +251,7 @@ class KHop:
         return Buffers.allocate(nodes, edges, with_edge_ids=with_edge_ids, with_trees=self.disjoint)
 
     def check_seeds(self, seeds: Array, type_: int) -> Ids:
-        """Seeds of a node type as int64; ValueError for what is no node of it."""
+        """Return seeds of a node type as int64; `ValueError` for one that is no node of it."""
         ids = as_ids(seeds, f"seeds[{type_}]")
         if type_ < len(self.num_nodes):
             bad = _native.first_outside(ids, self.num_nodes[type_])
@@ -270,7 +277,7 @@ class KHop:
             raise ValueError("times must have one time for every seed")
 
     def _check_trees(self, num_trees: int) -> None:
-        """A tree and a node must fit one word of 63 bits."""
+        """Check that a tree and a node fit one word of 63 bits."""
         for type_, num_nodes in enumerate(self.num_nodes):
             bits = max(num_nodes - 1, 0).bit_length() + max(num_trees - 1, 0).bit_length()
             if bits > _KEY_BITS:
@@ -296,10 +303,12 @@ class KHop:
 def sample_hop(
     adjacency: Adjacency, nodes: Array, fanout: int, key: int, *, replace: bool = False
 ) -> tuple[Ids, Ids, Ids]:
-    """One hop by itself: how many edges each node gives, their neighbours and edge ids.
+    """Sample one hop by itself, with global ids and in the order of `nodes`.
 
-    In global ids and in the order of `nodes`: what a graph in parts is put together from. `key` is
-    a `hop_key`.
+    Used to sample across the parts of a graph. `key` is a `hop_key`.
+
+    Returns:
+        How many edges each node gives, and the neighbours and edge ids of all.
     """
     ids = as_ids(nodes, "nodes")
     bad = _native.first_outside(ids, adjacency.num_nodes)
@@ -307,7 +316,7 @@ def sample_hop(
         raise ValueError(f"nodes[{bad}] is {ids[bad]}; expected 0 <= id < {adjacency.num_nodes}")
     fanout, key = check_fanout(fanout, "fanout"), check_word(key, "key")
     counts = np.empty(len(ids), np.int64)
-    room = len(ids) * (fanout if 0 <= fanout <= 64 else 64)  # a guess; a second run knows
+    room = len(ids) * (fanout if 0 <= fanout <= 64 else 64)  # a guess; a second run knows the size
     while True:
         neighbors, edge_ids = np.empty(room, np.int64), np.empty(room, np.int64)
         code, total = _native.sample_hop(
@@ -321,7 +330,7 @@ def sample_hop(
 
 
 class Relabeler:
-    """The other half of a hop: names global ids by their place in a list that grows."""
+    """Maps global ids to positions in a list that grows: the second half of a hop."""
 
     def __init__(self) -> None:
         self._native = _native.Relabeler()
@@ -330,22 +339,22 @@ class Relabeler:
         return self._native.size
 
     def clear(self) -> None:
-        """Empties the list and keeps its memory."""
+        """Empty the list, but keep its memory."""
         self._native.clear()
 
     def add_seeds(self, seeds: Array) -> None:
-        """Appends seeds; one that stands twice has two places, and is found at the first."""
+        """Append seeds; a repeated one has two positions, and is found at the first."""
         self._native.add_seeds(as_ids(seeds, "seeds"))
 
     def relabel(self, ids: Array) -> Ids:
-        """The place of every id; those not seen before are appended in order."""
+        """Return the position of every id; new ids are appended in order."""
         checked = as_ids(ids, "ids")
         out = np.empty(len(checked), np.int64)
         self._native.relabel(checked, out)
         return out
 
     def nodes(self, start: int = 0) -> Ids:
-        """The list from `start` on."""
+        """Return the list from `start` on."""
         out = np.empty(max(len(self) - start, 0), np.int64)
         self._native.copy_nodes(start, out)
         return out

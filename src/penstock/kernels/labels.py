@@ -1,4 +1,4 @@
-"""The labels of anchors: the first neighbours of each node, up to a cap, in storage order."""
+"""The labels of anchors: the first neighbours of each node, up to a limit, in storage order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _DAMAGE = "damaged topology: an offset or neighbour points outside the graph; ru
 def first_neighbors(
     adjacency: Adjacency, nodes: Array, num_found: int, most: int | None = None
 ) -> tuple[Ids, Ids]:
-    """How many neighbours each node gives, and which: its first `most` (None: all).
+    """Return how many neighbours each node gives, and which: its first `most` (None: all).
 
-    `num_found` is how many nodes there are of the type that is found.
+    `num_found` is the number of nodes of the type of the neighbours.
     """
     ids = as_ids(nodes, "nodes")
     bad = _native.first_outside(ids, adjacency.num_nodes)

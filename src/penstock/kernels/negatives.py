@@ -1,7 +1,7 @@
-"""Pairs that stand against edges: the face of the kernels that draw negatives.
+"""Draws negatives, pairs of nodes that are no edges: the interface of those kernels.
 
-Checks what comes in and turns the kernels' answers into errors. What is drawn, to the word, is in
-docs/random.md; what negatives are for is not known here.
+Checks arguments and turns the kernels' results into errors. docs/random.md specifies every draw.
+This module does not know what negatives are used for.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from penstock.kernels import _native
 from penstock.kernels.arrays import Array, Ids, as_ids, check_integer, check_word
 from penstock.kernels.topology import Adjacency
 
-# How often each end of a negative is drawn, and how many nodes are then looked at one by one,
-# before whatever there is will do.
+# How often each end of a negative is drawn, and how many nodes are then tried one by one, before an
+# unsuitable one is accepted.
 DRAWS: Final[int] = _native.NEGATIVE_DRAWS
 SCAN: Final[int] = _native.NEGATIVE_SCAN
 _DAMAGED: Final = 2
@@ -25,7 +25,7 @@ _DAMAGE: Final = "damaged topology: an offset or neighbour points outside the gr
 
 
 def sort_rows(adjacency: Adjacency, out: Array) -> None:
-    """The neighbours of every row, ascending, into `out` [E], in which an edge is quickly found."""
+    """Write the neighbours of every row, ascending, to `out` [E], for fast lookup of edges."""
     if out.dtype.itemsize < adjacency.entries.dtype.itemsize:
         raise ValueError(f"out is {out.dtype}; the neighbours are {adjacency.entries.dtype}")
     if not _native.sort_rows(adjacency.native, out):
@@ -33,7 +33,7 @@ def sort_rows(adjacency: Adjacency, out: Array) -> None:
 
 
 class SortedRows:
-    """The in-neighbours of every destination: `indptr` [n + 1], and what `sort_rows` made."""
+    """The in-neighbours of every destination: `indptr` [n + 1], and the result of `sort_rows`."""
 
     __slots__ = ("indptr", "native", "neighbors")
 
@@ -51,8 +51,9 @@ class SortedRows:
 class Candidates:
     """The nodes that one end of a negative is drawn from: 0 to `num_nodes` - 1.
 
-    By `sums` [n], running sums of integer weights, where given (a node of weight 0 is never drawn),
-    else all alike. With `times` [n] those later than the edge they stand against are not wanted.
+    With `sums` [n], running sums of integer weights, nodes are drawn by weight (a node of weight 0
+    never), else uniformly. With `times` [n], nodes later than the edge that a negative belongs to
+    are rejected.
     """
 
     __slots__ = ("native", "num_nodes", "sums", "times")
@@ -69,16 +70,16 @@ class Candidates:
 
     @property
     def earliest(self) -> int:
-        """The first node of the least time, among those that can be drawn."""
+        """The first node with the smallest time, among those that can be drawn."""
         return self.native.earliest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Negatives:
-    """What was drawn. `sources` is None where only destinations were asked for.
+    """Drawn negatives. `sources` is None if only destinations were asked for.
 
-    `num_false` are edges after all, which is known only where edges were looked up; `num_late` have
-    an end that is later than it should be.
+    `num_false` of them are edges after all, which is known only if edges were looked up; `num_late`
+    have an end that is too late.
     """
 
     sources: Ids | None
@@ -98,12 +99,21 @@ def draw_negatives(
     times: Array | None = None,
     edges: SortedRows | None = None,
 ) -> Negatives:
-    """`count` negatives for the edges from `sources` to `destinations`, of the batch of this key.
+    """Draw `count` negatives for the edges from `sources` to `destinations`.
 
-    Negative k stands against edge k modulo their number: it is no later than that one's time, and,
-    with `edges`, neither that one nor one of those; without `source` it keeps that one's source.
-    Where `DRAWS` draws of each end and a search of `SCAN` nodes find nothing of the kind, it is
-    what there is, and counted.
+    Negative k belongs to edge k modulo their number: it is not later than that edge's time, and
+    with `edges` it is neither that edge nor one of `edges`. If `DRAWS` draws of each end and a
+    search of `SCAN` nodes find no such pair, an unsuitable one is returned, and counted.
+
+    Args:
+        key: The batch's key.
+        sources: The sources of the edges.
+        destinations: The destinations of the edges.
+        count: How many negatives to draw.
+        source: What sources are drawn from; None keeps the edge's source.
+        destination: What destinations are drawn from.
+        times: The time of each edge.
+        edges: All edges of the graph, to look up false negatives.
     """
     key, count = check_word(key, "key"), check_integer(count, "count", 0, 2**62)
     ends = as_ids(sources, "sources"), as_ids(destinations, "destinations")

@@ -1,7 +1,7 @@
-"""What matters most to a node, by personalised PageRank: the face of forward push.
+"""The most relevant nodes of a seed by personalised PageRank: the interface of forward push.
 
-Checks what comes in, and turns the kernel's answers into arrays and errors. Knows relations and
-node types by number; what they mean is the graph's affair.
+Checks arguments, and turns the kernel's results into arrays and errors. Knows relations and node
+types by number, and nothing about their meaning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _DAMAGED: Final = 2
 _DAMAGE: Final = (
     "damaged topology: an offset or neighbour points outside the graph; run its validate()"
 )
-# Where rounding keeps residuals from shrinking, or they hardly shrink, pushing has no end.
+# Outside these bounds residuals do not shrink, because of rounding, or hardly shrink, and pushing
+# would not end.
 LEAST_ALPHA: Final = 1e-3
 LEAST_EPS, MOST_EPS = 1e-15, 1e15
 MOST_NODES: Final = 2**40
@@ -34,9 +35,9 @@ CHANNEL_COLUMNS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class PushRelation:
-    """One edge type: from nodes of type `expands`, residuals go to those of type `finds`.
+    """One edge type: residuals go from nodes of type `expands` to nodes of type `finds`.
 
-    `sizes` are those of its rows (`degree_sizes`); measured where they are not given.
+    `sizes` are those of its rows (`degree_sizes`); computed if they are not given.
     """
 
     adjacency: Adjacency
@@ -48,7 +49,7 @@ class PushRelation:
 
 @dataclass(frozen=True, slots=True)
 class PushChannel:
-    """A walk of its own, along some relations (by number), and how many nodes it may claim."""
+    """A separate walk along some relations (by number), and how many nodes it may claim."""
 
     relations: tuple[int, ...]
     share: int
@@ -56,9 +57,9 @@ class PushChannel:
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """How far residuals are pushed, and how much is taken of what they reach.
+    """How far residuals are pushed, and how many of the reached nodes are taken.
 
-    `max_fetch_iterations` (None: no limit) counts the rounds that may look at rows not seen before.
+    `max_fetch_iterations` (None: no limit) counts the rounds that may read rows not read before.
     Without `channels` there is one walk along all relations.
     """
 
@@ -72,7 +73,7 @@ class PushOptions:
     with_edges: bool = False
 
     def check(self, num_relations: int) -> None:
-        """Refuses what makes no sense, by name."""
+        """Raise an error that names an option that makes no sense."""
         check_number(self.alpha, "alpha", LEAST_ALPHA, 1.0)
         check_number(self.eps, "eps", LEAST_EPS, MOST_EPS)
         check_integer(self.max_ppr_nodes, "max_ppr_nodes", 0, MOST_NODES)
@@ -94,13 +95,13 @@ class PushOptions:
 
     @property
     def width(self) -> int:
-        """How many columns are said of a node."""
+        """The number of columns of a node's attributes."""
         return COLUMNS + CHANNEL_COLUMNS * len(self.channels)
 
 
 @dataclass(frozen=True, slots=True)
 class PushedEdges:
-    """Edges of one relation: the neighbours' places above those of the nodes they led from."""
+    """Edges of one relation: positions of neighbours above those of the expanded nodes."""
 
     edge_index: Ids
     edge_ids: Ids
@@ -108,11 +109,12 @@ class PushedEdges:
 
 @dataclass(frozen=True, slots=True)
 class PushSample:
-    """One batch. `nodes[t]` are global ids, those of the seeds' type with the seeds first.
+    """One batch. `nodes[t]` are global ids; for the seeds' type, the seeds come first.
 
-    `edge_index[t]` is [2, E]: the place of a seed among the seeds, above the place in `nodes[t]` of
-    a node that matters to it; seed by seed, the best first. `edge_attr[t]` has a row for each.
-    `edges` are those looked at, by relation, where both ends are in the batch.
+    `edge_index[t]` is [2, E]: the position of a seed among the seeds, above the position in
+    `nodes[t]` of a node relevant to it; seed by seed, the most relevant first. `edge_attr[t]` has a
+    row for each. `edges` are the edges that were read, by relation, where both ends are in the
+    batch.
     """
 
     nodes: list[Ids]
@@ -123,8 +125,11 @@ class PushSample:
 
 @dataclass(frozen=True, slots=True)
 class PushRecord:
-    """Rows along which something was given away: where each begins among the edges, how many edges,
-    and the share that each neighbour got. Chosen edges of a row are rows of one edge."""
+    """Rows along which residuals were pushed, in order.
+
+    For each row: where it begins among the edges, its number of edges, and the share that each
+    neighbour got. If only some edges of a row were chosen, each is a row of one edge.
+    """
 
     begins: Ids
     counts: Ids
@@ -132,7 +137,7 @@ class PushRecord:
 
 
 class Push:
-    """Forward push from seeds of one type at a time; belongs to one thread at a time."""
+    """Forward push from seeds of one type at a time; for one thread at a time."""
 
     def __init__(
         self,
@@ -169,11 +174,11 @@ class Push:
 
     @property
     def pushes(self) -> int:
-        """How many residuals have been passed along an edge so far: a measure of the work."""
+        """How many residuals have been pushed along an edge so far: a measure of the work."""
         return self._native.pushes
 
     def record(self, key: int, seeds: Array) -> PushRecord:
-        """What the same pushes give away, in order, where there is one relation."""
+        """Return what the same pushes distribute, in order; for a single relation."""
         code, begins, counts, shares = self._native.record(
             check_word(key, "key"), 0, as_ids(seeds, "seeds").tolist()
         )
@@ -184,8 +189,11 @@ class Push:
         )
 
     def sample(self, key: int, seeds: Array, seed_type: int = 0) -> PushSample:
-        """The batch of this key with these seeds; `key` decides only which neighbours are looked at
-        of nodes that have more than `num_neighbors_per_hop`."""
+        """Return the batch of this key with these seeds.
+
+        `key` only decides which neighbours are read of nodes that have more than
+        `num_neighbors_per_hop`.
+        """
         key = check_word(key, "key")
         seed_type = check_integer(seed_type, "seed_type", 0, len(self.num_nodes))
         ids = as_ids(seeds, "seeds")
@@ -228,7 +236,7 @@ class Push:
 
 
 def degree_sizes(adjacency: Adjacency, out: npt.NDArray[np.uint8]) -> None:
-    """How many bits the degree of every node has; 255 where its row is not within the graph."""
+    """Write the bit length of every node's degree; 255 if its row is outside the graph."""
     _native.degree_sizes(adjacency.native, out)
 
 
@@ -241,7 +249,7 @@ def _sizes_of(relation: PushRelation) -> Array:
 
 
 def check_number(value: Any, name: str, low: float, high: float) -> float:
-    """`value` as a float with low <= value <= high."""
+    """Return `value` as a float with low <= value <= high."""
     is_number = isinstance(value, (int, float, np.floating)) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or not low <= value <= high:
         raise ValueError(f"{name} is {value!r}; expected a number, {low} <= {name} <= {high}")

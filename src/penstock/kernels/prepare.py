@@ -1,4 +1,4 @@
-"""What weighted and temporal choices need once per graph: the face of the kernels that make it."""
+"""Computes, once per graph, what weighted and temporal sampling need: the kernels' interface."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ _DAMAGE: Final = "damaged topology: an offset, neighbour or edge id is out of ra
 def weight_sums(
     adjacency: Adjacency, weights: Array, out: Ids | None = None, *, dtype: str | None = None
 ) -> Ids:
-    """Running sums of integer weights within each row, aligned with the entries.
+    """Return running sums of integer weights within each row, aligned with the entries.
 
-    `weights` are by edge id: integers or floats, none of them negative or infinite. Within a row
-    they are scaled by a power of two to a total of about 2**60 and rounded down, but not to 0: see
-    docs/random.md. `dtype` says what 16-bit integers mean: "bfloat16" or "uint16".
+    Within a row, weights are scaled by a power of two to a total of about 2**60 and rounded down,
+    but not to 0; see docs/random.md.
+
+    Args:
+        weights: Weights by edge id: integers or floats, not negative or infinite.
+        dtype: What 16-bit integers mean: "bfloat16" or "uint16".
     """
     checked = _check_weights(weights, adjacency.num_edges, dtype)
     sums = np.empty(adjacency.num_edges, np.int64) if out is None else check_output(out, "out")
@@ -47,9 +50,9 @@ def order_by_time(
     out_entries: Array | None = None,
     out_times: Ids | None = None,
 ) -> tuple[Array, Ids]:
-    """The entries, paired, with each row in the order of time, and the times in that order.
+    """Return the entries, paired, with each row in order of time, and the times in that order.
 
-    `times` are by edge id, or, with `of_nodes`, by the id of the neighbour. Equal times stay in
+    `times` are by edge id, or with `of_nodes` by the id of the neighbour. Equal times stay in
     storage order.
     """
     checked = _check_times(times, None if of_nodes else adjacency.num_edges)
@@ -80,14 +83,14 @@ def _check_weights(weights: Array, count: int, dtype: str | None) -> Array:
     if weights.dtype == np.uint16:
         return _check_short(weights, dtype)
     if weights.dtype == np.float16 or weights.dtype.name == "bfloat16":
-        return weights.astype(np.float32)  # which holds any of them
+        return weights.astype(np.float32)  # float32 holds any of them exactly
     if weights.dtype.kind not in "iuf" or weights.dtype.itemsize > 8:
         raise ValueError(f"weights must be integers or floats, not {weights.dtype}")
     return np.require(weights, weights.dtype.newbyteorder("="), "A")
 
 
 def _check_short(weights: Array, dtype: str | None) -> Array:
-    """bfloat16 comes as 16-bit integers, and must not be taken for them, nor they for it."""
+    """Return 16-bit weights by `dtype`: bfloat16 and integers must not be taken for each other."""
     if dtype == "bfloat16":
         widened: Array = (weights.astype(np.uint32) << 16).view(np.float32)
         return widened
@@ -106,6 +109,6 @@ def _check_times(times: Array, count: int | None) -> Array:
 
 
 def _entry_dtype(adjacency: Adjacency) -> np.dtype[np.signedinteger]:
-    """Wide enough for neighbours and edge ids."""
+    """Return a dtype that is wide enough for neighbours and edge ids."""
     narrow = adjacency.entries.dtype == np.int32 and adjacency.num_edges <= 2**31
     return np.dtype(np.int32 if narrow else np.int64)

@@ -1,4 +1,4 @@
-"""Keys and permutations: the Python face of the random numbers that docs/random.md specifies."""
+"""Keys and permutations: the interface of the random numbers that docs/random.md specifies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NAME_DOMAIN = 0x6E616D6500000001
 
 
 def name_hash(parts: Sequence[str]) -> int:
-    """The word that stands for a name (an edge type's three parts) in a key.
+    """Return the word that represents a name (an edge type's three parts) in a key.
 
-    Names, not numbers, so that adding a type to a graph leaves the draws of the others alone.
+    Keys use names, not numbers, so that adding a type to a graph does not change others' draws.
     """
     data = "\0".join(parts).encode()
     word = _native.fold(_NAME_DOMAIN, len(data))
@@ -25,14 +25,14 @@ def name_hash(parts: Sequence[str]) -> int:
 
 
 def batch_key(seed: int, epoch: int, index: int) -> int:
-    """The key of batch `index` of an epoch; every draw of the batch descends from it."""
+    """Return the key of batch `index` of an epoch; every draw of the batch derives from it."""
     return _native.batch_key(
         check_word(seed, "seed"), check_word(epoch, "epoch"), check_word(index, "index")
     )
 
 
 def hop_key(batch_key: int, hop: int, edge_type_hash: int) -> int:
-    """The key that all nodes expanded by one hop along one edge type share."""
+    """Return the key that all nodes expanded by one hop along one edge type share."""
     return _native.hop_key(
         check_word(batch_key, "batch_key"),
         check_word(hop, "hop"),
@@ -41,7 +41,10 @@ def hop_key(batch_key: int, hop: int, edge_type_hash: int) -> int:
 
 
 def permutation(seed: int, epoch: int, size: int, start: int = 0, stop: int | None = None) -> Ids:
-    """Places `start` to `stop` of the permutation of `range(size)` for (seed, epoch, size)."""
+    """Return places `start` to `stop` of a permutation of `range(size)`.
+
+    (seed, epoch, size) determine the permutation.
+    """
     size = check_integer(size, "size", 0, 2**63 + 1)
     stop = check_integer(size if stop is None else stop, "stop", 0, size + 1)
     start = check_integer(start, "start", 0, stop + 1)

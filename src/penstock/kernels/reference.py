@@ -1,7 +1,7 @@
-"""The kernels again in plain NumPy: slow, obvious, and the same bytes.
+"""The kernels in plain NumPy: slow, simple, and with the same bytes as the native ones.
 
-This is the oracle the native code is tested against, and the specification in executable form.
-It shares no code with the native module.
+This is the oracle that the native code is tested against, and an executable specification. It
+shares no code with the native module.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FEISTEL_ROUNDS, FEISTEL_ROUNDS_FOR_FEW_BITS, FEW_BITS = 12, 32, 8
 
 
 def mix(words: Words | int) -> Words:
-    """Scrambles 64-bit words; a bijection."""
+    """Mix the bits of 64-bit words; a bijection."""
     z = np.atleast_1d(np.asarray(words, np.uint64))
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -37,7 +37,7 @@ def mix(words: Words | int) -> Words:
 
 
 def fold(key: int, word: int) -> int:
-    """Folds one more word into a key."""
+    """Fold one more word into a key."""
     return int(mix(key ^ int(mix((word + GAMMA) & WORD)[0]))[0])
 
 
@@ -62,13 +62,13 @@ def name_hash(parts: Sequence[str]) -> int:
 
 
 def draws(key: int, count: int) -> Words:
-    """The first `count` draws of a key."""
+    """Return the first `count` draws of a key."""
     steps: Words = np.arange(count, dtype=np.uint64)
     return mix(np.uint64(key) + steps * np.uint64(GAMMA))
 
 
 def multiply_high(words: Words, factors: Words) -> Words:
-    """The upper 64 bits of the 128-bit products, from 32-bit halves."""
+    """Return the upper 64 bits of the 128-bit products, computed from 32-bit halves."""
     mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     low, high = words & mask, words >> half
     factor_low, factor_high = factors & mask, factors >> half
@@ -79,13 +79,13 @@ def multiply_high(words: Words, factors: Words) -> Words:
 
 
 def bounded(words: Words, bounds: Words | int) -> Ids:
-    """Draws scaled to [0, bound)."""
+    """Scale draws to [0, bound)."""
     factors = np.broadcast_to(np.asarray(bounds, np.uint64), words.shape)
     return multiply_high(words, factors).astype(np.int64)
 
 
 def permutation(seed: int, epoch: int, size: int, start: int = 0, stop: int | None = None) -> Ids:
-    """A Feistel network over the next power of two, walked until it lands below `size`."""
+    """Apply a Feistel network over the next power of two until the result is below `size`."""
     bits = (size - 1).bit_length() if size > 1 else 0
     right_bits = (bits + 1) // 2
     left_mask = np.uint64((1 << (bits - right_bits)) - 1)
@@ -137,7 +137,7 @@ def transpose(indptr: Array, adjacency: Array, out_indptr: Array, out_adjacency:
 
 
 def digest(array: Array) -> bytes:
-    """Eight lanes, each word multiplied in and the product's halves folded together."""
+    """Digest in eight lanes: multiply each word in and fold the halves of the product together."""
     data = np.ascontiguousarray(array).tobytes()
     stripes = np.frombuffer(data + bytes(-len(data) % 64), "<u8").reshape(-1, 8)
     lanes = np.array([fold(DIGEST_DOMAIN, lane) for lane in range(8)], np.uint64)
@@ -166,7 +166,7 @@ def copy_bytes(source: Array, out: Array) -> None:
 
 
 def choose(degree: int, fanout: int, replace: bool, key: int) -> Ids:
-    """Which of a node's edges are taken, as offsets into its row, in the order they come."""
+    """Return which of a node's edges are taken, as offsets into its row, in order."""
     if degree == 0 or fanout == 0:
         return np.empty(0, np.int64)
     if fanout < 0 or (not replace and degree <= fanout):
@@ -174,7 +174,7 @@ def choose(degree: int, fanout: int, replace: bool, key: int) -> Ids:
     words = draws(key, fanout)
     if replace:
         return bounded(words, degree)
-    # Floyd: draw j is over [0, last] and stands for `last` itself where it was chosen before.
+    # Floyd's algorithm: draw j is over [0, last], and means `last` itself if it was chosen before.
     lasts = np.arange(degree - fanout, degree, dtype=np.uint64)
     chosen: dict[int, None] = {}
     for drawn, last in zip(bounded(words, lasts + np.uint64(1)).tolist(), lasts, strict=True):
@@ -206,8 +206,8 @@ class Relation:
         time: int = 0,
         last: bool = False,
     ) -> Ids:
-        """The positions that a node gives. `tree` is the word in its key, `time` its seed's."""
-        from penstock.kernels.twins import times, weights  # which know this module
+        """Return the positions a node gives. `tree` is the word in its key, `time` its seed's."""
+        from penstock.kernels.twins import times, weights  # they import this module
 
         begin, end = int(self.indptr[node]), int(self.indptr[node + 1])
         word = node_key(key, node, tree)
@@ -223,7 +223,7 @@ class Relation:
 def sample_hop(
     relation: Relation, nodes: Array, fanout: int, key: int, replace: bool = False
 ) -> tuple[Ids, Ids, Ids]:
-    """Counts per node, neighbours and edge ids."""
+    """Return counts per node, neighbours and edge ids."""
     picks = [relation.picks(int(node), fanout, replace, key) for node in nodes]
     flat = np.concatenate([np.empty(0, np.int64), *picks])
     counts = np.array([len(part) for part in picks], np.int64)
@@ -236,7 +236,7 @@ def sample_hop(
 
 @dataclass(slots=True)
 class Relabeler:
-    """A list of nodes and where each is first found; in trees, each tree has its own."""
+    """A list of nodes and the first position of each; if disjoint, per tree."""
 
     nodes: list[int] = field(default_factory=list)
     places: dict[int | tuple[int, int], int] = field(default_factory=dict)
@@ -248,12 +248,12 @@ class Relabeler:
             self.nodes.append(node)
 
     def add_trees(self, seeds: Array, first: int) -> None:
-        """Every seed is the root of a tree, numbered from `first` on."""
+        """Add seeds as the roots of trees, numbered from `first` on."""
         for tree, node in enumerate(np.asarray(seeds).tolist(), first):
             self.place(node, tree=tree)
 
     def place(self, node: int, room: bool = True, tree: int | None = None) -> int | None:
-        """Where `node` is; a new one is appended if there is room, else None."""
+        """Return the position of `node`; a new one is appended if there is room, else None."""
         known = node if tree is None else (tree, node)
         if known not in self.places:
             if not room:
@@ -300,7 +300,7 @@ def khop(
     last: bool = False,
     times: Sequence[Array] | None = None,
 ) -> Sample:
-    """All hops of a batch: within a hop, relations in order, all reading the same frontier."""
+    """Sample all hops: within a hop, relations in order, all expanding the same frontier."""
     by_tree = [time for array in times or () for time in np.asarray(array).tolist()]
     options = _Options(key, replace, disjoint, last, by_tree)
     lists = _with_seeds(num_types, seeds, disjoint)
@@ -342,7 +342,7 @@ def _expand(
     ends: list[int],
     cap: int | None,
 ) -> Iterator[tuple[int, int, int]]:
-    """The edges (neighbour's place, expanding place, edge id) of one hop along one relation."""
+    """Yield the edges (neighbour's position, node's position, edge id) of one hop and relation."""
     expanding, finding = lists[relation.expands], lists[relation.finds]
     shared = hop_key(options.key, hop, name_hash(relation.name))
     for place in range(begins[relation.expands], ends[relation.expands]):

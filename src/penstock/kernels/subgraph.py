@@ -1,7 +1,7 @@
-"""Edges among nodes that are there already: the face of the subgraph kernels.
+"""Finds edges among given nodes: the interface of the subgraph kernels.
 
-All the edges between the nodes of a list, or those given and their reverses. Knows relations by
-number; nothing here is drawn.
+Either all edges between the nodes of a list, or given edges and their reverses. Knows relations by
+number; nothing is drawn at random.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _DAMAGE: Final = (
 
 
 class Edges(NamedTuple):
-    """Edges of one relation, in places: `rows` of the nodes found, `cols` of those expanded.
+    """Edges of one relation, as positions: `rows` of the nodes found, `cols` of those expanded.
 
-    `edge_ids` is None where nobody wants them.
+    `edge_ids` is None if they are not wanted.
     """
 
     rows: Ids
@@ -32,9 +32,9 @@ class Edges(NamedTuple):
 
 
 class InducedEdges:
-    """Finds the edges among listed nodes along relations; belongs to one thread at a time.
+    """Finds the edges among listed nodes along relations; for one thread at a time.
 
-    Fan-outs of relations do not count: all edges are looked at.
+    Fan-outs of relations are ignored: all edges are read.
     """
 
     def __init__(self, num_nodes: Sequence[int], relations: Sequence[Relation]) -> None:
@@ -61,10 +61,16 @@ class InducedEdges:
         *,
         with_edge_ids: bool = True,
     ) -> list[Edges]:
-        """All edges among `nodes` (by node type) of every relation; with `trees`, within a tree.
+        """Return all edges among `nodes`, for every relation.
 
-        In the order of the expanding nodes' places, then of storage. A node listed twice counts at
-        its first place. Takes time with all edges of those nodes, memory with the edges found.
+        Edges are in the order of the expanded nodes' positions, then of storage. A node listed
+        twice counts at its first position. Time grows with all edges of the nodes, memory with the
+        edges found.
+
+        Args:
+            nodes: The nodes, by node type.
+            trees: The tree of each node; only edges within a tree are found.
+            with_edge_ids: Whether edge ids are wanted.
         """
         for name, lists in (("nodes", nodes), ("trees", trees)):
             if lists is not None and len(lists) != len(self.num_nodes):
@@ -92,7 +98,7 @@ def induced_edges(
     *,
     with_edge_ids: bool = True,
 ) -> list[Edges]:
-    """All edges among `nodes`, once: see `InducedEdges`."""
+    """Return all edges among `nodes`, for a single use; see `InducedEdges`."""
     return InducedEdges(num_nodes, relations).cut(nodes, trees, with_edge_ids=with_edge_ids)
 
 
@@ -104,10 +110,10 @@ def bidirectional(
     rev_cols: Array | None = None,
     rev_edge_ids: Array | None = None,
 ) -> Edges:
-    """Edges and the reverses of others (by default their own), each once, sorted by (col, row).
+    """Return edges and reverses of others (by default their own), each once, by (col, row).
 
-    An edge that is itself given keeps its own id (the first, if it is given several times); one
-    that is only the reverse of a given edge has that edge's.
+    An edge that is given keeps its own id (the first, if it is given several times); an edge that
+    is only the reverse of a given edge has the id of that edge.
     """
     if (rev_rows is None) != (rev_cols is None):
         raise ValueError("rev_rows and rev_cols are needed both, or neither")

@@ -1,4 +1,4 @@
-"""From lists of edges to rows of neighbours: the face of the kernels that build a graph."""
+"""Turns edge lists into rows of neighbours: the interface of the kernels that build a graph."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.kernels.arrays import Array, raw_bytes
 class Adjacency:
     """Rows of neighbours: `indptr` [n + 1] and `entries`, paired [E, 2] or bare [E].
 
-    Paired entries are (neighbour, edge id) side by side, one cache line per sampled edge instead
-    of two; bare ones are neighbours only, and the edge id is the position.
+    Paired entries are (neighbour, edge id), so that a sampled edge costs one cache line instead of
+    two; bare entries are neighbours only, and the edge id is the position.
     """
 
     __slots__ = ("entries", "indptr", "native")
@@ -47,17 +47,17 @@ class Adjacency:
 
 
 def first_outside(ids: Array, bound: int) -> int:
-    """The first position whose id is not in [0, bound), or -1."""
+    """Return the first position whose id is not in [0, bound), or -1."""
     return _native.first_outside(ids, bound)
 
 
 def is_sorted(ids: Array) -> bool:
-    """Whether no id is smaller than the one before."""
+    """Return whether no id is smaller than the one before it."""
     return _native.is_sorted(ids)
 
 
 def fill_adjacency(keys: Array, values: Array, indptr: Array, adjacency: Array) -> None:
-    """Sorts edges by key, stably, into `indptr` and `adjacency`; linear, no further memory.
+    """Sort edges by key, stably, into `indptr` and `adjacency`; linear time, no further memory.
 
     Ids must have been checked to be in range. A bare `adjacency` [E] needs sorted keys.
     """
@@ -77,11 +77,11 @@ def fill_adjacency(keys: Array, values: Array, indptr: Array, adjacency: Array) 
 
 
 def transpose(indptr: Array, adjacency: Array, out_indptr: Array, out_adjacency: Array) -> None:
-    """Rows of the other side (CSC to CSR), in the order of edge ids; `out_adjacency` is [E, 2]."""
+    """Write the rows of the other side (CSC to CSR), in order of edge ids; output is [E, 2]."""
     if not _native.transpose(Adjacency(indptr, adjacency).native, out_indptr, out_adjacency):
         raise GraphFormatError("damaged topology: an offset, neighbour or edge id is out of range")
 
 
 def digest(array: Array) -> bytes:
-    """Sixteen bytes that stand for the array's bytes; its type and shape do not count."""
+    """Return a digest of 16 bytes of the array's bytes; dtype and shape do not count."""
     return _native.digest(raw_bytes(array))

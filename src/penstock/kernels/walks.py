@@ -1,7 +1,7 @@
-"""Random walks: the face of their kernel.
+"""Random walks: the interface of their kernel.
 
-Checks what comes in, turns node2vec's `p` and `q` into whole numbers, and the kernel's answers into
-errors. Knows steps by their rows of neighbours; what types they belong to is the graph's affair.
+Checks arguments, turns node2vec's `p` and `q` into integers, and the kernel's results into errors.
+Knows steps by their rows of neighbours, and nothing about types.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _DAMAGE: Final = (
     "damaged topology: an offset or neighbour points outside the graph; run its validate()"
 )
 _MOST_STEPS: Final = 2**31
-# The likeliest kind of step has so much weight; the others have their part of it, and never less
-# than one: a walk can always go on.
+# The weight of the likeliest kind of step. The others are scaled to it, but are never less than 1,
+# so that a walk can always continue.
 _WHOLE: Final = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Where a step leads: rows of neighbours, which are among `num_found` nodes."""
+    """The rows of a step: its neighbours are ids below `num_found`."""
 
     adjacency: Adjacency
     num_found: int
@@ -40,7 +40,7 @@ class Step:
 class WalkRows:
     """Rows with neighbours ascending, to look up edges in.
 
-    `is_reversed`: a row holds where edges come from, seen in the direction of the walk.
+    With `is_reversed`, a row holds where edges come from, as seen in the direction of the walk.
     """
 
     adjacency: Adjacency
@@ -59,15 +59,27 @@ def walk(
     q: float = 1.0,
     sorted_rows: WalkRows | None = None,
 ) -> tuple[Array, Array]:
-    """Nodes [walks, length + 1] and edge ids [walks, length] of `rounds` walks from every start.
+    """Walk `rounds` times from every start.
 
-    Walk `round * len(starts) + i` begins at `starts[i]`. The steps of `path` are followed over and
-    over. Where a node has no edge to follow, a walk stays there for good, or, if not `stays`, ends:
-    its further nodes are -1. The edge of a step that was not taken is -1.
+    Walk `round * len(starts) + i` begins at `starts[i]`. With `p` or `q` other than 1, walks are
+    node2vec's: the weight of an edge is 1/p if it leads back to the previous node, 1 if it leads to
+    a node with an edge to that one, and 1/q otherwise. This needs a path of one step, and
+    `sorted_rows`.
 
-    With `p` or `q` other than 1, walks are node2vec's: every edge is as likely as its weight says,
-    which is 1/p if it leads back to where the walk came from, 1 if to a node with an edge to there,
-    and 1/q otherwise. That needs a path of one step, and `sorted_rows`. `key` is a `batch_key`.
+    Args:
+        path: The steps, followed cyclically.
+        starts: The nodes to start from.
+        key: A `batch_key`.
+        length: The number of steps.
+        rounds: The number of walks from each start.
+        stays: Whether a walk stays for good at a node without edges; else it ends, and its further
+            nodes are -1.
+        p: node2vec's return parameter.
+        q: node2vec's in-out parameter.
+        sorted_rows: Rows to look up edges in.
+
+    Returns:
+        Nodes [walks, length + 1] and edge ids [walks, length]; -1 for a step that was not taken.
     """
     length = check_integer(length, "length", 0, _MOST_STEPS)
     rounds = check_integer(rounds, "rounds", 0, _MOST_STEPS)
@@ -101,14 +113,14 @@ def walk(
 
 
 def bias_of(p: float, q: float) -> list[int]:
-    """The weights of going back, to a common neighbour, and elsewhere, as whole numbers."""
+    """Return the weights of going back, to a common neighbour, and elsewhere, as integers."""
     back, far = 1 / check_bias(p, "p"), 1 / check_bias(q, "q")
     most = max(back, 1.0, far)
     return [max(1, int(weight / most * _WHOLE)) for weight in (back, 1.0, far)]
 
 
 def check_bias(value: Any, name: str) -> float:
-    """`value` as a positive number whose inverse is one, too."""
+    """Return `value` as a positive number whose inverse is finite, too."""
     try:
         number = float(value) if not isinstance(value, (bool, str)) else math.nan
     except (TypeError, ValueError):
@@ -119,7 +131,7 @@ def check_bias(value: Any, name: str) -> float:
 
 
 def _lookup(path: Sequence[Step], bias: list[int], rows: WalkRows | None) -> list[WalkRows]:
-    """The rows that biased walks need, and others do not."""
+    """Return the rows that biased walks need; nothing for uniform walks."""
     if len(set(bias)) == 1:
         return []
     if rows is None or len(path) != 1:

@@ -1,11 +1,15 @@
-"""Loaders: PyG's interface over a hub. Torch begins here; nothing below knows it."""
+"""PyG's loaders over a hub. Torch is used from here on; no package below imports it.
+
+`pyg`: arguments, data and batches of the loaders. `epoch`: order, ranks, position, iteration.
+`source`: data as graphs, inputs, hubs, servers. `watch`: statistics, live. `errors`: their errors.
+"""
 
 from __future__ import annotations
 
 import warnings
 
 try:
-    # PyG warns of itself while being imported, which is no concern of who imports us.
+    # PyG issues warnings of its own when imported, which do not concern our users.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch_geometric  # noqa: F401 - so that it is there for all that follows

@@ -1,7 +1,7 @@
-"""The errors of loaders: what happened, why, and what to do instead.
+"""Errors of loaders: what happened, why, and what to do instead.
 
-Errors of batches come from below, and say themselves what happened; here they are told which
-batch of which loader it was.
+Errors of batches come from the layers below, with their own texts. Here a note is added that says
+which batch of which loader it was.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.errors import ChannelClosed
 
 
 def check_process(who: str, owner: int) -> None:
-    """RuntimeError in a process other than the one the loader was made in."""
+    """Raise RuntimeError in a process other than the one that made the loader."""
     if os.getpid() != owner:
         raise RuntimeError(
             f"this {who} belongs to process {owner}, and does not survive a fork: make the loader "
@@ -24,7 +24,7 @@ def check_process(who: str, owner: int) -> None:
 
 
 def refuse_pickling(who: str) -> NoReturn:
-    """TypeError: what a loader reads from belongs to one process."""
+    """Raise TypeError: what a loader reads from belongs to one process."""
     raise TypeError(
         f"a {who} cannot be pickled: it reads from processes that belong to this one. Send the "
         "path of a saved graph, or loader.address, and make a loader over there"
@@ -32,12 +32,12 @@ def refuse_pickling(who: str) -> NoReturn:
 
 
 def closed(who: str) -> ChannelClosed:
-    """The error for using a loader that was closed."""
+    """Return the error for the use of a closed loader."""
     return ChannelClosed(f"this {who} was closed: make another one")
 
 
 def superseded(who: str, epoch: int) -> RuntimeError:
-    """The error for going on with an iterator when the loader goes on from a state."""
+    """Return the error for an iterator from before the loader was set to another state."""
     return RuntimeError(
         f"this iterator reads epoch {epoch} of a {who} that has gone back to a state since: "
         "iter(loader) goes on from there"
@@ -45,7 +45,7 @@ def superseded(who: str, epoch: int) -> RuntimeError:
 
 
 def timed_out(who: str, seconds: float, step: int) -> TimeoutError:
-    """The error for a batch that did not come in time; asking again goes on waiting."""
+    """Return the error for a batch that did not come in time; asking again continues to wait."""
     return TimeoutError(
         f"{who} timed out after {seconds:g} s, waiting for batch {step} of its epoch (setting: "
         "timeout). It has not been given up: iterating goes on with it"
@@ -53,7 +53,7 @@ def timed_out(who: str, seconds: float, step: int) -> TimeoutError:
 
 
 def name_batch(error: Exception, who: str, batch: Batch) -> None:
-    """Notes with an error that struck in the rank which batch it struck."""
+    """Add a note to an error raised in the rank that says which batch it concerns."""
     instead = f", in the place of step {batch.step}'s own" if batch.substitute else ""
     error.add_note(
         f"in epoch {batch.epoch}, step {batch.step}, batch {batch.index}{instead}, of a {who}"

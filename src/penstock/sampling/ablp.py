@@ -1,15 +1,14 @@
-"""Anchor-based link prediction: anchors, the nodes that are right or wrong for them, and all their
-neighbourhoods.
+"""Anchor-based link prediction: anchors, their positive and negative labels, and neighbourhoods.
 
 A batch begins with its anchors, in order, then the nodes of their labels, each once. `y_positive`
-and `y_negative` are [2, labels]: the place of the anchor in the batch, and the place of the label's
-node in the `n_id` of its type. They belong to the supervision edge type (source: the anchors,
-destination: the labels); there may be several at once, whose anchors are of one type.
+and `y_negative` are [2, labels]: the position of the anchor in the batch, and the position of the
+label's node in the `n_id` of its type. They belong to the supervision edge type (source: the
+anchors, destination: the labels); there may be several, whose anchors have the same type.
 
-Labels come from edge types of the graph, or with the inputs: column "positive/0" has a row for
-each anchor, padded with -1, for the first supervision edge type, and so on. Without either, edge
-types are found by name: labels of (s, r, d) are edges (s, r + "_positive", d) and, if there are
-any, (s, r + "_negative", d). Label edges are never walked: they are what is to be predicted.
+Labels come from edge types of the graph, or with the inputs: column "positive/0" has a row for each
+anchor, padded with -1, for the first supervision edge type, and so on. Without either, edge types
+are found by name: labels of (s, r, d) are edges (s, r + "_positive", d) and, if there are any, (s,
+r + "_negative", d). Label edges are never sampled, because they are to be predicted.
 """
 
 from __future__ import annotations
@@ -40,27 +39,27 @@ from penstock.sampling.spec import ABLPSpec, Feed, NeighborSpec
 
 Sign = Literal["positive", "negative"]
 SIGNS: Final[tuple[Sign, Sign]] = ("positive", "negative")
-# Labels per anchor that there is room for at once, where nothing limits them.
+# Labels per anchor that room is reserved for, if their number is not limited.
 _LIKELY: Final = 16
 
 
 class ABLPKind(HopsKind[ABLPSpec]):
-    """Anchors with their labels, and the neighbourhoods of all of these."""
+    """Anchors with their labels, and the neighbourhoods of both."""
 
     def hops(self, spec: ABLPSpec, graph: GraphView) -> NeighborSpec:
-        """Along no label."""
+        """Return how neighbourhoods are sampled: not along labels."""
         return walked(spec, graph)
 
     def seed_builder(self, spec: ABLPSpec, graph: Graph) -> SeedBuilder:
-        """Anchors and the nodes of their labels are seeds."""
+        """Return what makes seeds of anchors and the nodes of their labels."""
         return AnchorSeedBuilder(graph, spec)
 
     def columns(self, spec: ABLPSpec) -> tuple[str, ...]:
-        """Padded rows of labels, for each supervision edge type and sign."""
+        """Return the names of padded rows of labels, for each supervision edge type and sign."""
         return tuple(self.node_columns(spec))
 
     def node_columns(self, spec: ABLPSpec) -> Mapping[str, str]:
-        """Labels are nodes."""
+        """Return the columns of labels: these are nodes."""
         return {
             f"{sign}/{number}": kind[2]
             for number, kind in enumerate(spec.supervision)
@@ -68,15 +67,15 @@ class ABLPKind(HopsKind[ABLPSpec]):
         }
 
     def is_disjoint(self, spec: ABLPSpec) -> bool:
-        """As the neighbourhoods are."""
+        """Return whether the neighbourhoods are disjoint."""
         return kind_of(spec.neighbors).is_disjoint(spec.neighbors)
 
     def bare(self, spec: ABLPSpec) -> ABLPSpec:
-        """Attributes are the neighbourhoods'."""
+        """Return the spec with neighbourhoods without attributes."""
         return msgspec.structs.replace(spec, neighbors=kind_of(spec.neighbors).bare(spec.neighbors))
 
     def check(self, spec: ABLPSpec, graph: GraphView) -> None:
-        """ValueError unless a graph can be sampled so."""
+        """Raise `ValueError` unless this graph can be sampled by the spec."""
         check_ablp(spec, graph)
         check_said_once(spec.neighbors)
         check_hops(walked(spec, graph), graph)
@@ -89,7 +88,7 @@ class ABLPKind(HopsKind[ABLPSpec]):
         columns: Mapping[str, Array],
         tables: Mapping[str, Array],
     ) -> None:
-        """ValueError unless the inputs are anchors, and there are labels of them."""
+        """Raise `ValueError` unless the inputs are anchors that have labels."""
         for name, column in columns.items():
             if column.ndim != 2 or column.dtype.kind != "i":
                 raise ValueError(
@@ -100,7 +99,7 @@ class ABLPKind(HopsKind[ABLPSpec]):
         check_labels(spec, graph, columns)
 
     def check_values(self, spec: ABLPSpec, graph: GraphView, columns: Mapping[str, Array]) -> None:
-        """ValueError for a label in padded rows that is no node."""
+        """Raise `ValueError` for a label in padded rows that is no node."""
         for column, node_type in self.node_columns(spec).items():
             rows, size = columns.get(column), graph.end_of_ids(node_type)
             if rows is None or rows.size == 0 or (rows.min() >= -1 and rows.max() < size):
@@ -112,37 +111,37 @@ class ABLPKind(HopsKind[ABLPSpec]):
             )
 
     def needs(self, spec: ABLPSpec, graph: GraphView) -> Sequence[DerivedArrays]:
-        """Also the out-edges of label types: they lead from anchors to labels."""
+        """Return what hops need, and the out-edges of label types, from anchors to labels."""
         kinds = [kind for sign in SIGNS for kind in label_types(spec, graph, sign)]
         labels = [OutEdges(kind) for kind in dict.fromkeys(kinds) if kind is not None]
         return [*super().needs(spec, graph), *labels]
 
     def draws(self, spec: ABLPSpec, graph: GraphView, inputs: int, of: Owner) -> float:
-        """Those of the neighbourhoods of anchors and labels."""
+        """Return the work of the neighbourhoods of anchors and labels."""
         labels = _LIKELY if spec.max_labels is None else spec.max_labels
         seeds = inputs * (1 + min(labels, 4) * len(spec.supervision))
         return draws_of_hops(walked(spec, graph), graph, seeds)
 
 
 def label_type(supervision: EdgeType, sign: Sign) -> EdgeType:
-    """The edge type that holds the labels of a supervision edge type, by its name."""
+    """Return the edge type that holds the labels of a supervision edge type, by name."""
     source, relation, destination = supervision
     return source, f"{relation}_{sign}", destination
 
 
 def label_types(spec: ABLPSpec, graph: GraphView, sign: Sign) -> tuple[EdgeType | None, ...]:
-    """For each supervision edge type, the edge type of its labels, if the graph has one."""
+    """Return, for each supervision edge type, the edge type of its labels, if the graph has one."""
     given = spec.positive if sign == "positive" else spec.negative
     named = [label_type(kind, sign) for kind in spec.supervision]
     found = tuple(kind if kind in graph.edge_types else None for kind in named)
     if given is None:
         return found
-    # Whether there are as many is for `check_ablp` to say.
+    # `check_ablp` checks that there are as many.
     return tuple(kind or by_name for kind, by_name in zip(given, found, strict=False))
 
 
 def walked(spec: ABLPSpec, graph: GraphView) -> NeighborSpec:
-    """How neighbourhoods are sampled: as the spec says, but along no label."""
+    """Return how neighbourhoods are sampled: as the spec says, but not along labels."""
     labels = {kind for sign in SIGNS for kind in label_types(spec, graph, sign)}
     fanouts = fanouts_of(spec.neighbors)
     if isinstance(fanouts, Mapping):
@@ -158,7 +157,7 @@ def walked(spec: ABLPSpec, graph: GraphView) -> NeighborSpec:
 
 
 def check_ablp(spec: ABLPSpec, graph: GraphView) -> None:
-    """ValueError unless a graph can be sampled so; for the labels see `check_labels`."""
+    """Raise `ValueError` unless the graph can be sampled so; `check_labels` checks the labels."""
     if not spec.supervision:
         raise ValueError("supervision is empty; expected one edge type at least")
     for kind in repeated(spec.supervision):
@@ -184,7 +183,7 @@ def check_ablp(spec: ABLPSpec, graph: GraphView) -> None:
 
 
 def check_labels(spec: ABLPSpec, graph: GraphView, columns: Container[str]) -> None:
-    """ValueError where positive labels come neither from the graph nor with the inputs."""
+    """Raise `ValueError` if positive labels come neither from the graph nor with the inputs."""
     kinds = label_types(spec, graph, "positive")
     for number, (supervision, kind) in enumerate(zip(spec.supervision, kinds, strict=True)):
         if kind is None and (column := f"positive/{number}") not in columns:
@@ -212,7 +211,7 @@ def _check_given(spec: ABLPSpec, graph: GraphView, sign: Sign) -> None:
             f"{len(spec.supervision)} supervision edge types"
         )
     for number, (kind, supervision) in enumerate(zip(given, spec.supervision, strict=True)):
-        if kind is None:  # by its name, then
+        if kind is None:  # found by name
             continue
         if kind not in graph.edge_types:
             there = ", ".join(map(repr, graph.edge_types))
@@ -225,7 +224,7 @@ def _check_given(spec: ABLPSpec, graph: GraphView, sign: Sign) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Labels:
-    """Labels of one sign of one supervision edge type: anchors by place, labels by id."""
+    """Labels of one sign of one supervision edge type: positions of anchors, ids of labels."""
 
     name: str
     node_type: int
@@ -234,7 +233,7 @@ class _Labels:
 
 
 class AnchorSeedBuilder:
-    """Inputs are anchors; the seeds are these and the nodes of their labels."""
+    """Makes seeds of anchors, which are the inputs, and of the nodes of their labels."""
 
     own = frozenset({"y_positive", "y_negative"})
 
@@ -309,7 +308,7 @@ class AnchorSeedBuilder:
 
 
 def _unpadded(column: str, rows: Array, size: int, most: int | None) -> tuple[Ids, Ids]:
-    """Labels out of rows that are padded with -1: the first `most` of each."""
+    """Return the labels in rows that are padded with -1: the first `most` of each."""
     if rows.ndim != 2 or rows.dtype.kind != "i":
         raise ValueError(
             f"column {column!r} is {dtype_name(rows.dtype)}{list(rows.shape)}; expected integers, "

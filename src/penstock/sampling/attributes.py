@@ -1,4 +1,4 @@
-"""Which attributes go with a batch: names in a spec become rows to gather, each with a name."""
+"""Attributes of a batch: turns the names in a spec into rows to gather, each with a name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.sampling.buffer import BatchBuffer
 from penstock.sampling.names import qualified
 from penstock.sampling.spec import WithAttributes
 
-# What a batch itself consists of. An attribute of such a name would be taken for it.
+# Names of a batch's own arrays. An attribute with such a name would be taken for one of them.
 OWN_NAMES: Final = frozenset({"n_id", "e_id", "edge_index", "input_id"})
 
 
@@ -23,9 +23,9 @@ _Owner = TypeVar("_Owner", str, EdgeType)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An attribute and its owner's number; gathered by the ids of that owner.
+    """An attribute and the number of its type; rows are gathered by ids of that type.
 
-    Whoever only checks a spec does not look at the rows, which may be elsewhere.
+    Checking a spec does not read the rows, which may be elsewhere.
     """
 
     name: str
@@ -35,11 +35,11 @@ class Column:
     row_shape: tuple[int, ...]
 
     def shape(self, count: int) -> tuple[int, ...]:
-        """The shape of `count` rows."""
+        """Return the shape of `count` rows."""
         return (count, *self.row_shape)
 
     def gather(self, ids: Ids, buffer: BatchBuffer) -> None:
-        """Writes the rows of these ids."""
+        """Write the rows of these ids."""
         out = buffer.array(self.name, self.dtype, (len(ids), *self.row_shape))
         self.source.gather(ids, out)
 
@@ -47,10 +47,10 @@ class Column:
 def columns_of(
     graph: GraphView, spec: WithAttributes, own: Set[str] = frozenset()
 ) -> tuple[list[Column], list[Column]]:
-    """The attributes of nodes and of edges that a spec asks for, wherever the graph has them.
+    """Return the node and edge attributes that a spec asks for, wherever the graph has them.
 
-    Where it asks for all, those are left out whose names mean something else in a batch: in every
-    one, or in those of a kind (`own`).
+    If it asks for all, attributes are left out whose names mean something else in a batch: in every
+    batch, or in those of a kind (`own`).
     """
     own = OWN_NAMES | own
     nodes = _chosen(
@@ -101,7 +101,7 @@ def _check_known(argument: str, names: Iterable[str], own: Set[str], known: set[
 
 
 def _check_apart(nodes: Iterable[Column], edges: Iterable[Column]) -> None:
-    """A homogeneous batch has one name for each thing, be it of nodes or of edges."""
+    """Check that names differ: a homogeneous batch has one namespace for nodes and edges."""
     names = {column.name for column in nodes}
     for column in edges:
         if column.name in names:

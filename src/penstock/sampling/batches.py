@@ -1,7 +1,7 @@
-"""What makes the batches of one spec, whichever its kind.
+"""The interface of what makes the batches of one spec, of any kind.
 
-There are two ways: into the memory where a batch will be read (`collate`), or into memory of its
-own and then there (`buffered`). Who asks for batches sees no difference.
+There are two implementations: sampling into the memory where a batch will be read (`collate`), or
+into separate memory and then copying (`buffered`). Callers see no difference.
 """
 
 from __future__ import annotations
@@ -20,50 +20,50 @@ _Known = TypeVar("_Known")
 
 
 class Batches(ABC):
-    """Makes the batches of one spec; one thread at a time."""
+    """Makes the batches of one spec; for one thread at a time."""
 
     @abstractmethod
     def make(self, request: Request, memory: BatchMemory, reached: Reached) -> dict[str, Any]:
-        """Writes a batch into `memory`, and returns what is no array.
+        """Write a batch into `memory`, and return the values that are no arrays.
 
         Args:
             request: Which batch.
-            memory: Where it goes.
+            memory: Where it is written.
             reached: Called with "writing" when the batch is sampled, for tests of faults.
 
         Raises:
-            SlotTooSmall: It says how much memory the batch needs. What could be kept of the attempt
-                has been, for the next request if that is for the same batch.
+            SlotTooSmall: Says how much memory the batch needs. Reusable results of the attempt are
+                kept, for the next request if it is for the same batch.
         """
 
     @abstractmethod
     def likely_bytes(self, inputs: int, of: Owner) -> int:
-        """Room in which nearly any batch of so many inputs of a type fits."""
+        """Return room in which nearly any batch of so many inputs of a type fits."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Forgets what was kept of a batch that did not fit."""
+        """Forget what was kept of a batch that did not fit."""
 
     def load(self) -> None:
-        """Loads what the first batch would wait for. Most kinds have nothing of the sort."""
+        """Load what the first batch would wait for. Most kinds have nothing to load."""
         return
 
 
 class Awaited(Generic[_Known]):
-    """What is known of a batch that did not fit: most likely it is next, with more memory."""
+    """Keeps what is known about a batch that did not fit: it is likely next, with more memory."""
 
     def __init__(self) -> None:
         self._kept: tuple[Request, _Known] | None = None
 
     def keep(self, request: Request, known: _Known) -> None:
-        """Remembers a batch, in place of another one."""
+        """Keep what is known about a batch, replacing another one."""
         self._kept = request, known
 
     def drop(self) -> None:
-        """Forgets it."""
+        """Forget it."""
         self._kept = None
 
     def take(self, request: Request) -> _Known | None:
-        """What is known of the batch that is asked for; of any other it is forgotten."""
+        """Return what is known about the requested batch; if another was kept, forget that one."""
         kept, self._kept = self._kept, None
         return kept[1] if kept is not None and request.is_same(kept[0]) else None

@@ -1,8 +1,8 @@
-"""How large a batch can become, before anything is sampled: arithmetic on fan-outs and sizes.
+"""Bounds on the size of a batch before it is sampled, computed from fan-outs and sizes.
 
-The bound decides how much room a batch is offered, not what is in it. It is generous: it knows
-nothing of who is whose neighbour. Only a seed that is given twice, with all of its neighbours
-asked for, can make a batch larger; the kernel then says so.
+The bound decides how much room a batch is given, not its contents. It is an overestimate: it does
+not look at edges. Only a repeated seed with all of its neighbours asked for can make a batch
+larger; the kernel then reports it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Room beyond what any memory has; sums of it are still exact.
+# More than any memory holds; sums of it are still exact.
 _MOST = 2**62
-# Kernels ask for room by the chunk: with this much to spare a batch is written at the first go.
+# Kernels need room in whole chunks: with this much extra, one run is enough.
 SPARE = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many nodes of each type, how many edges of each relation."""
+    """The number of nodes of each type, and of edges of each relation."""
 
     nodes: tuple[int, ...]
     edges: tuple[int, ...]
@@ -36,13 +36,13 @@ class Sizes:
         )
 
     def at_least(self, other: Sizes) -> Sizes:
-        """The larger of the two, number by number."""
+        """Return the larger of the two, number by number."""
         return Sizes(_larger(self.nodes, other.nodes), _larger(self.edges, other.edges))
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A relation, by its sizes: which node type it expands, which it finds, and how many edges."""
+    """A relation by its sizes: which node type it expands, which it finds, and how many edges."""
 
     expands: int
     finds: int
@@ -52,7 +52,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """Everything the size of a batch depends on but its seeds."""
+    """Everything that the size of a batch depends on, except its seeds."""
 
     num_nodes: tuple[int, ...]
     reaches: tuple[Reach, ...]
@@ -62,7 +62,7 @@ class Hops:
     disjoint: bool = False
 
     def bound(self, seeds: Sequence[int]) -> Sizes:
-        """The most that this many seeds of each type can lead to."""
+        """Return the largest sizes that this many seeds of each type can lead to."""
         trees = sum(seeds) if self.disjoint else 1
         nodes, frontier, edges = list(seeds), list(seeds), [0] * len(self.reaches)
         for hop in range(self.num_hops):
@@ -71,22 +71,22 @@ class Hops:
                 self._found(type_, hop, taken, trees) for type_ in range(len(self.num_nodes))
             ]
             nodes, edges = _sums(nodes, frontier), _sums(edges, taken)
-        # A seed that is given twice is listed twice; else a node stands once in a tree.
+        # A repeated seed is listed twice; any other node occurs once in a tree.
         every = [min(trees * count, _MOST) for count in self.num_nodes]
         return Sizes(tuple(map(min, nodes, _sums(seeds, every))), tuple(edges))
 
     def _taken(self, reach: Reach, hop: int, frontier: Sequence[int], trees: int) -> int:
-        """The most edges that one hop takes along a relation."""
+        """Return the most edges that one hop takes along a relation."""
         heads, fanout = frontier[reach.expands], reach.fanouts[hop]
         every = min(trees * reach.num_edges, _MOST)
         if fanout < 0:
             return every if heads else 0
-        # From the second hop on nobody is expanded twice, so no edge is taken twice.
+        # From the second hop on no node is expanded twice, so no edge is taken twice.
         once = hop > 0 and not self.replace
         return min(heads * fanout, every if once else _MOST)
 
     def _found(self, type_: int, hop: int, taken: Sequence[int], trees: int) -> int:
-        """The most new nodes of a type that the edges of one hop lead to."""
+        """Return the most new nodes of a type that the edges of one hop lead to."""
         pairs = zip(self.reaches, taken, strict=True)
         found = sum(count for reach, count in pairs if reach.finds == type_)
         cap = self.node_caps[hop] if hop < len(self.node_caps) else -1

@@ -1,4 +1,4 @@
-"""Memory for one batch, as those who write into it see it."""
+"""The memory for one batch, as its writers see it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.kernels.arrays import Array
 
 
 class SlotTooSmall(PenstockError):
-    """A batch does not fit the memory it is written to; `needed` is at least what it takes."""
+    """A batch does not fit the memory it is written to; it needs at least `needed` bytes."""
 
     def __init__(self, needed: int, room: int) -> None:
         super().__init__(f"the batch needs {needed} bytes, there are {room}")
@@ -21,20 +21,20 @@ class SlotTooSmall(PenstockError):
 
 
 class BatchBuffer(Protocol):
-    """Hands memory out array by array."""
+    """Allocates the memory of a batch array by array."""
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> Array:
-        """The next array, in its storage dtype."""
+        """Return the next array, in its storage dtype."""
 
     def reshape(self, name: str, shape: tuple[int, ...]) -> Array:
-        """An array has turned out smaller: the first elements of its room, in C order."""
+        """Shrink an array that turned out smaller: keep its first elements, in C order."""
 
 
 class BatchMemory(BatchBuffer, Protocol):
-    """A buffer of so many bytes, in which a batch can be begun again."""
+    """A buffer of `room` bytes, in which a batch can be started again."""
 
     @property
     def room(self) -> int: ...
 
     def clear(self) -> None:
-        """Begins anew: what was handed out so far means nothing."""
+        """Start again: arrays allocated so far become invalid."""

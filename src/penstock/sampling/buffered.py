@@ -1,7 +1,7 @@
-"""Batches that are sampled first and written then: what a sampler says, and how much there may be.
+"""Batches that are sampled first and written afterwards.
 
-Kinds whose size is not known before they are sampled say what they found in arrays of their own;
-those are small beside the rows of attributes, which are gathered straight to where they are read.
+Kinds whose size is not known before sampling return their results in their own arrays. These are
+small compared to the rows of attributes, which are gathered straight to where they are read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.sampling.spec import WithAttributes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sampled:
-    """One batch: its arrays by name, in order, and whose attributes go with them.
+    """One batch: its arrays by name, in order, and the ids whose attributes are gathered.
 
     `nodes` and `edge_ids` are by number of the type; None where no attributes are wanted.
     """
@@ -36,7 +36,7 @@ class Sampled:
 
 
 class BufferedSampler(Protocol):
-    """Samples in memory of its own; one thread at a time. `of` is the type of the inputs.
+    """Samples into its own memory; for one thread at a time. `of` is the type of the inputs.
 
     `own` are the names of the arrays it makes, beyond those of every batch.
     """
@@ -45,20 +45,20 @@ class BufferedSampler(Protocol):
     def own(self) -> Set[str]: ...
 
     def cut(self, request: Request) -> Sampled:
-        """Samples a batch."""
+        """Sample a batch."""
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
-        """Room in which the arrays of nearly any batch fit, without attributes."""
+        """Return room in which the arrays of nearly any batch fit, without attributes."""
 
     def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
-        """By node type, how many nodes nearly any batch has at most."""
+        """Return, by node type, how many nodes nearly any batch has at most."""
 
     def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
-        """By edge type, how many edges with attributes nearly any batch has at most."""
+        """Return, by edge type, how many edges with attributes nearly any batch has at most."""
 
 
 class BufferedBatches(Batches):
-    """The batches of a sampler, with the attributes a spec asks for; one thread at a time."""
+    """The batches of a sampler, with the attributes of a spec; for one thread at a time."""
 
     def __init__(self, graph: Graph, spec: WithAttributes, sampler: BufferedSampler) -> None:
         self._sampler = sampler
@@ -66,7 +66,7 @@ class BufferedBatches(Batches):
         self._awaited: Awaited[Sampled] = Awaited()
 
     def make(self, request: Request, memory: BatchMemory, reached: Reached) -> dict[str, Any]:
-        """Samples a batch, and writes it where it fits."""
+        """Sample a batch, and write it if it fits."""
         cut = self._awaited.take(request) or self.cut(request)
         needed = self.nbytes(cut)
         if needed > memory.room:
@@ -77,11 +77,11 @@ class BufferedBatches(Batches):
         return cut.facts
 
     def drop(self) -> None:
-        """Forgets a batch that did not fit."""
+        """Forget a batch that did not fit."""
         self._awaited.drop()
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
-        """Room in which nearly any batch fits."""
+        """Return room in which nearly any batch fits."""
         nodes, edges = (
             self._sampler.likely_nodes(inputs, of),
             self._sampler.likely_edges(inputs, of),
@@ -93,17 +93,17 @@ class BufferedBatches(Batches):
         return self._sampler.likely_bytes(inputs, of) + layout(rows).nbytes
 
     def cut(self, request: Request) -> Sampled:
-        """Samples a batch, without attributes."""
+        """Sample a batch, without attributes."""
         return self._sampler.cut(request)
 
     def nbytes(self, cut: Sampled) -> int:
-        """Bytes of a batch with its attributes."""
+        """Return the bytes of a batch with its attributes."""
         arrays = [(array.dtype, array.shape) for array in cut.arrays.values()]
         rows = [(column.dtype, column.shape(len(ids))) for column, ids in self._chosen(cut)]
         return layout([*arrays, *rows]).nbytes
 
     def write(self, cut: Sampled, buffer: BatchBuffer) -> None:
-        """Writes a batch, gathering its attributes."""
+        """Write a batch and gather its attributes."""
         for name, array in cut.arrays.items():
             buffer.array(name, dtype_name(array.dtype), array.shape)[...] = array
         for column, ids in self._chosen(cut):

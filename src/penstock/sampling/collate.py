@@ -1,12 +1,12 @@
 """Neighbour batches, written straight to where they will be read.
 
-The kernel writes ids into regions that are large enough for the largest batch there can be
-(memory that nobody touches costs nothing), and rows of attributes are gathered behind them. Where
-the memory is too small for that, the batches so far tell how to divide it.
+The kernel writes ids into regions that are large enough for the largest possible batch (memory that
+is not touched costs nothing), and rows of attributes are gathered behind them. If the memory is too
+small for that, it is divided in proportion to earlier batches.
 
-Where an array lies is no part of a batch: names, types, shapes and contents are, and those are a
-pure function of (graph, spec, seed, epoch, index, seeds). This module knows no processes, and of
-memory only that somebody hands out arrays (`BatchBuffer`).
+The offset of an array is not part of a batch: names, types, shapes and contents are, and these are
+a pure function of (graph, spec, seed, epoch, index, seeds). This module knows no processes, and
+about memory only that something allocates arrays (`BatchBuffer`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from penstock.sampling.shape import BatchShape, fanouts_of
 from penstock.sampling.spec import NeighborSpec
 
 _Room = tuple[int, tuple[int, ...], tuple[ArraySpec, ...]]
-# Kinds of room that are remembered: a channel has one, and its last batch may be short.
+# How many entries are remembered: a channel has one, and one if its last batch is short.
 _ROOMS: Final = 1024
 
 
 class Outgrown(PenstockError):
-    """A batch is larger than the regions it was given; `sizes` will do."""
+    """A batch is larger than the regions it was given; it fits into `sizes`."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__(f"the batch needs room for {sizes}")
@@ -45,7 +45,7 @@ class Outgrown(PenstockError):
 
 @dataclass(slots=True)
 class _Regions:
-    """Where the kernel writes. `ends` are [2, edges], the neighbours above those they led from."""
+    """Where the kernel writes. `ends` are [2, edges], neighbours above the nodes they led from."""
 
     nodes: list[Ids] = field(default_factory=list)
     trees: list[Ids] = field(default_factory=list)
@@ -59,7 +59,7 @@ class _Regions:
 
 
 class NeighborBatches(Batches):
-    """Makes the batches of one spec; one thread at a time."""
+    """Makes the batches of one spec; for one thread at a time."""
 
     def __init__(
         self, graph: Graph, spec: NeighborSpec, seed_builder: SeedBuilder | None = None
@@ -67,12 +67,12 @@ class NeighborBatches(Batches):
         self.shape = BatchShape(graph, spec, seed_builder)
         self._is_hetero = graph.is_hetero
         self._sampler = sampler_of(graph, spec)
-        self._most: Sizes | None = None  # the largest numbers among the batches so far
-        self._enough: dict[_Room, Sizes] = {}  # where there is room for any batch
+        self._most: Sizes | None = None  # the largest sizes of the batches so far
+        self._enough: dict[_Room, Sizes] = {}  # sizes for rooms in which any batch fits
         self._awaited: Awaited[Sizes] = Awaited()
 
     def make(self, request: Request, memory: BatchMemory, reached: Reached) -> dict[str, Any]:
-        """Writes a batch; one that outgrows its regions is written again where all of it fits."""
+        """Write a batch; if it outgrows its regions but fits the memory, write it again."""
         start = self.start(request)
         sizes = self._sizes(request, start, memory.room)
         try:
@@ -87,23 +87,23 @@ class NeighborBatches(Batches):
         return self.write(request, start, sizes, memory, reached)
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
-        """Room that is enough for any batch of so many inputs of a type, or for nearly any."""
+        """Return room for any batch of so many inputs of a type, or for nearly any."""
         return self.shape.likely_bytes(inputs, of)
 
     def drop(self) -> None:
-        """Forgets how large a batch is that did not fit."""
+        """Forget the size of a batch that did not fit."""
         self._awaited.drop()
 
     def start(self, request: Request) -> Seeds:
-        """What a batch begins with."""
+        """Return the seeds of a batch."""
         return self.shape.seed_builder.start(request)
 
     def nbytes(self, sizes: Sizes, start: Seeds) -> int:
-        """Bytes of a batch whose lists have these sizes."""
+        """Return the bytes of a batch whose lists have these sizes."""
         return self.shape.nbytes(sizes, start.array_specs)
 
     def sizes_for(self, room: int, start: Seeds) -> Sizes:
-        """How to divide `room` bytes: enough for any batch, or in proportion to those so far."""
+        """Divide `room` bytes: enough for any batch, or in proportion to the batches so far."""
         key = (room, start.num_seeds, start.array_specs)
         enough = self._enough.get(key)
         if enough is not None:
@@ -123,7 +123,7 @@ class NeighborBatches(Batches):
         buffer: BatchBuffer,
         reached: Reached = lambda stage: None,
     ) -> dict[str, Any]:
-        """Writes the batch, and returns what is no array. `Outgrown` says what room it needs."""
+        """Write the batch, and return what is no array. `Outgrown` says what room it needs."""
         regions = self._regions(sizes, buffer)
         sample = self._sample(request, start, regions)
         reached("writing")
@@ -179,8 +179,8 @@ class NeighborBatches(Batches):
                 buffer.reshape(qualified(owner, "batch"), nodes.shape)
         for number, kind in enumerate(self.shape.edge_types):
             count = len(sample.rows[number])
-            # The second row moves to right behind the first: [2, edges] without a gap. NumPy
-            # moves a vector within an array in place, whichever way the two overlap.
+            # Move the second row right behind the first, so that [2, edges] has no gap. NumPy moves
+            # a vector within an array in place, whichever way the two overlap.
             regions.ends[number].reshape(-1)[count : 2 * count] = sample.cols[number]
             buffer.reshape(qualified(kind, "edge_index"), (2, count))
             if self.shape.with_edge_ids:
@@ -189,7 +189,7 @@ class NeighborBatches(Batches):
     def _gather(self, sample: Sample, buffer: BatchBuffer) -> None:
         for column in self.shape.node_columns:
             column.gather(sample.nodes[column.owner], buffer)
-        if sample.edge_ids is not None:  # as always, where attributes of edges are wanted
+        if sample.edge_ids is not None:  # always, if edge attributes are wanted
             for column in self.shape.edge_columns:
                 column.gather(sample.edge_ids[column.owner], buffer)
 
@@ -206,7 +206,7 @@ class NeighborBatches(Batches):
 
 
 def sampler_of(graph: Graph, spec: NeighborSpec) -> NeighborSampler:
-    """The sampler of a spec."""
+    """Return the sampler of a spec."""
     return NeighborSampler(
         graph,
         fanouts_of(spec),

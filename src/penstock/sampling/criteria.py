@@ -1,7 +1,7 @@
-"""By which attributes edges are taken: weights to draw by, times that nothing may be later than.
+"""The attributes that decide which edges are taken: weights to draw by, and times as limits.
 
-Says which edge types of a graph these apply to, and what must be made of the graph for it, once.
-Knows nothing of fan-outs, seeds or batches.
+Determines which edge types of a graph these apply to, and which derived arrays they need. Knows
+nothing about fan-outs, seeds or batches.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _WEIGHTS: Final = ("int", "uint", "float", "bfloat")
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """How the edges of each type are chosen: those that are in neither set, uniformly.
+    """How the edges of each type are chosen; uniformly for types in neither set.
 
-    `of_nodes`: a time is that of the node an edge leads to, instead of the edge's own. `last`
-    takes the latest instead of any.
+    With `of_nodes`, a time is that of the node an edge leads to, instead of the edge's own. With
+    `last`, the latest edges are taken instead of any.
     """
 
     direction: Direction
@@ -46,7 +46,7 @@ class Criteria:
         time_attr: str | None = None,
         temporal_strategy: str = "uniform",
     ) -> Criteria:
-        """What these arguments mean for a graph. ValueError if they mean nothing."""
+        """Return what these arguments mean for a graph; `ValueError` if they are not valid."""
         if direction not in ("in", "out"):
             raise ValueError(f"direction is {direction!r}; expected 'in' or 'out'")
         if temporal_strategy not in ("uniform", "last"):
@@ -77,7 +77,7 @@ class Criteria:
         return self.time_attr is not None
 
     def derived_arrays(self, graph: GraphView) -> list[DerivedArrays]:
-        """What must be made of the graph, once, before it can be sampled so."""
+        """Return the derived arrays that the graph needs before it can be sampled so."""
         needed: list[DerivedArrays] = []
         for name in graph.edge_types:
             if self.direction == "out":
@@ -89,7 +89,7 @@ class Criteria:
         return needed
 
     def rows(self, graph: Graph, name: EdgeType) -> tuple[Topology, Array | None, Array | None]:
-        """The rows of an edge type, with their running sums of weights or their times."""
+        """Return the rows of an edge type, with their running sums of weights or their times."""
         side = self.direction
         if self.time_attr is not None and name in self.timed:
             topology, times = graph.by_time(name, self.time_attr, of_nodes=self.of_nodes, side=side)
@@ -100,7 +100,7 @@ class Criteria:
         return topology, None, None
 
     def own_times(self, graph: GraphView, node_type: str) -> FeatureSource:
-        """The times that nodes themselves have. ValueError if they have none."""
+        """Return the times of the nodes of a type. `ValueError` if they have none."""
         there = graph.node_attributes(node_type)
         if not self.of_nodes or self.time_attr is None or self.time_attr not in there:
             of = f" of {node_type!r}" if node_type else ""
@@ -111,7 +111,7 @@ class Criteria:
 
 
 def _is_of_nodes(graph: GraphView, name: str) -> bool:
-    """Whether nodes, not edges, have this time."""
+    """Return whether this time is an attribute of nodes, not of edges."""
     nodes = [found for kind in graph.node_types for found in graph.node_attributes(kind)]
     edges = [found for kind in graph.edge_types for found in graph.edge_attributes(kind)]
     if name in nodes and name in edges:
@@ -127,7 +127,7 @@ def _is_of_nodes(graph: GraphView, name: str) -> bool:
 
 
 def _weighted(graph: GraphView, name: str) -> Iterable[EdgeType]:
-    """The edge types that have this weight; others are drawn from uniformly."""
+    """Return the edge types that have this weight; edges of others are drawn uniformly."""
     found = {kind: graph.edge_attributes(kind) for kind in graph.edge_types}
     weighted = [kind for kind, there in found.items() if name in there]
     if not weighted:
@@ -141,7 +141,7 @@ def _weighted(graph: GraphView, name: str) -> Iterable[EdgeType]:
 
 
 def _timed(graph: GraphView, name: str, of_nodes: bool, found: int) -> Iterable[EdgeType]:
-    """The edge types that lead to something with this time; others lead anywhere at all times."""
+    """Return the edge types to which this time applies; others are not restricted."""
     owners: Mapping[Any, Mapping[str, ArrayView]] = (
         {kind: graph.node_attributes(kind) for kind in graph.node_types}
         if of_nodes

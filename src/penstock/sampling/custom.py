@@ -7,16 +7,16 @@
         def __init__(self, graph, *, length): ...
         def sample(self, seeds, *, seed, epoch, index, columns): ...     # -> arrays by name
 
-A sampler is named in text, "module:Class" or "/path/to/file.py:Class", and made once per process
+A sampler is named as text, "module:Class" or "/path/to/file.py:Class", and created once per process
 with the graph and the spec's options. It may return any arrays; `n_id`, `edge_index` and `e_id`
-mean what they mean in every batch and are checked (of a heterogeneous graph, under the names of
+have their usual meaning and are checked (for a heterogeneous graph, under the names of
 `sampling.names`); the attributes that the spec asks for are gathered by them. The same arguments
-must give the same arrays, so whoever draws random numbers makes them from
+must give the same arrays, so a sampler must derive its random numbers from
 `penstock.kernels.batch_key(seed, epoch, index)`.
 
-What a class declares stands in the spec, too, where everybody can read it without the class.
+The declarations of a class are repeated in the spec, where they can be read without the class.
 
-Whatever goes wrong in the user's code is a `SamplingError` that shows the user's lines. This module
+Any exception in the user's code becomes a `SamplingError` that shows the user's lines. This module
 knows no processes.
 """
 
@@ -51,15 +51,15 @@ from penstock.sampling.normalize import plain
 from penstock.sampling.request import Request
 from penstock.sampling.spec import CustomSpec, Feed
 
-# A message must stay one: what an exception has to say may be as long as it likes.
+# An exception's text may have any length, but must fit into a message.
 LONGEST_TRACEBACK: Final = 16_000
-# The same holds for what is said of a batch.
+# The description of a batch must fit into a message, too.
 MOST_ARRAYS: Final = 4096
 LONGEST_NAME: Final = 255
-# Nobody knows how much a user's sampler returns.
+# It is not known how much a user's sampler returns.
 LIKELY_BYTES: Final = 64 << 20
-# Attributes of a sampler's class that are fields of its spec; the first two are what it is called
-# with, and must be the same in both.
+# Attributes of a sampler's class that are fields of its spec. The first two decide how it is
+# called, and must be the same in both.
 DECLARATIONS: Final = ("input_kind", "columns", "node_attributes", "edge_attributes")
 _CALLED_WITH: Final = DECLARATIONS[:2]
 
@@ -68,33 +68,33 @@ _Result = TypeVar("_Result")
 
 
 class CustomKind(SamplingKind[CustomSpec]):
-    """Samplers of users. None is loaded before its first batch: only workers run users' code."""
+    """Users' samplers. None is loaded before its first batch: only workers run users' code."""
 
     def users_code(self, spec: CustomSpec) -> str | None:
-        """The sampler."""
+        """Return the sampler's name."""
         return spec.sampler
 
     def group(self, spec: CustomSpec) -> str:
-        """Workers of its own: a user's code may end them."""
+        """Return a separate worker group: a user's code may end its workers."""
         if spec == CustomSpec(sampler=spec.sampler):
             return spec.sampler
         key = msgspec.msgpack.encode(spec, order="deterministic")
         return f"{spec.sampler}~{hashlib.sha256(key).hexdigest()[:8]}"
 
     def input_kind(self, spec: CustomSpec) -> InputKind:
-        """As the sampler declares."""
+        """Return the kind that the sampler declares."""
         return InputKind(spec.input_kind)
 
     def columns(self, spec: CustomSpec) -> tuple[str, ...]:
-        """Those that the sampler is handed."""
+        """Return the columns that the sampler is called with."""
         return spec.columns
 
     def with_options(self, spec: CustomSpec, options: Mapping[str, Any]) -> CustomSpec:
-        """Options are the sampler's."""
+        """Return the spec with these options for the sampler."""
         return msgspec.structs.replace(spec, options={**spec.options, **options})
 
     def check(self, spec: CustomSpec, graph: GraphView) -> None:
-        """ValueError unless a sampler can be found by this name, and has what it declares."""
+        """Raise `ValueError` unless the sampler's name and declarations are valid."""
         module, colon, name = spec.sampler.rpartition(":")
         if not colon or not module or not name.isidentifier():
             raise ValueError(
@@ -114,7 +114,7 @@ class CustomKind(SamplingKind[CustomSpec]):
         columns: Mapping[str, Array],
         tables: Mapping[str, Array],
     ) -> None:
-        """ValueError unless all columns are there that the sampler reads."""
+        """Raise `ValueError` unless all columns that the sampler reads are given."""
         for name in spec.columns:
             if name not in columns:
                 there = ", ".join(map(repr, columns)) or "none"
@@ -123,30 +123,30 @@ class CustomKind(SamplingKind[CustomSpec]):
                 )
 
     def draws(self, spec: CustomSpec, graph: GraphView, inputs: int, of: Owner) -> float:
-        """Nobody knows."""
+        """Return 0: the work is not known."""
         return 0.0
 
     def batches(self, spec: CustomSpec, graph: Graph) -> Batches:
-        """What the sampler returns is checked, and written then."""
+        """Return batches that check what the sampler returns before writing it."""
         return _CustomBatches(graph, spec)
 
     def likely_bytes(self, spec: CustomSpec, graph: Graph, inputs: int, of: Owner) -> int:
-        """The same for all."""
+        """Return a constant: the size is not known."""
         return LIKELY_BYTES
 
 
 class Sampler(Protocol):
-    """What a user writes."""
+    """The interface of a user's sampler."""
 
     def sample(self, seeds: Ids, **batch: Any) -> Mapping[str, Array]:
-        """The arrays of one batch, the same whenever the arguments are.
+        """Return the arrays of one batch, the same for the same arguments.
 
-        These are `seed`, `epoch` and `index`, and `columns` where the sampler declares any.
+        These are `seed`, `epoch` and `index`, and `columns` if the sampler declares any.
         """
 
 
 def load(spec: CustomSpec, graph: Graph) -> Sampler:
-    """Makes the sampler that a spec names."""
+    """Create the sampler that a spec names."""
     return called(f"making {spec.sampler}", lambda: _made(spec, graph))
 
 
@@ -157,14 +157,16 @@ def _made(spec: CustomSpec, graph: Graph) -> Sampler:
 
 
 def declared(sampler: Any) -> dict[str, Any]:
-    """What a sampler's class declares, as fields of a spec. What an instance has is not of these:
-    methods, properties, slots."""
+    """Return the declarations of a sampler's class, as fields of a spec.
+
+    Attributes of instances are not among them: methods, properties, slots.
+    """
     found = {name: getattr(sampler, name) for name in DECLARATIONS if hasattr(sampler, name)}
     return {name: value for name, value in found.items() if not hasattr(value, "__get__")}
 
 
 def _check_declared(spec: CustomSpec, declarations: Mapping[str, Any]) -> None:
-    """`SamplingError` if the sampler would be called with other things than it is made for."""
+    """Raise `SamplingError` if the spec's input kind or columns are not those declared."""
     for name in _CALLED_WITH:
         value, said = plain(declarations.get(name)), getattr(spec, name)
         if name in declarations and value != said:
@@ -183,7 +185,7 @@ def sampled(
     epoch: int,
     index: int,
 ) -> Any:
-    """What a sampler returns for a batch; `SamplingError` shows what went wrong."""
+    """Return what a sampler returns for a batch; `SamplingError` shows what went wrong."""
     more = {"columns": columns} if columns else {}
     return called(
         f"sampling batch {index} of epoch {epoch}",
@@ -192,7 +194,7 @@ def sampled(
 
 
 def find(name: str) -> Callable[..., Sampler]:
-    """The class that "module:Class" or "/path/to/file.py:Class" names. Runs the user's module."""
+    """Return the class that the name of a sampler refers to. Runs the user's module."""
     place, _, attribute = name.rpartition(":")
     if not place or not attribute:
         raise SamplingError(
@@ -207,12 +209,12 @@ def find(name: str) -> Callable[..., Sampler]:
 
 
 def from_file(path: str) -> ModuleType:
-    """The module in a file, which may be the user's main script: it is not `__main__` here.
+    """Return the module in a file, which may be the user's main script: it is not `__main__` here.
 
-    Its folder is searched for what it imports, as when it is run.
+    Its folder is added to the import path, as when it is run.
     """
     path = os.path.abspath(path)
-    # Files of one name in different folders are different modules.
+    # Files with the same name in different folders are different modules.
     stem = os.path.basename(path).removesuffix(".py").replace(".", "_")
     name = f"{stem}_{name_hash([path]):x}"
     if name in sys.modules:
@@ -223,7 +225,7 @@ def from_file(path: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     if os.path.dirname(path) not in sys.path:
         sys.path.append(os.path.dirname(path))
-    # Where dataclasses and pickle look for the module of a class.
+    # Dataclasses and pickle look here for the module of a class.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -234,10 +236,10 @@ def from_file(path: str) -> ModuleType:
 
 
 def called(doing: str, work: Callable[[], _Result]) -> _Result:
-    """What the user's code returns; `SamplingError` with its traceback if it raises.
+    """Return what the user's code returns; `SamplingError` with its traceback if it raises.
 
-    `sys.exit()` in a sampler must fail a batch, not end a process that has others to make. A
-    Ctrl-C is not the sampler's, and what to do without memory is not known here.
+    `sys.exit()` in a sampler must fail a batch, not end a process that has other batches to make. A
+    Ctrl-C does not come from the sampler, and a lack of memory is handled by the caller.
     """
     try:
         return work()
@@ -248,8 +250,8 @@ def called(doing: str, work: Callable[[], _Result]) -> _Result:
 
 
 def told(error: BaseException) -> str:
-    """The traceback from the user's first line on; of a long one, its two ends."""
-    import traceback  # here, where a batch has failed: a worker starts without it
+    """Return the traceback from the user's first line on; if it is long, its two ends."""
+    import traceback  # imported on failure only: a worker starts without it
 
     frames = _from_the_user(error.__traceback__) or error.__traceback__
     text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
@@ -257,7 +259,7 @@ def told(error: BaseException) -> str:
 
 
 def sayable(text: str) -> str:
-    """As it can go into a message: any characters made Unicode, and of much only the two ends."""
+    """Return text that fits a message: as valid Unicode, and only the two ends if it is long."""
     text = text.encode(errors="backslashreplace").decode()
     if len(text) <= LONGEST_TRACEBACK:
         return text
@@ -266,7 +268,7 @@ def sayable(text: str) -> str:
 
 
 def _from_the_user(frames: TracebackType | None) -> TracebackType | None:
-    """Without the frames of ours, and of the import system, that stand before the user's."""
+    """Skip the frames of Penstock and of the import system before the user's."""
     while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     return frames
@@ -287,11 +289,11 @@ class _CustomBatches(BufferedBatches):
         super().__init__(graph, spec, self._calls)
 
     def load(self) -> None:
-        """Makes the sampler; `SamplingError` shows what went wrong."""
+        """Create the sampler; `SamplingError` shows what went wrong."""
         self._calls.load()
 
     def cut(self, request: Request) -> Sampled:
-        """What the sampler returned, none of which has the name of an attribute to be gathered."""
+        """Return the sampler's result; none of it may have the name of a gathered attribute."""
         found = super().cut(request)
         for column, _ in self._chosen(found):
             if column.name in found.arrays:
@@ -300,7 +302,7 @@ class _CustomBatches(BufferedBatches):
 
 
 class _SamplerCalls:
-    """Calls a user's sampler, which is made with the first batch: that can tell what came of it."""
+    """Calls a user's sampler. It is created with the first batch, which can report a failure."""
 
     own: frozenset[str] = frozenset()
 
@@ -310,16 +312,16 @@ class _SamplerCalls:
         self._sampler: Sampler | None = None
 
     def load(self) -> Sampler:
-        """The sampler, made when first asked for."""
+        """Return the sampler, created at first use."""
         if self._sampler is None:
             self._sampler = load(self._spec, self._graph)
         return self._sampler
 
     def cut(self, request: Request) -> Sampled:
-        """What the sampler returns."""
+        """Return what the sampler returns, checked."""
         result = sampled(
             self.load(),
-            request.seeds.copy(),  # the user may do anything to it
+            request.seeds.copy(),  # the user's code may change it
             {name: request.columns[name].copy() for name in self._spec.columns},
             seed=request.seed,
             epoch=request.epoch,
@@ -334,25 +336,25 @@ class _SamplerCalls:
         )
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
-        """Room for what the sampler returns, most likely."""
+        """Return room for what the sampler returns, most likely."""
         return LIKELY_BYTES
 
     def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
-        """Nobody knows; the room is for all."""
+        """Return zeros: the numbers are not known, and `likely_bytes` covers everything."""
         return [0] * len(self._graph.node_types)
 
     def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
-        """Likewise."""
+        """Return zeros, as `likely_nodes`."""
         return [0] * len(self._graph.edge_types)
 
     def _owner(self, request: Request) -> Owner:
-        """The type of the inputs."""
+        """Return the type of the inputs."""
         return request.edge_type if self._spec.input_kind == "link" else request.node_type
 
     def _ids(
         self, name: str, owners: Sequence[Owner], wanted: str, arrays: Mapping[str, Array]
     ) -> list[Ids | None]:
-        """By type, whose attributes are gathered; types that are not mentioned have no rows."""
+        """Return, by type, the ids whose attributes are gathered; None for types not returned."""
         found = [arrays.get(qualified(owner, name)) for owner in owners]
         if getattr(self._spec, wanted) and all(ids is None for ids in found):
             raise _no_batch(f"it has no {name!r}, by which {wanted} are gathered")
@@ -370,7 +372,7 @@ class _SamplerCalls:
 
 
 def checked(result: Any, graph: GraphView) -> dict[str, Array]:
-    """The arrays of a batch, in the order given; `SamplingError` if they make none."""
+    """Return the arrays of a batch, in the order given; `SamplingError` if they are invalid."""
     try:
         arrays = _as_arrays(result)
         for name, array in arrays.items():
@@ -407,13 +409,13 @@ def _checked_name(name: object) -> str:
         raise ValueError(f"{name!r} is no name for an array")
     if len(name) > LONGEST_NAME:
         raise ValueError(f"the name {name[:20]!r}… has {len(name)} characters, not {LONGEST_NAME}")
-    return str.__str__(name)  # NumPy's strings, and other kinds of str, do not travel
+    return str.__str__(name)  # subclasses of str, such as NumPy's, cannot be sent
 
 
 def _is_unicode(text: str) -> bool:
     try:
         text.encode()
-    except UnicodeEncodeError:  # half a character
+    except UnicodeEncodeError:  # a lone surrogate
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""A few characters that stand for a whole batch: the same for the same batch, wherever it lies."""
+"""A short digest of a whole batch: the same for the same batch, wherever it is stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.kernels.arrays import Array
 
 
 def batch_digest(arrays: Mapping[str, Array]) -> str:
-    """The digest of names, types, shapes and contents, in hexadecimal; order does not count."""
+    """Return the digest of names, types, shapes and contents, in hexadecimal, in any order."""
     parts = [
         f"{name}|{array.dtype.str}|{list(array.shape)}|".encode()
         + digest(np.ascontiguousarray(array))

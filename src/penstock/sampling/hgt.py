@@ -1,8 +1,8 @@
-"""Layers with a budget for each node type: from types and numbers to the kernel, and to a batch.
+"""HGT sampling, layers with a budget for each node type: from types and numbers to a batch.
 
-The Heterogeneous Graph Transformer's sampling, as PyG's `HGTLoader` offers it. A batch is a pure
-function of (graph, spec, seed, epoch, index, seeds). This module knows types; it knows nothing of
-processes or torch.
+The Heterogeneous Graph Transformer's sampling, as in PyG's `HGTLoader`. A batch is a pure function
+of (graph, spec, seed, epoch, index, seeds). This module knows types, and nothing about processes or
+torch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.sampling.seeds import IDS, ArraySpec
 from penstock.sampling.spec import HGTSpec
 from penstock.sampling.subgraph import arrays_of, relations_of, sizes_of
 
-# Every layer has numbers of its own, so that there must be an end to them; no use has so many.
+# Each layer has its own numbers, so their count must be limited; no use comes near this.
 _MOST_LAYERS: Final = 2**16
 
 
@@ -38,11 +38,11 @@ class HGTKind(SamplingKind[HGTSpec]):
     """Layers with a budget for each node type."""
 
     def check(self, spec: HGTSpec, graph: GraphView) -> None:
-        """ValueError unless this graph can be sampled so."""
+        """Raise `ValueError` unless this graph can be sampled by the spec."""
         check_hgt(spec, graph)
 
     def draws(self, spec: HGTSpec, graph: GraphView, inputs: int, of: Owner) -> float:
-        """How many edges a batch looks at, roughly: those of all of its nodes, twice."""
+        """Return roughly how many edges a batch reads: those of all of its nodes, twice."""
         counts = _most_nodes(graph, samples_by_type(spec, graph), inputs, of)
         nodes = dict(zip(graph.node_types, counts, strict=True))
         looked_at = (
@@ -53,19 +53,19 @@ class HGTKind(SamplingKind[HGTSpec]):
         return inputs + 2 * sum(looked_at)
 
     def batches(self, spec: HGTSpec, graph: Graph) -> Batches:
-        """Sampled first, written then."""
+        """Return batches that are sampled first and written afterwards."""
         return BufferedBatches(graph, spec, HGTSampler(graph, spec))
 
 
 class HGTSampler:
-    """Samples layers round the seeds of a batch; one thread at a time.
+    """Samples layers around the seeds of a batch; for one thread at a time.
 
-    Sampled nodes (first the seeds) share one among their in-neighbours, along every edge type; what
-    a node was given so far is its budget. Each layer draws `num_samples` nodes of every type, or
-    all if there are not more, with probabilities by the squares of the budgets. `n_id` has them
-    in the order they were drawn, seeds first; `edge_index` has the edges among them, in the order
-    of the nodes they lead to. A node with more than 50 in-edges of a type counts with 50 of them,
-    chosen at random, once for the whole batch.
+    Each sampled node (first the seeds) distributes one unit among its in-neighbours along each edge
+    type; the sum of what a node was given is its budget. Each layer draws `num_samples` nodes of
+    every type, or all if there are not more, with probabilities proportional to the squares of the
+    budgets. `n_id` has them in the order they were drawn, seeds first; `edge_index` has the edges
+    among them, in the order of the nodes they lead to. A node with more than 50 in-edges of a type
+    uses 50 of them, chosen at random, once for the whole batch.
     """
 
     own: frozenset[str] = frozenset()
@@ -83,7 +83,7 @@ class HGTSampler:
         )
 
     def cut(self, request: Request) -> Sampled:
-        """The layers round the seeds of a batch."""
+        """Sample the layers around the seeds of a batch."""
         seeds = [np.empty(0, np.int64)] * len(self._graph.node_types)
         seeds[self._graph.node_types.index(request.node_type)] = request.seeds
         sampled = self._hgt.sample(request.key, seeds)
@@ -101,15 +101,15 @@ class HGTSampler:
         return Sampled(arrays, [*sampled.nodes], [*sampled.edge_ids], facts)
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
-        """Room in which the arrays of any batch fit, without attributes."""
+        """Return room in which the arrays of any batch fit, without attributes."""
         return layout(self._likely_arrays(inputs, of)).nbytes
 
     def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
-        """By node type, how many nodes a batch has at most."""
+        """Return, by node type, how many nodes a batch has at most."""
         return _most_nodes(self._graph, self._samples, inputs, of)
 
     def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
-        """By edge type, how many edges a batch has at most."""
+        """Return, by edge type, how many edges a batch has at most."""
         nodes = dict(zip(self._graph.node_types, self.likely_nodes(inputs, of), strict=True))
         return [
             min(nodes[kind[2]] * MAX_NEIGHBORS, self._graph.num_edges(kind))
@@ -126,7 +126,7 @@ class HGTSampler:
 
 
 def check_hgt(spec: HGTSpec, graph: GraphView) -> None:
-    """ValueError unless this graph can be sampled so."""
+    """Raise `ValueError` unless this graph can be sampled by the spec."""
     if spec.by_type is not None and spec.num_samples:
         raise ValueError("num_samples and by_type are both given: one of them says all")
     samples_by_type(spec, graph)
@@ -134,7 +134,7 @@ def check_hgt(spec: HGTSpec, graph: GraphView) -> None:
 
 
 def samples_by_type(spec: HGTSpec, graph: GraphView) -> dict[str, tuple[int, ...]]:
-    """One tuple of numbers per node type, all of one length."""
+    """Return one tuple of numbers per node type, all of the same length."""
     if spec.by_type is None:
         return dict.fromkeys(graph.node_types, _checked(spec.num_samples, "num_samples"))
     given = dict(spec.by_type)
@@ -164,7 +164,7 @@ def _checked(layers: Sequence[int], name: str) -> tuple[int, ...]:
 def _most_nodes(
     graph: GraphView, samples: dict[str, tuple[int, ...]], inputs: int, of: Owner
 ) -> list[int]:
-    """By node type: the seeds, and what all layers draw, or the whole graph."""
+    """Return, by node type, the seeds plus what all layers draw, or the whole graph."""
     return [
         (inputs if name == of else 0) + min(sum(layers), graph.num_nodes(name))
         for name, layers in samples.items()

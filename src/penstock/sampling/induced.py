@@ -1,8 +1,8 @@
-"""k-hop neighbourhoods made whole: with all edges among their nodes, or with every edge's reverse.
+"""k-hop neighbourhoods with all edges among their nodes, or with the reverse of every edge.
 
-The nodes are those of the directional batch of the same name, in the same order; only the edges are
-others, so there are no counts of edges, or of nodes, per hop. This module knows nothing of how
-inputs become seeds (`SeedBuilder`), nor of processes or torch.
+The nodes are those of the directional batch of the same key, in the same order; only the edges
+differ, so there are no counts of edges, or of nodes, per hop. This module knows nothing about how
+inputs become seeds (`SeedBuilder`), or about processes or torch.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Completing: TypeAlias = Callable[[Sample], list[Edges]]
 
 
 class InducedSampler:
-    """Batches whose `subgraph_type` is "bidirectional" or "induced"; one thread at a time.
+    """Samples with `subgraph_type` "bidirectional" or "induced"; for one thread at a time.
 
-    "induced": every edge of the graph between two nodes of the batch, at their first places;
-    disjoint, within a tree. An edge type whose fan-outs are given as 0 for every hop takes no part.
+    "induced": every edge of the graph between two nodes of the batch, at their first positions; if
+    disjoint, within a tree. An edge type whose fan-outs are 0 for every hop is left out.
 
-    "bidirectional": every edge sampled and its reverse, each once. Of a heterogeneous graph the
-    reverses of a type are edges of another (see `reverse_types`), whose ids say nothing here: such
-    types have no `e_id`, and no attributes, as in PyG.
+    "bidirectional": every sampled edge and its reverse, each once. In a heterogeneous graph the
+    reverses of a type are edges of another (see `reverse_types`), whose ids have no meaning here:
+    such types have no `e_id` and no attributes, as in PyG.
     """
 
     def __init__(self, graph: Graph, spec: NeighborSpec, seed_builder: SeedBuilder) -> None:
@@ -57,7 +57,7 @@ class InducedSampler:
         self.own = seed_builder.own | ({"batch"} if self._shape.disjoint else set())
 
     def cut(self, request: Request) -> Sampled:
-        """Samples a batch, and adds the edges that it lacks."""
+        """Sample a batch, and add the missing edges."""
         start = self._shape.seed_builder.start(request)
         sample = self._sampler.sample_by_type(
             start.seeds,
@@ -78,7 +78,7 @@ class InducedSampler:
         )
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
-        """Room in which the arrays of nearly any batch fit, without attributes."""
+        """Return room in which the arrays of nearly any batch fit, without attributes."""
         sizes = Sizes((*self.likely_nodes(inputs, of),), (*self.likely_edges(inputs, of),))
         arrays = sizes_of(
             sizes, with_edge_ids=self._shape.with_edge_ids, with_trees=self._shape.disjoint
@@ -86,11 +86,11 @@ class InducedSampler:
         return layout([*arrays, *self._shape.seed_builder.most_arrays(inputs, of)]).nbytes
 
     def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
-        """By node type, how many nodes nearly any batch has at most."""
+        """Return, by node type, how many nodes nearly any batch has at most."""
         return self._bound(inputs, of).nodes
 
     def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
-        """By edge type, how many edges nearly any batch has at most."""
+        """Return, by edge type, how many edges nearly any batch has at most."""
         bound = self._bound(inputs, of)
         if self._is_induced:
             return likely_among(self._hops, bound)
@@ -114,7 +114,7 @@ class InducedSampler:
 
 
 def _joined(edges: Edges, back: Edges) -> Edges:
-    """With the reverses of another type, whose ids are not this one's."""
+    """Add the reverses of another type, without ids, which belong to that type."""
     return bidirectional(edges.rows, edges.cols, None, back.rows, back.cols)
 
 
@@ -139,11 +139,11 @@ def _induced(graph: Graph, spec: NeighborSpec, with_edge_ids: bool) -> Completin
 
 
 def reverse_types(edge_types: Sequence[EdgeType]) -> list[int | None]:
-    """For each edge type the number of the one whose edges are its reverses, by PyG's rule.
+    """Return, for each edge type, the number of the type that has its reverses, by PyG's rule.
 
-    (a, r, b) goes with (b, rev_r, a), and the other way round; where that is not there, a type
-    among nodes of one kind goes with itself, and any other with the only one from b to a. Where
-    there are several or none, and for a rev_ type that nothing goes with: None.
+    (a, r, b) is paired with (b, rev_r, a), and the other way round. If that does not exist, a type
+    among nodes of one type is paired with itself, and any other with the only type from b to a.
+    None if there are several or none, and for a rev_ type without a counterpart.
     """
     numbers = {kind: number for number, kind in enumerate(edge_types)}
     found: list[int | None] = [None] * len(edge_types)
@@ -169,9 +169,9 @@ def _only_reverse(kind: EdgeType, numbers: dict[EdgeType, int]) -> int | None:
 
 
 def check_whole(spec: NeighborSpec, graph: GraphView) -> None:
-    """ValueError where PyG has no such batches; a warning, as PyG's, where it leaves edges as is.
+    """Raise `ValueError` where PyG has no such batches; warn, as PyG does, where edges stay as is.
 
-    Weights choose the nodes of an induced batch, and edges of weight 0 among these are edges.
+    Weights choose the nodes of an induced batch; edges of weight 0 among these are still edges.
     """
     match spec.subgraph_type:
         case "directional":

@@ -1,7 +1,8 @@
-"""The inputs of one batch: a stretch of the epoch's order, and what stands there.
+"""The inputs of one batch: a range of the epoch's order, and the inputs in that range.
 
-A feed says how an epoch is cut; this is the cutting. The order is computed where it is needed:
-nobody stores it. What was given with the inputs, a time or a label for each, is cut with them.
+A feed says how an epoch is divided into batches; this module does it. The order is computed where
+it is needed, and stored nowhere. What was given with the inputs, such as a time or a label for
+each, is divided with them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from penstock.sampling.spec import Feed, SamplingSpec
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelInputs:
-    """What a feed's handles stand for. `ids` None: all nodes, in order."""
+    """The arrays of a feed's handles. If `ids` is None: all nodes, in order."""
 
     ids: Array | None = None
     columns: Mapping[str, Array] = field(default_factory=dict)
@@ -36,14 +37,14 @@ class ChannelInputs:
 
 
 def stretch_of(feed: Feed, index: int) -> tuple[int, int]:
-    """From where to where in the epoch's order batch `index` goes."""
+    """Return the range of batch `index` in the epoch's order."""
     return input_range(feed.num_inputs, feed.batch_size, feed.drop_last, index)
 
 
 def positions_of(feed: Feed, epoch: int, index: int, most: int | None = None) -> Ids:
-    """The places among the inputs that batch `index` of an epoch takes: its `input_id`.
+    """Return the positions among the inputs that a batch of an epoch takes: its `input_id`.
 
-    With `most` only the first of them.
+    With `most`, only the first of them.
     """
     start, stop = stretch_of(feed, index)
     stop = stop if most is None else min(stop, start + most)
@@ -53,12 +54,12 @@ def positions_of(feed: Feed, epoch: int, index: int, most: int | None = None) ->
 
 
 def seeds_at(positions: Ids, ids: Array | None) -> Ids:
-    """The nodes (or edges) at these places; without `ids` the inputs are all nodes, in order."""
+    """Return the nodes (or edges) at these positions; without `ids` these are the nodes."""
     return positions if ids is None else ids[..., positions].astype(np.int64, copy=False)
 
 
 def request_of(feed: Feed, given: ChannelInputs, epoch: int, index: int) -> Request:
-    """A batch with its inputs, and what was given with them."""
+    """Return a batch with its inputs, and what was given with them."""
     positions = positions_of(feed, epoch, index)
     return Request(
         feed.seed,
@@ -74,15 +75,15 @@ def request_of(feed: Feed, given: ChannelInputs, epoch: int, index: int) -> Requ
 
 
 def type_of(feed: Feed) -> Owner:
-    """The type of the inputs: of nodes, or of edges."""
+    """Return the type of the inputs: of nodes, or of edges."""
     return feed.edge_type if feed.edge_type is not None else feed.node_type or ""
 
 
-# --- where they lie ------------------------------------------------------------------------------
+# --- their memory --------------------------------------------------------------------------------
 
 
 def segment_of(feed: Feed) -> SegmentHandle | None:
-    """The segment in which all that was given lies; ValueError if there are several."""
+    """Return the segment that contains all arrays; `ValueError` if there are several."""
     segments = {handle.segment for handle in _handles(feed)}
     if len(segments) > 1:
         raise ValueError("the inputs of a feed lie in several segments; expected one for all")
@@ -90,7 +91,7 @@ def segment_of(feed: Feed) -> SegmentHandle | None:
 
 
 def attached(feed: Feed, fd: int | None) -> ChannelInputs:
-    """The arrays of a feed, mapped; they live as long as they are used. Takes `fd` over."""
+    """Map the arrays of a feed; they live as long as they are used. Takes `fd` over."""
     handle = segment_of(feed)
     if handle is None:
         return ChannelInputs()
@@ -113,13 +114,13 @@ def _view(segment: Segment, handle: ArrayHandle) -> Array:
     return SharedArray(segment, handle.dtype, handle.shape, handle.offset).array
 
 
-# --- whether they make sense ---------------------------------------------------------------------
+# --- checks --------------------------------------------------------------------------------------
 
 
 def check_feed(feed: Feed, graph: GraphView, given: ChannelInputs) -> None:
-    """ValueError unless the feed makes sense for this graph, and `given` is what it speaks of.
+    """Raise `ValueError` unless the feed fits this graph, and `given` is what it describes.
 
-    Whether every id is a node's is found out when its batch comes: there may be 10⁹ of them.
+    Whether every id is a node is checked when its batch is made: there may be 10⁹ of them.
     """
     EpochPlan(feed.num_inputs, feed.batch_size, feed.drop_last)
     check_word(feed.seed, "seed")
@@ -136,7 +137,7 @@ def check_feed(feed: Feed, graph: GraphView, given: ChannelInputs) -> None:
 
 
 def check_kind(spec: SamplingSpec, feed: Feed, graph: GraphView, given: ChannelInputs) -> None:
-    """ValueError unless these are inputs of the kind that a spec samples from, and all it needs."""
+    """Raise `ValueError` unless these inputs are of the spec's kind, with everything it needs."""
     kind = kind_of(spec)
     wants_links = kind.input_kind(spec) is InputKind.LINK
     if wants_links and feed.edge_type is None:
@@ -164,7 +165,8 @@ def _check_nodes(feed: Feed, graph: GraphView, ids: Array | None) -> None:
 
 def _check_edges(feed: Feed, graph: GraphView, ids: Array | None) -> None:
     assert feed.edge_type is not None
-    # Links to predict need not be of a type the graph has, but must lie between such.
+    # The graph need not have the type of the links to predict, but must have the types of their
+    # ends.
     if not {feed.edge_type[0], feed.edge_type[2]} <= set(graph.node_types):
         there = ", ".join(map(repr, graph.node_types)) if graph.is_hetero else "no types"
         raise ValueError(f"edge_type is {feed.edge_type!r}; the nodes of this graph are {there}")

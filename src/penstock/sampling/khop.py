@@ -1,7 +1,7 @@
 """k-hop neighbourhoods of a graph: from types and fan-outs to relations of the kernel.
 
 A batch is a pure function of (graph, fan-outs and options, seed, epoch, index, seeds). This module
-knows types; it knows nothing of features, processes or torch.
+knows types, and nothing about features, processes or torch.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ ByType: TypeAlias = Array | Mapping[str, Array]
 
 
 class NeighborSampler:
-    """Samples k hops along the in-edges (or out-edges) of a graph; one thread at a time.
+    """Samples k hops along the in-edges (or out-edges) of a graph; for one thread at a time.
 
-    `num_neighbors` has one fan-out per hop (-1 all, 0 none), the same for all edge types or, as a
-    mapping, one list per type. Row r of the result's edges belongs to `graph.edge_types[r]`.
+    Entry r of the result's edges belongs to `graph.edge_types[r]`. Types without the attribute of
+    `weight_attr` or `time_attr` are drawn from uniformly, and not restricted.
 
-    `disjoint`: every seed has a tree of its own, and trees share nothing. `weight_attr` names an
-    edge attribute to draw by: an edge of weight 0 is never taken. `time_attr` names an attribute of
-    nodes or of edges: nothing later than its seed is taken, any (`temporal_strategy` "uniform") or
-    the latest ("last") of the rest; every seed has a tree then. Types without the attribute are
-    drawn from uniformly, and not restricted.
+    Args:
+        num_neighbors: One fan-out per hop (-1 all, 0 none), for all edge types; or a mapping with
+            one list per type.
+        disjoint: Every seed has its own tree, and trees share nothing.
+        weight_attr: An edge attribute to draw by: an edge of weight 0 is never taken.
+        time_attr: An attribute of nodes or of edges: nothing later than the seed is taken. Implies
+            `disjoint`.
+        temporal_strategy: Take any edge that is not too late ("uniform"), or the latest ("last").
     """
 
     def __init__(
@@ -82,10 +85,11 @@ class NeighborSampler:
         with_edge_ids: bool = True,
         times: ByType | None = None,
     ) -> Sample:
-        """Batch `index` of an epoch, with these seeds (heterogeneous: by node type).
+        """Sample batch `index` of an epoch.
 
-        `times`, in the same form, are the seeds' where time counts; without them nodes that have a
-        time count by their own.
+        Args:
+            seeds: The seeds; for a heterogeneous graph by node type.
+            times: The seeds' times, in the same form. If None, nodes' own times are used.
         """
         return self.sample_by_type(
             self._by_type(seeds, "seeds"),
@@ -108,7 +112,7 @@ class NeighborSampler:
         with_edge_ids: bool = True,
         times: Sequence[Array] | None = None,
     ) -> Sample:
-        """The same for seeds by number of their node type."""
+        """Sample as `sample` does, for seeds by number of their node type."""
         key = batch_key(seed, epoch, index)
         if self._criteria.is_temporal:
             times = self._own_times(seeds) if times is None else times
@@ -162,7 +166,7 @@ class NeighborSampler:
 def fanouts_by_type(
     num_neighbors: Fanouts, edge_types: Sequence[EdgeType]
 ) -> dict[EdgeType, tuple[int, ...]]:
-    """One tuple of fan-outs per edge type, all of one length."""
+    """Return one tuple of fan-outs per edge type, all of the same length."""
     if not isinstance(num_neighbors, Mapping):
         return dict.fromkeys(edge_types, _checked(num_neighbors, "num_neighbors"))
     unknown = [name for name in num_neighbors if name not in edge_types]

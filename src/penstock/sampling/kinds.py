@@ -1,8 +1,8 @@
-"""Kinds of sampling: what anybody may ask of a spec, and which class answers.
+"""Kinds of sampling: the interface of a kind, and the lookup of the kind of a spec.
 
-A kind is one class, a `SamplingKind`, in a module of its own; nothing outside that module looks at
-which kind of spec it has. A spec's class names its kind, which is loaded when a spec asks for it,
-so that a worker that samples neighbourhoods does not wait for the rest.
+A kind is one class, a `SamplingKind`, in its own module; nothing outside that module depends on
+which kind a spec has. A spec's class names its kind, which is imported at first use, so that a
+worker that samples neighbourhoods does not wait for other kinds.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from penstock.sampling.names import Owner
 from penstock.sampling.normalize import settled
 from penstock.sampling.spec import Feed, SamplingSpec
 
-# What one uniform draw takes, with the row of attributes that comes of it.
+# The time of one uniform draw, with the row of attributes for its result.
 _SECONDS_A_DRAW: Final = 5e-8
-# A guess must not keep a channel waiting for long.
+# A wrong guess must not keep a channel waiting for long.
 _MOST_SECONDS: Final = 1.0
 
 _Spec = TypeVar("_Spec", bound=SamplingSpec)
 
 
 class InputKind(Enum):
-    """What an input is, on which sampling depends."""
+    """What an input is; sampling depends on it."""
 
     NODE = "node"
     LINK = "link"
@@ -42,7 +42,7 @@ class InputKind(Enum):
 
     @classmethod
     def named(cls, kind: str | InputKind) -> InputKind:
-        """The kind that is meant."""
+        """Return the kind of this name."""
         name = kind.value if isinstance(kind, cls) else str(kind).lower()
         if name not in (there := [member.value for member in cls]):
             raise ValueError(f"input_kind is {kind!r}; expected one of {', '.join(there)}")
@@ -50,59 +50,59 @@ class InputKind(Enum):
 
     @classmethod
     def of(cls, spec: SamplingSpec) -> InputKind:
-        """What a spec samples from."""
+        """Return what a spec samples from."""
         return kind_of(spec).input_kind(spec)
 
 
 class SamplingKind(ABC, Generic[_Spec]):
     """One kind of sampling: its checks, needs, bounds and batches.
 
-    It has no state: everything is asked about a spec. A kind says at least what it checks, what a
-    batch costs and what makes batches; the other answers are those of most kinds.
+    It has no state: every method gets a spec. A kind implements at least its checks, the cost of a
+    batch and what makes batches; the other methods have defaults that fit most kinds.
     """
 
-    # Tables that `make_tables` adds to those a user knows of.
+    # Tables that `make_tables` adds to those that a user gives.
     made_tables: ClassVar[frozenset[str]] = frozenset()
 
-    # --- what a spec says ----------------------------------------------------------------------
+    # --- properties of a spec ------------------------------------------------------------------
 
     def input_kind(self, spec: _Spec) -> InputKind:
-        """What a spec samples from."""
+        """Return what a spec samples from."""
         return InputKind.NODE
 
     def columns(self, spec: _Spec) -> tuple[str, ...]:
-        """Names of what may come with the inputs, a row for each."""
+        """Return the names of columns that inputs may have: arrays with a row for each input."""
         return ()
 
     def tables(self, spec: _Spec) -> tuple[str, ...]:
-        """Names of what may come with the inputs as a whole."""
+        """Return the names of tables that inputs may have: arrays for the inputs as a whole."""
         return ()
 
     def node_columns(self, spec: _Spec) -> Mapping[str, str]:
-        """The columns that hold ids of nodes (-1: none), with the type of these."""
+        """Return the columns that hold ids of nodes (-1: none), with their node type."""
         return {}
 
     def is_disjoint(self, spec: _Spec) -> bool:
-        """Whether the nodes of a batch belong to trees."""
+        """Return whether the nodes of a batch belong to trees."""
         return False
 
     def users_code(self, spec: _Spec) -> str | None:
-        """The code of a user's that is run, by its name; None where all of it is ours."""
+        """Return the name of the user's code that is run; None if there is none."""
         return None
 
     def group(self, spec: _Spec) -> str:
-        """The group of workers that serves a spec, "" being the one that serves all built-in kinds.
+        """Return the worker group that serves a spec; "" is the one for all built-in kinds.
 
-        Equal specs have the same, also another time.
+        Equal specs always have the same group.
         """
         return ""
 
     def bare(self, spec: _Spec) -> _Spec:
-        """A spec of the same batches without attributes."""
+        """Return a spec of the same batches without attributes."""
         return msgspec.structs.replace(spec, node_attributes=(), edge_attributes=())
 
     def with_options(self, spec: _Spec, options: Mapping[str, Any]) -> _Spec:
-        """A spec with these options, which are its fields.
+        """Return a spec with these options, which are its fields.
 
         Raises:
             ValueError: There is no such field.
@@ -115,12 +115,12 @@ class SamplingKind(ABC, Generic[_Spec]):
                 )
         return msgspec.structs.replace(spec, **options)
 
-    # --- what comes with the inputs ------------------------------------------------------------
+    # --- columns and tables --------------------------------------------------------------------
 
     def make_tables(
         self, spec: _Spec, columns: Mapping[str, Any], tables: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The tables of a feed, of what a user gave."""
+        """Return the tables of a feed, made from what a user gave."""
         return dict(tables)
 
     def check_inputs(
@@ -131,38 +131,41 @@ class SamplingKind(ABC, Generic[_Spec]):
         columns: Mapping[str, Array],
         tables: Mapping[str, Array],
     ) -> None:
-        """ValueError unless these inputs, with what comes with them, go with a spec.
+        """Raise `ValueError` unless these inputs, with columns and tables, fit a spec.
 
-        Their names are known to be right. Looked at when a channel is opened, so that nothing fails
-        batch after batch in a worker: forms, not what stands there.
+        Their names have been checked. Called when a channel is opened, so that batches do not fail
+        one after the other in a worker. Checks forms, not contents.
         """
 
     def check_values(self, spec: _Spec, graph: GraphView, columns: Mapping[str, Array]) -> None:
-        """ValueError for a value in a column that cannot be. Reads all: for who has them."""
+        """Raise `ValueError` for an invalid value in a column.
 
-    # --- what is done with a graph -------------------------------------------------------------
+        Reads all values, so it is for callers that have them.
+        """
+
+    # --- a spec with a graph -------------------------------------------------------------------
 
     @abstractmethod
     def check(self, spec: _Spec, graph: GraphView) -> None:
-        """ValueError unless this graph can be sampled so. Reads no array."""
+        """Raise `ValueError` unless this graph can be sampled by the spec. Reads no array."""
 
     def needs(self, spec: _Spec, graph: GraphView) -> Sequence[DerivedArrays]:
-        """What must be made of a graph, once, before it can be sampled so."""
+        """Return the derived arrays that a graph needs before it can be sampled by the spec."""
         return ()
 
     @abstractmethod
     def draws(self, spec: _Spec, graph: GraphView, inputs: int, of: Owner) -> float:
-        """How many uniform draws a batch of so many inputs of a type is about as much work as.
+        """Return the work of a batch of so many inputs of a type, in uniform draws, roughly.
 
-        0 where nobody knows.
+        0 if it is not known.
         """
 
     @abstractmethod
     def batches(self, spec: _Spec, graph: Graph) -> Batches:
-        """What makes the batches of a spec. ValueError if it makes no sense for this graph."""
+        """Return what makes the batches of a spec. `ValueError` if it does not fit this graph."""
 
     def likely_bytes(self, spec: _Spec, graph: Graph, inputs: int, of: Owner) -> int:
-        """Room for any batch of so many inputs, or for nearly any. Reads sizes only."""
+        """Return room for any batch of so many inputs, or for nearly any. Reads sizes only."""
         return self.batches(spec, graph).likely_bytes(inputs, of)
 
 
@@ -170,7 +173,7 @@ _loaded: dict[type[SamplingSpec], SamplingKind[Any]] = {}
 
 
 def kind_of(spec: _Spec) -> SamplingKind[_Spec]:
-    """The kind of a spec."""
+    """Return the kind of a spec."""
     found = _loaded.get(type(spec))
     if found is None:
         module, _, name = type(spec).kind.partition(":")
@@ -180,30 +183,30 @@ def kind_of(spec: _Spec) -> SamplingKind[_Spec]:
 
 
 def check(spec: SamplingSpec, graph: GraphView) -> None:
-    """ValueError unless this graph can be sampled so: names the type, the hop and the value."""
+    """Raise `ValueError`, naming type, hop and value, unless the graph can be sampled so."""
     spec = settled(spec)
     kind_of(spec).check(spec, graph)
 
 
 def needs_of(spec: SamplingSpec, graph: GraphView) -> Sequence[DerivedArrays]:
-    """What must be made of a graph, once, before a spec can be acted on."""
+    """Return the derived arrays that a graph needs before it can be sampled by the spec."""
     return kind_of(spec).needs(spec, graph)
 
 
 def prepare(spec: SamplingSpec, graph: GraphView) -> None:
-    """Makes what a spec needs, where it is not there yet."""
+    """Compute the derived arrays that a spec needs and that do not exist yet."""
     graph.prepare(needs_of(spec, graph))
 
 
 def missing(spec: SamplingSpec, graph: GraphView) -> list[str]:
-    """In words, what a spec needs and nobody has made."""
+    """Return the names of derived arrays that a spec needs and that nobody has computed."""
     return [key_text(key) for key in graph.lacking(needs_of(spec, graph))]
 
 
 def seconds_of(spec: SamplingSpec, graph: GraphView, inputs: int, of: Owner) -> float:
-    """What a batch of so many inputs is likely to cost, roughly; 0 where nobody knows.
+    """Return the likely cost of a batch of so many inputs, roughly; 0 if it is not known.
 
-    Good enough for the first one: after that, what batches have cost is known.
+    Good enough for the first batch: after that, the measured cost is used.
     """
-    # In this order, which also holds against what is no number.
+    # The order of arguments matters: if the product is NaN, the maximum is returned.
     return min(_MOST_SECONDS, kind_of(spec).draws(spec, graph, inputs, of) * _SECONDS_A_DRAW)

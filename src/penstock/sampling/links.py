@@ -1,9 +1,9 @@
-"""Links: edges as inputs, the pairs that stand against them, and the ends of all as seeds.
+"""Links: edges as inputs, their negatives, and the ends of both as seeds.
 
 Amounts, order and names are those of PyG's link loaders: binary negatives are pairs appended to the
-edges, with a label of 0; triplets are edges with destinations that are none. Negative k stands
-against edge k modulo their number P: it shares that one's time, and where trees are told apart it
-belongs to it. What is asked for and makes no sense is refused in PyG's words.
+edges, with a label of 0; triplets are edges with destinations that are no neighbours. Negative k
+belongs to edge k modulo their number P: it has that edge's time, and with disjoint trees that
+edge's number. Invalid requests are refused in PyG's words.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from penstock.sampling.seeds import IDS, ArraySpec, SeedBuilder, Seeds
 from penstock.sampling.spec import Feed, LinkSpec, NeighborSpec
 
 _MODES: Final = ("none", "binary", "triplet")
-# Negatives per edge, a bound that no use comes near.
+# The most negatives per edge; no use comes near it.
 _MOST: Final = 2**16
-# Weights of nodes to draw by, and which end of an edge type has them.
+# Tables of node weights, and the position of their node type in an edge type.
 _WEIGHTS: Final = {"src_weight": 0, "dst_weight": 2}
 
 
@@ -47,39 +47,39 @@ class LinkKind(HopsKind[LinkSpec]):
     made_tables = frozenset({"label_shift"})
 
     def input_kind(self, spec: LinkSpec) -> InputKind:
-        """Edges."""
+        """Return that the inputs are edges."""
         return InputKind.LINK
 
     def hops(self, spec: LinkSpec, graph: GraphView) -> NeighborSpec:
-        """Round both ends."""
+        """Return how the neighbourhoods of both ends are sampled."""
         return spec.neighbors
 
     def seed_builder(self, spec: LinkSpec, graph: Graph) -> SeedBuilder:
-        """The ends of edges, and of what stands against them, are seeds."""
+        """Return what makes seeds of the ends of edges and of their negatives."""
         return LinkSeedBuilder(graph, spec)
 
     def columns(self, spec: LinkSpec) -> tuple[str, ...]:
-        """A time and a label for each edge."""
+        """Return the names of a time and a label for each edge."""
         return "time", "label"
 
     def tables(self, spec: LinkSpec) -> tuple[str, ...]:
-        """Only what negatives are drawn by; of triplets, the sources are those of the edges."""
+        """Return the weights negatives are drawn by; triplets keep the sources of the edges."""
         if spec.negatives == "none":
             return ()
         return tuple(_WEIGHTS) if spec.negatives == "binary" else ("dst_weight",)
 
     def is_disjoint(self, spec: LinkSpec) -> bool:
-        """As the neighbourhoods are."""
+        """Return whether the neighbourhoods are disjoint."""
         return kind_of(spec.neighbors).is_disjoint(spec.neighbors)
 
     def bare(self, spec: LinkSpec) -> LinkSpec:
-        """Attributes are the neighbourhoods'."""
+        """Return the spec with neighbourhoods without attributes."""
         return msgspec.structs.replace(spec, neighbors=kind_of(spec.neighbors).bare(spec.neighbors))
 
     def make_tables(
         self, spec: LinkSpec, columns: Mapping[str, Any], tables: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Running sums of weights, and what labels are shifted by so that 0 is free."""
+        """Return running sums of weights, and the shift of labels that frees 0 for negatives."""
         made = {
             name: _sums(name, table) if name in _WEIGHTS else table
             for name, table in tables.items()
@@ -92,7 +92,7 @@ class LinkKind(HopsKind[LinkSpec]):
         return made
 
     def check(self, spec: LinkSpec, graph: GraphView) -> None:
-        """ValueError unless links of this graph can be sampled so."""
+        """Raise `ValueError` unless links of this graph can be sampled by the spec."""
         check_hops(spec.neighbors, graph)
         check_link(spec, graph)
 
@@ -104,7 +104,7 @@ class LinkKind(HopsKind[LinkSpec]):
         columns: Mapping[str, Array],
         tables: Mapping[str, Array],
     ) -> None:
-        """ValueError unless times, labels and weights go with the spec and with the edges."""
+        """Raise `ValueError` unless times, labels and weights fit the spec and the edges."""
         check_time_form(columns)
         shift = tables.get("label_shift")
         if shift is not None and (shift.shape != (1,) or shift.dtype.kind != "i"):
@@ -114,30 +114,30 @@ class LinkKind(HopsKind[LinkSpec]):
             _check_weights(tables, feed.edge_type, graph)
 
     def needs(self, spec: LinkSpec, graph: GraphView) -> Sequence[DerivedArrays]:
-        """Rows to look edges up in, of every edge type: which is sampled from is up to the feed."""
+        """Return what hops need, and sorted rows of all edge types: the feed decides which."""
         needed = super().needs(spec, graph)
         if not spec.strict or spec.negatives == "none":
             return needed
         return [*needed, *(SortedNeighbors(kind) for kind in graph.edge_types)]
 
     def draws(self, spec: LinkSpec, graph: GraphView, inputs: int, of: Owner) -> float:
-        """Those of the neighbourhoods of all ends."""
+        """Return the work of the neighbourhoods of all ends."""
         return draws_of_hops(spec.neighbors, graph, sum(_num_ends(spec, inputs)))
 
 
 def _num_negatives(spec: LinkSpec, inputs: int) -> int:
-    """How many negatives so many edges have."""
+    """Return the number of negatives of so many edges."""
     return 0 if spec.negatives == "none" else math.ceil(inputs * spec.amount)
 
 
 def _num_ends(spec: LinkSpec, inputs: int) -> tuple[int, int]:
-    """How many sources and destinations so many edges lead to."""
+    """Return the numbers of sources and destinations of so many edges and their negatives."""
     negatives = _num_negatives(spec, inputs)
     return inputs + (negatives if spec.negatives == "binary" else 0), inputs + negatives
 
 
 def _sums(name: str, weights: Any) -> Any:
-    """Running sums over all nodes: as those of a row that leads to each of them, once."""
+    """Return running sums over all nodes, computed as those of a row that has each node once."""
     found = plain(f"tables[{name!r}]", weights)
     values.weights(found)
     count = found.shape[0]
@@ -149,7 +149,7 @@ def _sums(name: str, weights: Any) -> Any:
 
 
 def _check_weights(tables: Mapping[str, Array], kind: EdgeType, graph: GraphView) -> None:
-    """ValueError unless there is a running sum for each node that an end of these edges may be."""
+    """Raise `ValueError` unless there is a running sum for each node of each end's type."""
     for name, end in _WEIGHTS.items():
         sums = tables.get(name)
         if sums is None:
@@ -159,12 +159,12 @@ def _check_weights(tables: Mapping[str, Array], kind: EdgeType, graph: GraphView
                 f"tables[{name!r}] has shape {list(sums.shape)}; expected a weight for each of "
                 f"{graph.num_nodes(kind[end])} nodes"
             )
-        if sums.dtype != "int64":  # not from a user: these are what is made of the weights
+        if sums.dtype != "int64":  # the sums are made from a user's weights
             raise ValueError(f"tables[{name!r}] is {form(sums)}; expected running sums, int64")
 
 
 def check_link(spec: LinkSpec, graph: GraphView) -> None:
-    """ValueError unless links of this graph can be sampled so."""
+    """Raise `ValueError` unless links of this graph can be sampled by the spec."""
     if spec.negatives not in _MODES:
         raise ValueError(f"negatives is {spec.negatives!r}; expected one of {', '.join(_MODES)}")
     if spec.negatives == "none":
@@ -191,7 +191,7 @@ def check_link(spec: LinkSpec, graph: GraphView) -> None:
 
 
 def check_columns(spec: LinkSpec, columns: Collection[str]) -> None:
-    """ValueError unless what comes with the edges, by name, goes with a spec."""
+    """Raise `ValueError` unless the given columns, by name, fit the spec."""
     if ("time" in columns) != (spec.neighbors.time_attr is not None):
         given, named = "time" in columns, spec.neighbors.time_attr is not None
         raise ValueError(
@@ -210,7 +210,10 @@ def check_columns(spec: LinkSpec, columns: Collection[str]) -> None:
 
 
 def check_ends(graph: GraphView, kind: EdgeType) -> None:
-    """ValueError unless the edges of this type, which the graph need not have, have their ends."""
+    """Raise `ValueError` unless the graph has the node types of this edge type's ends.
+
+    The graph need not have the edge type itself.
+    """
     for end in (kind[0], kind[2]):
         if end not in graph.node_types:
             there = ", ".join(map(repr, graph.node_types))
@@ -244,10 +247,11 @@ _OWN: Final = frozenset(
 
 
 def label_shift(labels: Array) -> int:
-    """What is added to labels so that 0 is free for negatives: 1 if the least of them is 0.
+    """Return what is added to labels so that 0 is free for negatives: 1 if the least label is 0.
 
-    Of all labels, not of a batch's: whoever makes a feed asks once, and puts the answer into its
-    table "label_shift", or shifts the labels there and then. ValueError where 0 cannot be free.
+    It depends on all labels, not those of a batch: the maker of a feed calls this once, and stores
+    the result in the table "label_shift", or shifts the labels itself. `ValueError` if 0 cannot be
+    freed.
     """
     if labels.size == 0:
         return 0
@@ -268,7 +272,7 @@ def label_shift(labels: Array) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Links:
-    """The links of a batch: those given, then negatives. Triplets have sources of those given."""
+    """The links of a batch: those given, then negatives. Triplets add destinations only."""
 
     kind: EdgeType
     sources: Ids
@@ -285,13 +289,13 @@ class _Links:
 
 
 def _repeated(values: Array, count: int) -> Array:
-    """What `count` links have: the first `values`, the others those of what they stand against."""
+    """Return values for `count` links: negatives have those of the edge they belong to."""
     return np.resize(values, (count, *values.shape[1:]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seeds:
-    """The ends of links as seeds, by node type, and where each end of each link stands there."""
+    """The ends of links as seeds, by node type, and the position of each end there."""
 
     by_type: dict[str, Ids]
     sources: Ids
@@ -299,11 +303,11 @@ class _Seeds:
 
 
 class LinkSeedBuilder:
-    """Turns edges into seeds: their ends, and those of what stands against them.
+    """Turns edges into seeds: their ends, and those of their negatives.
 
-    Where trees are shared each node is entered once: sources, destinations, then the negatives'
-    sources and destinations, in order of first appearance. Disjoint, every end is a seed and a tree
-    of its own: all sources, given and negative, then all destinations.
+    If not disjoint, each node is added once: sources, destinations, then the negatives' sources and
+    destinations, in order of first appearance. If disjoint, every end is a seed with its own tree:
+    all sources, given and negative, then all destinations.
     """
 
     own = _OWN
@@ -320,7 +324,7 @@ class LinkSeedBuilder:
         self._candidates: dict[tuple[str, str, int], Candidates] = {}
 
     def num_negatives(self, inputs: int) -> int:
-        """How many negatives so many edges have."""
+        """Return the number of negatives of so many edges."""
         return _num_negatives(self._spec, inputs)
 
     def start(self, request: Request) -> Seeds:
@@ -348,7 +352,7 @@ class LinkSeedBuilder:
         return most
 
     def most_arrays(self, inputs: int, of: Owner) -> Sequence[ArraySpec]:
-        """Room for the labels is for one number each."""
+        """Return array specs; room for labels is for one number each."""
         sources, destinations = _num_ends(self._spec, inputs)
         ids: list[ArraySpec] = [(IDS, (inputs,)), (IDS, (sources,)), (IDS, (destinations,))]
         labels: list[ArraySpec] = [(IDS, (sources,)), (IDS, (destinations,))]
@@ -373,9 +377,9 @@ class LinkSeedBuilder:
         )
 
     def _end(self, end: str, node_type: str, request: Request) -> Candidates:
-        """What one end is drawn from; a table that comes with batch after batch is checked once.
+        """Return what one end is drawn from; a table that comes with every batch is checked once.
 
-        It is remembered as long as its channel has it, and no longer: it lies in memory of a rank.
+        It is kept only as long as its channel has the table, which is in a rank's memory.
         """
         table = request.tables.get(f"{end}_weight")
         key = end, node_type, id(table)
@@ -387,7 +391,7 @@ class LinkSeedBuilder:
 
     def _candidates_of(self, end: str, node_type: str, table: Array | None) -> Candidates:
         num_nodes, times = self._graph.num_nodes(node_type), self._times.of(node_type)
-        # A view, which holds on to the memory, and not to the table that tells when it may go.
+        # A view keeps the memory alive, but not the table object, whose end triggers the removal.
         sums = None if table is None else table.view()
         try:
             return Candidates(num_nodes, sums, times)
@@ -411,13 +415,13 @@ class LinkSeedBuilder:
     # --- seeds -------------------------------------------------------------------------------
 
     def _together(self, links: _Links) -> _Seeds:
-        """Every node once."""
+        """Return seeds with every node once."""
         sources = self._lists[0]
         destinations = self._lists[0 if links.is_one_type else 1]
         sources.clear()
         destinations.clear()
         given = slice(0, links.num_given), slice(links.num_given, None)
-        # In this order: what is given comes before what stands against it.
+        # In this order, so that given links come before negatives.
         places = [
             (sources.relabel(links.sources[part]), destinations.relabel(links.destinations[part]))
             for part in given
@@ -427,7 +431,7 @@ class LinkSeedBuilder:
         return _Seeds(by_type, source_places, destination_places)
 
     def _apart(self, links: _Links) -> _Seeds:
-        """Every end a tree of its own."""
+        """Return seeds with a tree for every end."""
         sources = np.arange(len(links.sources))
         destinations = np.arange(len(links.destinations))
         if links.is_one_type:
@@ -437,22 +441,23 @@ class LinkSeedBuilder:
         return _Seeds(by_type, sources, destinations)
 
     def _seed_times(self, request: Request, links: _Links) -> list[Ids] | None:
-        """Both ends of a link have its time."""
+        """Return the seeds' times: both ends of a link have its time."""
         if "time" not in request.columns:
             return None
         return self._by_end(links, request.columns["time"].astype(np.int64, copy=False))
 
     def _by_end(self, links: _Links, values: Ids) -> list[Ids]:
-        """For each seed, where all ends are seeds, what the edge has that it belongs to."""
+        """Return, for each seed, the value of the edge it belongs to, if all ends are seeds."""
         ends = [_repeated(values, len(ids)) for ids in (links.sources, links.destinations)]
         if links.is_one_type:
             return self._by_number({links.kind[0]: np.concatenate(ends)})
         return self._by_number({links.kind[0]: ends[0], links.kind[2]: ends[1]})
 
     def _trees(self, links: _Links) -> Ids:
-        """Which of the edges given each tree belongs to. Trees count through the node types.
+        """Return which given edge each tree belongs to. Trees are numbered across node types.
 
-        PyG takes the tree modulo P, which is the same where the negatives are a multiple of P.
+        PyG takes the tree modulo P, which is the same if the number of negatives is a multiple of
+        P.
         """
         given = np.arange(links.num_given)
         return np.concatenate(self._by_end(links, given))
@@ -461,7 +466,7 @@ class LinkSeedBuilder:
         nobody = np.empty(0, np.int64)
         return [by_type.get(name, nobody) for name in self._graph.node_types]
 
-    # --- what is said of them ------------------------------------------------------------------
+    # --- arrays and values ---------------------------------------------------------------------
 
     def _arrays(self, request: Request, links: _Links, seeds: _Seeds) -> dict[str, Array]:
         arrays = {qualified(links.kind, "input_id"): request.positions}
@@ -485,14 +490,14 @@ class LinkSeedBuilder:
             label = np.ones(links.num_given, np.float32)
         shift = request.tables.get("label_shift")
         if shift is not None and shift[0]:
-            # A bool has no room for a third value.
+            # A bool cannot hold a third value.
             label = label.astype(np.int64) if label.dtype == bool else label
             label = label + label.dtype.type(shift[0])
         nothing = np.zeros((links.num_negatives, *label.shape[1:]), label.dtype)
         return np.concatenate([label, nothing])
 
     def _triplets(self, request: Request, links: _Links, seeds: _Seeds) -> dict[str, Array]:
-        """Row p of the negatives has those of edge p, which lie P apart."""
+        """Return triplets: row p of the negatives has those of edge p, which are P apart."""
         source, _, destination = links.kind
         amount, count = math.ceil(self._spec.amount), links.num_given
         negatives = seeds.destinations[count:].reshape(amount, count).T
@@ -513,7 +518,7 @@ class LinkSeedBuilder:
         return facts
 
     def _honesty(self, kind: EdgeType, negatives: Negatives | None) -> dict[str, int]:
-        """How many negatives are none, or come too late, for want of better ones."""
+        """Return how many negatives are edges or too late, because no better ones were found."""
         facts = {}
         if self._spec.strict and self._spec.negatives != "none":
             facts["num_false_negatives"] = 0 if negatives is None else negatives.num_false
@@ -523,9 +528,9 @@ class LinkSeedBuilder:
 
 
 class _NodeTimes:
-    """The times of nodes, where a spec restricts by these; times of edges restrict no negatives.
+    """The times of nodes, if a spec restricts by these; times of edges do not restrict negatives.
 
-    None is read before it is asked for: whoever wants to know sizes only may ask for those.
+    Times are read at first use, so that a caller that needs only sizes does not read them.
     """
 
     def __init__(self, graph: Graph, attribute: str | None) -> None:
@@ -541,7 +546,7 @@ class _NodeTimes:
         return bool(self._there)
 
     def of(self, node_type: str) -> Array | None:
-        """None: nodes of this type are there at all times."""
+        """Return the times of a node type; None if its nodes are not restricted."""
         if node_type not in self._there:
             return None
         if node_type not in self._read:

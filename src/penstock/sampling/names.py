@@ -1,8 +1,8 @@
-"""What the arrays of a batch are called.
+"""The names of a batch's arrays.
 
-An array of a homogeneous batch has its attribute's name: "n_id", "x". One that belongs to a type
-has the type in front: "paper/x", "author,writes,paper/edge_index". Types and attributes may have
-any name, so slashes, commas and per cent signs inside them are written as in an address ("%2F").
+An array of a homogeneous batch has its attribute's name: "n_id", "x". An array of a type has the
+type in front: "paper/x", "author,writes,paper/edge_index". Types and attributes may have any name,
+so slashes, commas and per cent signs in them are escaped as in a URL ("%2F").
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _ESCAPED: Final = str.maketrans({plain: escaped for escaped, plain in _PLAIN.ite
 
 
 def qualified(owner: Owner, name: str) -> str:
-    """The name in a batch of attribute `name` of a type; the nameless types have none in front."""
+    """Return the name in a batch of attribute `name` of a type; unnamed types add no prefix."""
     attribute = name.translate(_ESCAPED)
     return f"{type_name(owner)}/{attribute}" if any(owner) else attribute
 
 
 def type_name(owner: Owner) -> str:
-    """A type as text: "paper", "author,writes,paper"."""
+    """Return a type as text: "paper", "author,writes,paper"."""
     parts = (owner,) if isinstance(owner, str) else owner
     return ",".join(part.translate(_ESCAPED) for part in parts)
 
 
 def parsed(name: str) -> tuple[Owner, str]:
-    """The type ("" if none is named) and the attribute that `qualified` was given."""
+    """Return the type ("" if none is named) and the attribute that `qualified` was given."""
     owner, _, attribute = name.rpartition("/")
     return parsed_type(owner), _unescaped(attribute)
 
 
 def parsed_type(text: str) -> Owner:
-    """The type that `type_name` was given."""
+    """Return the type that `type_name` was given."""
     parts = [_unescaped(part) for part in text.split(",")]
     if len(parts) == 3:
         return parts[0], parts[1], parts[2]

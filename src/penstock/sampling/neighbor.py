@@ -1,6 +1,6 @@
-"""k-hop neighbourhoods as a kind, and what the kinds share that sample these round other seeds.
+"""k-hop neighbourhoods as a kind, and the base of other kinds that sample them.
 
-Those differ in how inputs become seeds (`SeedBuilder`): nodes are seeds; edges have two ends
+Those kinds differ in how inputs become seeds (`SeedBuilder`): nodes are seeds; edges have two ends
 (`links`); anchors have labels (`ablp`).
 """
 
@@ -26,10 +26,10 @@ from penstock.sampling.seeds import NodeSeedBuilder, SeedBuilder
 from penstock.sampling.shape import BatchShape, fanouts_of
 from penstock.sampling.spec import Feed, NeighborSpec, SamplingSpec
 
-# A draw by weight, or among what is not too late, against a uniform one.
+# The cost of a draw by weight, or among edges that are not too late, relative to a uniform one.
 _WEIGHTED, _TEMPORAL = 3.0, 2.0
-# Every hop is looked at by whoever reserves memory, which is the hub: for each edge type, and once
-# for every channel. No use has so many.
+# The hub, which reserves memory, computes with every hop, for each edge type and each channel. No
+# use has so many.
 _MOST_HOPS: Final = 2**10
 _MOST_DRAWS: Final = 2**24
 
@@ -37,22 +37,22 @@ _Spec = TypeVar("_Spec", bound=SamplingSpec)
 
 
 class HopsKind(SamplingKind[_Spec]):
-    """Kinds whose batches are the neighbourhoods of seeds that they make of their inputs."""
+    """Kinds whose batches are the neighbourhoods of seeds made from their inputs."""
 
     @abstractmethod
     def hops(self, spec: _Spec, graph: GraphView) -> NeighborSpec:
-        """How neighbourhoods are sampled."""
+        """Return how neighbourhoods are sampled."""
 
     @abstractmethod
     def seed_builder(self, spec: _Spec, graph: Graph) -> SeedBuilder:
-        """What turns inputs into seeds."""
+        """Return what turns inputs into seeds."""
 
     def needs(self, spec: _Spec, graph: GraphView) -> Sequence[DerivedArrays]:
-        """What the edges are chosen by."""
+        """Return the derived arrays by which edges are chosen."""
         return _criteria_of(self.hops(spec, graph), graph).derived_arrays(graph)
 
     def batches(self, spec: _Spec, graph: Graph) -> Batches:
-        """Directional ones are sampled to where they are read, whole ones are buffered."""
+        """Return batches: directional ones are sampled in place, others are buffered."""
         hops, seed_builder = self.hops(spec, graph), self.seed_builder(spec, graph)
         if hops.subgraph_type == "directional":
             return NeighborBatches(graph, hops, seed_builder)
@@ -62,7 +62,7 @@ class HopsKind(SamplingKind[_Spec]):
         return BufferedBatches(graph, hops, InducedSampler(graph, hops, seed_builder))
 
     def likely_bytes(self, spec: _Spec, graph: Graph, inputs: int, of: Owner) -> int:
-        """Room for nearly any batch; of directional ones without looking at the topology."""
+        """Return room for nearly any batch; for directional ones without reading the topology."""
         hops = self.hops(spec, graph)
         if hops.subgraph_type != "directional":
             return super().likely_bytes(spec, graph, inputs, of)
@@ -73,23 +73,23 @@ class NeighborKind(HopsKind[NeighborSpec]):
     """Neighbourhoods of nodes."""
 
     def hops(self, spec: NeighborSpec, graph: GraphView) -> NeighborSpec:
-        """The spec itself."""
+        """Return the spec itself."""
         return spec
 
     def seed_builder(self, spec: NeighborSpec, graph: Graph) -> SeedBuilder:
-        """Nodes are seeds."""
+        """Return what uses nodes as seeds."""
         return NodeSeedBuilder(graph, spec)
 
     def columns(self, spec: NeighborSpec) -> tuple[str, ...]:
-        """A time for each seed."""
+        """Return the name of a time for each seed."""
         return ("time",)
 
     def is_disjoint(self, spec: NeighborSpec) -> bool:
-        """What restricts by time samples a tree for each seed: each has a time of its own."""
+        """Return whether seeds have separate trees; with times always, as each has its own time."""
         return spec.disjoint or spec.time_attr is not None
 
     def check(self, spec: NeighborSpec, graph: GraphView) -> None:
-        """ValueError unless this graph can be sampled so."""
+        """Raise `ValueError` unless this graph can be sampled by the spec."""
         check_hops(spec, graph)
 
     def check_inputs(
@@ -100,17 +100,17 @@ class NeighborKind(HopsKind[NeighborSpec]):
         columns: Mapping[str, Array],
         tables: Mapping[str, Array],
     ) -> None:
-        """ValueError unless seeds have times where time counts, and only there."""
+        """Raise `ValueError` unless seeds have times if and only if the spec restricts by time."""
         check_time_form(columns)
         _check_times(spec, columns, feed.node_type, graph)
 
     def draws(self, spec: NeighborSpec, graph: GraphView, inputs: int, of: Owner) -> float:
-        """One draw for each edge that is taken, roughly."""
+        """Return one draw for each edge that is taken, roughly."""
         return draws_of_hops(spec, graph, inputs)
 
 
 def draws_of_hops(spec: NeighborSpec, graph: GraphView, seeds: int) -> float:
-    """How many uniform draws the neighbourhoods of so many seeds are about as much work as."""
+    """Return the work of the neighbourhoods of so many seeds, in uniform draws, roughly."""
     fanouts = fanouts_by_type(fanouts_of(spec), graph.edge_types)
     degree = graph.num_edges() / max(graph.num_nodes(), 1)
     frontier = total = float(seeds)
@@ -122,9 +122,10 @@ def draws_of_hops(spec: NeighborSpec, graph: GraphView, seeds: int) -> float:
 
 
 def check_hops(spec: NeighborSpec, graph: GraphView) -> None:
-    """ValueError unless neighbourhoods of this graph can be sampled so. Reads no array."""
+    """Raise `ValueError` unless this graph's neighbourhoods can be sampled so. Reads no array."""
     check_said_once(spec)
-    BatchShape(graph, spec)  # complains of fan-outs and attributes that the graph knows nothing of
+    # Raises for fan-outs and attributes that do not exist in the graph.
+    BatchShape(graph, spec)
     _check_extent(spec)
     for hop, cap in enumerate(spec.node_caps):
         check_integer(cap, f"node_caps[{hop}]", -1, 2**63)
@@ -141,7 +142,7 @@ def check_hops(spec: NeighborSpec, graph: GraphView) -> None:
 
 
 def check_said_once(spec: NeighborSpec) -> None:
-    """ValueError for fan-outs that are given in two ways."""
+    """Raise `ValueError` for fan-outs that are given in two ways."""
     if spec.by_type is None:
         return
     if spec.num_neighbors:
@@ -151,7 +152,7 @@ def check_said_once(spec: NeighborSpec) -> None:
 
 
 def _check_extent(spec: NeighborSpec) -> None:
-    """There is no end to what can be asked for, but to memory and patience there is."""
+    """Check limits on hops and fan-outs, because memory and time are limited."""
     lists = [spec.num_neighbors] if spec.by_type is None else [each for _, each in spec.by_type]
     if (hops := max(map(len, lists), default=0)) > _MOST_HOPS:
         raise ValueError(f"num_neighbors has {hops} hops; expected {_MOST_HOPS} at most")

@@ -1,8 +1,8 @@
-"""Specs as people write them in Python: what a field may be, and what is said of one that is not.
+"""Normalizes specs as people write them in Python, and says what is wrong with a field.
 
-Lists, arrays and mappings stand for tuples, NumPy's numbers for Python's: `settled` makes one form
-of them, so that equal specs are equal, here and on the wire. Whether a graph can be sampled so is
-for others to say.
+Lists, arrays and mappings become tuples, NumPy's numbers become Python's: `settled` gives equal
+specs one form, here and on the wire. This module does not check whether a graph can be sampled by a
+spec.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Spec = TypeVar("_Spec", bound=SamplingSpec)
 
 _EDGE_TYPES: Final = "edge types, such as (('user', 'buys', 'item'),)"
 _NAMES: Final = "names of attributes, such as ('x',), or None for all"
-# Of fields whose type says too little.
+# For fields whose type says too little.
 _EXPECTED: Final = {
     "num_neighbors": "one fan-out per hop, such as (15, 10, 5)",
     "by_type": "fan-outs for each edge type, such as {('user', 'buys', 'item'): (10, 5)}",
@@ -48,13 +48,13 @@ _BY_TYPE: Final[dict[object, str]] = {
     str: "text",
     type(None): "None",
 }
-# Where in a value msgspec found fault with it.
+# The position in a value at which msgspec found an error.
 _PLACE: Final = re.compile(r" - at `\$(.*)`$")
 _LONGEST: Final = 200
 
 
 def settled(spec: _Spec, prefix: str = "") -> _Spec:
-    """The same spec in tuples and Python's numbers; ValueError names a field that is none."""
+    """Return the same spec in tuples and Python's numbers; `ValueError` names an invalid field."""
     fields = msgspec.structs.fields(spec)
     return msgspec.structs.replace(
         spec,
@@ -66,15 +66,15 @@ def settled(spec: _Spec, prefix: str = "") -> _Spec:
 
 
 def plain(value: Any) -> Any:
-    """Tuples and Python's numbers, of whatever stands for them; anything else as it is."""
+    """Return tuples and Python's numbers for what represents them; anything else as it is."""
     if isinstance(value, Enum):
         value = value.value
-    if hasattr(value, "tolist") and not isinstance(value, type):  # of NumPy, or of torch
+    if hasattr(value, "tolist") and not isinstance(value, type):  # NumPy's or torch's
         value = value.tolist()
     if isinstance(value, Mapping):
         value = list(value.items())
     if isinstance(value, Set):
-        return dict.fromkeys(value)  # which is no list to anybody: it has no order
+        return dict.fromkeys(value)  # a dict fails as a list: a set has no order
     return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
 
 

@@ -1,8 +1,8 @@
-"""The nodes that matter most to each seed, by personalised PageRank: from types to the kernel.
+"""The most relevant nodes of each seed by personalised PageRank: from types to the kernel.
 
-A batch is a pure function of (graph, spec, seed, epoch, index, seeds); the three numbers in the
-middle count only where a node has more neighbours than are looked at. This module knows types and
-names; it knows nothing of processes or torch.
+A batch is a pure function of (graph, spec, seed, epoch, index, seeds); seed, epoch and index only
+matter if a node has more neighbours than are read. This module knows types and names, and nothing
+about processes or torch.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from penstock.sampling.request import Request
 from penstock.sampling.seeds import IDS, ArraySpec
 from penstock.sampling.spec import PPRSpec
 
-PPR: Final = "ppr"  # the relation, in a batch, from seeds to what matters to them
+PPR: Final = "ppr"  # in a batch, the relation from seeds to nodes relevant to them
 _SCORES: Final = "float32"
-# How much of what may at most be pushed along usually is.
+# The usual fraction of the largest possible number of pushes.
 _USUAL: Final = 0.25
 
 
 class PPRKind(SamplingKind[PPRSpec]):
-    """What matters most to seeds."""
+    """The most relevant nodes of seeds."""
 
     def check(self, spec: PPRSpec, graph: GraphView) -> None:
-        """ValueError unless this graph can be sampled so."""
+        """Raise `ValueError` unless this graph can be sampled by the spec."""
         check_ppr(spec, graph)
 
     def needs(self, spec: PPRSpec, graph: GraphView) -> Sequence[DerivedArrays]:
-        """Out-edges, if they are followed, and sizes of degrees."""
+        """Return out-edges, if they are followed, and bit lengths of degrees."""
         needed: list[DerivedArrays] = []
         for kind in graph.edge_types:
             if spec.direction == "out":
@@ -60,10 +60,10 @@ class PPRKind(SamplingKind[PPRSpec]):
         return needed
 
     def draws(self, spec: PPRSpec, graph: GraphView, inputs: int, of: Owner) -> float:
-        """How many edges a batch looks at, roughly.
+        """Return roughly how many edges a batch reads.
 
-        Every edge pushed along takes alpha * eps at least from a residual that is 1 in the
-        beginning, and a round pushes along no more edges than there are.
+        Every push along an edge takes at least alpha * eps from a residual that is 1 at first, and
+        a round pushes along no more edges than the graph has.
         """
         pushes = 1.0 / (spec.alpha * spec.eps)
         rounds = math.log(1.0 / min(spec.eps, 0.5)) / spec.alpha
@@ -71,17 +71,17 @@ class PPRKind(SamplingKind[PPRSpec]):
         return inputs * (1.0 + walked * _USUAL * min(pushes, rounds * graph.num_edges()))
 
     def batches(self, spec: PPRSpec, graph: Graph) -> Batches:
-        """Pushed first, written then."""
+        """Return batches that are sampled first and written afterwards."""
         return BufferedBatches(graph, spec, PPRSampler(graph, spec))
 
 
 class PPRSampler:
-    """Cuts out what matters to the seeds of a batch; one thread at a time.
+    """Samples the nodes most relevant to the seeds of a batch; for one thread at a time.
 
-    From every seed there is an edge to each of the nodes that matter most to it, the seed itself
-    among them: `edge_index` has the seed's place above the node's, `edge_attr` the score and
-    1 / (1 + hop). Of a heterogeneous graph there is an edge type (seeds' type, "ppr", type) for
-    every node type, empty or not.
+    Every seed has an edge to each of the nodes most relevant to it, which include itself:
+    `edge_index` has the seed's position above the node's, `edge_attr` the score and 1 / (1 + hop).
+    In a heterogeneous graph there is an edge type (seeds' type, "ppr", type) for every node type,
+    empty or not.
     """
 
     def __init__(self, graph: Graph, spec: PPRSpec) -> None:
@@ -97,7 +97,7 @@ class PPRSampler:
         )
 
     def cut(self, request: Request) -> Sampled:
-        """What matters to the seeds of a batch."""
+        """Sample the nodes most relevant to the seeds of a batch."""
         number = self._graph.node_types.index(request.node_type)
         sample = self._push.sample(request.key, request.seeds, number)
         edges = sample.edges or []
@@ -112,11 +112,11 @@ class PPRSampler:
         return Sampled(arrays, [*sample.nodes], edge_ids or nobody, self._facts(request, sample))
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
-        """Room in which the arrays of nearly any batch fit, without attributes."""
+        """Return room in which the arrays of nearly any batch fit, without attributes."""
         return layout(self._likely_arrays(inputs, of)).nbytes
 
     def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
-        """By node type, more nodes than this no batch has."""
+        """Return, by node type, how many nodes a batch has at most."""
         most = inputs * self._options.max_ppr_nodes
         return [
             (inputs if name == of else 0) + min(self._graph.num_nodes(name), most)
@@ -124,7 +124,7 @@ class PPRSampler:
         ]
 
     def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
-        """By edge type, how many edges of the graph nearly any batch has at most."""
+        """Return, by edge type, how many edges of the graph nearly any batch has at most."""
         if not self._options.with_edges:
             return [0] * len(self._graph.edge_types)
         nodes = self.likely_nodes(inputs, of)
@@ -159,7 +159,7 @@ class PPRSampler:
 
     def _edges(self, edges: list[PushedEdges]) -> dict[str, Array]:
         arrays: dict[str, Array] = {}
-        for kind, found in zip(self._graph.edge_types, edges, strict=False):  # all of them, or none
+        for kind, found in zip(self._graph.edge_types, edges, strict=False):  # all, or none
             arrays[qualified(kind, "edge_index")] = found.edge_index
             if self._with_edge_ids:
                 arrays[qualified(kind, "e_id")] = found.edge_ids
@@ -193,7 +193,7 @@ class PPRSampler:
 
 
 def check_ppr(spec: PPRSpec, graph: GraphView) -> None:
-    """ValueError unless this graph can be sampled so."""
+    """Raise `ValueError` unless this graph can be sampled by the spec."""
     check_integer(spec.max_ppr_nodes, "max_ppr_nodes", 0, MOST_NODES)
     if spec.direction not in ("in", "out"):
         raise ValueError(f"direction is {spec.direction!r}; expected 'in' or 'out'")
@@ -211,7 +211,7 @@ def check_ppr(spec: PPRSpec, graph: GraphView) -> None:
 
 
 def options_of(spec: PPRSpec, graph: GraphView) -> PushOptions:
-    """A spec as the kernel takes it."""
+    """Return the kernel's options for a spec."""
     numbers = {kind: number for number, kind in enumerate(graph.edge_types)}
     shares = shares_of([share for _, _, share in spec.channels], spec.max_ppr_nodes)
     return PushOptions(
@@ -230,8 +230,10 @@ def options_of(spec: PPRSpec, graph: GraphView) -> PushOptions:
 
 
 def shares_of(ratios: Sequence[float], most: int) -> list[int]:
-    """Ratios as whole numbers that sum to `most`: what is left goes to the largest fractions, to
-    the first of equal ones."""
+    """Return ratios as integers that sum to `most`.
+
+    The remainder goes to the largest fractions, and among equal ones to the first.
+    """
     exact = [ratio * most for ratio in ratios]
     shares = [math.floor(value) for value in exact]
     by_fraction = sorted(range(len(exact)), key=lambda c: (shares[c] - exact[c], c))
@@ -241,7 +243,7 @@ def shares_of(ratios: Sequence[float], most: int) -> list[int]:
 
 
 def _own(graph: GraphView) -> frozenset[str]:
-    """Where there is but one edge type, `edge_attr` is what is said of its edges here."""
+    """Return the names of own arrays: with one edge type, `edge_attr` has scores."""
     return frozenset() if graph.is_hetero else frozenset({"edge_attr"})
 
 

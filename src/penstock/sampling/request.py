@@ -1,4 +1,4 @@
-"""Which batch to make: its name among all, its inputs, and what was given with them."""
+"""Which batch to make: its identity, its inputs, and what was given with them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.kernels.arrays import Array, Ids
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """One batch. `seeds` are its inputs, nodes [b] or edges [2, b]; `positions` their places.
+    """One batch. `seeds` are its inputs, nodes [b] or edges [2, b]; `positions` their positions.
 
     `columns` have a row for each input of the batch; `tables` belong to the feed as a whole.
     """
@@ -31,16 +31,16 @@ class Request:
 
     @property
     def key(self) -> int:
-        """What all draws of the batch are made from."""
+        """The key that all draws of the batch derive from."""
         return batch_key(self.seed, self.epoch, self.index)
 
     @property
     def num_inputs(self) -> int:
-        """How many inputs the batch has."""
+        """The number of inputs of the batch."""
         return len(self.positions)
 
     def is_same(self, other: Request) -> bool:
-        """Whether this is another request for the same batch, with the same things given."""
+        """Return whether this is a request for the same batch, with the same inputs."""
         return (
             self._name == other._name
             and np.array_equal(self.seeds, other.seeds)

@@ -1,7 +1,8 @@
-"""What a batch of k hops begins with: the nodes that are expanded, and what is said of them.
+"""The seeds of a k-hop batch: the nodes that are expanded, and what goes with them.
 
-Inputs become seeds in different ways: nodes are seeds; edges have two ends, and negatives beside
-them; anchors have labels. A `SeedBuilder` does that for one spec; what follows is the same for all.
+Inputs become seeds in different ways: nodes are seeds; edges have two ends, and negatives in
+addition; anchors have labels. A `SeedBuilder` does this for one spec; what follows is the same for
+all.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ ArraySpec = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seeds:
-    """Seeds by number of their node type, and what goes into the batch beside what is sampled.
+    """Seeds by number of their node type, and what the batch contains besides the sample.
 
-    `times` are the seeds' (None: nothing is restricted by time, or each has its own). `trees` has
-    the input that each tree belongs to, where several seeds belong to one.
+    `times` are the seeds' (None: nothing is restricted by time, or nodes have their own). `trees`
+    has the input that each tree belongs to, where several seeds belong to one.
     """
 
     seeds: list[Ids]
@@ -38,7 +39,7 @@ class Seeds:
     trees: Ids | None = None
 
     def tell_trees(self, sampled: Iterable[Ids]) -> None:
-        """Writes, for each tree that nodes were sampled for, the input that it belongs to."""
+        """Replace, in the arrays of trees, each tree by the input that it belongs to."""
         if self.trees is None:
             return
         for trees in sampled:
@@ -46,12 +47,12 @@ class Seeds:
 
     @property
     def num_seeds(self) -> tuple[int, ...]:
-        """How many seeds of each type."""
+        """The number of seeds of each type."""
         return tuple(map(len, self.seeds))
 
     @property
     def array_specs(self) -> tuple[ArraySpec, ...]:
-        """Dtypes and shapes of what goes along."""
+        """Dtypes and shapes of the additional arrays."""
         return tuple((dtype_name(array.dtype), array.shape) for array in self.arrays.values())
 
 
@@ -65,17 +66,17 @@ class SeedBuilder(Protocol):
     def own(self) -> Set[str]: ...
 
     def start(self, request: Request) -> Seeds:
-        """The seeds of a batch."""
+        """Return the seeds of a batch."""
 
     def most_seeds(self, inputs: int, of: Owner) -> Sequence[int]:
-        """By node type, how many seeds so many inputs lead to at most, or nearly always."""
+        """Return, by node type, the most seeds of so many inputs, always or nearly always."""
 
     def most_arrays(self, inputs: int, of: Owner) -> Sequence[ArraySpec]:
-        """Dtypes and shapes of what goes along, at most or nearly always."""
+        """Return dtypes and shapes of the additional arrays, at most or nearly always."""
 
 
 class NodeSeedBuilder:
-    """Inputs are nodes of one type, and the seeds. A time given for each goes along."""
+    """Uses inputs, nodes of one type, as seeds. A time given for each is added to the batch."""
 
     own = frozenset({"seed_time"})
 

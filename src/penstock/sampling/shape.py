@@ -1,7 +1,7 @@
-"""The shape of neighbour batches: which arrays one has, and how many bytes they take.
+"""The shape of neighbour batches: which arrays they have, and how many bytes these take.
 
-Known from a graph and a spec alone, before anything is sampled; nothing is read but sizes, so that
-whoever reserves memory can ask. Nothing here writes.
+Computed from a graph and a spec alone, before anything is sampled. Only sizes are read, so that
+whoever reserves memory can ask. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from penstock.sampling.spec import NeighborSpec
 
 
 class BatchShape:
-    """What every batch of a spec consists of.
+    """The arrays of every batch of a spec.
 
-    Edge attributes are found by edge ids, so these come along with them, wanted or not.
+    Edge attributes are found by edge ids, so edge ids are included with them, wanted or not.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class BatchShape:
         self.node_types = graph.node_types
         self.edge_types = graph.edge_types
         self.seed_builder = NodeSeedBuilder(graph, spec) if seed_builder is None else seed_builder
-        # What restricts by time samples a tree for each seed: each has a time of its own.
+        # With times each seed has its own tree, because each has its own time.
         self.disjoint = spec.disjoint or spec.time_attr is not None
         own = self.seed_builder.own | ({"batch"} if self.disjoint else set())
         self.node_columns, self.edge_columns = columns_of(graph, spec, own)
@@ -39,29 +39,29 @@ class BatchShape:
         self._hops = hops_of(graph, spec)
 
     def likely_bytes(self, inputs: int, of: Owner = "") -> int:
-        """Room that is enough for any batch of so many inputs of a type, or for nearly any."""
+        """Return room for any batch of so many inputs of a type, or for nearly any."""
         bound = self.bound(self.seed_builder.most_seeds(inputs, of))
         return self.nbytes(bound, self.seed_builder.most_arrays(inputs, of))
 
     def bound(self, seeds: Sequence[int]) -> Sizes:
-        """Room that is enough for any batch of so many seeds of each type."""
+        """Return sizes that are enough for any batch of so many seeds of each type."""
         return self._hops.bound(seeds).with_spare()
 
     def nbytes(self, sizes: Sizes, others: Iterable[ArraySpec]) -> int:
-        """Bytes of a batch whose lists have these sizes, with what else it consists of."""
+        """Return the bytes of a batch whose lists have these sizes, with its other arrays."""
         return layout(self._arrays(sizes, others)).nbytes
 
     def divided(self, room: int, likely: Sizes, others: Sequence[ArraySpec]) -> Sizes:
-        """`room` bytes, divided in proportion to `likely` sizes."""
+        """Divide `room` bytes in proportion to `likely` sizes."""
         nothing = likely.scaled(0)
         least = self.nbytes(nothing, others)
-        # Each array may also lose the bytes up to where the next one can begin.
+        # Alignment may cost each array some bytes.
         lost = ALIGNMENT * sum(1 for _ in self._arrays(nothing, others))
         factor = (room - least - lost) / max(self.nbytes(likely, others) - least, 1)
         return likely.scaled(max(factor, 0.0))
 
     def _arrays(self, sizes: Sizes, others: Iterable[ArraySpec]) -> Iterator[ArraySpec]:
-        """Dtype and shape of all arrays, in the order they are written."""
+        """Yield dtype and shape of all arrays, in the order they are written."""
         for count in sizes.nodes:
             yield IDS, (count,)
             if self.disjoint:
@@ -78,12 +78,12 @@ class BatchShape:
 
 
 def fanouts_of(spec: NeighborSpec) -> Sequence[int] | Mapping[EdgeType, Sequence[int]]:
-    """The fan-outs as `NeighborSampler` takes them."""
+    """Return the fan-outs in the form that `NeighborSampler` takes."""
     return spec.num_neighbors if spec.by_type is None else dict(spec.by_type)
 
 
 def hops_of(graph: GraphView, spec: NeighborSpec) -> Hops:
-    """What the size of a batch depends on."""
+    """Return what the size of a batch depends on."""
     numbers = {name: number for number, name in enumerate(graph.node_types)}
     fanouts = fanouts_by_type(fanouts_of(spec), graph.edge_types)
     expands, finds = (2, 0) if spec.direction == "in" else (0, 2)

@@ -1,9 +1,9 @@
-"""What to sample, as plain data: it goes over the wire, and any process can act on it.
+"""Specs: what to sample, as plain data that goes over the wire and that any process can act on.
 
-A spec with a `Feed` (which inputs, in which order) and a graph says everything a batch depends on
-but its epoch and index. This module knows nothing of processes. What a spec means is said by its
-kind, a class of `sampling.kinds`, which the spec's class names. A new kind is a class here, in the
-union `BuiltInSpec`, and a module.
+A spec, a `Feed` (which inputs, in which order) and a graph determine everything that a batch
+depends on but its epoch and index. This module knows nothing about processes. The meaning of a spec
+is in its kind, a class of `sampling.kinds`, which the spec's class names. A new kind is a class
+here, in the union `BuiltInSpec`, and a module.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SubgraphType: TypeAlias = Literal["directional", "bidirectional", "induced"]
 
 
 class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Any spec.
+    """The base of all specs.
 
-    `kind` names the class that acts on it, as "module:Class" in `penstock.sampling`. In text, since
-    it is loaded with the first spec that is acted on: a worker that samples neighbourhoods does not
-    wait for the other kinds. `expected` says in words what fields are to be, where that is not what
-    fields of these names are in other specs.
+    `kind` names the class that acts on it, as "module:Class" in `penstock.sampling`. It is text
+    because the class is imported at first use: a worker that samples neighbourhoods does not wait
+    for other kinds. `expected` describes fields in errors, where the description of a field of this
+    name in other specs does not fit.
     """
 
     kind: ClassVar[str]
@@ -42,17 +42,17 @@ class WithAttributes(SamplingSpec, frozen=True, kw_only=True):
 
 
 class Taking(WithAttributes, frozen=True, kw_only=True):
-    """What goes along with the nodes and edges of a batch, whatever its kind."""
+    """What is added to the nodes and edges of a batch, for any kind."""
 
     with_edge_ids: bool = True
 
 
 class NeighborSpec(Taking, frozen=True, kw_only=True, tag="neighbor"):
-    """k-hop neighbourhoods: `NeighborSampler`'s options.
+    """k-hop neighbourhoods, with the options of `NeighborSampler`.
 
     `num_neighbors` has one fan-out per hop, for all edge types; or `by_type` has a list for each.
-    `weight_attr` names an edge attribute to draw by; `time_attr` one of nodes or of edges: then
-    nothing later than its seed is taken.
+    `weight_attr` names an edge attribute to draw by; `time_attr` an attribute of nodes or of edges:
+    then nothing later than the seed is taken.
     """
 
     kind: ClassVar[str] = "neighbor:NeighborKind"
@@ -70,11 +70,11 @@ class NeighborSpec(Taking, frozen=True, kw_only=True, tag="neighbor"):
 
 
 class LinkSpec(SamplingSpec, frozen=True, kw_only=True, tag="link"):
-    """Edges and their neighbourhoods: what is sampled round both ends, and what stands against.
+    """Edges, their negatives, and the neighbourhoods of all ends.
 
     `negatives`: none; "binary", `amount` (a ratio) times as many pairs that are no edges; or
-    "triplet", `amount` destinations that are none for each edge. `strict` checks them against the
-    whole graph. Weights of sources and destinations come with the feed.
+    "triplet", `amount` destinations for each edge that are no neighbours. `strict` checks negatives
+    against the whole graph. Weights of sources and destinations come with the feed.
     """
 
     kind: ClassVar[str] = "links:LinkKind"
@@ -86,7 +86,7 @@ class LinkSpec(SamplingSpec, frozen=True, kw_only=True, tag="link"):
 
 
 class SubgraphSpec(Taking, frozen=True, kw_only=True, tag="subgraph"):
-    """All edges among the seeds and what lies within `num_hops` of them (0: the seeds alone)."""
+    """All edges among the seeds and the nodes within `num_hops` of them (0: the seeds alone)."""
 
     kind: ClassVar[str] = "subgraph:SubgraphKind"
 
@@ -95,11 +95,11 @@ class SubgraphSpec(Taking, frozen=True, kw_only=True, tag="subgraph"):
 
 
 class ABLPSpec(SamplingSpec, frozen=True, kw_only=True, tag="ablp"):
-    """Anchors with nodes that are right or wrong for them, and the neighbourhoods of all of these.
+    """Anchors with positive and negative labels, and the neighbourhoods of all of these.
 
-    `supervision` has the edge types that links of interest have; `positive` and `negative` the edge
-    types their labels are read from (found by name where None; those of a feed's padded arrays
-    need none). Label edge types are never walked. `max_labels` keeps the first of each anchor.
+    `supervision` has the edge types to predict; `positive` and `negative` the edge types that their
+    labels are read from (found by name if None; not needed if labels come in a feed's padded
+    arrays). Label edge types are never sampled. `max_labels` keeps the first labels of each anchor.
     """
 
     kind: ClassVar[str] = "ablp:ABLPKind"
@@ -112,9 +112,9 @@ class ABLPSpec(SamplingSpec, frozen=True, kw_only=True, tag="ablp"):
 
 
 class PPRSpec(Taking, frozen=True, kw_only=True, tag="ppr"):
-    """The nodes that matter most to each seed, by personalised PageRank (forward push).
+    """The nodes most relevant to each seed, by personalised PageRank (forward push).
 
-    `channels` are typed: (name, the edge types it follows, its share of the nodes).
+    Each of `channels` is (name, the edge types it follows, its share of the nodes).
     """
 
     kind: ClassVar[str] = "ppr:PPRKind"
@@ -133,7 +133,7 @@ class PPRSpec(Taking, frozen=True, kw_only=True, tag="ppr"):
 class WalkSpec(Taking, frozen=True, kw_only=True, tag="walk"):
     """Random walks from each seed: uniform, or node2vec's with `p` and `q` other than 1.
 
-    Of a heterogeneous graph `path` has the edge types to follow, step by step.
+    For a heterogeneous graph `path` has the edge types to follow, step by step.
     """
 
     kind: ClassVar[str] = "walks:WalkKind"
@@ -162,12 +162,12 @@ class HGTSpec(Taking, frozen=True, kw_only=True, tag="hgt"):
 
 
 class CustomSpec(WithAttributes, frozen=True, kw_only=True, tag="custom"):
-    """A sampler of the user's own, by name: "module:Class", or "/path/to/file.py:Class".
+    """A user's own sampler, by name: "module:Class", or "/path/to/file.py:Class".
 
-    `options` are the sampler's. `input_kind` says what its seeds are: nodes, or links [2, n].
-    `columns` names what must come with the inputs, a row for each, and is handed to it. Attributes
-    are gathered for the `n_id` and the `e_id` that it returns; none, unless they are asked for. All
-    of this is known without running the user's code.
+    `options` are passed to the sampler. `input_kind` says what its seeds are: nodes, or links [2,
+    n]. `columns` names what must come with the inputs, a row for each, and is passed to it.
+    Attributes are gathered for the `n_id` and the `e_id` that it returns; by default none. All of
+    this is known without running the user's code.
     """
 
     kind: ClassVar[str] = "custom:CustomKind"
@@ -187,14 +187,13 @@ Spec: TypeAlias = BuiltInSpec | CustomSpec
 
 
 class Feed(BatchOptions, frozen=True, kw_only=True):
-    """The inputs of an epoch and how they are cut: batch i has the same seeds for everybody.
+    """The inputs of an epoch and how they are divided: batch i has the same seeds everywhere.
 
-    `ids` are the inputs: nodes of a type [n], or edges of a type [2, n], sources above
-    destinations (None: all there are, in order). With `shuffle` they are taken in the order of
-    `permutation(seed, epoch, num_inputs)`. `columns` go with them, by name: those of
-    `sampling.inputs` that have a row for each input (their times, labels), and `tables` that
-    belong to the feed as a whole (weights of nodes). All of them lie in the segment of `ids`, or
-    of the first of them.
+    `ids` are the inputs: nodes of a type [n], or edges of a type [2, n], sources above destinations
+    (None: all that exist, in order). With `shuffle` they are taken in the order of
+    `permutation(seed, epoch, num_inputs)`. `columns` are arrays with a row for each input (times,
+    labels), by name; `tables` belong to the feed as a whole (weights of nodes). All of them are in
+    one segment.
     """
 
     num_inputs: int

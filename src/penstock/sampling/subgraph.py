@@ -1,8 +1,8 @@
-"""Subgraphs: seeds, what lies within some hops of them, and all edges among these.
+"""Subgraphs: seeds, the nodes within some hops of them, and all edges among these.
 
-Nothing is drawn: a batch is a pure function of (graph, spec, seeds). Sizes are known only when the
-edges have been looked at, so a batch is sampled first and written then. This module knows nothing
-of processes or torch.
+Nothing is drawn: a batch is a pure function of (graph, spec, seeds). Sizes are known only after the
+edges are read, so a batch is sampled first and written afterwards. This module knows nothing about
+processes or torch.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from penstock.sampling.request import Request
 from penstock.sampling.seeds import IDS, ArraySpec
 from penstock.sampling.spec import Direction, SubgraphSpec
 
-# Every hop is looked at by whoever reserves memory, which is the hub; no use has so many.
+# The hub, which reserves memory, computes with every hop; no use has so many.
 _MOST_HOPS: Final = 2**10
-# How much above the average degrees may lie where "nearly any" batch should fit.
+# How far degrees may exceed the average in a batch that should still fit.
 _SLACK: Final = 4
 
 
@@ -39,22 +39,22 @@ class SubgraphKind(SamplingKind[SubgraphSpec]):
     """Subgraphs that seeds induce."""
 
     def input_kind(self, spec: SubgraphSpec) -> InputKind:
-        """Nodes, which are a subgraph."""
+        """Return that the inputs are nodes, which form a subgraph."""
         return InputKind.SUBGRAPH
 
     def check(self, spec: SubgraphSpec, graph: GraphView) -> None:
-        """ValueError unless this graph can be cut so."""
+        """Raise `ValueError` unless this graph can be sampled by the spec."""
         check_integer(spec.num_hops, "num_hops", 0, _MOST_HOPS)
         if spec.direction not in ("in", "out"):
             raise ValueError(f"direction is {spec.direction!r}; expected 'in' or 'out'")
         columns_of(graph, spec, SubgraphSampler.own)
 
     def needs(self, spec: SubgraphSpec, graph: GraphView) -> Sequence[DerivedArrays]:
-        """Out-edges, if they are followed."""
+        """Return out-edges, if they are followed."""
         return [OutEdges(kind) for kind in graph.edge_types] if spec.direction == "out" else []
 
     def draws(self, spec: SubgraphSpec, graph: GraphView, inputs: int, of: Owner) -> float:
-        """How many edges a batch looks at, roughly: all those of all of its nodes."""
+        """Return roughly how many edges a batch reads: all those of all of its nodes."""
         hops = _likely_hops(graph, spec)
         nodes = hops.bound([inputs if name == of else 0 for name in graph.node_types]).nodes
         looked_at = (
@@ -64,19 +64,19 @@ class SubgraphKind(SamplingKind[SubgraphSpec]):
         return inputs + sum(looked_at)
 
     def batches(self, spec: SubgraphSpec, graph: Graph) -> Batches:
-        """Cut out first, written then."""
+        """Return batches that are sampled first and written afterwards."""
         return BufferedBatches(graph, spec, SubgraphSampler(graph, spec))
 
 
 class SubgraphSampler:
-    """Cuts out the subgraphs that seeds induce; one thread at a time.
+    """Samples the subgraphs that seeds induce; for one thread at a time.
 
     A batch is all nodes that lead to a seed within `num_hops` (along out-edges: that a seed leads
     to), and every edge of the graph between two of them. `n_id` has the seeds in the order given,
-    then each other node once, hop by hop. A seed given twice has two rows, as everywhere, and edges
-    at the first; `mapping` has, for each seed as given, the place where its edges are.
-    Rows of `edge_index`, as everywhere: the node found above the node expanded, in the order of
-    the latter's places.
+    then each other node once, hop by hop. A repeated seed has two rows, as in all kinds, and edges
+    at the first; `mapping` has, for each seed as given, the position that has its edges. In
+    `edge_index`, as in all kinds, the node found is above the node expanded, in the order of the
+    positions of the latter.
     """
 
     own = frozenset({"mapping"})
@@ -92,7 +92,7 @@ class SubgraphSampler:
         self._induced = InducedEdges(num_nodes, relations)
 
     def cut(self, request: Request) -> Sampled:
-        """The subgraph of the seeds of a batch."""
+        """Sample the subgraph of the seeds of a batch."""
         number = self._graph.node_types.index(request.node_type)
         given = self._checked(request.seeds, number)
         seeds = [np.empty(0, np.int64)] * len(self._graph.node_types)
@@ -110,16 +110,16 @@ class SubgraphSampler:
         return Sampled(arrays, [*nodes], [found.edge_ids for found in edges], facts)
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
-        """Room in which the arrays of nearly any batch fit, without attributes."""
+        """Return room in which the arrays of nearly any batch fit, without attributes."""
         return layout(self._likely_arrays(inputs, of)).nbytes
 
     def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
-        """By node type, how many nodes nearly any batch has at most: few give a seed twice."""
+        """Return, by node type, the most nodes of nearly any batch: repeated seeds are rare."""
         likely = map(min, self._likely(inputs, of).nodes, self._hops.num_nodes)
         return list(map(max, likely, self._seeds(inputs, of)))
 
     def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
-        """By edge type, how many edges nearly any batch has at most."""
+        """Return, by edge type, how many edges nearly any batch has at most."""
         every = [reach.num_edges for reach in self._hops.reaches]
         return list(map(min, likely_among(self._hops, self._likely(inputs, of)), every))
 
@@ -146,16 +146,16 @@ class SubgraphSampler:
 
 
 def _first_places(seeds: Ids) -> Ids:
-    """For each seed, where it first stands among them."""
+    """Return the first position of each seed among the seeds."""
     _, first, which = np.unique(seeds, return_index=True, return_inverse=True)
     return first[which].astype(np.int64, copy=False)
 
 
-# --- what other kinds share that add edges to nodes they have ------------------------------------
+# --- shared by other kinds that add edges to given nodes -----------------------------------------
 
 
 def relations_of(graph: Graph, direction: Direction, fanouts: tuple[int, ...]) -> list[Relation]:
-    """The edge types as kernels know them, all with the same fan-outs."""
+    """Return the edge types as kernel relations, all with the same fan-outs."""
     return [_relation(graph, kind, direction, fanouts) for kind in graph.edge_types]
 
 
@@ -168,7 +168,7 @@ def _relation(
 
 
 def _ends(graph: GraphView, kind: EdgeType, direction: Direction) -> tuple[int, int]:
-    """The numbers of the node types that are expanded and found."""
+    """Return the numbers of the node types that are expanded and found."""
     source, destination = graph.node_types.index(kind[0]), graph.node_types.index(kind[2])
     return (destination, source) if direction == "in" else (source, destination)
 
@@ -179,7 +179,7 @@ def arrays_of(
     edges: Sequence[Edges],
     trees: Sequence[Ids] | None = None,
 ) -> dict[str, Array]:
-    """What every batch has: its nodes, with their trees where there are any, and its edges."""
+    """Return the arrays of every batch: its nodes, with their trees if disjoint, and its edges."""
     arrays: dict[str, Array] = {}
     for number, owner in enumerate(graph.node_types):
         arrays[qualified(owner, "n_id")] = nodes[number]
@@ -193,7 +193,7 @@ def arrays_of(
 
 
 def sizes_of(sizes: Sizes, *, with_edge_ids: bool, with_trees: bool = False) -> Iterator[ArraySpec]:
-    """Dtypes and shapes of `arrays_of` for lists of these sizes."""
+    """Yield dtypes and shapes of `arrays_of` for lists of these sizes."""
     for count in sizes.nodes:
         yield from [(IDS, (count,))] * (2 if with_trees else 1)
     for count in sizes.edges:
@@ -203,9 +203,9 @@ def sizes_of(sizes: Sizes, *, with_edge_ids: bool, with_trees: bool = False) -> 
 
 
 def likely_among(hops: Hops, sizes: Sizes) -> tuple[int, ...]:
-    """How many edges there hardly are more of among so many nodes, `sizes.edges` of them walked.
+    """Return how many edges so many nodes hardly exceed, of which `sizes.edges` were sampled.
 
-    Beside those there are as many as chance has it, where the nodes are a share of all.
+    To these it adds the number expected by chance, if the nodes are a random part of all.
     """
     return tuple(
         max(walked, min(walked + _by_chance(hops, sizes, reach), reach.num_edges))
@@ -222,9 +222,9 @@ def _by_chance(hops: Hops, sizes: Sizes, reach: Reach) -> int:
 
 
 def _likely_hops(graph: GraphView, spec: SubgraphSpec) -> Hops:
-    """Hops that take the average degree, and some: a bound for nearly any batch.
+    """Return hops that take the average degree, and some more: a bound for nearly any batch.
 
-    Reads sizes only: whoever reserves memory asks.
+    Reads sizes only, because it is called when memory is reserved.
     """
     num_nodes = tuple(graph.num_nodes(name) for name in graph.node_types)
     reaches = []

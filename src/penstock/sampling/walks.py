@@ -1,7 +1,7 @@
 """Random walks over a graph: from types and options to steps of the kernel, and to a batch.
 
-A batch is a pure function of (graph, spec, seed, epoch, index, seeds). This module knows types; it
-knows nothing of processes or torch.
+A batch is a pure function of (graph, spec, seed, epoch, index, seeds). This module knows types, and
+nothing about processes or torch.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from penstock.sampling.request import Request
 from penstock.sampling.seeds import IDS, ArraySpec
 from penstock.sampling.spec import Feed, WalkSpec
 
-# Bounds that no use comes near, but a mistake does: a walk says a word of each of its steps.
+# Bounds that no use comes near, but a mistake may exceed: a walk needs memory for every step.
 _MOST_STEPS: Final = 2**16
 _MOST_WALKS: Final = 2**20
 _MOST_ENTRIES: Final = 2**24
-# How much more a step costs where edges must be looked up, and drawn again.
+# The relative cost of a step where edges must be looked up, and drawn again.
 _BIASED_COST: Final = 4.0
 
 
@@ -42,7 +42,7 @@ class WalkKind(SamplingKind[WalkSpec]):
     """Random walks from seeds."""
 
     def check(self, spec: WalkSpec, graph: GraphView) -> None:
-        """ValueError unless this graph can be walked so."""
+        """Raise `ValueError` unless this graph can be sampled by the spec."""
         check_walk(spec, graph)
 
     def check_inputs(
@@ -53,13 +53,13 @@ class WalkKind(SamplingKind[WalkSpec]):
         columns: Mapping[str, Array],
         tables: Mapping[str, Array],
     ) -> None:
-        """ValueError unless the path begins at the seeds."""
+        """Raise `ValueError` unless the path begins at the type of the seeds."""
         if spec.path:
             begins = spec.path[0][0 if spec.direction == "out" else 2]
             check_begins(feed, begins, "walks of this path begin at")
 
     def needs(self, spec: WalkSpec, graph: GraphView) -> Sequence[DerivedArrays]:
-        """Out-edges, if they are followed, and rows to look edges up in for biased walks."""
+        """Return out-edges, if they are followed, and for biased walks rows to look up edges in."""
         kinds = dict.fromkeys(spec.path if spec.path is not None else (EDGE,))
         needed: list[DerivedArrays] = (
             [OutEdges(kind) for kind in kinds] if spec.direction == "out" else []
@@ -67,26 +67,27 @@ class WalkKind(SamplingKind[WalkSpec]):
         return [*needed, SortedNeighbors(EDGE)] if _is_biased(spec) else needed
 
     def draws(self, spec: WalkSpec, graph: GraphView, inputs: int, of: Owner) -> float:
-        """How many edges a batch looks at, roughly."""
+        """Return roughly how many edges a batch reads."""
         steps = float(inputs * spec.walks_per_node * spec.walk_length)
         return inputs + steps * (_BIASED_COST if _is_biased(spec) else 1.0)
 
     def batches(self, spec: WalkSpec, graph: Graph) -> Batches:
-        """Walked first, written then."""
+        """Return batches that are sampled first and written afterwards."""
         return BufferedBatches(graph, spec, WalkSampler(graph, spec))
 
 
 class WalkSampler:
-    """Walks from the seeds of a batch; one thread at a time.
+    """Samples walks from the seeds of a batch; for one thread at a time.
 
     `walk` is [walks, walk_length + 1]: row `w * batch_size + i` is the w-th walk from seed i, which
-    stands first. Its entries are places in `n_id`; `walk_edges` [walks, walk_length] has the id of
-    the edge that each step took, in whichever direction. `n_id` has the seeds in the order given,
-    then every other node once: those of the first steps of all walks, then of the second, and on.
+    comes first. Its entries are positions in `n_id`; `walk_edges` [walks, walk_length] has the id
+    of the edge that each step took, in either direction. `n_id` has the seeds in the order given,
+    then every other node once: those of the first steps of all walks, then of the second, and so
+    on.
 
-    A walk that comes to a node without edges to follow stays there, and the edges of those steps
-    are -1. Along a `path` of edge types it ends instead: its further nodes are -1, too. There,
-    column s of `walk` has places in the `n_id` of node type `walk_node_types[s]`, and column s of
+    A walk that reaches a node without edges to follow stays there, and the edges of those steps are
+    -1. Along a `path` of edge types it ends instead: its further nodes are -1, too. Then column s
+    of `walk` has positions in the `n_id` of node type `walk_node_types[s]`, and column s of
     `walk_edges` ids of edge type `walk_edge_types[s]`; both arrays belong to the seeds' type.
     """
 
@@ -103,7 +104,7 @@ class WalkSampler:
         self._places = [Relabeler() for _ in graph.node_types]
 
     def cut(self, request: Request) -> Sampled:
-        """The walks from the seeds of a batch."""
+        """Sample the walks from the seeds of a batch."""
         self._check_type(request.node_type)
         spec = self._spec
         walks, edges = kernel.walk(
@@ -128,12 +129,12 @@ class WalkSampler:
         return Sampled(arrays, [*nodes], [None] * len(self._graph.edge_types), self._facts(request))
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
-        """Room in which the arrays of any batch fit, without attributes."""
+        """Return room in which the arrays of any batch fit, without attributes."""
         self._check_type(of)
         return layout(self._likely_arrays(inputs, of)).nbytes
 
     def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
-        """By node type, how many nodes a batch has at most."""
+        """Return, by node type, how many nodes a batch has at most."""
         walks = inputs * self._spec.walks_per_node
         found = [walks * self._types[1:].count(name) for name in self._graph.node_types]
         return [
@@ -142,11 +143,11 @@ class WalkSampler:
         ]
 
     def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
-        """No attributes of edges go with walks."""
+        """Return zeros: walks have no edge attributes."""
         return [0] * len(self._graph.edge_types)
 
     def _name(self, seeds: Ids, walks: Array) -> list[Ids]:
-        """Turns ids into places, in the array itself; the nodes of each type in their order."""
+        """Turn ids into positions, in place; return the nodes of each type in order."""
         for places in self._places:
             places.clear()
         self._place_of(self._types[0]).add_seeds(seeds)
@@ -155,7 +156,7 @@ class WalkSampler:
         return [places.nodes() for places in self._places]
 
     def _relabeled(self, name: str, ids: Array) -> Array:
-        """Places of ids; what is no node remains none."""
+        """Return the positions of ids; -1 stays -1."""
         there = ids >= 0
         if there.all():
             return self._place_of(name).relabel(ids)
@@ -194,7 +195,7 @@ class WalkSampler:
 
 
 def check_walk(spec: WalkSpec, graph: GraphView) -> None:
-    """ValueError unless this graph can be walked so."""
+    """Raise `ValueError` unless this graph can be sampled by the spec."""
     check_integer(spec.walk_length, "walk_length", 1, _MOST_STEPS)
     check_integer(spec.walks_per_node, "walks_per_node", 1, _MOST_WALKS)
     if (entries := spec.walks_per_node * (spec.walk_length + 1)) > _MOST_ENTRIES:
@@ -219,7 +220,7 @@ def check_walk(spec: WalkSpec, graph: GraphView) -> None:
 
 
 def _check_path(spec: WalkSpec, graph: GraphView) -> None:
-    """In PyG's words where it is PyG that refuses."""
+    """Check the path; what PyG refuses, too, is refused in PyG's words."""
     if not spec.path:
         raise ValueError("path is missing; a walk over types needs the edge types to follow")
     for step, kind in enumerate(spec.path):
@@ -252,7 +253,7 @@ def _is_biased(spec: WalkSpec) -> bool:
 
 
 def _types_of(path: Sequence[EdgeType], spec: WalkSpec) -> tuple[str, ...]:
-    """The node type of each column of the walks."""
+    """Return the node type of each column of the walks."""
     begins, leads = (0, 2) if spec.direction == "out" else (2, 0)
     found = islice(cycle(kind[leads] for kind in path), spec.walk_length)
     return (path[0][begins], *found)
@@ -265,6 +266,6 @@ def _step(graph: Graph, kind: EdgeType, spec: WalkSpec) -> kernel.Step:
 
 
 def _sorted_rows(graph: Graph, spec: WalkSpec) -> kernel.WalkRows:
-    """In-edges do for both directions: either end can be looked up among those of the other."""
+    """Return sorted in-edges; they serve both directions: an edge is found from either end."""
     adjacency = Adjacency(graph.csc().indptr, graph.sorted_rows())
     return kernel.WalkRows(adjacency, is_reversed=spec.direction == "out")

@@ -1,4 +1,7 @@
-"""What keeps a server within its limits: checked before memory is reserved, refused in words."""
+"""Budgets that keep a server within its limits.
+
+They are checked before memory is reserved; a request beyond a limit is refused with the reason.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from typing import Final
 
 from penstock.errors import Overloaded
 
-# Of whatever a rank calls itself and its work, which is shown in every statistic.
+# Longest name of a rank or of its job; these names are shown in every statistic.
 LONGEST_NAME: Final = 512
 
 
 class Budget:
-    """Something that there is so much of. Taken and given back by any thread."""
+    """A limited amount of something. Any thread may take from it and give back."""
 
     def __init__(self, what: str, limit: int, setting: str) -> None:
         self._what = what
@@ -22,7 +25,7 @@ class Budget:
         self.taken = 0
 
     def take(self, amount: int) -> None:
-        """Overloaded, if there is not so much left."""
+        """Take an amount; raise `Overloaded` if less than that is left."""
         with self._lock:
             if self.taken + amount > self._limit:
                 raise Overloaded(
@@ -32,18 +35,18 @@ class Budget:
             self.taken += amount
 
     def add(self, amount: int) -> None:
-        """Takes it, limit or not: somebody looks at `taken` before there is more."""
+        """Take an amount even beyond the limit; the caller checks `taken` before it adds more."""
         with self._lock:
             self.taken += amount
 
     def give(self, amount: int) -> None:
-        """They are free again."""
+        """Give an amount back."""
         with self._lock:
             self.taken -= amount
 
 
 def check_at_most(amount: int, limit: int, what: str, setting: str) -> None:
-    """Overloaded, if one asks for more than anybody may have."""
+    """Raise `Overloaded` if one request asks for more than any request may have."""
     if amount > limit:
         raise Overloaded(
             f"{amount} {what}, and at most {limit} are taken at once (setting: {setting})"

@@ -1,8 +1,8 @@
-"""`serve`: a graph, or a part of one, for ranks anywhere.
+"""`serve`: serves a graph or a partition to ranks on any host.
 
 A server is one process with a private hub as its child, a `DistServer` that answers calls, and an
-event loop through which remote ranks come to both. It is a client of its hub like any other, so
-that nothing a stranger says reaches the hub but what was checked here.
+event loop that connects remote ranks to both. The server is an ordinary client of its hub, so the
+hub sees only what was checked here.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from penstock.wire.messages import PROTOCOL, Welcome
 from penstock.wire.transport.tcp import TcpListener
 
 LEASE_S: Final = 5.0
-# Registrations mostly wait for the hub. Calls wait for batches, as many at once as there are ranks
-# that fetch; threads are started when they are needed.
+# Registrations mostly wait for the hub. Calls wait for batches; as many wait at once as there are
+# ranks that fetch. Threads are started only when they are needed.
 REGISTERING_THREADS: Final = 4
 ANSWERING_THREADS: Final = 512
-CLOSE_S: Final = 15.0  # that the event loop may take to end
+CLOSE_S: Final = 15.0  # seconds the event loop may take to end
 
 
 class Server:
@@ -66,21 +66,21 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where ranks find it, with its real port."""
+        """Return the address that ranks connect to, with the real port."""
         return self._loop.address
 
     @property
     def boot(self) -> str:
-        """Differs after every start."""
+        """Return the id of this start of the server; it differs after every start."""
         return self._loop.boot
 
     def statistics(self) -> ServerStatistics:
-        """A snapshot of the sessions and this process; the hub has its own."""
+        """Return a snapshot of the sessions and this process. The hub has statistics of its own."""
         counted = self.store.intake.channels.taken
         return replace(self._loop.statistics(), channels=counted, process=process_stats())
 
     def overview(self) -> dict[str, Any]:
-        """All there is to see, the hub's numbers included, as plain data."""
+        """Return all statistics, those of the hub included, as plain data."""
         return {
             "server": msgspec.to_builtins(self.statistics()),
             "store": self.store.statistics(),
@@ -88,7 +88,7 @@ class Server:
         }
 
     def trouble(self) -> str | None:
-        """Why nobody can be served any more; None while all is well."""
+        """Return why the server can never serve again, or None while it can."""
         if self.closed.is_set():
             return "the server was closed"
         if not self._loop.is_alive():
@@ -100,7 +100,7 @@ class Server:
         return None
 
     def check_ready(self) -> str | None:
-        """Why no rank can be served now; None if one can."""
+        """Return why no rank can be served right now, or None if one can."""
         if (trouble := self.trouble()) is not None:
             return trouble
         if self.hub.pid is None:
@@ -108,21 +108,25 @@ class Server:
         return "the server is leaving" if self._loop.leaving else None
 
     def drain(self, grace: float = 30.0, reason: str = "it was told to end") -> bool:
-        """Takes nobody in, and gives those who are there so many seconds; whether all have left."""
+        """Accept no more ranks, and give connected ones `grace` seconds to leave.
+
+        Returns:
+            Whether all ranks have left.
+        """
         self._loop.drain(reason, grace)
         return self._loop.empty.wait(grace)
 
     def reload_certificates(self) -> None:
-        """Reads the certificate's files again; no rank that is connected notices.
+        """Read the certificate files again; connected ranks are not affected.
 
-        If they make no sense, an error is logged, and all stays as it was.
+        If the files are invalid, an error is logged and the old certificate stays in use.
         """
         self._loop.reload_certificates()
 
     def close(self) -> None:
-        """Ends the server, its hub and its workers. Idempotent, within a bound."""
+        """End the server, its hub and its workers. Idempotent, and takes a bounded time."""
         if os.getpid() != self._owner:
-            return  # it is the parent's
+            return  # a forked child: the server belongs to the parent
         with self._closing:
             self._ends.close()
             self.closed.set()
@@ -158,24 +162,32 @@ def serve(
     store_options: Mapping[str, Any] | None = None,
     **options: Unpack[PoolKeywords],
 ) -> Server:
-    """Serves a graph, or a part of one, at `address`; returns when ranks can come.
+    """Serve a graph, or a partition of one, at `address`; return when ranks can connect.
 
-    data              a graph, a `Partition`, or the folder of either
-    address           where to listen, tcp://host:port; port 0: any that is free. Beyond loopback
-                      only with a certificate and tokens, client_ca or `allow_anyone`; or with
-                      `allow_plaintext`
-    certificate, key  files in PEM: with them all is encrypted (TLS), and the address is tls://…
-    client_ca         lets in only those whose certificate this authority has signed
-    tokens            words of which a rank must know one: by name, or a file of them
-    proxies           hosts through which many ranks come: none waits because another was refused
-    lease             seconds without a sign of life after which a rank's channel is let go of
-    limits            how much the server takes on
-    peers             the servers of all parts, in order
-    samplers          the users' samplers that may be asked for: "module:Class", or the class
-    files             folders below which files of inputs may be read
-    unix              where ranks on this host find the hub; else a name that nobody else has
-    store_options     what `DistServer` takes beside: request_timeout, max_labels, …
-    num_workers and all others: how the pool is run
+    Args:
+        data: A graph, a `Partition`, or the folder of either.
+        address: Where to listen, `tcp://host:port`; port 0 means any free one. Addresses beyond
+            loopback need a certificate and one of tokens, client_ca or `allow_anyone`; or
+            `allow_plaintext`.
+        num_workers: How many workers the hub runs.
+        lease: Seconds without a sign of life after which the server closes a rank's channel.
+        limits: How much the server takes on.
+        peers: The addresses of the servers of all partitions, in order.
+        certificate: Certificate file (PEM). With it all traffic uses TLS, and the address is
+            `tls://…`.
+        key: The certificate's private key (PEM).
+        client_ca: Admit only clients whose certificate this authority has signed.
+        tokens: Tokens by name, or a file of them; a rank must know one of them.
+        allow_plaintext: Allow an address beyond loopback without a certificate.
+        allow_anyone: With a certificate, allow an address beyond loopback without tokens and
+            client_ca.
+        proxies: Hosts through which many ranks connect; no rank there waits because another one was
+            refused.
+        samplers: User samplers that ranks may ask for: "module:Class", or the class.
+        files: Folders below which input files may be read.
+        unix: Address where ranks on this host find the hub; by default a unique name.
+        store_options: Further options of `DistServer`: request_timeout, max_labels, …
+        **options: How the hub runs its pool.
     """
     access = Access.of(
         certificate=certificate,
@@ -190,11 +202,11 @@ def serve(
     limits = limits or Limits()
     names = tuple(name if isinstance(name, str) else name_of(name) for name in samplers)
     pool: PoolKeywords = {"max_arena_bytes": limits.max_arena_bytes, **options}
-    with ExitStack() as ends:  # let go of in the opposite order: the event loop first
+    with ExitStack() as ends:  # closed in reverse order: the event loop first
         held = _held(data, ends)
         wakeup, registering, answering = _threads(ends)
         hub = HubProcess(ServedDataset(held).graph, num_workers, address=unix, **pool)
-        ends.callback(hub.close)  # before those who may be waiting for it
+        ends.callback(hub.close)  # closed before the threads that may be waiting for it
         hub.start()
         given = {"samplers": names, "input_folders": files, **(store_options or {})}
         store = DistServer(held, hub, limits=limits, **given)
@@ -217,7 +229,7 @@ def serve(
 
 
 def _held(data: Graph | Partition | StrPath, ends: ExitStack) -> Graph | Partition:
-    """What is served; if it was opened here, it is closed here."""
+    """Return the graph or partition to serve; register its close if it was opened here."""
     if isinstance(data, Graph | Partition):
         return data
     held = Partition.open(data) if is_partition(data) else Graph.open(data)
@@ -226,10 +238,10 @@ def _held(data: Graph | Partition | StrPath, ends: ExitStack) -> Graph | Partiti
 
 
 def _threads(ends: ExitStack) -> tuple[Wakeup, Threads, CallThreads]:
-    """Threads for what the event loop must not wait for, and how they tell it what came of it."""
+    """Start the thread pools for work the event loop must not wait for, and their `Wakeup`."""
     wakeup = Wakeup()
     ends.callback(wakeup.close)
-    ends.callback(wakeup.run)  # what came of work that nobody waits for any more
+    ends.callback(wakeup.run)  # run callbacks of work that no session waits for any more
     registering = Threads("penstock-register", REGISTERING_THREADS, wakeup)
     answering = CallThreads(ANSWERING_THREADS, wakeup)
     ends.callback(answering.close)
@@ -244,7 +256,7 @@ def _registrations(
     samplers: Sequence[str],
     files: Sequence[StrPath],
 ) -> Registrations:
-    """Channels of loaders, counted together with those of the store."""
+    """Return what registers the channels of loaders; it shares its budgets with the store."""
     intake = store.intake
     return Registrations(
         hub=hub,
@@ -276,7 +288,7 @@ def _welcome(
         address=address,
         outline=outline_of(dataset.graph),
         partition=dataset.note(peers),
-        # The hub knows a part by its own numbers; only the server speaks those of the whole.
+        # The hub of a partition knows local ids only; the server alone translates to global ids.
         unix=hub.address if dataset.part is None else None,
         lease=lease,
     )

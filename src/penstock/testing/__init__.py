@@ -1,4 +1,8 @@
-"""What users can run on what they wrote themselves."""
+"""Checks that users can run on their own samplers and loaders.
+
+`samplers` checks a sampler (with `batches` and `fresh`), `loaders` a loader's position (with
+`digests`).
+"""
 
 from penstock.testing.loaders import check_position
 from penstock.testing.samplers import NotConforming, check_sampler

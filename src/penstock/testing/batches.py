@@ -1,6 +1,6 @@
-"""Batches of a user's sampler as a worker would see them, and what sets two of them apart.
+"""Make batches of a user's sampler as a worker would, and find differences between batches.
 
-Shared by the process that asks and the fresh one that is asked; knows neither.
+Used by the process that checks and by the fresh interpreter that it starts; knows neither.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Misbehaved(PenstockError):
 
 
 class TravellingArray(msgspec.Struct, frozen=True):
-    """An array that can travel."""
+    """An array that can be sent to another process."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -40,7 +40,7 @@ class TravellingArray(msgspec.Struct, frozen=True):
 
 
 class SamplerTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch to make: its seeds, nodes [n] or links [2, n], and what comes with them."""
+    """One batch to make: its seeds, nodes [n] or links [2, n], and their columns."""
 
     seeds: TravellingArray
     columns: dict[str, TravellingArray]
@@ -53,7 +53,7 @@ class SamplerTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def made(sampler: Sampler, graph: Graph, tasks: Iterable[SamplerTask]) -> dict[int, Arrays]:
-    """The arrays of each batch, by index. Raises what is wrong with one."""
+    """Return the arrays of each batch, by index. Raises if a batch is invalid."""
     return {task.index: _batch(sampler, graph, task) for task in tasks}
 
 
@@ -62,8 +62,8 @@ def _batch(sampler: Sampler, graph: Graph, task: SamplerTask) -> Arrays:
     columns = {name: column.array.copy() for name, column in task.columns.items()}
     result = sampled(sampler, given, columns, seed=task.seed, epoch=task.epoch, index=task.index)
     _check_unwritten(task, given, columns)
-    # A copy, as a batch's memory holds one: what is returned may well be the sampler's own, or the
-    # seeds themselves, and these are nobody's any more from here on.
+    # A copy, as a batch's memory holds one: the result may be the sampler's own memory, or the
+    # seeds themselves, which the caller overwrites from here on.
     arrays = {name: array.copy() for name, array in checked(result, graph).items()}
     for theirs in (given, *columns.values()):
         theirs.view(np.uint8).fill(0xFF)
@@ -79,12 +79,12 @@ def _check_unwritten(task: SamplerTask, seeds: Array, columns: Mapping[str, Arra
 
 
 def differing(one: Arrays, other: Arrays) -> Arrays:
-    """Those of `one` that `other` does not have, byte for byte."""
+    """Return the arrays of `one` that `other` does not have, byte for byte."""
     return {name: array for name, array in one.items() if not _same(array, other.get(name))}
 
 
 def in_words(one: Mapping[str, Array], other: Mapping[str, Array]) -> str:
-    """The first thing that sets two batches apart; something does."""
+    """Return the first difference between two batches, in words; there must be one."""
     for name in dict.fromkeys([*one, *other]):
         if name not in one or name not in other:
             return f"{name!r} is there only the {'first' if name in one else 'second'} time"
@@ -105,7 +105,7 @@ def _apart(name: str, one: Array, other: Array) -> str:
     if _form(one) != _form(other):
         forms = [f"{array.dtype} {list(array.shape)}" for array in (one, other)]
         return f"{name!r} is {forms[0]}, then {forms[1]}"
-    # By bytes: a NaN is the same as itself.
+    # By bytes, so that a NaN equals itself.
     size = one.dtype.itemsize
     rows = [np.frombuffer(array.tobytes(), np.uint8).reshape(-1, size) for array in (one, other)]
     first = int(np.flatnonzero((rows[0] != rows[1]).any(axis=1))[0])
@@ -117,7 +117,7 @@ def _apart(name: str, one: Array, other: Array) -> str:
 def first_difference(
     one: Mapping[int, Arrays], other: Mapping[int, Arrays]
 ) -> tuple[int, Arrays, Arrays] | None:
-    """The first batch that is not the same in both, and its arrays that differ."""
+    """Return the first batch that is not the same in both, and its arrays that differ."""
     for index in sorted(one):
         apart = differing(one[index], other[index]), differing(other[index], one[index])
         if any(apart):

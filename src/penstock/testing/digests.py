@@ -1,6 +1,6 @@
-"""A batch in a few characters, whatever it is made of: the same for the same content, only.
+"""A short digest of any batch: the same for the same content only.
 
-Knows tensors and PyG's data by what they can do, so that nothing has to be imported for them.
+Recognises tensors and PyG's data by their methods, so that neither torch nor PyG is imported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Hash(Protocol):
 
 
 def digest_of(batch: Any) -> str:
-    """Of all numbers, words and arrays in it, by their types, names and order."""
+    """Return a digest of all numbers, strings and arrays, with their types, names and order."""
     words = hashlib.blake2b(digest_size=8)
     _add(words, batch)
     return words.hexdigest()
@@ -57,12 +57,12 @@ def _add_array(words: _Hash, array: np.ndarray[Any, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """What something consists of that is not plain itself."""
-    if isinstance(value, Batch):  # which tells how long it took, too
+    """Return the contents of a value that is not plain itself."""
+    if isinstance(value, Batch):  # its cost would differ
         return batch_digest(value.arrays)
-    if callable(to_dict := getattr(value, "to_dict", None)):  # PyG's
+    if callable(to_dict := getattr(value, "to_dict", None)):  # PyG's data
         return {"is": type(value).__name__, **to_dict()}
-    if callable(detach := getattr(value, "detach", None)):  # a tensor, wherever it is
+    if callable(detach := getattr(value, "detach", None)):  # a tensor on any device
         return _array_of(detach().cpu())
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -78,5 +78,5 @@ def _array_of(tensor: Any) -> Any:
         tensor = tensor.to_dense()
     try:
         return tensor.numpy()
-    except TypeError:  # a type that NumPy has not; this one has all its values
+    except TypeError:  # a dtype that NumPy does not have; float holds all its values
         return {"of": str(tensor.dtype), "values": tensor.float().numpy()}

@@ -1,7 +1,7 @@
 """A fresh interpreter that finds a sampler by name, as a worker does, and makes its batches.
 
-Question and answer are files, given by their descriptors: what the sampler prints is in nobody's
-way.
+Question and answer are files, passed as descriptors, so that they do not mix with what the sampler
+prints.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from penstock.sampling.spec import CustomSpec
 from penstock.testing.batches import Arrays, Misbehaved, SamplerTask, TravellingArray, made
 from penstock.workers.batch_maker import search
 
-# For the sampler's imports and a few batches: a bound, and no measure.
+# Time for the sampler's imports and a few batches: a generous limit.
 PATIENCE_S: Final = 300.0
-# Another order of sets than the asking process has, and the same one every time.
+# A hash seed other than the checking process has, and the same one every time.
 HASHES: Final = "20240229"
 _PROGRAM: Final = f"import sys; from {__name__} import answer; answer(*map(int, sys.argv[1:]))"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sampler, of what graph, which batches."""
+    """Which sampler, of which graph, and which batches to make."""
 
     spec: CustomSpec
     graph: GraphHandle
@@ -43,14 +43,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FreshAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The batches in the order they were made; or what went wrong."""
+    """The batches in the order they were made; or the error."""
 
     batches: dict[int, dict[str, TravellingArray]] = {}
     error: str | None = None
 
 
 def batches_of(spec: CustomSpec, graph: Graph, tasks: Sequence[SamplerTask]) -> dict[int, Arrays]:
-    """What a fresh interpreter makes; `Misbehaved` says what is wrong with it."""
+    """Return the batches that a fresh interpreter makes; `Misbehaved` says what is wrong."""
     question = Question(
         spec=spec,
         graph=graph.handle(),
@@ -120,7 +120,7 @@ def _answered(question: Question) -> FreshAnswer:
 
 
 def answer(question_fd: int, answer_fd: int) -> None:
-    """Reads a question and writes the answer to it."""
+    """Read a question from one descriptor and write the answer to the other."""
     with os.fdopen(question_fd, "rb") as asked, os.fdopen(answer_fd, "wb") as said:
         question = msgspec.msgpack.decode(asked.read(), type=Question)
         said.write(msgspec.msgpack.encode(_answered(question)))

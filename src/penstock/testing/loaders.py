@@ -1,10 +1,10 @@
-"""Whether a loader can be saved anywhere and gone on with: a check to run in one's own tests.
+"""Check that a loader can be saved anywhere and resumed: to run in one's own tests.
 
     def test_my_loader_can_go_on():
         check_position(lambda **options: NeighborLoader(data, [5, 5], seed=1, **options),
                        num_workers=(0, 2), world_sizes=(2,))
 
-For anything that is iterated epoch by epoch and has `state_dict` and `load_state_dict`.
+For any object that is iterated epoch by epoch and has `state_dict` and `load_state_dict`.
 """
 
 from __future__ import annotations
@@ -32,19 +32,22 @@ def check_position(
     digest: Callable[[Any], str] = digest_of,
     plain: bool = True,
 ) -> None:
-    """Raises `NotConforming`, which says what is wrong, unless a loader's position is exact.
+    """Raise `NotConforming`, which says what is wrong, unless a loader's position is exact.
 
-    `make_loader()` makes a new loader of the same data each time. It is saved and restored at the
-    start, after the first batch, in the middle, before and after the last one, in the second epoch,
-    after an early break, and after having been restored before; whoever goes on must give the very
-    batches that were left, and the next epoch's.
+    The loader is saved and restored at the start, after the first batch, in the middle, before and
+    after the last one, in the second epoch, after an early break, and after having been restored
+    before. The restored loader must give exactly the batches that were left, and the next epoch's.
 
-    `make_loader(num_workers=n)` does so with another number of workers, for each that is given, and
-    `make_loader(rank=r, world_size=n)` as one of several ranks, which take the batches of an epoch
-    in turn. Every rank must have the same state after the same number of batches.
+    Epochs must end, and have at least one batch. Loaders with a `close` are closed.
 
-    Batches are the same if `digest` is; `plain` states are the same after a trip through JSON.
-    Epochs must end, and have at least one batch. What has a `close` is closed.
+    Args:
+        make_loader: makes a new loader of the same data each time.
+        num_workers: also call `make_loader(num_workers=n)` for each of these.
+        world_sizes: also call `make_loader(rank=r, world_size=n)` for each of these. Ranks take the
+            batches of an epoch in turn, and must have the same state after the same number of
+            batches.
+        digest: batches are the same if their digests are.
+        plain: states must be the same after a conversion to JSON and back.
     """
     workers = [check_integer(n, "num_workers", 0, 2**16) for n in num_workers]
     worlds = [check_integer(n, "world_sizes", 2, 2**16) for n in world_sizes]
@@ -62,7 +65,7 @@ def check_position(
 
 @dataclass(frozen=True)
 class _Place:
-    """Somewhere to save: after `taken` batches of an epoch. `how` it was left."""
+    """A point at which to save: after `taken` batches of an epoch. `how` reading ended there."""
 
     epoch: int
     taken: int
@@ -74,7 +77,7 @@ class _Place:
 
 @dataclass(eq=False)
 class _Check:
-    """One loader's check. `epochs` are those that everybody must give, in digests."""
+    """One loader's check. `epochs` has the digests that every loader must give."""
 
     make: Make
     digest: Callable[[Any], str]
@@ -85,7 +88,7 @@ class _Check:
     # --- reading -----------------------------------------------------------------------------
 
     def open(self, stack: ExitStack, state: Any = None, **options: Any) -> Any:
-        """A new loader, at a state if one is given."""
+        """Make a new loader, at a state if one is given."""
         loader = self.make(**options)
         if callable(close := getattr(loader, "close", None)):
             stack.callback(close)
@@ -97,11 +100,11 @@ class _Check:
         return loader
 
     def read(self, batches: Any) -> list[str]:
-        """Batches in digests; none of them is held."""
+        """Return the digests of batches; none of the batches is held."""
         return [self.digest(batch) for batch in batches]
 
     def saved(self, loader: Any) -> Any:
-        """A loader's state, as it comes out of a file."""
+        """Return a loader's state as it would come out of a file."""
         state = loader.state_dict()
         if not self.plain:
             return state
@@ -111,7 +114,7 @@ class _Check:
             raise NotConforming(f"state_dict() is not what JSON can hold: {error}") from None
 
     def left_at(self, place: _Place, loader: Any) -> Any:
-        """The state of a loader, of which so much has been read from the start on."""
+        """Read a loader from the start up to a place, and return its state there."""
         for epoch in range(place.epoch):
             self.compare(self.read(loader), self.epochs[epoch], f"epoch {epoch}")
         seen: list[str] = []
@@ -127,7 +130,7 @@ class _Check:
             if place.how == "read to the end":
                 seen += self.read(iterator)
             state = self.saved(loader)
-            del iterator  # not before: a loader may well be somewhere else without it
+            del iterator  # after saving: without it, a loader may be elsewhere
         expected = self.epochs[place.epoch][: place.taken]
         self.compare(seen, expected, f"epoch {place.epoch}, read up to where it was {place}")
         return state
@@ -135,7 +138,7 @@ class _Check:
     # --- the checks --------------------------------------------------------------------------
 
     def lay_down(self) -> None:
-        """What the epochs consist of: what comes of the state at the start, read in one go."""
+        """Set the expected epochs: those read in one go from the state at the start."""
         with ExitStack() as stack:
             first = self.open(stack)
             self.start = self.saved(first)
@@ -146,7 +149,7 @@ class _Check:
             self.compare(self.read(first), self.epochs[0], "a loader restored at the very start")
 
     def places(self) -> None:
-        """Saves in all sorts of places, and has a new loader go on from each."""
+        """Save in many places, and resume a new loader from each."""
         for place in self._places():
             with ExitStack() as stack:
                 state = self.left_at(place, self.open(stack, self.start))
@@ -161,7 +164,7 @@ class _Check:
             yield _Place(epoch, max(1, size // 2), "left by a break")
 
     def once_more(self) -> None:
-        """A restored loader is saved itself, further on; and one that has not read anything."""
+        """Save a restored loader again, further on; and one that has not read anything."""
         size = len(self.epochs[0])
         half, more = size // 2, size // 2 + (size - size // 2) // 2
         with ExitStack() as stack:
@@ -177,7 +180,7 @@ class _Check:
             self.goes_on(self.open(stack, state), _Place(0, more), what)
 
     def put_back(self) -> None:
-        """The loader that was saved goes back to that itself, in the midst of its reading."""
+        """Restore a loader to its own earlier state while it is being read."""
         with ExitStack() as stack:
             loader, place = self.open(stack, self.start), _Place(0, len(self.epochs[0]) // 2)
             iterator = iter(loader)
@@ -189,7 +192,7 @@ class _Check:
             self.goes_on(loader, place, f"a loader {place}, read on, and put back")
 
     def across(self, options: Options, words: str) -> None:
-        """Others go on with what the usual loader has saved, and it with what they have."""
+        """Resume other loaders from the usual loader's state, and the other way round."""
         place = _Place(0, len(self.epochs[0]) // 2)
         for saver, reader in ((options, {}), ({}, options)):
             who = f"a loader {words if saver else ''} {place}, and restored".replace("  ", " ")
@@ -199,7 +202,7 @@ class _Check:
                 self.goes_on(self.open(stack, state, **reader), place, what)
 
     def out_of_ranks(self, world_size: int) -> None:
-        """Ranks read together and save; a loader by itself goes on."""
+        """Save while ranks read together; resume a single loader."""
         rounds = len(self.epochs[0]) // world_size // 2
         place = _Place(0, rounds * world_size)
         states = []
@@ -223,7 +226,7 @@ class _Check:
             self.goes_on(self.open(stack, states[0]), place, what)
 
     def into_ranks(self, world_size: int) -> None:
-        """A loader by itself saves; ranks go on together, as far as there is one for each."""
+        """Save a single loader; resume ranks together, while there is a batch for each."""
         place = _Place(0, len(self.epochs[0]) // 3)
         with ExitStack() as stack:
             state = self.left_at(place, self.open(stack, self.start))
@@ -240,18 +243,18 @@ class _Check:
     # --- comparing ---------------------------------------------------------------------------
 
     def goes_on(self, loader: Any, place: _Place, what: str) -> None:
-        """Whether a loader gives what was left of an epoch, and then the next."""
+        """Check that a loader gives what was left of an epoch, and then the next."""
         left = self.epochs[place.epoch][place.taken :]
         following = self.epochs[place.epoch + 1]
         if left:
             self.compare(self.read(loader), left, what)
             self.compare(self.read(loader), following, f"{what}, in the epoch after that")
             return
-        # At the end of an epoch, nothing may be left of it, or the next one may have begun.
+        # At the end of an epoch, the loader may give an empty rest, or begin the next one.
         self.compare(self.read(loader) or self.read(loader), following, what)
 
     def compare(self, seen: Sequence[str], expected: Sequence[str], what: str) -> None:
-        """`NotConforming`, in words, unless both are the same."""
+        """Raise `NotConforming`, with the first difference, unless both are the same."""
         if list(seen) == list(expected):
             return
         at = next(

@@ -1,10 +1,10 @@
-"""Whether a sampler that a user wrote can be trusted to a pool: a check to run in one's own tests.
+"""Check that a user's sampler can run in a pool: to run in one's own tests.
 
     def test_walks_conform():
         check_sampler("my_samplers:Walks", graph, options={"length": 5})
 
-Workers are fresh interpreters that come and go, and a batch is made by whichever is free, again
-after a death: so it must not matter who makes it, when, or after which others.
+Workers are fresh interpreters that come and go. A batch is made by any free worker, and again if it
+dies: so the result must not depend on the worker, on the time, or on earlier batches.
 """
 
 from __future__ import annotations
@@ -62,21 +62,20 @@ def check_sampler(
     options: Mapping[str, Any] | None = None,
     batches: int = 3,
 ) -> None:
-    """Raises `NotConforming`, which says what is wrong, unless a sampler keeps the rules.
+    """Raise `NotConforming`, which says what is wrong, unless a sampler keeps the rules.
 
-    It is named as for a backend: "module:Class", "/path/to/file.py:Class", the class, or a spec
-    with both name and options. It must be found by that name in a fresh interpreter, and be made
-    there with the graph and the options, without importing torch; batches must have arrays that
-    make sense for the graph; and the same arguments must give the same bytes, from the same
-    object, from another, and in another process, in any order. It must not write to its seeds, nor
-    to its columns.
+    A fresh interpreter must find it by its name, and make it with the graph and the options,
+    without importing torch. Its batches must have arrays that are valid for the graph. The same
+    arguments must give the same bytes, from the same object, from another one, and in another
+    process, in any order. It must not write to its seeds or columns.
 
     Args:
-        sampler: The name, the class or the spec.
+        sampler: As for a backend: "module:Class", "/path/to/file.py:Class", the class, or a spec
+            with both name and options.
         graph: What it samples.
-        seeds: Nodes [n], or links [2, n] for a sampler that declares these. Without them, they are
-            nodes of the first type, or edges of the first type.
-        columns: A row for each seed, of those columns that the sampler declares.
+        seeds: Nodes [n], or links [2, n] for a sampler that declares these. By default nodes of the
+            first type, or edges of the first type.
+        columns: A row for each seed, for each column that the sampler declares.
         options: The sampler's options.
         batches: How many batches the seeds are cut into.
     """
@@ -116,7 +115,7 @@ def _spec_of(
 
 
 def _named(name: str) -> CustomSpec:
-    """The spec of a name, with what is declared by the class that has it."""
+    """Return the spec of a name, with what its class declares."""
     spec = spec_of(CustomSpec(sampler=name))
     assert isinstance(spec, CustomSpec)
     found = called(f"making {spec.sampler}", lambda: find(spec.sampler))
@@ -124,7 +123,7 @@ def _named(name: str) -> CustomSpec:
 
 
 def _some(spec: CustomSpec, graph: Graph, batches: int) -> Ids:
-    """A few nodes, or edges, from all over the graph."""
+    """Return a few nodes, or edges, from all over the graph."""
     links = spec.input_kind == "link"
     there = graph.num_edges(graph.edge_types[0]) if links else graph.num_nodes(graph.node_types[0])
     if there == 0:
@@ -169,7 +168,7 @@ def _columns(
 
 
 def _tasks(seeds: Ids, columns: Mapping[str, Array], batches: int) -> list[SamplerTask]:
-    """Batches of two epochs; none is empty, unless all are."""
+    """Cut the seeds into batches of two epochs; none is empty, unless all are."""
     places = np.arange(seeds.shape[-1])
     cut = [part for part in np.array_split(places, batches) if len(part)] or [places]
     return [

@@ -1,11 +1,11 @@
 """Who may send which message, and when: one table, for unix sockets and for TCP.
 
 Every connection between a rank and a hub or server has a `Conversation` at both ends, and each end
-checks what it sends and what it receives. The table is coarse where messages cross on their way: a
-slot may still be returned, and a batch still arrive, after `Unregister`. What a message says (whose
-channel, which slot) is checked by those who act on it.
+checks what it sends and what it receives. The table is coarse where messages may cross: a slot may
+still be returned, and a batch may still arrive, after `Unregister`. The contents of a message
+(whose channel, which slot) are checked by the code that acts on it.
 
-The diagrams and lists in docs/protocol.md are made from here.
+The diagrams and lists in docs/protocol.md are made from this table.
 """
 
 from __future__ import annotations
@@ -54,38 +54,38 @@ from penstock.wire.messages import (
 
 
 class Medium(Enum):
-    """What a connection is made of."""
+    """The kind of a connection."""
 
     UNIX = "unix"  # a rank and a hub on one host
     TCP = "tcp"  # a rank and a server
 
 
 class Side(Enum):
-    """Who speaks."""
+    """The end of a connection that sends a message."""
 
     RANK = "rank"
     HUB = "hub or server"
 
 
 class State(Enum):
-    """How far a conversation has come."""
+    """The state of a conversation."""
 
-    NEW = "new"  # nothing was said
-    GREETING = "greeting"  # the rank has said Hello
+    NEW = "new"  # nothing was sent
+    GREETING = "greeting"  # the rank has sent Hello
     OPEN = "open"  # requests may be made
     REGISTERING = "registering"  # TCP: the one channel of the connection is being opened
     REGISTERED = "registered"  # TCP: it is open
-    LEFT = "left"  # TCP: it was given up; what was on its way may still come
+    LEFT = "left"  # TCP: it was unregistered; messages that were under way may still arrive
     ENDED = "ended"
 
 
-# A `Refused` is one of three, and only this module tells them apart by their request.
+# There are three kinds of `Refused`, and only this module distinguishes them, by their request.
 class RegisterRefused(Message, frozen=True, kw_only=True):
-    """Never sent: a Refused whose request is the registration's."""
+    """Never sent; stands for a Refused whose request is that of the registration."""
 
 
 class ConnectionRefused(Message, frozen=True, kw_only=True):
-    """Never sent: a Refused of request 0. The conversation is over."""
+    """Never sent; stands for a Refused of request 0, which ends the conversation."""
 
 
 Kind: TypeAlias = type[Message]
@@ -93,7 +93,7 @@ Kind: TypeAlias = type[Message]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`side` may send `messages` in `states`. `then` is the state it leads to; None: the same."""
+    """`side` may send `messages` in `states`. `then` is the next state; None: no change."""
 
     side: Side
     messages: tuple[Kind, ...]
@@ -109,7 +109,7 @@ _TALKING: Final = (State.OPEN, State.REGISTERING, State.REGISTERED, State.LEFT)
 _CHANNEL: Final = (State.REGISTERED, State.LEFT)
 
 RULES: Final = (
-    # The beginning. A hub is told what it is to be by the rank that starts it.
+    # The beginning. The rank that starts a hub sends its configuration.
     Rule(_RANK, (HubConfig,), _UNIX, (_NEW,)),
     Rule(_RANK, (Hello,), _BOTH, (_NEW,), _GREETING),
     Rule(_HUB, (Welcome,), _BOTH, (_GREETING,), _OPEN),
@@ -120,14 +120,14 @@ RULES: Final = (
     Rule(_HUB, (BatchReady, BatchLost, EpochDone, ChannelBroken), _UNIX, (_OPEN,)),
     Rule(_RANK, (Resize, AskWorkers, AskStatistics, AskGraph, Stop), _UNIX, (_OPEN,)),
     Rule(_HUB, (Resized, Statistics, GraphHere, WorkerGone), _UNIX, (_OPEN,)),
-    # Over TCP it has one at a time.
+    # Over TCP a connection has one channel at a time.
     Rule(_RANK, (Register,), _TCP, (_OPEN,), State.REGISTERING),
     Rule(_HUB, (Registered,), _TCP, (State.REGISTERING,), State.REGISTERED),
     Rule(_HUB, (RegisterRefused,), _TCP, (State.REGISTERING,), _OPEN),
     Rule(_RANK, (StartEpoch, ReturnSlot, Reweigh), _TCP, _CHANNEL),
     Rule(_HUB, (BatchReady, BatchLost, EpochDone, ChannelBroken), _TCP, _CHANNEL),
     Rule(_RANK, (Unregister,), _TCP, _CHANNEL, State.LEFT),
-    # Calls, signs of life, and the end.
+    # Calls, heartbeats, and the end.
     Rule(_RANK, (Call, Heartbeat), _TCP, _TALKING),
     Rule(_HUB, (Answer, Heartbeat, Leaving), _TCP, _TALKING),
     Rule(_HUB, (Refused,), _BOTH, _TALKING),
@@ -140,7 +140,7 @@ Table: TypeAlias = Mapping[State, Mapping[Kind, State]]
 
 
 def table_of(medium: Medium, side: Side) -> Table:
-    """What one side may send over a medium: by state, the messages, and what each leads to."""
+    """Return what one side may send over a medium: by state, the messages and their next states."""
     table: dict[State, dict[Kind, State]] = {state: {} for state in states_of(medium)}
     for rule in RULES:
         if rule.side is side and medium in rule.media:
@@ -151,7 +151,7 @@ def table_of(medium: Medium, side: Side) -> Table:
 
 
 def states_of(medium: Medium) -> tuple[State, ...]:
-    """The states that a conversation over a medium can be in."""
+    """Return the states that a conversation over a medium can be in."""
     return _UNIX_STATES if medium is Medium.UNIX else tuple(State)
 
 
@@ -159,7 +159,7 @@ TABLES: Final = {(medium, side): table_of(medium, side) for medium in Medium for
 
 
 def union_of(medium: Medium, side: Side) -> Any:
-    """The messages that one side may send over a medium, as a union to decode by."""
+    """Return the union of messages that one side may send over a medium, for a decoder."""
     kinds = {kind: None for kinds in TABLES[medium, side].values() for kind in kinds}
     real = (Refused if kind in _REFUSALS else kind for kind in kinds)
     return reduce(or_, dict.fromkeys(real))
@@ -169,7 +169,7 @@ _REFUSALS: Final = (RegisterRefused, ConnectionRefused)
 
 
 class Conversation:
-    """One connection's place in the table. A message in the wrong place is a `ProtocolError`."""
+    """The state of one connection. A message that its state does not allow is a `ProtocolError`."""
 
     __slots__ = ("_from_hub", "_from_rank", "_medium", "_register", "state")
 
@@ -180,12 +180,13 @@ class Conversation:
 
     def _move(self, state: State) -> None:
         self.state = state
-        # What may be sent now. Looked up here, because this changes far less often than it is read.
+        # What may be sent now. It is looked up here because states change far less often than
+        # messages are checked.
         self._from_rank = TABLES[self._medium, Side.RANK][state]
         self._from_hub = TABLES[self._medium, Side.HUB][state]
 
     def rank_says(self, message: Message) -> None:
-        """The rank sends a message."""
+        """Check a message from the rank, and move to the next state."""
         kind = type(message)
         then = self._from_rank.get(kind)
         if then is None:
@@ -196,7 +197,7 @@ class Conversation:
             self._move(then)
 
     def hub_says(self, message: Message) -> None:
-        """The hub or server sends a message."""
+        """Check a message from the hub or server, and move to the next state."""
         kind = type(message)
         if kind is Refused:
             kind = self._refusal(message.request)  # type: ignore[attr-defined]
@@ -225,7 +226,7 @@ class Conversation:
 
 
 def diagram(medium: Medium) -> Iterator[str]:
-    """The states and what leads from one to another, as lines of a Mermaid diagram."""
+    """Yield the states and their transitions as lines of a Mermaid diagram."""
     yield "stateDiagram-v2"
     yield f"    [*] --> {State.NEW.value}"
     for side in Side:
@@ -241,7 +242,7 @@ def diagram(medium: Medium) -> Iterator[str]:
 
 
 def lists(medium: Medium) -> Iterator[str]:
-    """What each side may send in each state, as lines of a Markdown table."""
+    """Yield what each side may send in each state, as lines of a Markdown table."""
     yield f"| state | a rank may send | a {_speaker(medium, Side.HUB)} may send |"
     yield "|---|---|---|"
     for state in states_of(medium):

@@ -1,16 +1,16 @@
-"""A batch as aligned bytes: written into memory once, read where it lies.
+"""A batch as aligned bytes: written into memory once, and read in place.
 
     with BatchWriter(memory) as writer:              # a slot, or any bytes
         writer.array("n_id", "int64", 1000)[:] = …   # each at an offset that is a multiple of 64
-        writer.reshape("n_id", 617)                  # fewer than there was room for
+        writer.reshape("n_id", 617)                  # fewer than the array has room for
         layouts = writer.commit()
-    arrays = read(memory, layouts)                   # over there: views, nothing is copied
+    arrays = read(memory, layouts)                   # in the other process: views, no copies
 
-A batch is begun, written, and committed or aborted; nobody may look at its bytes before the message
-that carries its layouts. Memory is not cleared in between: who asks for an array fills all of it.
-A layout that comes from elsewhere is not trusted, and can never reach outside the memory.
+A batch is begun, written, and committed or aborted. Its bytes must not be read before the message
+with its layouts has arrived. Memory is not cleared in between, so the writer must fill every array
+completely. Layouts from another process are not trusted: a view never reaches outside the memory.
 
-This module knows neither slots nor processes, and no batch by its contents.
+This module must not know slots, processes or the contents of batches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.wire.messages import ArrayLayout
 Bytes = npt.NDArray[np.uint8]
 Arrays = dict[str, npt.NDArray[Any]]
 
-# NumPy 1 has no more either.
+# The limit of NumPy 1.
 _MOST_DIMENSIONS: Final = 32
 
 
@@ -43,29 +43,35 @@ class _State(Enum):
 
 
 class BatchWriter:
-    """Lays the arrays of one batch into `memory`, one after the other.
+    """Places the arrays of one batch in `memory`, one after the other.
 
-    As a context manager it aborts what was not committed.
+    As a context manager it aborts a batch that was not committed.
     """
 
     def __init__(self, memory: Bytes) -> None:
         self._memory = _flat_bytes(memory)
         self.room = memory.nbytes
         self._layouts: dict[str, ArrayLayout] = {}
-        self._ends: dict[str, int] = {}  # of each array as it is
-        self._limits: dict[str, int] = {}  # of each array as it was given, whatever it shrank to
+        self._ends: dict[str, int] = {}  # the end of each array in its current shape
+        self._limits: dict[str, int] = {}  # the end of each array in its first shape
         self._end = 0
         self._state = _State.BEGUN
 
     @property
     def nbytes(self) -> int:
-        """How far into the memory the batch reaches."""
+        """The end of the batch in the memory, in bytes."""
         return max(self._ends.values(), default=0)
 
     def array(self, name: str, dtype: object, shape: Shape) -> npt.NDArray[Any]:
-        """The next array, to be filled by the caller; in its storage dtype.
+        """Return the next array, in its storage dtype, for the caller to fill.
 
-        Raises `SlotTooSmall` if it does not fit, and may then be asked for a smaller one.
+        Args:
+            name: A name that the batch does not have yet.
+            dtype: The dtype of the array.
+            shape: The shape; `reshape` can make it smaller later.
+
+        Raises:
+            SlotTooSmall: It does not fit. The caller may then ask for a smaller one.
         """
         if self._state is not _State.BEGUN:
             self._refuse()
@@ -86,9 +92,9 @@ class BatchWriter:
         return array
 
     def reshape(self, name: str, shape: Shape) -> npt.NDArray[Any]:
-        """The array is the first elements of its room, in C order, in another shape.
+        """Give an array another shape: the first elements of its memory, in C order.
 
-        It keeps its room.
+        Its memory stays reserved, so the shape may grow again up to that size.
         """
         if self._state is not _State.BEGUN:
             self._refuse()
@@ -104,7 +110,7 @@ class BatchWriter:
         return np.ndarray(sizes, storage, self._memory, offset)
 
     def clear(self) -> None:
-        """Begins anew: what was handed out so far means nothing."""
+        """Start again without arrays; those returned so far are not part of the batch."""
         if self._state is not _State.BEGUN:
             self._refuse()
         self._layouts.clear()
@@ -113,14 +119,14 @@ class BatchWriter:
         self._end = 0
 
     def commit(self) -> tuple[ArrayLayout, ...]:
-        """Ends the writing, once; the layouts are what `read` needs."""
+        """End the writing, once, and return the layouts that `read` needs."""
         if self._state is not _State.BEGUN:
             self._refuse()
         self._state = _State.COMMITTED
         return tuple(self._layouts.values())
 
     def abort(self) -> None:
-        """Ends the writing, once; what lies in the memory means nothing."""
+        """End the writing, once; the contents of the memory are then undefined."""
         if self._state is not _State.BEGUN:
             self._refuse()
         self._state = _State.ABORTED
@@ -137,13 +143,14 @@ class BatchWriter:
 
 
 def read(memory: Bytes, layouts: Iterable[ArrayLayout]) -> Arrays:
-    """The arrays of a batch by name: views that keep `memory` alive, writable if it is.
+    """Return the arrays of a batch by name: views that keep `memory` alive, writable if it is.
 
-    Raises `ProtocolError` if any of them does not lie inside, or is no array we know.
+    Raises:
+        ProtocolError: A layout reaches outside the memory, or its dtype or shape is not valid.
     """
     arrays: Arrays = {}
     room = memory.nbytes
-    # Written out, because this is done for every array of every batch.
+    # The checks are inlined, because this runs for every array of every batch.
     for planned in layouts:
         name, shape, offset = planned.name, planned.shape, planned.offset
         if name in arrays:
@@ -160,13 +167,13 @@ def read(memory: Bytes, layouts: Iterable[ArrayLayout]) -> Arrays:
             _check_place(planned, room)  # says what is wrong
         try:
             arrays[name] = np.ndarray(shape, storage, memory, offset)
-        except (ValueError, OverflowError) as error:  # sizes that NumPy has no arrays of
+        except (ValueError, OverflowError) as error:  # sizes that NumPy does not support
             raise ProtocolError(f"{_told(planned)} cannot be: {error}") from None
     return arrays
 
 
 def check_inside(layouts: Iterable[ArrayLayout], nbytes: int) -> None:
-    """Raises `ProtocolError` as `read` would of memory of so many bytes, before there is any."""
+    """Raise `ProtocolError` as `read` would with memory of `nbytes` bytes, without that memory."""
     names: set[str] = set()
     for planned in layouts:
         if planned.name in names:
@@ -176,7 +183,7 @@ def check_inside(layouts: Iterable[ArrayLayout], nbytes: int) -> None:
 
 
 def private_copy(memory: Bytes, layouts: Iterable[ArrayLayout]) -> Arrays:
-    """As `read`, in memory of its own, packed: `memory` may be used for something else at once."""
+    """Return packed copies of the arrays that `read` returns, so `memory` can be reused at once."""
     layouts = tuple(layouts)
     arrays = read(memory, layouts)
     offsets, nbytes = layout((planned.dtype, planned.shape) for planned in layouts)
@@ -192,7 +199,7 @@ def private_copy(memory: Bytes, layouts: Iterable[ArrayLayout]) -> Arrays:
 
 
 def private_memory(nbytes: int) -> Bytes:
-    """Fresh bytes of this process's own, aligned as a slot is; not cleared."""
+    """Return new private memory, aligned like a slot and not cleared."""
     room = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -room.ctypes.data % ALIGNMENT
     return room[start : start + nbytes]
@@ -206,7 +213,7 @@ def _check_place(planned: ArrayLayout, nbytes: int) -> None:
     try:
         storage_dtype(planned.dtype)
         end = _end_of(planned)
-    except (ValueError, OverflowError) as error:  # a dtype or a shape there cannot be
+    except (ValueError, OverflowError) as error:  # a dtype or a shape that is not valid
         raise ProtocolError(f"{_told(planned)} cannot be: {error}") from None
     if end > nbytes:
         raise ProtocolError(f"{_told(planned)} ends at {end}, the memory at {nbytes}")

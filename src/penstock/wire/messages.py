@@ -1,12 +1,12 @@
 """Every message of the protocol, as a struct.
 
-Ranks speak to a hub on their host over a unix socket, and to a server over TCP. Both use these
+Ranks talk to a hub on their host over a unix socket, and to a server over TCP. Both use these
 messages; `wire.conversation` has the table that says who may send which one, and when. A hub and
 its workers use the first two unions below.
 
-What is large travels beside a message, never inside it. Over a unix socket that is descriptors: a
-batch lies in a slot of shared memory, and the message says where. Over TCP it is a payload: the
-bytes of arrays, one after the other, at the offsets that the message names (`ArrayLayout`).
+Large data is sent next to a message, never inside it. Over a unix socket that is descriptors: a
+batch is in a slot of shared memory, and the message says where. Over TCP it is a payload: the
+bytes of arrays, one after the other, at the offsets in the message (`ArrayLayout`).
 
     rank                                     server (TCP)
     Hello ──────────────────────────────▶         protocol, token
@@ -20,7 +20,7 @@ bytes of arrays, one after the other, at the offsets that the message names (`Ar
     Call + payload ─────────────────────▶         a method of DistServer
           ◀────────────────── Answer + payload
 
-Nothing here has behaviour. How bytes become messages is the business of `wire.framing`.
+Messages have no behaviour. `wire.framing` converts them to bytes and back.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from penstock.graph.sharing import GraphHandle
 from penstock.options import ChannelOptions, PoolOptions
 from penstock.sampling.spec import CustomSpec, Feed, Spec
 
-# Both sides of a connection must say the same number. 1 was ZeroMQ's, between hosts.
+# Both ends of a connection must have the same number. 1 was the protocol over ZeroMQ.
 PROTOCOL: Final = 2
-# Bytes of one message between hosts, without its payload. Plain data takes many times its bytes
-# once it is decoded, so what is large belongs into arrays.
+# The most bytes of one message between hosts, without its payload. Decoded plain data takes many
+# times its bytes, so large data belongs in arrays.
 MOST_MESSAGE: Final = 1 << 20
-# The same of the first message, which anybody can send.
+# The same limit for the first message, which any client can send.
 MOST_HELLO: Final = 8 << 10
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """The root of all messages; each carries its own name."""
+    """The base class of all messages; each is tagged with its own name."""
 
 
 # --- parts of messages -----------------------------------------------------------------------
 
 
 class ArrayLayout(msgspec.Struct, frozen=True, array_like=True):
-    """One array, and where in its slot or payload it begins.
+    """One array, and its offset in a slot or payload.
 
-    In a batch, `name` is the attribute's ("n_id", "x"); heterogeneous ones have their type in front
-    ("paper/n_id", "author,writes,paper/edge_index").
+    In a batch, `name` is that of the attribute ("n_id", "x"); in a heterogeneous one the type comes
+    first ("paper/n_id", "author,writes,paper/edge_index").
     """
 
     name: str
@@ -65,7 +65,7 @@ class ArrayLayout(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BatchId(msgspec.Struct, frozen=True, array_like=True):
-    """The name of a batch: `core.events.Batch` on the wire."""
+    """The identity of a batch: `core.events.BatchKey` in messages."""
 
     channel: int
     epoch: int
@@ -73,16 +73,16 @@ class BatchId(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SlotPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How a channel's mapping is cut; where a slot begins, and what lies between, `Arena` knows."""
+    """The slots of a channel's mapping. `Arena` knows the offsets and gaps between them."""
 
     memory: SegmentHandle
     slots: int
     slot_bytes: int
-    most_bytes: int  # a batch may need at most this much; beyond a slot, it gets memory of its own
+    most_bytes: int  # the largest batch; one that does not fit a slot gets separate memory
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """An error on its way to the rank: `kind` is the name of a class in `penstock.errors`."""
+    """An error for the rank to raise. `kind` is the name of its class, as in `penstock.errors`."""
 
     kind: str
     message: str
@@ -90,7 +90,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AbsentArray(msgspec.Struct, frozen=True, array_like=True):
-    """An array of the server's graph, which stays there."""
+    """An array of the server's graph that is not sent: its key, dtype and shape only."""
 
     key: ArrayKey
     dtype: str
@@ -98,17 +98,20 @@ class AbsentArray(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Outline(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph without its arrays: enough to check arguments and to put batches together."""
+    """A graph without its arrays: enough to check arguments and to assemble batches."""
 
     schema: Schema
     arrays: tuple[AbsentArray, ...]
-    version: str | None = None  # of the content, where it is known
+    version: str | None = None  # of the content, if it is known
 
 
 class PartitionNote(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of a graph a server holds. `ranges`: [first, end) of node ids by type, where the
-    partition is one of ranges. `sizes`: nodes of the whole graph by type, of a part; ids are always
-    those of the whole. `peers`: addresses of the servers of all parts, in order."""
+    """Which part of a graph a server holds. Ids are always those of the whole graph.
+
+    `ranges` is [first, end) of node ids by type, if the partition is by ranges. `sizes` is the
+    number of nodes of the whole graph by type, if the server holds a part. `peers` are the
+    addresses of the servers of all parts, in order.
+    """
 
     number: int = 0
     of: int = 1
@@ -119,10 +122,10 @@ class PartitionNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):
-    """The sender is alive. With `reply` the receiver answers with one of its own, at once.
+    """The sender is alive. With `reply`, the receiver must answer with a heartbeat at once.
 
-    A worker tells its hub more: `private` is memory that no other process shares, `cpu` seconds
-    used, `batches` how many it has made, `batch` the one it is making.
+    A worker adds more: `private` is memory that no other process shares, `cpu` the seconds used,
+    `batches` how many it has made, `batch` the one it is making.
     """
 
     reply: bool = False
@@ -136,32 +139,32 @@ class Heartbeat(Message, frozen=True, kw_only=True):
 
 
 class WorkerConfig(Message, frozen=True, kw_only=True):
-    """The first thing a worker hears. Descriptors: those of the graph."""
+    """The first message to a worker. Descriptors: those of the graph."""
 
     worker: int
     graph: GraphHandle
-    search_path: tuple[str, ...] = ()  # where the user's modules are found
+    search_path: tuple[str, ...] = ()  # for importing the user's modules
     pool: PoolOptions = PoolOptions()
-    sampler: CustomSpec | None = None  # the user's, that this worker is for: loaded before Ready
+    sampler: CustomSpec | None = None  # the user's sampler of this worker, loaded before Ready
 
 
 class Supplement(Message, frozen=True, kw_only=True):
-    """More arrays of the graph, made since. Descriptors: those of its segments."""
+    """Derived arrays of the graph that were added later. Descriptors: those of its segments."""
 
     graph: GraphHandle
 
 
 class OpenBackend(Message, frozen=True, kw_only=True):
-    """How to sample; channels refer to it by number."""
+    """A way of sampling; channels refer to it by number."""
 
     backend: int
     spec: Spec
 
 
 class OpenChannel(Message, frozen=True, kw_only=True):
-    """Where batches of a channel come from and go to.
+    """The inputs and the arena of a channel.
 
-    Descriptors: the arena's, then that of the inputs if they lie in a memfd.
+    Descriptors: the arena's, then that of the inputs if they are in a memfd.
     """
 
     channel: int
@@ -171,19 +174,19 @@ class OpenChannel(Message, frozen=True, kw_only=True):
 
 
 class CloseChannel(Message, frozen=True, kw_only=True):
-    """Nothing more of this channel will be asked for."""
+    """No more batches of this channel will be requested."""
 
     channel: int
 
 
 class CloseBackend(Message, frozen=True, kw_only=True):
-    """Nothing more of this backend will be asked for."""
+    """No more batches of this backend will be requested."""
 
     backend: int
 
 
 class SampleBatch(Message, frozen=True, kw_only=True):
-    """Make batch `index` of the epoch's global list, into `slot`."""
+    """Sample batch `index` of the epoch's global list into `slot`."""
 
     batch: BatchId
     index: int
@@ -192,7 +195,7 @@ class SampleBatch(Message, frozen=True, kw_only=True):
 
 
 class Retire(Message, frozen=True, kw_only=True):
-    """Answer for what you have, and go."""
+    """Answer for the batches in hand, then exit."""
 
 
 FromHubToWorker: TypeAlias = (
@@ -211,35 +214,35 @@ FromHubToWorker: TypeAlias = (
 
 
 class Ready(Message, frozen=True, kw_only=True):
-    """The worker has all it needs."""
+    """The worker is ready to sample."""
 
     pid: int
 
 
 class Begun(Message, frozen=True, kw_only=True):
-    """Said before a batch is begun, so that no kind of death can hide the attempt."""
+    """Sent before a batch is begun, so that no kind of death can hide the attempt."""
 
     batch: BatchId
 
 
 class Done(Message, frozen=True, kw_only=True):
-    """A batch lies in its slot; or, `one_off`, in memory of its own, whose descriptor comes along.
+    """A batch is in its slot or, with `one_off`, in separate memory, whose descriptor is attached.
 
-    `nbytes` is how far into the slot it reaches. `begins` is the batch that the worker is about to
-    begin, if it has one in hand: then no Begun comes for that.
+    `nbytes` is the end of the batch in the slot. `begins` is the batch that the worker is about to
+    begin, if it has one; no separate Begun is sent for it.
     """
 
     batch: BatchId
     cost: float
     layouts: tuple[ArrayLayout, ...]
     nbytes: int
-    facts: dict[str, Any] = {}  # what is no array: numbers per hop, batch size
+    facts: dict[str, Any] = {}  # values that are not arrays: counts per hop, batch size
     one_off: SegmentHandle | None = None
     begins: BatchId | None = None
 
 
 class Failed(Message, frozen=True, kw_only=True):
-    """A batch cannot be made; the worker lives."""
+    """A batch cannot be made; the worker is still alive."""
 
     batch: BatchId
     cost: float
@@ -247,7 +250,7 @@ class Failed(Message, frozen=True, kw_only=True):
 
 
 class OutOfMemory(Message, frozen=True, kw_only=True):
-    """Last words of a worker that met its own memory limit."""
+    """The last message of a worker that has reached its own memory limit."""
 
     batch: BatchId | None
     limit: int
@@ -263,8 +266,8 @@ FromWorkerToHub: TypeAlias = Ready | Begun | Done | Failed | Heartbeat | OutOfMe
 class Hello(Message, frozen=True, kw_only=True):
     """The first message of a connection. Answer: Welcome, or Refused and the end.
 
-    `host` is that of `wire.host`, by which two processes know that they can share memory. `name` is
-    for people. `tenant`, `graph` (of several in one server) and `trace` are reserved.
+    `host` is from `wire.host`; two processes with equal ones can share memory. `name` is for logs
+    and views. `tenant`, `graph` (one of several in a server) and `trace` are reserved.
     """
 
     protocol: int
@@ -278,9 +281,9 @@ class Hello(Message, frozen=True, kw_only=True):
 
 
 class HubConfig(Message, frozen=True, kw_only=True):
-    """Said once, before Hello, by the rank that started the hub.
+    """The configuration of a hub, sent once, before Hello, by the rank that started it.
 
-    Descriptors: the socket that listens at `address`, then the graph's.
+    Descriptors: the socket that listens at `address`, then those of the graph.
     """
 
     address: str
@@ -291,28 +294,28 @@ class HubConfig(Message, frozen=True, kw_only=True):
 
 
 class CreateBackend(Message, frozen=True, kw_only=True):
-    """Asks for a way of sampling; equal specs share one. Answer: BackendCreated or Refused.
+    """Request for a backend; equal specs share one. Answer: BackendCreated or Refused.
 
-    `supplement` has arrays of the graph that this spec needs and the hub has not (out-edges);
-    descriptors: those of its segments.
+    `supplement` has derived arrays that this spec needs and the hub lacks (out-edges). Descriptors:
+    those of its segments.
     """
 
     request: int
     spec: Spec
     supplement: GraphHandle | None = None
-    workers: int | None = None  # for a user's sampler: how many of its own
+    workers: int | None = None  # for a user's sampler: the size of its own worker group
 
 
 class Register(Message, frozen=True, kw_only=True):
-    """Opens a channel. Answer: Registered or Refused.
+    """Request to open a channel. Answer: Registered or Refused.
 
     To a hub: a channel of `backend`, with the inputs of `feed`. Descriptors: that of the inputs, if
-    they lie in a memfd.
+    they are in a memfd.
 
     To a server: `spec` says how to sample, and the feed has no handles. The inputs are the arrays
     of the payload ("ids", "columns/NAME", "tables/NAME"), the ids of a `split`, those in a `file`
-    that the server may read, or, with none of them, all there are. `workers` is for a user's
-    sampler: how many of its own.
+    that the server may read, or, with none of these, all ids. `workers` is for a user's sampler:
+    the size of its own worker group.
 
     `tenant`, `graph` and `trace` are reserved, as in `Hello`.
     """
@@ -332,9 +335,9 @@ class Register(Message, frozen=True, kw_only=True):
 
 
 class StartEpoch(Message, frozen=True, kw_only=True):
-    """Wants an epoch of a channel: the share's steps from `first_step` on.
+    """Start an epoch of a channel: the rank's steps from `first_step` on.
 
-    `first` is where the plan begins in the global list (`EpochPlan.first`).
+    `first` is the index in the global list where the plan begins (`EpochPlan.first`).
     """
 
     channel: int
@@ -344,59 +347,59 @@ class StartEpoch(Message, frozen=True, kw_only=True):
 
 
 class ReturnSlot(Message, frozen=True, kw_only=True):
-    """The rank is done with the batch in a slot."""
+    """The rank no longer uses the batch in a slot."""
 
     channel: int
     slot: int
 
 
 class Unregister(Message, frozen=True, kw_only=True):
-    """The rank wants nothing more of a channel. No answer."""
+    """Close a channel. No answer."""
 
     channel: int
 
 
 class Reweigh(Message, frozen=True, kw_only=True):
-    """A channel's share is to be in proportion to this."""
+    """Set a channel's weight, to which its share is proportional."""
 
     channel: int
     weight: float
 
 
 class Resize(Message, frozen=True, kw_only=True):
-    """The pool is to have so many workers. Answer: Resized, when they are ready, or Refused."""
+    """Set the size of the pool. Answer: Resized, when its workers are ready, or Refused."""
 
     request: int
     workers: int
 
 
 class AskWorkers(Message, frozen=True, kw_only=True):
-    """Answer: Resized once all workers wanted are ready, or Refused with the cause."""
+    """Wait for workers. Answer: Resized once all wanted ones are ready, or Refused."""
 
     request: int
     backend: int | None = None
 
 
 class AskStatistics(Message, frozen=True, kw_only=True):
-    """Answer: Statistics."""
+    """Request for statistics. Answer: Statistics."""
 
     request: int
 
 
 class AskGraph(Message, frozen=True, kw_only=True):
-    """Answer: GraphHere, with its descriptors."""
+    """Request for the graph. Answer: GraphHere, with its descriptors."""
 
     request: int
 
 
 class Stop(Message, frozen=True, kw_only=True):
-    """Ends the hub; only the rank that started it may say so."""
+    """End the hub; only the rank that started it may send this."""
 
 
 class Call(Message, frozen=True, kw_only=True):
-    """Calls a method of `DistServer`. Answer: Answer or Refused.
+    """Call a method of `DistServer`. Answer: Answer or Refused.
 
-    `arguments` are plain data; arrays among them are in the payload, by the names in `arrays`.
+    `arguments` are plain data; their arrays are in the payload, by the names in `arrays`.
     """
 
     request: int
@@ -406,7 +409,7 @@ class Call(Message, frozen=True, kw_only=True):
 
 
 class Goodbye(Message, frozen=True, kw_only=True):
-    """The rank leaves on purpose: the server need not keep anything of it."""
+    """The rank leaves on purpose: the server need not keep anything for it."""
 
 
 FromRankToHub: TypeAlias = (
@@ -436,8 +439,9 @@ FromRankToServer: TypeAlias = (
 class Welcome(Message, frozen=True, kw_only=True):
     """The answer to Hello. `boot` differs after every start of a hub or server.
 
-    The rest is a server's. `unix` is the address of its hub, for a rank on the same `host`. A rank
-    that the server has not heard for `lease` seconds loses what it has there.
+    The fields from `host` on are set by servers only. `unix` is the address of its hub, for a rank
+    on the same `host`. If the server hears nothing from a rank for `lease` seconds, it closes what
+    the rank has there.
     """
 
     protocol: int
@@ -452,17 +456,17 @@ class Welcome(Message, frozen=True, kw_only=True):
 
 
 class BackendCreated(Message, frozen=True, kw_only=True):
-    """A backend's number, on this boot of the hub."""
+    """The number of a backend, on this boot of the hub."""
 
     request: int
     backend: int
 
 
 class Registered(Message, frozen=True, kw_only=True):
-    """A channel's number on this boot.
+    """The number of a channel, on this boot.
 
-    From a hub, with its memory (`arena`). Descriptor: the arena's. From a server, with the number
-    of batches that may be on their way at once (`slots`) and the largest size of one.
+    From a hub, with the channel's memory (`arena`). Descriptor: the arena's. From a server, with
+    the number of batches that may be under way at once (`slots`) and the largest size of one.
     """
 
     request: int
@@ -473,21 +477,21 @@ class Registered(Message, frozen=True, kw_only=True):
 
 
 class Resized(Message, frozen=True, kw_only=True):
-    """So many workers are ready."""
+    """This many workers are ready."""
 
     request: int
     workers: int
 
 
 class Statistics(Message, frozen=True, kw_only=True):
-    """The scheduler's, the pool's and the hub's numbers, as plain data."""
+    """The statistics of the scheduler, the pool and the hub, as plain data."""
 
     request: int
     numbers: dict[str, Any]
 
 
 class GraphHere(Message, frozen=True, kw_only=True):
-    """The graph. Descriptors: those of its segments."""
+    """The graph's handle. Descriptors: those of its segments."""
 
     request: int
     graph: GraphHandle
@@ -501,11 +505,11 @@ class Refused(Message, frozen=True, kw_only=True):
 
 
 class BatchReady(Message, frozen=True, kw_only=True):
-    """A batch lies in a slot, came along by descriptor, or is the payload of this message.
+    """A batch is in a slot, in memory whose descriptor is attached, or in this message's payload.
 
-    It holds its slot until the rank returns that, also where it lies elsewhere: slots are credits.
-    `index` is its place in the global list; of a substitute, that of the batch really sampled, and
-    `substitute` is true.
+    It holds its slot until the rank returns it, even if the batch is elsewhere: slots are credits.
+    `index` is its place in the global list; if `substitute` is true, that of the batch which was
+    really sampled.
     """
 
     batch: BatchId
@@ -520,7 +524,7 @@ class BatchReady(Message, frozen=True, kw_only=True):
 
 
 class BatchLost(Message, frozen=True, kw_only=True):
-    """A batch will not come, and why. The next ones will."""
+    """A batch will not be delivered, and why. The next ones will."""
 
     batch: BatchId
     index: int
@@ -538,7 +542,7 @@ class EpochDone(Message, frozen=True, kw_only=True):
 
 
 class ChannelBroken(Message, frozen=True, kw_only=True):
-    """Nobody can serve this channel; its epoch ends here. A new one may be tried later."""
+    """No worker can serve this channel; its epoch ends here. A new one may be started later."""
 
     channel: int
     epoch: int
@@ -546,9 +550,9 @@ class ChannelBroken(Message, frozen=True, kw_only=True):
 
 
 class WorkerGone(Message, frozen=True, kw_only=True):
-    """A worker died unasked, or could not even be started (then it has no `pid`), and why.
+    """A worker died unexpectedly, or could not be started (then it has no `pid`), and why.
 
-    Said at once, to the rank that started the hub and to no other. `batch` is what it was making.
+    Sent at once, and only to the rank that started the hub. `batch` is what it was making.
     """
 
     worker: int
@@ -558,7 +562,7 @@ class WorkerGone(Message, frozen=True, kw_only=True):
 
 
 class Answer(Message, frozen=True, kw_only=True):
-    """What a call returned: plain data; arrays among it are in the payload."""
+    """The result of a call: plain data, with its arrays in the payload."""
 
     request: int
     value: Any = None
@@ -566,7 +570,7 @@ class Answer(Message, frozen=True, kw_only=True):
 
 
 class Leaving(Message, frozen=True, kw_only=True):
-    """The server ends: it opens no new channels; those there are have `grace` seconds."""
+    """The server is ending: it opens no new channels; existing ones have `grace` seconds left."""
 
     reason: str
     grace: float

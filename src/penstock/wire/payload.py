@@ -1,13 +1,13 @@
-"""Arrays on their way between hosts: the payload of a message, and how it is read again.
+"""Payloads: arrays as the bytes that follow a message between hosts, and how they are read.
 
     packed = pack({"ids": ids})                    # nothing large is copied
     stream.send(Call(…, arrays=packed.arrays), payload=packed.views)
 
-    memory = reserved(arrays, nbytes)              # over there: checked before memory is taken
-    read(memory, arrays)["ids"]                    # once all bytes have come
+    memory = reserved(arrays, nbytes)              # at the receiver: checked, then allocated
+    read(memory, arrays)["ids"]                    # once all bytes have arrived
 
-In a payload arrays lie one after the other, each at a multiple of 64. A large one is sent from
-where it lies. Small ones are put together first, since a buffer costs as much as copying some of
+Arrays follow each other in a payload, each at a multiple of 64. A large array is sent from its own
+memory. Small arrays are joined first, because one more buffer costs as much as copying several of
 them.
 """
 
@@ -27,15 +27,15 @@ from penstock.wire.frames import Bytes, check_inside, private_memory, read
 from penstock.wire.messages import ArrayLayout
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
-# Of arrays in a payload: each costs some bookkeeping, whatever its size.
+# The most arrays in a payload. Each has a cost that does not depend on its size.
 MOST_ARRAYS: Final = 4096
-# Arrays up to this many bytes are put together, up to as many in one buffer.
+# Arrays up to this many bytes are joined, in buffers of about this size.
 SMALL: Final = 64 << 10
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Arrays where they lie: `arrays` announces them, `views` are their bytes in order."""
+    """A payload: `arrays` are the layouts for the message, `views` the bytes in order."""
 
     arrays: tuple[ArrayLayout, ...]
     views: tuple[memoryview, ...]
@@ -43,7 +43,12 @@ class Packed:
 
 
 def pack(arrays: Mapping[str, npt.NDArray[Any]], dtypes: Mapping[str, str] | None = None) -> Packed:
-    """Packs arrays; `dtypes` tells of those that are not what NumPy takes them for."""
+    """Return arrays as a payload; large ones are not copied.
+
+    Args:
+        arrays: The arrays by name.
+        dtypes: The dtypes, by name, of arrays whose NumPy dtype is not their real one.
+    """
     if not arrays:
         return NOTHING
     names = {name: (dtypes or {}).get(name) or dtype_name(arrays[name].dtype) for name in arrays}
@@ -53,14 +58,15 @@ def pack(arrays: Mapping[str, npt.NDArray[Any]], dtypes: Mapping[str, str] | Non
 
 
 def pack_batch(memory: Bytes, layouts: Sequence[ArrayLayout]) -> Packed:
-    """Packs a batch that lies in `memory`, where its arrays may lie apart."""
+    """Return a batch in `memory` as a payload. Its arrays need not be adjacent."""
     return _packed(layouts, list(read(memory, layouts).values()))
 
 
 def reserved(arrays: Sequence[ArrayLayout], nbytes: int) -> Bytes:
-    """Memory for a payload of `nbytes` bytes. ProtocolError if the arrays do not fit it.
+    """Return memory for a payload of `nbytes` bytes. The caller must check that size first.
 
-    How large it may be, the caller looks at first.
+    Raises:
+        ProtocolError: There are too many arrays, or they do not fit.
     """
     if len(arrays) > MOST_ARRAYS:
         raise ProtocolError(f"a payload has {len(arrays)} arrays; at most {MOST_ARRAYS}")
@@ -72,7 +78,7 @@ def _packed(layouts: Sequence[ArrayLayout], arrays: Sequence[npt.NDArray[Any]]) 
     moved, end = [], 0
     for each in layouts:
         nbytes = array_nbytes(each.dtype, each.shape)
-        # One without bytes lies at the beginning: there is always room for it.
+        # An array without bytes is placed at the beginning, where it always fits.
         offset = align(end) if nbytes else 0
         moved.append(ArrayLayout(each.name, each.dtype, each.shape, offset))
         end = max(end, offset + nbytes)
@@ -85,7 +91,7 @@ def _packed(layouts: Sequence[ArrayLayout], arrays: Sequence[npt.NDArray[Any]]) 
 
 
 def _views(spans: Sequence[tuple[int, Bytes]]) -> Iterator[memoryview]:
-    """The bytes of a payload, what lies between arrays included; `spans` are in order."""
+    """Yield the bytes of a payload, including padding between arrays; `spans` are in order."""
     small, end = bytearray(), 0
     for offset, data in spans:
         small += bytes(offset - end)

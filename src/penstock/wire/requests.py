@@ -1,7 +1,7 @@
-"""What is asked of a `DistServer`, and what it tells about its data: plain structs.
+"""The requests to a `DistServer`, and its descriptions of its data, as plain structs.
 
-Those who know the reference design know the requests by their names and fields. Arrays among the
-fields are NumPy's; how they travel is told in `wire.values`. Nothing here has behaviour.
+Names and fields of the requests are those of the reference design. Arrays in fields are NumPy
+arrays; `wire.values` says how they are sent. The structs have no behaviour.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.sampling.spec import Spec
 
 EdgeDir: TypeAlias = Literal["in", "out"]
 
-# What arrays and their shapes are to those who ask: NumPy's or torch's.
+# The types of arrays and their shapes for the caller: NumPy's or torch's.
 ArrayT = TypeVar("ArrayT")
 ShapeT = TypeVar("ShapeT")
 
@@ -25,18 +25,21 @@ ShapeT = TypeVar("ShapeT")
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Wishes about the workers. The pool is the server's, and other backends use it too: it has to
-    have as many already, but for a sampler of the user's own, which gets a group of this size."""
+    """What a backend expects of the workers.
+
+    The pool belongs to the server and is shared by other backends, so it must already have that
+    many workers. Only a user's sampler gets its own group of this size.
+    """
 
     num_workers: int | None = None
     worker_concurrency: int | None = None
-    input_kind: str | None = None  # "node", "link" or "subgraph"; known of every spec but a user's
+    input_kind: str | None = None  # "node", "link" or "subgraph"; known for every spec but a user's
 
 
 class InitSamplingBackendRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A way of sampling, under a key that those who share it agree on.
+    """A way of sampling, with a key on which the ranks that share it agree.
 
-    `sampler_options` are fields of `sampling_config` that are to have other values.
+    `sampler_options` are other values for fields of `sampling_config`.
     """
 
     backend_key: str
@@ -46,10 +49,11 @@ class InitSamplingBackendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SamplerInput(msgspec.Struct, frozen=True, kw_only=True):
-    """What to sample from: `ids` (nodes [n], or the ends of edges [2, n]), the name of a `split`, a
-    `file` that the server may read, or, with none of them, all there is of the type.
+    """The inputs of a channel.
 
-    `columns` have a row for each input (`time`, `label`, …), `tables` belong to all of them.
+    They are `ids` (nodes [n], or the ends of edges [2, n]), the name of a `split`, a `file` that
+    the server may read, or, with none of these, all ids of the type. `columns` have a row for each
+    input (`time`, `label`, …), `tables` belong to all inputs together.
     """
 
     ids: Any = None
@@ -64,9 +68,9 @@ class SamplerInput(msgspec.Struct, frozen=True, kw_only=True):
 class RegisterBackendRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A channel of a backend.
 
-    `sampling_config`, if it is given, must be the backend's. `buffer_capacity` is how many batches
-    may be ready or in the making, `buffer_size` what they take together, in bytes or as "64MB".
-    `channel_options`: `batch_size`, `shuffle`, and the others that `ChannelOptions` has.
+    `sampling_config`, if it is given, must equal that of the backend. `buffer_capacity` is how many
+    batches may be ready or in the making, `buffer_size` their size together, in bytes or as "64MB".
+    `channel_options` are `batch_size`, `shuffle`, and the fields of `ChannelOptions`.
     """
 
     backend_id: int
@@ -82,7 +86,7 @@ class RegisterBackendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchNodesRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Ids of nodes: of a split, or all; of a type, where there are types; a slice of them."""
+    """Node ids: of a split or all, of a type if the graph has types, and a slice of them."""
 
     split: str | None = None
     node_type: str | None = None
@@ -90,7 +94,7 @@ class FetchNodesRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchABLPInputRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Anchors and their labels; for `positive` and `negative` see `server.dist.labels`."""
+    """Anchors and their labels. For `positive` and `negative` see `server.dist.labels`."""
 
     split: str | None = None
     node_type: str | None = None
@@ -102,7 +106,7 @@ class FetchABLPInputRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ABLPInput(NamedTuple, Generic[ArrayT]):
-    """Anchors [N], the labels of each [N, M] and [N, K], padded with -1."""
+    """Anchors [N], and the labels of each, [N, M] and [N, K], padded with -1."""
 
     anchors: ArrayT
     positive: ArrayT
@@ -110,21 +114,21 @@ class ABLPInput(NamedTuple, Generic[ArrayT]):
 
 
 class FeatureInfo(NamedTuple):
-    """The features of a type: how many numbers a row has, and of which kind."""
+    """The features of a type: the length of a row, and its dtype."""
 
     dim: int
     dtype: str
 
 
 class TypeSize(msgspec.Struct, frozen=True):
-    """How many nodes or edges of a type a server holds; of a homogeneous graph it has no name."""
+    """How many nodes or edges of a type a server holds; a homogeneous graph's has no name."""
 
     name: str | EdgeType
     num: int
 
 
 class DatasetMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server holds, in short. Types are None for a homogeneous graph."""
+    """A summary of what a server holds. Types are None for a homogeneous graph."""
 
     num_partitions: int
     partition: int
@@ -136,7 +140,7 @@ class DatasetMeta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BookParts(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition book on its way: the bounds of ranges, or the part of every id."""
+    """A partition book as it is sent: the bounds of ranges, or the part of every id."""
 
     num_partitions: int
     bounds: tuple[int, ...] | None = None
@@ -144,7 +148,7 @@ class BookParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch on its way, as `client.batch.Batch` has it."""
+    """A batch as it is sent, with the fields of `client.channel.batch.Batch`."""
 
     arrays: dict[str, Any]
     facts: dict[str, Any]
@@ -157,7 +161,7 @@ class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """What a fetch came to: a batch, or the end of the epoch."""
+    """The result of a fetch: a batch, or the end of the epoch."""
 
     batch: BatchParts | None
     done: bool

@@ -1,14 +1,14 @@
-"""Calls as a table: classes whose annotated methods say what can be asked of a server.
+"""The schema of calls: classes whose annotated methods declare what a server can be asked.
 
     class Questions(ABC):
         @call(reads=True)
         def get_node_types(self) -> list[str] | None:
             ...  # its docstring describes the call
 
-`verbs_of` reads such a class. From a method's signature follow the struct that its arguments are
-decoded with, the type that its answer is read as, and, by `mirrored`, the method of a class that
-asks over a wire. Results that cannot travel as they are have a `Form`. Which calls there are is not
-known here.
+`verbs_of` reads such a class. A method's signature determines the struct that decodes its
+arguments, the type of its answer and, with `mirrored`, the method of a class that makes the call
+over a connection. A `Form` says how to send results that cannot be sent as they are. This module
+must not know which calls there are.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type[Any])
 
 _AS_ARRAY: Final = "as array"
-# Ids as users write them: an array, a tensor, a list. They travel as an array.
+# Ids as users give them: an array, a tensor, a list. They are sent as an array.
 IdsLike: TypeAlias = Annotated[Any, _AS_ARRAY]
 
 _TRAITS: Final = "__call_traits__"
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What comes with a call; with most, nothing does."""
+    """The base class of the structs of calls' arguments; most calls have none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a call is like, beside its signature.
+    """The properties of a call that its signature does not say.
 
     Attributes:
-        reads: It changes nothing, and may be made again after a loss.
-        makes: It makes something that belongs to the session and goes with it. The server's method
-            takes the session's number as `holder`.
+        reads: It changes nothing, so it may be repeated after the connection was lost.
+        makes: It makes something that belongs to the session and is closed with it. The server's
+            method takes the session's number as `holder`.
         permission: The server's setting that must be true for ranks to make this call.
-        request: A struct that may be given in place of the first argument, with all of them.
+        request: A struct with all arguments, which may be given instead of the first one.
     """
 
     reads: bool = False
@@ -63,9 +63,10 @@ def call(
     permission: str | None = None,
     request: type[msgspec.Struct] | None = None,
 ) -> Callable[[_Method], _Method]:
-    """Declares a method to be a call; for the arguments see `Traits`. It is abstract from then on.
+    """Declare a method to be a call, and abstract; for the arguments see `Traits`.
 
-    Type checkers are not told so: the methods of a mirror are made when its class is.
+    Type checkers do not see that it is abstract, because `mirrored` adds the methods of a mirror
+    class at run time.
     """
 
     def declare(method: _Method) -> _Method:
@@ -81,7 +82,7 @@ def _itself(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a result travels: `apart` makes what is sent of it, `together` makes it again."""
+    """How a result is sent: `apart` converts it to what is sent, `together` converts it back."""
 
     travels_as: Any
     apart: Callable[[Any], Any] = _itself
@@ -93,10 +94,10 @@ class Verb:
     """One call.
 
     Attributes:
-        signature: The method's, with resolved annotations, `self` included.
+        signature: The signature of the method, with resolved annotations, including `self`.
         takes: The struct of its arguments.
-        form: How its result travels.
-        arrays: The arguments that travel as arrays, whatever they are given as.
+        form: How its result is sent.
+        arrays: The arguments that are sent as arrays, whatever the caller gives.
     """
 
     name: str
@@ -109,21 +110,21 @@ class Verb:
 
     @property
     def description(self) -> str:
-        """What it does, in a line."""
+        """The first line of the method's docstring."""
         return self.doc.partition("\n")[0]
 
     @property
     def gives(self) -> Any:
-        """What its answer is read as."""
+        """The type that its answer is decoded as."""
         return self.form.travels_as
 
     @property
     def result(self) -> Any:
-        """What the method is declared to return."""
+        """The return type that the method declares."""
         return self.signature.return_annotation
 
     def arguments(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """All arguments of a call by name, defaults included; `self` is the first of `args`."""
+        """Return all arguments of a call by name, with defaults; `self` is the first of `args`."""
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         _, *given = bound.arguments.items()
@@ -137,9 +138,11 @@ Verbs: TypeAlias = Mapping[str, Verb]
 
 
 def verbs_of(table: type[Any], forms: Mapping[Any, Form] = MappingProxyType({})) -> Verbs:
-    """The calls that a class declares, by name and in their order, those of its bases first.
+    """Return the calls that a class declares, by name and in order, those of its bases first.
 
-    `forms` says how results of some types travel; type variables need one.
+    Args:
+        table: The class with the declarations.
+        forms: How results of some types are sent; type variables need one.
     """
     return MappingProxyType(
         {method.__name__: _verb_of(method, forms) for method in _declared(table)}
@@ -170,7 +173,7 @@ def _verb_of(method: FunctionType, forms: Mapping[Any, Form]) -> Verb:
 
 
 def _resolved(signature: inspect.Signature, hints: Mapping[str, Any]) -> inspect.Signature:
-    """A signature whose annotations are types, not their names."""
+    """Return a signature whose annotations are types instead of their names."""
     parameters = [
         each.replace(annotation=hints.get(each.name, each.annotation))
         for each in signature.parameters.values()
@@ -193,7 +196,7 @@ def _takes(name: str, own: Mapping[str, inspect.Parameter], traits: Traits) -> t
 
 
 def _without(hint: Any, request: type[Any] | None) -> Any:
-    """A hint without the request that a caller may give: it is taken apart before it travels."""
+    """Return a hint without the request struct, which is converted to arguments before sending."""
     if request is None or request not in get_args(hint):
         return hint
     return reduce(or_, (each for each in get_args(hint) if each is not request))
@@ -207,7 +210,7 @@ def _form(hint: Any, forms: Mapping[Any, Form]) -> Form:
 
 
 def _substituted(hint: Any, types: Mapping[Any, Any]) -> Any:
-    """A hint with types in place of its type variables."""
+    """Return a hint with types instead of its type variables."""
     if hint in types:
         return types[hint]
     free = getattr(hint, "__parameters__", ())
@@ -215,16 +218,18 @@ def _substituted(hint: Any, types: Mapping[Any, Any]) -> Any:
 
 
 class Asks(Protocol):
-    """Whoever has a way to make calls."""
+    """An object that can make calls."""
 
     def ask(self, verb: Verb, arguments: dict[str, Any]) -> Any:
-        """What a call comes to, with all its arguments by name."""
+        """Make a call with all its arguments by name, and return its result."""
 
 
 def mirrored(verbs: Verbs, types: Mapping[Any, Any]) -> Callable[[_Class], _Class]:
-    """Gives a class a method for each call, which hands it to the class's own `ask`.
+    """Return a decorator that gives a class a method for each call, which calls the class's `ask`.
 
-    `types` says what the table's type variables stand for, as signatures show them.
+    Args:
+        verbs: The calls.
+        types: The types that the signatures show instead of type variables.
     """
 
     def fill(kind: _Class) -> _Class:

@@ -1,8 +1,8 @@
-"""Sending without waiting, from any thread: whoever is sending takes along what others have left.
+"""Sending from any thread without blocking: the thread that is sending also sends for others.
 
-`send` of a stream may be called by any thread at any moment, also by a finalizer that runs in the
-middle of another `send`. So nobody waits for a lock: who finds somebody sending leaves the message
-in the outbox, and whoever is sending looks there again after leaving.
+`send` of a stream may be called by any thread at any moment, even by a finalizer that runs in the
+middle of another `send`. So no caller waits for a lock: if another call is sending, the message
+stays in the outbox, and the sending thread checks the outbox again after it has released the lock.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from penstock.wire.framing import poll
 
 
 class Sender(ABC):
-    """The outbox of a stream, and whose turn it is to send."""
+    """The outbox of a stream, and the lock of the thread that is sending."""
 
     def __init__(self) -> None:
         self._outbox: deque[Any] = deque()
-        self._turn = Lock()  # held by the one that is sending; nobody waits for it
+        self._turn = Lock()  # held by the thread that is sending; no thread waits for it
         self._broken = False  # nothing can be sent any more
         self._closed = False
 
     @abstractmethod
     def fileno(self) -> int:
-        """The socket's descriptor, for a selector; -1 once closed."""
+        """Return the socket's descriptor, for a selector; -1 once closed."""
 
     @property
     @abstractmethod
     def pending(self) -> bool:
-        """Whether something waits for room in the socket: flush when it is writable."""
+        """Whether data waits for room in the socket: call `flush` when it is writable."""
 
     @abstractmethod
     def _drain(self, nbytes: float) -> bool:
-        """Sends until nothing is left; False if no more goes in, or about `nbytes` have gone."""
+        """Send all; return False if the socket is full or about `nbytes` have been sent."""
 
     @abstractmethod
     def _drop_unsent(self) -> None:
-        """Lets go of what was not sent; of the socket too, if the stream is closed."""
+        """Drop what was not sent; if the stream is closed, close the socket."""
 
     def flush(self, timeout: float = 0.0) -> bool:
-        """Sends what is kept, waiting up to `timeout` seconds for room; true if nothing is left."""
+        """Send what is queued, waiting up to `timeout` seconds; return whether nothing is left."""
         deadline = time.monotonic() + timeout
         self._push()
         while self.pending and not self._closed and (left := deadline - time.monotonic()) > 0:
@@ -54,15 +54,16 @@ class Sender(ABC):
         return not self.pending
 
     def _push(self, nbytes: float = math.inf) -> None:
-        # Who finds a sender at work leaves: it may be ourselves, further up the stack. The sender
-        # looks again after its turn, so that nothing is left behind. The lock is taken by `with`,
-        # which an interrupt cannot part from the release; two who come at once wait a moment.
+        # If the lock is held, return: the holder may be this thread, further up the stack. The
+        # holder checks again after it has released the lock, so that nothing is left behind. The
+        # lock is taken by `with`, so that an interrupt cannot prevent its release. Two threads that
+        # arrive at the same time wait for each other, for a moment.
         full = False
         while self._has_work(full) and not self._turn.locked():
             with self._turn:
                 if self._closed or self._broken:
                     self._drop_unsent()
-                    full = False  # what somebody has left meanwhile must go, too
+                    full = False  # what other threads have queued meanwhile must be dropped, too
                 else:
                     full = not self._drain(nbytes)
 

@@ -1,22 +1,21 @@
-"""Messages over a connected unix socket: whole ones out of any pieces, descriptors beside them.
+"""Messages over a connected unix socket, with descriptors.
 
-    stream: Stream[FromWorkerToHub] = Stream(sock, FromWorkerToHub)    # what may come in
+    stream: Stream[FromWorkerToHub] = Stream(sock, FromWorkerToHub)    # the messages to receive
     stream.send(SampleBatch(…), fds=[fd])
-    for message, fds in stream.receive(): …                            # the descriptors are ours
+    for message, fds in stream.receive(): …                            # the caller owns `fds`
 
-What comes in is not trusted: a length is checked before anything is kept for it, and after a frame
-that makes no sense nothing more is read. Nothing here blocks, except `wait` and `flush` when asked
-to.
+Received data is not trusted: a length is checked before memory is used for it, and after an invalid
+frame nothing more is read. Nothing blocks, except `wait` and `flush` with a timeout.
 
-`send` may be called by any thread at any moment (`wire.sending`). Everything else belongs to one
-thread. That the other side has gone is no error of `send`: the frames it sent before are still to
-be read, and `receive` comes to the end by itself.
+`send` may be called by any thread at any moment (`wire.sending`). All other methods belong to one
+thread. `send` does not fail when the other end is gone: the frames that it sent before must still
+be read, and `receive` finds the end by itself.
 
-An interrupt (Ctrl-C) in the middle of sending or receiving leaves nobody knowing how much has gone
-or come. The stream is then over, as if the connection had been lost; whoever reads batches opens
+After an interrupt (Ctrl-C) in the middle of sending or receiving, it is unknown how much was sent
+or received. The stream then ends, as if the connection had been lost; the reader of batches opens
 another session and resumes at the step it was due.
 
-This module knows no message by name.
+This module must not know any message by name.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ __all__ = ["DEFAULT_LIMIT", "LONGEST_POLL", "MAX_FDS", "Stream"]
 Received = TypeVar("Received")
 
 DEFAULT_LIMIT: Final = 16 << 20
-# Of a message. A process may have 1024 descriptors open unless told otherwise.
+# Descriptors of one message. By default a process may have 1024 open.
 MAX_FDS: Final = 1024
 
 _FD_SIZE: Final = array.array("i").itemsize
-_FDS_AT_ONCE: Final = 253  # the kernel takes no more in one call
+_FDS_AT_ONCE: Final = 253  # the kernel's limit for one call
 _CHUNK: Final = 64 << 10
 _ANCILLARY: Final = socket.CMSG_SPACE(_FDS_AT_ONCE * _FD_SIZE)
 _CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _TRUNCATED: Final = int(socket.MSG_CTRUNC)  # a plain number: flags of `enum` are slow to combine
 
-# The kernel cannot take a message now, and will later: no memory, or too many descriptors of this
-# user's are on their way and not received yet. Nothing of the message has gone.
+# The kernel cannot take a message now, but will later: it has no memory, or too many descriptors of
+# this user were sent and not yet received. Nothing of the message was sent.
 _NOT_NOW: Final = frozenset({errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS})
 
 # The arguments of `recvmsg`, for `map`.
@@ -63,7 +62,7 @@ _Ancillary: TypeAlias = list[tuple[int, int, Any]]
 
 
 class _Parcel:
-    """One frame on its way out. `sent` bytes have gone, and the descriptors before `fds_sent`."""
+    """One frame to send. `sent` bytes, and the descriptors before `fds_sent`, have been sent."""
 
     __slots__ = ("data", "fds", "fds_sent", "sent")
 
@@ -74,16 +73,16 @@ class _Parcel:
         self.fds_sent = 0
 
     def next_piece(self) -> tuple[memoryview, _Ancillary]:
-        """The bytes to send next, and the descriptors that go with their first byte."""
+        """Return the bytes to send next, and the descriptors to send with their first byte."""
         fds = self.fds[self.fds_sent : self.fds_sent + _FDS_AT_ONCE]
-        # As long as descriptors are left for another call, so must be a byte.
+        # If descriptors are left for another call, bytes must be left for it, too.
         more = len(self.fds) > self.fds_sent + _FDS_AT_ONCE
         end = self.sent + 1 if more else len(self.data)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         return memoryview(self.data)[self.sent : end], rights
 
     def note_sent(self, nbytes: int) -> bool:
-        """Counts what a call took; returns whether that was all."""
+        """Count the bytes of one call; return whether the frame is complete."""
         self.sent += nbytes
         self.fds_sent += _FDS_AT_ONCE
         return self.sent == len(self.data)
@@ -93,7 +92,13 @@ class _Parcel:
 
 
 class Stream(Sender, Generic[Received]):
-    """One side of a connection. Takes the socket over; `receives` is the union that may come in."""
+    """One end of a connection. It owns the socket.
+
+    Args:
+        sock: A connected socket.
+        receives: The union of messages that may be received.
+        max_message: The most bytes of a message.
+    """
 
     def __init__(
         self, sock: socket.socket, receives: object, *, max_message: int = DEFAULT_LIMIT
@@ -107,29 +112,32 @@ class Stream(Sender, Generic[Received]):
         self._bytes = bytearray()
         self._fds: list[int] = []
         self._inbox: list[tuple[Received, list[int]]] = []
-        self._unsure = False  # an exception has struck in the middle of sending
-        self.exhausted = False  # whether the last `receive` has left nothing in the socket
-        # Whether all has been received: the other side has gone, or this one is closed.
+        self._unsure = False  # still set after a send if an exception interrupted it
+        self.exhausted = False  # whether the last `receive` has emptied the socket
+        # Whether all has been received: the other end is gone, or this one is closed.
         self.ended = False
 
     @property
     def pending(self) -> bool:
-        """Whether something waits for room in the socket: flush when it is writable."""
+        """Whether data waits for room in the socket: call `flush` when it is writable."""
         return bool(self._outbox)
 
     @property
     def queued(self) -> int:
-        """How many messages wait for room in the socket."""
+        """The number of messages that wait for room in the socket."""
         return len(self._outbox)
 
     def fileno(self) -> int:
-        """The socket's descriptor, for a selector; -1 once closed."""
+        """Return the socket's descriptor, for a selector; -1 once closed."""
         return self._sock.fileno()
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
-        """Sends a message, or keeps it until there is room. `fds` stay the caller's.
+        """Send a message, or queue it until there is room. The caller keeps `fds`.
 
-        Once the connection has ended, here or there, this does nothing.
+        Once the connection has ended, at either end, this does nothing.
+
+        Raises:
+            ValueError: The message has too many bytes or descriptors.
         """
         frame = framing.frame(message, len(fds))
         if len(frame) - HEADER.size > self._max_message or len(fds) > MAX_FDS:
@@ -147,9 +155,9 @@ class Stream(Sender, Generic[Received]):
             self._push()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until there is something to receive, or the end; sends what is kept meanwhile.
+        """Wait until there is something to receive, or the end; send queued messages meanwhile.
 
-        False if `timeout` seconds went by without.
+        Returns False after `timeout` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._push()
@@ -165,10 +173,13 @@ class Stream(Sender, Generic[Received]):
         return True
 
     def receive(self) -> list[tuple[Received, list[int]]]:
-        """The messages that are there, without waiting; their descriptors are the caller's now.
+        """Return the messages that have arrived, without blocking. The caller owns their fds.
 
-        Sets `ended` at the other side's end; a frame it did not complete is dropped. Raises
-        `ProtocolError` if what came makes no sense; then all is over, and nothing stays open.
+        Sets `ended` when the other end has closed; an incomplete frame is dropped.
+
+        Raises:
+            ProtocolError: The data is not valid. The stream has ended, and no descriptor is left
+                open.
         """
         try:
             self._fill()
@@ -182,15 +193,15 @@ class Stream(Sender, Generic[Received]):
         return received
 
     def close(self) -> None:
-        """Closes the connection and every descriptor on its way; what was not sent is not sent."""
+        """Close the connection and all queued descriptors; queued messages are dropped."""
         self._closed = True
         self._end()
         self._push()
 
-    # --- sending ---------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------
 
     def _send_at_once(self, frame: bytes) -> None:
-        """The shortest way, for what is sent most often: a small message, and nothing waits."""
+        """Send on the fast path, for the common case: a small message and an empty outbox."""
         with self._turn:
             if self._outbox or self._unsure or self._broken or self._closed:
                 self._outbox.append(_Parcel(frame, []))
@@ -227,7 +238,7 @@ class Stream(Sender, Generic[Received]):
         return True
 
     def _sent_nothing(self, error: OSError) -> int:
-        """Notes why nothing was sent: no room now, or nobody there any more."""
+        """Mark the stream as broken unless the socket was only full; return 0."""
         is_full = isinstance(error, (BlockingIOError, InterruptedError))
         if not (is_full or error.errno in _NOT_NOW):
             self._broken = True
@@ -239,20 +250,20 @@ class Stream(Sender, Generic[Received]):
         if self._closed:
             self._sock.close()
 
-    # --- receiving -------------------------------------------------------------------------
+    # --- receiving ---------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Takes what the socket has; of a flood, as much as one message may have."""
+        """Read what the socket has, but no more than about the size of the largest message."""
         limit = len(self._bytes) + self._max_message
         self.exhausted = False
         while not self.ended and len(self._bytes) <= limit:
             try:
-                # Kept by C code, so that an interrupt leaves no descriptor without an owner.
+                # C code stores the result, so that an interrupt cannot leak a descriptor.
                 self._chunks.extend(map(self._sock.recvmsg, *_RECEIVING))
             except (BlockingIOError, InterruptedError):
                 self.exhausted = True
                 return
-            except OSError:  # a reset: the other side went without reading all; the end, like any
+            except OSError:  # a reset: the other end closed without reading all, which is an end
                 self.ended = self.exhausted = True
                 return
             data, ancillary, flags, _ = self._chunks[0]
@@ -265,7 +276,7 @@ class Stream(Sender, Generic[Received]):
             if not data:
                 self.ended = self.exhausted = True
             elif len(data) < _CHUNK and not ancillary:
-                return  # most likely that was all; if not, a selector tells
+                return  # most likely that was all; if not, the selector reports it
 
     def _decode(self) -> None:
         while len(self._bytes) >= HEADER.size:
@@ -280,7 +291,7 @@ class Stream(Sender, Generic[Received]):
             if len(self._bytes) < HEADER.size + length:
                 break
             self._decode_one(HEADER.size + length, count)
-        # Descriptors come with their message's first bytes.
+        # Descriptors arrive with the first bytes of their message.
         if len(self._fds) > MAX_FDS or (self._fds and not self._bytes):
             raise ProtocolError("descriptors came that no message speaks of")
 

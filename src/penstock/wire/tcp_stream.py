@@ -1,21 +1,21 @@
-"""Messages over a TCP connection, plain or encrypted, with the bytes of arrays beside them.
+"""Messages over a TCP connection, plain or encrypted, with the bytes of arrays as payloads.
 
     stream: TcpStream[FromServerToRank] = TcpStream(socket, FromServerToRank, reserve=memory_for)
     stream.send(BatchReady(…), payload=views, lane=0)
     for message, payload in stream.receive(): …
 
-What is sent is read from where it lies, so a payload must not change before it is gone. What comes
-in is received into the memory that `reserve` gives for it, once its message was decoded: nothing is
-copied but the first few kilobytes. Payloads of different lanes take turns (`wire.framing`).
+A payload is sent from its own memory, so it must not change before it is sent. Once a message is
+decoded, its payload is received into the memory that `reserve` returns: only the first few
+kilobytes are copied. Payloads of different lanes take turns (`wire.framing`).
 
-What comes in is not trusted: a length is checked before anything is kept for it, and after a frame
-that makes no sense nothing more is read. Nothing here blocks, except `wait` and `flush` when asked
-to. `send` may be called by any thread at any moment (`wire.sending`); everything else belongs to
-one thread.
+Received data is not trusted: a length is checked before memory is used for it, and after an invalid
+frame nothing more is read. Nothing blocks, except `wait` and `flush` with a timeout. `send` may be
+called by any thread at any moment (`wire.sending`); all other methods belong to one thread, unless
+they say otherwise.
 
-An interrupt (Ctrl-C) in the middle of sending leaves nobody knowing how much has gone. The stream
-is then broken, as if the connection had been lost: batches are pure, so whoever reads them
-registers again and goes on.
+After an interrupt (Ctrl-C) in the middle of sending, it is unknown how much was sent. The stream is
+then broken, as if the connection had been lost. Batches are deterministic, so the reader registers
+again and resumes.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from penstock.wire.transport import tcp
 Received = TypeVar("Received")
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Buffers: TypeAlias = list[Any]
-# The memory for the payload of a message, of just its size; None if nobody wants it.
+# Returns memory of exactly the size of a message's payload; None if it is not wanted.
 Reserve: TypeAlias = Callable[[Any, int], Bytes | None]
 Then: TypeAlias = Callable[[], None]
 
-# What is received in one go where no memory is reserved for it.
+# Bytes received in one call if no memory is reserved for them.
 SCRATCH: Final = 64 << 10
-# What one `receive` takes at most, in bytes and in messages: others have their turn then.
+# The most bytes and messages of one `receive`, so that other connections get their turn.
 AT_ONCE: Final = 4 << 20
 MOST_AT_ONCE: Final = 64
-# Messages that may be open at once, of which the payload has not come yet.
+# The most messages whose payload has not arrived completely.
 MOST_OPEN: Final = 256
-# Calls for throwing away what nobody reads, in one go.
+# Receiving calls in one `discard`.
 _DISCARDED: Final = 16
-# Buffers that one call may take; the system's limit is 1024.
+# Buffers in one sending call; the system's limit is 1024.
 _MOST_BUFFERS: Final = 256
 
 
 class ByteSocket(Protocol):
-    """What a stream does with its socket: a plain one, or `wire.transport.tls.TlsSocket`."""
+    """The socket of a stream: a plain one, or `wire.transport.tls.TlsSocket`."""
 
     def fileno(self) -> int: ...
     def send(self, data: bytes, /) -> int: ...
@@ -71,7 +71,7 @@ class ByteSocket(Protocol):
 
 
 class _Parcel:
-    """One message on its way out. `at` is how much of its payload is in frames already."""
+    """One message to send. `at` is how many bytes of its payload are already in frames."""
 
     __slots__ = ("at", "body", "lane", "nbytes", "then", "views")
 
@@ -86,12 +86,12 @@ class _Parcel:
         self.at = 0
 
     def done(self) -> None:
-        """It is all in frames, or will never be."""
+        """Call `then`: the message is completely in frames, or will never be sent."""
         if self.then is not None:
             self.then()
 
     def next_frame(self) -> Buffers:
-        """The buffers of the next frame, in order."""
+        """Return the buffers of the next frame, in order."""
         nbytes = min(CHUNK, self.nbytes - self.at)
         if self.body:
             begin, self.body = head(self.body, 0, self.lane, self.nbytes), b""
@@ -111,12 +111,12 @@ class _Parcel:
             yield view
 
 
-# In the outbox: what was left there before, and has not been sent yet, is not to be.
+# A mark in the outbox: messages before it that were not sent yet are to be dropped.
 _DROP: Final = _Parcel(b"", 0, (), None)
 
 
 class _Open:
-    """A message whose payload is coming in. Without memory, it is only counted."""
+    """A message whose payload is being received. Without memory, bytes are only counted."""
 
     __slots__ = ("have", "lane", "memory", "message", "nbytes", "view")
 
@@ -130,7 +130,7 @@ class _Open:
 
 
 def encoded(message: Message) -> bytes:
-    """A message in bytes. ValueError for one that the other side would not take."""
+    """Return a message as bytes; raise ValueError if it is too large for the other end."""
     body = encode(message)
     if len(body) > MOST_MESSAGE:
         raise ValueError(
@@ -141,17 +141,17 @@ def encoded(message: Message) -> bytes:
 
 
 class TcpStream(Sender, Generic[Received]):
-    """One side of a connection. Takes the socket over; `receives` is the union that may come in.
+    """One end of a connection. It owns the socket.
 
     Args:
-        socket: connected, and set not to block.
-        receives: the union of messages that may come in.
-        limit: the most bytes of a message, without its payload.
-        most_at_once: the most messages that one `receive` gives.
-        reserve: gives the memory for a payload. Without it, a payload is a protocol error.
-        scratch: memory that several streams of one thread may share.
-        inline: how many bytes `send` sends itself; the rest is left to `flush`.
-        at_once: about how many bytes one `receive` takes.
+        socket: A connected, non-blocking socket.
+        receives: The union of messages that may be received.
+        limit: The most bytes of a message, without its payload.
+        most_at_once: The most messages that one `receive` returns.
+        reserve: Returns the memory for a payload. Without it, a payload is a protocol error.
+        scratch: Memory that several streams of one thread may share.
+        inline: How many bytes `send` sends itself; the rest is left to `flush`.
+        at_once: About how many bytes one `receive` reads.
     """
 
     def __init__(
@@ -175,28 +175,28 @@ class TcpStream(Sender, Generic[Received]):
         self._at_once = at_once
         self.reserve = reserve
         self._scratch = memoryview(bytearray(SCRATCH)) if scratch is None else scratch
-        # --- out ---
+        # State of sending.
         self._inline = inline
-        self._unsure = False  # an exception has struck in the middle of sending
+        self._unsure = False  # still set after a send if an exception interrupted it
         self._lanes: dict[int, deque[_Parcel]] = {}
-        self._ring: deque[int] = deque()  # of the lanes, in turn
+        self._ring: deque[int] = deque()  # the lanes, which take turns
         self._frame: Buffers = [PREAMBLE]
         self.blocked = False  # whether the socket had no room for more
-        self.reason = ""  # why the connection has ended, where that is known
+        self.reason = ""  # why the connection has ended, if that is known
         self.bytes_out = self.bytes_in = self.payload_in = 0
-        # --- in ---
+        # State of receiving.
         self._expected = PREAMBLE
-        self._partial = bytearray()  # of a frame that is not complete, or not looked at yet
-        self._needed = 0  # bytes of it without which there is no use in looking
+        self._partial = bytearray()  # bytes of a frame that is incomplete, or not parsed yet
+        self._needed = 0  # how many bytes it must have before parsing makes sense
         self._open: dict[int, _Open] = {}
-        self._current: _Open | None = None  # whose chunk is coming in
+        self._current: _Open | None = None  # the message whose chunk is being received
         self._chunk_left = 0
         self._inbox: list[tuple[Received, Bytes | None]] = []
-        self.has_more = False  # whether `receive` left something that no selector tells of
-        # Whether all has been received: the other side has gone, or this one is closed.
+        self.has_more = False  # whether `receive` left data that no selector reports
+        # Whether all has been received: the other end is gone, or this one is closed.
         self.ended = False
 
-    # --- out ---------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------
 
     def send(
         self,
@@ -206,11 +206,19 @@ class TcpStream(Sender, Generic[Received]):
         lane: int = 0,
         then: Then | None = None,
     ) -> None:
-        """Sends a message, or keeps it until there is room.
+        """Send a message, or queue it until there is room.
 
-        `then` is called, in any thread, when nothing of it is kept any more but the chunk that is
-        being sent; also where it is never sent. Once the connection has ended, here or there, this
-        does nothing. ValueError for a message that the other side would not take.
+        Once the connection has ended, at either end, this sends nothing.
+
+        Args:
+            message: The message.
+            payload: Its payload, which must not change until it is sent.
+            lane: The lane, within which order is kept.
+            then: Called, in any thread, when only the chunk that is being sent is still referenced,
+                or if the message is never sent.
+
+        Raises:
+            ValueError: The message is too large for the other end.
         """
         self.send_encoded(encoded(message), payload=payload, lane=lane, then=then)
 
@@ -222,7 +230,7 @@ class TcpStream(Sender, Generic[Received]):
         lane: int = 0,
         then: Then | None = None,
     ) -> None:
-        """The same of a message that was encoded before."""
+        """Send a message that is already encoded, as `send` does."""
         if not payload and self.try_send(body, lane):
             if then is not None:
                 then()
@@ -235,9 +243,9 @@ class TcpStream(Sender, Generic[Received]):
         self._push(self._inline)
 
     def try_send(self, body: bytes, lane: int = 0) -> bool:
-        """Sends an encoded message at once, if nothing else waits or is being sent.
+        """Send an encoded message at once; return False if other data waits or is being sent.
 
-        The shortest way, for small messages. Only what the socket did not take of it is kept.
+        This is the fast path for small messages. Only what the socket did not take is queued.
         """
         if self._frame or self._ring or self._outbox or self._turn.locked():
             return False
@@ -254,12 +262,12 @@ class TcpStream(Sender, Generic[Received]):
             self.bytes_out += sent
             self._frame = [memoryview(frame)[sent:]] if sent < len(frame) else []
             self._unsure = False
-        if self._outbox or self._closed:  # meanwhile, by others, who have left it to us
+        if self._outbox or self._closed:  # other threads have left this to us meanwhile
             self._push(self._inline)
         return True
 
     def _sent_nothing(self, error: OSError) -> int:
-        """Why nothing was sent: there was no room, or there is nobody any more."""
+        """Note whether the socket was full or the connection is lost; return 0."""
         if isinstance(error, (BlockingIOError, InterruptedError)):
             self.blocked = True
         else:
@@ -268,7 +276,7 @@ class TcpStream(Sender, Generic[Received]):
 
     @property
     def pending(self) -> bool:
-        """Whether something waits for room in the socket."""
+        """Whether data waits for room in the socket."""
         return bool(self._frame or self._ring or self._outbox)
 
     @property
@@ -278,17 +286,17 @@ class TcpStream(Sender, Generic[Received]):
 
     @property
     def queued(self) -> int:
-        """How many messages have not gone completely."""
+        """The number of messages that are not completely in frames yet."""
         waiting = sum(map(len, list(self._lanes.values())))
         return waiting + len(self._outbox)
 
     def flush_some(self, nbytes: int) -> None:
-        """Sends about so many bytes of what is kept. `blocked` tells whether there was no room."""
+        """Send about `nbytes` of what is queued. `blocked` then says if the socket is full."""
         self._push(nbytes)
 
     def give_up_after(self, seconds: float) -> None:
-        """Has the kernel end it when nothing is acknowledged for so long; 0: never."""
-        with suppress(OSError):  # it has ended
+        """Let the kernel end the connection if nothing is acknowledged for so long; 0: never."""
+        with suppress(OSError):  # it has ended already
             tcp.give_up_after(self._socket, seconds)
 
     def _drain(self, nbytes: float) -> bool:
@@ -306,7 +314,7 @@ class TcpStream(Sender, Generic[Received]):
         return self._broken or not self.pending
 
     def _next_frame(self) -> bool:
-        """Puts the next frame where it is sent from; False if there is none."""
+        """Set the next frame to send; return False if there is none."""
         self._sort_outbox()
         if not self._ring:
             return False
@@ -322,7 +330,7 @@ class TcpStream(Sender, Generic[Received]):
         return True
 
     def _sort_outbox(self) -> None:
-        """Puts what was left in the outbox into its lanes."""
+        """Move messages from the outbox to their lanes."""
         while self._outbox:
             parcel = self._outbox.popleft()
             if parcel is _DROP:
@@ -334,7 +342,7 @@ class TcpStream(Sender, Generic[Received]):
             self._lanes[parcel.lane].append(parcel)
 
     def _send_some(self) -> int:
-        """Sends as much of the frame as goes in; how many bytes, 0 if none."""
+        """Send as much of the frame as the socket takes; return the number of bytes."""
         frame = self._frame
         try:
             sent = self._socket.sendmsg(frame[:_MOST_BUFFERS])
@@ -345,14 +353,14 @@ class TcpStream(Sender, Generic[Received]):
         return sent
 
     def _break(self, reason: str) -> None:
-        """Nothing can be sent any more. What the other side has sent can still be received."""
+        """Stop sending for good. What the other end has sent can still be received."""
         self._broken = True
         self.reason = self.reason or reason
 
     def drop_queued(self) -> None:
-        """Lets go of messages that were not sent; a frame that was begun is still completed.
+        """Drop messages that were not sent; a frame that was begun is still completed.
 
-        Never waits: who is sending, which may be ourselves further up the stack, comes to it.
+        It never blocks: if a call is sending, perhaps further up this stack, that call drops them.
         """
         self._outbox.append(_DROP)
         self._push(0)
@@ -371,28 +379,33 @@ class TcpStream(Sender, Generic[Received]):
         if self._closed:
             self._socket.close()
 
-    # --- in ----------------------------------------------------------------------------------
+    # --- receiving ---------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
-        """Whether a payload is on its way here."""
+        """Whether a payload is being received."""
         return bool(self._open)
 
     @property
     def held(self) -> int:
-        """Bytes of an incomplete message that are kept."""
+        """The bytes kept of an incomplete message."""
         return len(self._partial)
 
     def expect(self, receives: object, limit: int = MOST_MESSAGE) -> None:
-        """From now on these messages may come, of so many bytes, and as many at once as usual."""
+        """Set which messages may be received from now on, and their largest size.
+
+        It also sets the number of messages at once back to the default.
+        """
         self._decoder, self._limit = decoder_for(receives), limit
         self.most_at_once = MOST_AT_ONCE
 
     def receive(self) -> list[tuple[Received, Bytes | None]]:
-        """The messages that are complete, without waiting, each with its payload.
+        """Return the messages that are complete, each with its payload, without blocking.
 
-        Sets `ended` at the other side's end; what it did not complete is dropped. Raises
-        `ProtocolError` if what came makes no sense; then all is over.
+        Sets `ended` when the other end has closed; incomplete messages are dropped.
+
+        Raises:
+            ProtocolError: The data is not valid. The stream has ended.
         """
         try:
             if (one := self._receive_one()) is not None:
@@ -407,9 +420,9 @@ class TcpStream(Sender, Generic[Received]):
         return received
 
     def _receive_one(self) -> tuple[Received, None] | None:
-        """The shortest way, for what comes most often: one small message, all of it at once.
+        """Receive on the fast path, for the common case: one small message, complete at once.
 
-        None if it is something else: what has come by then is dealt with by `_take_in`.
+        Returns None in any other case; `_take_in` then continues with what was received.
         """
         if self._current is not None or self._partial or self._open or self._expected:
             return None
@@ -418,10 +431,10 @@ class TcpStream(Sender, Generic[Received]):
             nbytes = self._socket.recv_into(scratch)
         except (BlockingIOError, InterruptedError):
             return None
-        except OSError as error:  # the kernel says why only once
+        except OSError as error:  # the kernel reports the reason only once
             self._lose(error)
             return None
-        if not nbytes:  # asked for again, and looked into there
+        if not nbytes:  # the end: `_take_in` receives again, and handles it
             return None
         self.bytes_in += nbytes
         if nbytes > HEADER.size:
@@ -434,7 +447,7 @@ class TcpStream(Sender, Generic[Received]):
         return None
 
     def _has_buffered(self) -> bool:
-        """Whether the socket keeps something that no selector tells of."""
+        """Return whether the socket has buffered data that no selector reports."""
         return self._reads_ahead and bool(self._socket.has_buffered)  # type: ignore[attr-defined]
 
     def _take_in(self) -> None:
@@ -444,17 +457,17 @@ class TcpStream(Sender, Generic[Received]):
         taken = 0
         while not self.ended and not self.has_more:
             if taken >= self._at_once or len(self._inbox) >= self.most_at_once:
-                # An encrypted socket may have something left that no selector can see.
+                # An encrypted socket may have data left that no selector reports.
                 self.has_more = True
                 return
             nbytes = self._receive_some()
             is_short = nbytes < SCRATCH and self._current is None
             if not nbytes or (is_short and not self._has_buffered()):
-                return  # the socket had no more, or a selector will tell
+                return  # the socket had no more, or a selector will report it
             taken += nbytes
 
     def _receive_some(self) -> int:
-        """Receives what one call gives, and makes messages of it; how many bytes, 0 if none."""
+        """Receive once, and parse the data; return the number of bytes."""
         current, scratch = self._current, self._scratch
         try:
             if current is None or current.view is None:
@@ -467,7 +480,7 @@ class TcpStream(Sender, Generic[Received]):
                 direct = min(nbytes, room.nbytes)
         except (BlockingIOError, InterruptedError):
             return 0
-        except OSError as error:  # a reset, say: the other side went without reading all
+        except OSError as error:  # for example a reset: the other end closed without reading all
             self._lose(error)
             return 0
         if not nbytes:
@@ -486,7 +499,7 @@ class TcpStream(Sender, Generic[Received]):
         self.ended = True
 
     def _parse(self, data: memoryview) -> None:
-        """Makes messages of what has come, and keeps what is not complete."""
+        """Parse data into messages, and keep what is not complete."""
         if self._partial:
             self._partial += data
             if len(self._partial) < self._needed:
@@ -510,7 +523,10 @@ class TcpStream(Sender, Generic[Received]):
         return len(came)
 
     def _parse_frame(self, data: memoryview) -> int:
-        """The size of the frame that data begins with, without its chunk; 0 if it is not there."""
+        """Parse the frame at the start of data, and return its size without its chunk.
+
+        Returns 0 if it is incomplete, or must wait until earlier messages are handled.
+        """
         self._needed = HEADER.size
         if data.nbytes < HEADER.size:
             return 0
@@ -540,9 +556,9 @@ class TcpStream(Sender, Generic[Received]):
         return end
 
     def _must_wait(self, length: int, payload: int) -> bool:
-        """Whether messages that have come are to be dealt with before the next one.
+        """Return whether the received messages must be handled before the next one is parsed.
 
-        A payload is reserved memory for by whoever knows what was said before.
+        `reserve` may depend on earlier messages, so before a payload all of them must be handled.
         """
         return len(self._inbox) >= (1 if length and payload else self.most_at_once)
 
@@ -556,7 +572,7 @@ class TcpStream(Sender, Generic[Received]):
         memory = self.reserve(message, nbytes)
         if memory is not None and memory.nbytes != nbytes:
             raise AssertionError(f"{memory.nbytes} bytes were reserved for {nbytes}")
-        # Of a payload that nobody wants the message is not kept either: it may be large.
+        # If the payload is not wanted, the message is not kept either, as it may be large.
         kept = None if memory is None else message
         self._current = self._open[lane] = _Open(kept, lane, nbytes, memory)
         self._chunk_left = min(nbytes, CHUNK)
@@ -592,13 +608,13 @@ class TcpStream(Sender, Generic[Received]):
     # --- waiting, and the end ----------------------------------------------------------------
 
     def fileno(self) -> int:
-        """The socket's descriptor, for a selector; -1 once closed."""
+        """Return the socket's descriptor, for a selector; -1 once closed."""
         return self._socket.fileno()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until there is something to receive, or the end; sends what is kept meanwhile.
+        """Wait until there is something to receive, or the end; send queued messages meanwhile.
 
-        False if `timeout` seconds went by without.
+        Returns False after `timeout` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._push()
@@ -614,7 +630,7 @@ class TcpStream(Sender, Generic[Received]):
         return True
 
     def discard(self, scratch: memoryview) -> bool:
-        """Throws away some of what has come, unread; False once the other side has ended."""
+        """Receive some data and drop it; return False once the other end has closed."""
         try:
             for _ in range(_DISCARDED):
                 if not self._socket.recvmsg_into([scratch])[0]:
@@ -626,25 +642,25 @@ class TcpStream(Sender, Generic[Received]):
         return True
 
     def hang_up(self) -> None:
-        """Ends the connection for both sides; the descriptor stays open. Any thread."""
+        """End the connection for both ends; the descriptor stays open. Safe from any thread."""
         if self.fileno() >= 0:
             with suppress(OSError):  # it has ended already
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def stop_receiving(self) -> None:
-        """Whoever waits for something to come wakes, and finds the end. Any thread."""
+        """Wake a thread that waits to receive; it finds the end. Safe from any thread."""
         if self.fileno() >= 0:
             with suppress(OSError):  # it has ended already
                 self._socket.shutdown(socket.SHUT_RD)
 
     def finish(self) -> None:
-        """Says that nothing more will be sent; the other side sees the end of the stream."""
+        """Close the sending direction; the other end sees the end of the stream."""
         if self.fileno() >= 0:
             with suppress(OSError):  # it has ended already
                 self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Closes the connection; what was not sent is not sent."""
+        """Close the connection; queued messages are dropped."""
         self._closed = True
         self._end()
         self._push()
@@ -655,14 +671,14 @@ class TcpStream(Sender, Generic[Received]):
         self._inbox.clear()
 
     def _drop_incoming(self) -> None:
-        self._partial = bytearray()  # a new one: whatever failed may still look at the old one
+        self._partial = bytearray()  # a new one: a failed parse may hold a view of the old one
         self._open.clear()
         self._current, self._chunk_left = None, 0
         self.has_more = False
 
 
 def _without(buffers: Buffers, sent: int) -> Buffers:
-    """What is left of buffers of which so many bytes have gone."""
+    """Return what is left of buffers after `sent` bytes were sent."""
     for place, buffer in enumerate(buffers):
         size = len(buffer) if isinstance(buffer, bytes) else buffer.nbytes
         if sent < size:

@@ -1,11 +1,11 @@
-"""Values with arrays in them, as they travel: plain data, and the arrays apart, by name.
+"""Values that contain arrays, as they are sent: plain data, and the arrays separately, by name.
 
     pack({"ids": array, "split": None})  ->  {"ids": <array 0>, "split": None}, {"0": array}
     unpack(plain, arrays, Arguments)     ->  Arguments(ids=array, split=None)
 
-Where an array was, the plain data has an extension of msgpack that names it: nothing a user writes
-can be taken for one. What comes from elsewhere is not trusted: a value is read as the type that is
-expected, and an array that was not sent is an error.
+In place of an array, the plain data has a msgpack extension with its name, which cannot be confused
+with a user's value. Received values are not trusted: a value is converted to the expected type, and
+an array that was not sent is an error.
 """
 
 from __future__ import annotations
@@ -26,23 +26,28 @@ Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
 
 _ARRAY: Final = 1
-# Kept as uint16, a type which has no name on the wire: it travels as int16.
+# bfloat16 is stored as uint16, which is not a dtype of the protocol, so it is sent as int16.
 _BFLOAT16: Final = 2
 _KEPT: Final = storage_dtype("bfloat16")
-# Values nest as deep as arguments do, not as deep as somebody can send.
+# Arguments do not nest deeply, so deeper values are refused.
 _DEEPEST: Final = 32
 
 _T = TypeVar("_T")
 
 
 def pack(value: Any) -> tuple[Any, Arrays]:
-    """Plain data and arrays."""
+    """Return a value as plain data and arrays."""
     arrays: Arrays = {}
     return _apart(value, arrays), arrays
 
 
 def unpack(plain: Any, arrays: Mapping[str, Array], kind: type[_T]) -> _T:
-    """The value, read as `kind`; ValueError if it is none, `ProtocolError` for lost arrays."""
+    """Return the value, converted to `kind`.
+
+    Raises:
+        ValueError: It is not of that kind.
+        ProtocolError: It refers to an array that was not sent, or nests too deeply.
+    """
     return msgspec.convert(_together(plain, arrays, _DEEPEST), kind)
 
 
@@ -52,7 +57,7 @@ def _apart(value: Any, arrays: Arrays) -> Any:
             return _named(value, arrays)
         case np.generic():
             return value.item()
-        case _ if hasattr(value, "__array__"):  # a tensor, say
+        case _ if hasattr(value, "__array__"):  # for example a tensor
             return _named(np.asarray(value), arrays)
         case msgspec.Struct():
             named = {name: _apart(getattr(value, name), arrays) for name in value.__struct_fields__}
@@ -67,7 +72,7 @@ def _apart(value: Any, arrays: Arrays) -> Any:
 
 
 def _tag_of(value: msgspec.Struct) -> dict[str, Any]:
-    """What tells the structs of a union apart."""
+    """Return the tag that identifies a struct in a union."""
     config = value.__struct_config__
     return {config.tag_field: config.tag} if config.tag_field is not None else {}
 
@@ -75,7 +80,7 @@ def _tag_of(value: msgspec.Struct) -> dict[str, Any]:
 def _named(array: Array, arrays: Arrays) -> Ext:
     name = str(len(arrays))
     is_bfloat16 = array.dtype == _KEPT
-    if array.dtype.kind == "u" and array.dtype.itemsize > 2:  # ids, in a type that we do not keep
+    if array.dtype.kind == "u" and array.dtype.itemsize > 2:  # ids of a dtype that we do not store
         array = array.astype(np.int64)
     array = np.ascontiguousarray(array)
     arrays[name] = array.view(np.int16) if is_bfloat16 else array

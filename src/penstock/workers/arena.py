@@ -1,24 +1,23 @@
-"""A channel's memory: one sparse mapping, cut into slots, in each of which one batch can lie.
+"""A channel's memory: one sparse mapping, cut into slots; each slot can hold one batch.
 
     hub      arena = Arena.create(slots, slot_bytes, most_bytes)
              send(arena.plan, fds=arena.descriptors)    # to the rank, and to every worker
     worker   memory = Arena.attach(plan, fd).memory(slot)
     rank     memory = Arena.attach(plan, fd).lend(slot, give_back)
 
-Who may touch a slot is said by messages, not here: no lock lies in the memory, so a process killed
-at any instruction leaves nothing locked. Slots are generously sized, since untouched pages cost
-nothing; `trim` gives those of a slot back.
+Messages decide who may touch a slot, not this module. There is no lock in the memory, so a process
+killed at any instruction leaves nothing locked. Slots are large, since untouched pages cost
+nothing; `trim` gives the pages of a slot back.
 
-Guard. Behind every slot lies a stretch that no process can touch: a kernel that runs past the end
-of its slot dies there (SIGSEGV), before it has changed a byte of a neighbour. That costs address
-space only, and nothing per batch.
+Guard. Behind every slot lies a range that no process can access: a kernel that writes past the end
+of its slot dies there (SIGSEGV) before it changes a byte of the next slot. That costs address space
+only, and nothing per batch.
 
-Ownership. The hub keeps one descriptor per arena; whoever attaches keeps none. The mapping lives as
-long as any view of it, also after `close()`.
+Ownership. The hub keeps one descriptor per arena; processes that attach keep none. The mapping
+lives as long as any view of it, even after `close()`.
 
-Huge pages are not asked for: the arrays of a batch lie apart, each in room for the largest there
-could be, and every one of them would hold up to 2 MiB that it does not need (ten arrays of 100 KiB
-hold 1 MB without, 20 MB with).
+Huge pages are not used: each array of a batch has room for the largest possible one, so every array
+would hold up to 2 MiB that it does not need (ten arrays of 100 KiB take 1 MB without, 20 MB with).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from penstock.wire.messages import SlotPlan
 
 Bytes = npt.NDArray[np.uint8]
 
-# More than a page, so that one long row cannot leap over it.
+# More than a page, so that one long row cannot skip it.
 GUARD: Final = 1 << 20
 
 
@@ -60,7 +59,7 @@ class Arena:
     def create(
         cls, slots: int, slot_bytes: int, most_bytes: int, *, kind: str | None = None
     ) -> Self:
-        """A new arena; `slot_bytes` is rounded up to whole pages. `kind`: see `Segment.create`."""
+        """Make an arena; rounds `slot_bytes` up to whole pages. `kind`: see `Segment.create`."""
         _check_at_least_one(slots=slots, slot_bytes=slot_bytes)
         slot_bytes = -(-slot_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         segment = Segment.create(_total(slots, slot_bytes), kind=kind, sparse=True)
@@ -74,20 +73,21 @@ class Arena:
 
     @classmethod
     def attach(cls, plan: SlotPlan, fd: int | None) -> Self:
-        """The arena another process planned, writable. Takes `fd` over and closes it."""
+        """Map an arena that another process made, writable. Takes over `fd` and closes it."""
         return cls._over(plan, Segment.attach(plan.memory, fd, writable=True, sparse=True))
 
     @classmethod
     def one_off(cls, nbytes: int, *, kind: str | None = None) -> Self:
-        """Memory for one batch that is too large for a slot, as slot 0.
+        """Make memory for one batch that is too large for a slot; it is slot 0.
 
-        Its maker sends `plan.memory` and the descriptor, and may close it then.
+        The process that makes it sends `plan.memory` and the descriptor, and may close it after
+        that.
         """
         return cls.create(1, max(nbytes, 1), nbytes, kind=kind)
 
     @classmethod
     def attach_one_off(cls, handle: SegmentHandle, fd: int | None) -> Self:
-        """What `one_off` made elsewhere. Takes `fd` over and closes it."""
+        """Map what `one_off` made in another process. Takes over `fd` and closes it."""
         segment = Segment.attach(handle, fd, writable=True, sparse=True)
         room = segment.nbytes - GUARD
         plan = SlotPlan(memory=handle, slots=1, slot_bytes=room, most_bytes=max(room, 0))
@@ -104,44 +104,44 @@ class Arena:
 
     @property
     def plan(self) -> SlotPlan:
-        """What another process needs to attach, together with `descriptors`."""
+        """Return what another process needs to attach, together with `descriptors`."""
         return self._plan
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What must travel with the plan; in the creator only, and its own: do not close them."""
+        """Return the descriptors to send with the plan, in the creator only. Do not close them."""
         return self._segment.descriptors
 
     @property
     def resident(self) -> int:
-        """Bytes of memory that the arena takes up now, in all its slots. The creator knows."""
-        # st_blocks counts in 512 bytes, whatever the size of a page.
+        """Return the bytes of memory that all slots take up now; only in the creator."""
+        # st_blocks counts units of 512 bytes, whatever the page size.
         return os.fstat(self._segment.fileno()).st_blocks * 512
 
     def memory(self, slot: int) -> Bytes:
-        """The bytes of a slot, all of them and no others; writable."""
+        """Return exactly the bytes of a slot, writable."""
         return np.asarray(_Window(self._slot(slot)))
 
     def lend(self, slot: int, give_back: Callable[[int], object]) -> Bytes:
-        """As `memory`; calls `give_back(slot)` when the last view of it has gone.
+        """Return the bytes of a slot; call `give_back(slot)` when the last view of them has gone.
 
-        Views are arrays, and tensors, made from it in whatever way. It is called once, by whichever
-        thread lets go last, possibly in the middle of anything else that thread does; also
+        Views are arrays and tensors made from it in any way. `give_back` is called once, by the
+        thread that drops the last view, possibly in the middle of other work of that thread; also
         after `close()`. It is not called at interpreter exit, nor in a forked child.
         """
         window = _Window(self._slot(slot))
         memory: Bytes = np.asarray(window)
-        # At exit views may still be read; the connection's end gives all slots back.
+        # At exit views may still be read; the end of the connection returns all slots.
         weakref.finalize(window, _give_back, give_back, slot, os.getpid()).atexit = False
         return memory
 
     def trim(self, slots: Iterable[int]) -> None:
-        """Gives the pages of these slots, in which no batch lies, back to the system."""
+        """Give the pages of these slots back to the system; there must be no batch in them."""
         for slot in slots:
             give_pages_back(self._slot(slot))
 
     def close(self) -> None:
-        """Lets go of the mapping, and of the creator's descriptor. Views that live stay valid."""
+        """Release the mapping and the creator's descriptor. Existing views stay valid."""
         self._slots.clear()
         self._segment.close()
 
@@ -164,18 +164,18 @@ class Arena:
 
 
 class _Window:
-    """What arrays over a slot hold on to; it shows NumPy the slot and nothing around it.
+    """The base object of arrays over a slot; it shows NumPy the slot and nothing around it.
 
     An array made by slicing would have the whole mapping as its base.
     """
 
     def __init__(self, memory: Bytes) -> None:
-        self._memory = memory  # keeps the mapping
+        self._memory = memory  # keeps the mapping alive
         self.__array_interface__: dict[str, Any] = memory.__array_interface__
 
 
 def _give_back(give_back: Callable[[int], object], slot: int, lender: int) -> None:
-    # A forked child has inherited the loan, but the slot is not its to return.
+    # A forked child inherits the view, but must not return the slot.
     if os.getpid() == lender:
         give_back(slot)
 

@@ -1,7 +1,7 @@
-"""Why did it die? From what is known of a worker's end to one sentence, and the whole story.
+"""Finds why a worker died: turns the facts about its end into a verdict and a report.
 
-Pure: `examine` looks at facts that others gathered, and claims no more than they show. "Out of
-memory" is said only when the kernel's own counters moved or a limit of ours struck.
+Pure: `examine` uses facts that others gathered, and claims no more than they show. It says "out of
+memory" only when the kernel's own counters moved or a limit of ours was met.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class Autopsy:
     command: str | None
 
     def text(self) -> str:
-        """The whole story, in lines; ends with the command that samples the batch again."""
+        """Return the whole report; it ends with the command that samples the batch again."""
         return "\n".join(_story(self))
 
 
 def examine(ended: Ended, batch: HeldBatch | None = None, command: str | None = None) -> Autopsy:
-    """Draws the conclusions. `command` is what samples the batch again in the foreground."""
+    """Return the conclusions. `command` samples the batch again in the foreground."""
     stacks, printed = last_dump(ended.printed)
     finding = _finding(ended, printed)
     return Autopsy(
@@ -170,7 +170,7 @@ def _by_exit_code(ended: Ended, printed: str) -> _Finding:
 
 
 def _last_word(printed: str) -> str:
-    """What it said of its end: the exception, or whatever its last line is."""
+    """Return the last exception it printed, or else its last line."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     return last_exception(printed) or (lines[-1] if lines else "")
 
@@ -184,12 +184,12 @@ def _limit_in_words(ended: Ended) -> str:
 
 def _state_in_words(ended: Ended) -> str:
     if ended.state in ("T", "t"):
-        # It could not show its stacks: a stopped process runs no handler.
+        # A stopped process runs no signal handler, so it could not show its stacks.
         return f"; it was {state_in_words(ended.state)} (state {ended.state})"
     return f"; it was {state_in_words(ended.state)}" if ended.state else ""
 
 
-# --- the story -------------------------------------------------------------------------------
+# --- the report ------------------------------------------------------------------------------
 
 
 def _story(autopsy: Autopsy) -> Iterator[str]:

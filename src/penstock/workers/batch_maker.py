@@ -1,8 +1,8 @@
-"""All that a process which samples knows: the graph, how to sample, for whom, into which memory.
+"""Makes batches: knows the graph, the ways of sampling, and the channels with their inputs.
 
-Used by workers, by inline loaders and by `penstock replay` alike, so that a batch is the same
-whoever makes it. A batch maker belongs to one thread. It knows neither sockets nor messages, nor
-which process it is in.
+Workers, inline loaders and `penstock replay` all use it, so that a batch is the same whoever makes
+it. A batch maker belongs to one thread. It knows neither sockets nor messages, nor which process it
+runs in.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from penstock.wire.messages import ArrayLayout
 
 Bytes = npt.NDArray[np.uint8]
 
-# A slot is address space until it is touched, but not even of that there is any amount.
+# A slot takes only address space until it is touched, but address space is limited, too.
 LARGEST_SLOT: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A batch that lies in memory: where its arrays are, how far it reaches, what is no array."""
+    """A batch in memory: the layout of its arrays, its size, and its facts that are no arrays."""
 
     layouts: tuple[ArrayLayout, ...]
     nbytes: int
@@ -44,7 +44,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _Backend:
-    """A way of sampling, and what makes batches so."""
+    """A spec, and what makes batches by it."""
 
     spec: Spec
     batches: Batches
@@ -58,7 +58,7 @@ class _Channel:
 
 
 class BatchMaker:
-    """Makes batches. `reached(stage)` is called on the way through each, for tests of faults."""
+    """Makes batches. Calls `reached(stage)` at each stage of a batch, for tests of faults."""
 
     def __init__(
         self,
@@ -74,26 +74,26 @@ class BatchMaker:
         self._loaded: dict[bytes, Batches] = {}
 
     def supplement(self, arrays: Arrays) -> None:
-        """More arrays of the same graph, made since (out-edges); those that are here stay."""
+        """Add arrays of the same graph that were made since (out-edges); existing ones stay."""
         whole = {**arrays, **self.graph.arrays}
         self.graph = Graph(self.graph.schema, whole, self.graph.handle().version)
 
     def open_backend(self, number: int, spec: Spec) -> None:
-        """Learns a way of sampling; ValueError if it makes no sense for this graph.
+        """Add a backend; `ValueError` if the spec does not fit this graph.
 
         A user's sampler is loaded with its first batch, or before by `load`: loading runs the
-        user's code, and a batch can tell what came of it.
+        user's code, and a batch can report its errors.
         """
         self._backends[number] = _Backend(spec, self._batches(spec))
 
     def close_backend(self, number: int) -> None:
-        """Forgets it; unknown ones too."""
+        """Remove a backend; unknown ones are ignored."""
         self._backends.pop(number, None)
 
     def open_channel(
         self, number: int, backend: int, feed: Feed, given: ChannelInputs | None = None
     ) -> None:
-        """Learns where a channel's batches come from; `given` is what the feed speaks of."""
+        """Add a channel and its source of batches; `given` has the arrays of the feed."""
         given = ChannelInputs() if given is None else given
         check_feed(feed, self.graph, given)
         if (known := self._backends.get(backend)) is not None:
@@ -101,15 +101,15 @@ class BatchMaker:
         self._channels[number] = _Channel(backend, feed, given)
 
     def close_channel(self, number: int) -> None:
-        """Forgets it, and what was kept of its inputs; unknown ones too."""
+        """Remove a channel and what was kept of its inputs; unknown ones are ignored."""
         known = self._channels.pop(number, None)
         if known is not None and known.backend in self._backends:
             self._backends[known.backend].batches.drop()
 
     def load(self, spec: Spec) -> None:
-        """Loads what a spec needs beyond the graph, before its backend is opened.
+        """Load what a spec needs beyond the graph, before its backend is opened.
 
-        That is a user's sampler, if anything; `SamplingError` shows what went wrong.
+        That can only be a user's sampler; `SamplingError` shows what went wrong.
         """
         batches = self._batches(spec)
         batches.load()
@@ -124,7 +124,7 @@ class BatchMaker:
         return kind.batches(spec, self.graph)
 
     def seeds(self, channel: int, epoch: int, index: int) -> Ids:
-        """The inputs of batch `index` of an epoch: nodes, or edges [2, inputs]."""
+        """Return the inputs of batch `index` of an epoch: nodes, or edges [2, inputs]."""
         known = self._channel(channel)
         return request_of(known.feed, known.given, epoch, index).seeds
 
@@ -135,16 +135,17 @@ class BatchMaker:
         index: int,
         memory: Bytes,
     ) -> Written:
-        """Makes batch `index` of an epoch in `memory`.
+        """Make batch `index` of an epoch in `memory`.
 
-        `SlotTooSmall` says how much it needs: with so much it can be asked for again, and what
-        could be kept of the first attempt has been.
+        Raises:
+            SlotTooSmall: Says how much memory the batch needs. It can be asked for again with that
+                much; work of the first attempt is reused where possible.
         """
         known = self._channel(channel)
         return self.make(known.backend, request_of(known.feed, known.given, epoch, index), memory)
 
     def make(self, backend: int, request: Request, memory: Bytes) -> Written:
-        """Makes any batch, for who has its inputs from elsewhere."""
+        """Make a batch whose inputs the caller already has."""
         if backend not in self._backends:
             raise ValueError(f"backend {backend} is not open here")
         self._reached("sampling")
@@ -159,7 +160,7 @@ class BatchMaker:
 
 
 def slot_bytes_for(spec: Spec, graph: Graph, feed: Feed) -> int:
-    """Bytes that will do for any batch, or for nearly any: not more than `LARGEST_SLOT`.
+    """Return bytes that are enough for any, or nearly any, batch; at most `LARGEST_SLOT`.
 
     Looks at sizes only.
     """
@@ -168,7 +169,7 @@ def slot_bytes_for(spec: Spec, graph: Graph, feed: Feed) -> int:
 
 
 def search(folders: Sequence[str]) -> None:
-    """Looks for modules in these folders first, in this order, as the user's own process does."""
+    """Search these folders for modules first, in this order, as the user's own process does."""
     found = [folder for folder in folders if folder]
     sys.path[:] = [*found, *(folder for folder in sys.path if folder not in found)]
 

@@ -1,8 +1,8 @@
-"""Control groups: where this process stands in them, and the few numbers we read there.
+"""Control groups (cgroups): finds those of this process, and reads a few of their numbers.
 
-Both versions, and machines that have both at once. Reads only, and never fails: what a machine
-does not show is None. Every function takes the folder that stands for /proc, and mount points are
-looked up in there, so that a folder of files can play any machine.
+Supports both versions, and machines that have both at once. It only reads, and never fails: what a
+machine does not show is None. Every function takes the folder that stands for /proc, and mount
+points are read from there, so that tests can imitate any machine with a folder of files.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 PROC: Final = Path("/proc")
-# Version 1 says "no limit" by the largest number of whole pages; nobody has an exabyte.
+# Version 1 writes "no limit" as the largest number of whole pages; nobody has an exabyte.
 _NO_LIMIT: Final = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One group, and those it lies in, innermost first. Limits of all of them hold at once."""
+    """One group and its ancestors, innermost first. The limits of all of them hold at once."""
 
     version: int
     folders: tuple[Path, ...]
@@ -30,7 +30,7 @@ class Group:
 
 
 def find(controller: str, proc: Path = PROC) -> Group | None:
-    """The group that `controller` ("memory", "cpu") counts this process in."""
+    """Return the group in which `controller` ("memory", "cpu") counts this process."""
     old, new = _memberships(controller, _text(proc / "self/cgroup"))
     mounts = _mounts(_text(proc / "self/mountinfo"))
     for mount in mounts:
@@ -43,21 +43,22 @@ def find(controller: str, proc: Path = PROC) -> Group | None:
 
 
 def cpu_quota(group: Group) -> float | None:
-    """How many processors' worth of time the tightest limit leaves; None where there is none."""
+    """Return the tightest limit on processor time, in processors; None if there is none."""
     read = _cpu_quota_v2 if group.version == 2 else _cpu_quota_v1
     return min((quota for folder in group.folders if (quota := read(folder))), default=None)
 
 
 def memory_room(group: Group) -> int | None:
-    """Bytes that may still be used before a limit is met; None where there is no limit."""
+    """Return the bytes left before the tightest limit; None if there is no limit."""
     rooms = (_room(group.version, folder) for folder in group.folders)
     return min((room for room in rooms if room is not None), default=None)
 
 
 def oom_kills(folder: Path) -> int | None:
-    """How many processes of this group the kernel has killed for lack of memory, ever.
+    """Return how many processes of this group the kernel has ever killed for lack of memory.
 
-    Counted for the victim's group, whichever limit was met, the machine's included.
+    The kernel counts a kill for the victim's group, whichever limit was met, the machine's
+    included.
     """
     for name in ("memory.events", "memory.oom_control"):
         if (count := _entry(folder / name, "oom_kill")) is not None:
@@ -66,23 +67,23 @@ def oom_kills(folder: Path) -> int | None:
 
 
 def machine_oom_kills(proc: Path = PROC) -> int | None:
-    """The same, of all processes of the machine."""
+    """Return the same for all processes of the machine."""
     return _entry(proc / "vmstat", "oom_kill")
 
 
-# --- where the groups are --------------------------------------------------------------------
+# --- finding the groups ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
     kind: str
-    root: PurePosixPath  # what part of the hierarchy is shown here
+    root: PurePosixPath  # the part of the hierarchy that is mounted here
     point: Path
     options: frozenset[str]
 
 
 def _memberships(controller: str, text: str) -> tuple[PurePosixPath | None, PurePosixPath | None]:
-    """The path in the controller's own hierarchy (version 1), and in the one of version 2."""
+    """Return the path in the controller's own hierarchy (version 1), and the one in version 2."""
     old = new = None
     for line in text.splitlines():
         number, _, rest = line.partition(":")
@@ -107,19 +108,19 @@ def _mounts(text: str) -> list[_Mount]:
 
 
 def _unescaped(path: str) -> str:
-    # The kernel writes blanks and the like as \040 there.
+    # The kernel writes blanks and similar characters as \040 there.
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
 def _chain(mount: _Mount, path: PurePosixPath) -> tuple[Path, ...]:
-    """The folders from the group up to the mount; only the mount where a container hides more."""
+    """Return the folders from the group up to the mount; only the mount if others are hidden."""
     inner = path.relative_to(mount.root) if path.is_relative_to(mount.root) else PurePosixPath()
     if ".." in inner.parts or not (mount.point / inner).is_dir():
         inner = PurePosixPath()
     return tuple(mount.point / part for part in (inner, *inner.parents))
 
 
-# --- what they say ---------------------------------------------------------------------------
+# --- reading their files ---------------------------------------------------------------------
 
 
 def _cpu_quota_v2(folder: Path) -> float | None:
@@ -147,7 +148,7 @@ def _room(version: int, folder: Path) -> int | None:
     used = _whole(_text(folder / ("memory.current" if version == 2 else "memory.usage_in_bytes")))
     if limit is None or used is None:
         return limit
-    # Pages of files that nobody used lately count as used, but are given up before a limit is met.
+    # Inactive file pages count as used, but the kernel drops them before a limit is met.
     idle = _entry(
         folder / "memory.stat", "inactive_file" if version == 2 else "total_inactive_file"
     )
@@ -155,7 +156,7 @@ def _room(version: int, folder: Path) -> int | None:
 
 
 def _entry(path: Path, key: str) -> int | None:
-    """The number that follows `key` in a file of lines "key number"."""
+    """Return the number that follows `key` in a file of lines "key number"."""
     for line in _text(path).splitlines():
         name, _, value = line.partition(" ")
         if name == key:

@@ -1,7 +1,7 @@
-"""One worker as the hub holds it: its process, its connection, its output, what it last said.
+"""One worker as the hub sees it: its process, connection, output and last messages.
 
-Carries out what it is told and remembers what it saw; never waits. Which descriptors are watched,
-and when it is called, is the pool's affair.
+It does what it is told and records what it sees; it never waits. The pool decides which descriptors
+are watched and when it is called.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from penstock.workers.stderr import Tail
 # have been quiet for them to be complete.
 STACKS_WITHIN: Final = 1.0
 STACKS_QUIET: Final = 0.2
-# One that has closed its connection is on its way out; this long it may take over that.
+# How long a worker that has closed its connection may take to end.
 DEAF_FOR: Final = 2.0
-# Without pidfds: how often to ask after one that is known to be going.
+# Without pidfds: how often to check whether a worker that is about to end has ended.
 _ASK_EVERY: Final = 0.01
-# What can lie in a pipe when its writer is dead, however large somebody made it.
+# Enough pieces to read a pipe empty after its writer's death, whatever the pipe's size.
 _LAST_PIECES: Final = 64
 
 Heard = Sequence[tuple[FromWorkerToHub, list[int]]]
 
 
 class ChildState(Enum):
-    """How far a worker has come. Each follows only on those above it."""
+    """How far a worker has come. Each state follows only on those above it."""
 
     STARTING = "starting"
     READY = "ready"
@@ -49,7 +49,7 @@ class ChildState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
-    """One worker, as it last was heard of. Times in seconds, memory in bytes."""
+    """One worker, by its last messages. Times in seconds, memory in bytes."""
 
     worker: int
     group: str
@@ -63,7 +63,7 @@ class WorkerStatistics:
 
 
 class WorkerHandle:
-    """A child that samples. To watch: `stream`, `output.fd` and `process.pidfd`."""
+    """A worker process. The pool watches `stream`, `output.fd` and `process.pidfd`."""
 
     def __init__(
         self, number: int, group: str, process: Process, stream: Stream[FromWorkerToHub], now: float
@@ -79,10 +79,10 @@ class WorkerHandle:
         self.was_ready = False
         self.asked_to_leave = False
         self.last_beat: Heartbeat | None = None
-        self.heard = now  # when the last beat came, or it was started
+        self.heard = now  # when the last heartbeat came, or it was started
         self.kill_at: float | None = None  # when its time to show its stacks, or to go, is over
         self.watched = 0  # events of its stream that the pool's selector waits for
-        self.ask_at: float | None = None  # when to see whether it has ended; with a pidfd, never
+        self.ask_at: float | None = None  # when to check whether it has ended; never, with a pidfd
         self._kill_by = now
         self._beats = 0
         self._struck: OutOfMemory | None = None
@@ -102,7 +102,7 @@ class WorkerHandle:
         environment: Mapping[str, str],
         pidfds: bool,
     ) -> WorkerHandle:
-        """A new process at the other end of a new connection; OSError where that is refused."""
+        """Start a process at the other end of a new connection; `OSError` if the system refuses."""
         ours, theirs = socket.socketpair()
         try:
             process = Process.spawn(
@@ -122,13 +122,13 @@ class WorkerHandle:
 
     @property
     def alive(self) -> bool:
-        """Whether it may still be told to go: it has not ended, and nobody has killed it yet."""
+        """Return whether it may still be told to go: it has not ended, and was not killed yet."""
         return self.state in (ChildState.STARTING, ChildState.READY, ChildState.LEAVING)
 
     # --- listening ---
 
     def hear(self, now: float) -> Heard:
-        """What it has said, in order. One that talks nonsense is killed."""
+        """Return its messages, in order. A worker that sends invalid data is killed."""
         heard = self._receive(now)
         if self._garbled:
             self.kill(Breach.GARBLED, now)
@@ -137,7 +137,7 @@ class WorkerHandle:
         return heard
 
     def disbelieve(self, why: str, now: float) -> None:
-        """It said something that cannot be, though it is a message: it is killed."""
+        """Kill a worker that sent a valid message with impossible content."""
         self._garbled = why
         self.kill(Breach.GARBLED, now)
 
@@ -157,7 +157,8 @@ class WorkerHandle:
                 self.last_beat, self.heard = message, now
                 self._beats += 1
                 # Libraries are loaded when something is done for the first time, so mostly early.
-                # A look at the 1st, 2nd, 4th, 8th … beat finds them; an idle pool has no cost.
+                # Looking at the 1st, 2nd, 4th, 8th … heartbeat finds them, at no cost for an idle
+                # pool.
                 if self._beats & (self._beats - 1) == 0:
                     self._look_at_libraries()
             case Ready():
@@ -171,19 +172,19 @@ class WorkerHandle:
                 pass
 
     def drain_output(self, now: float) -> None:
-        """Takes what it has printed. Stacks are complete when nothing more comes."""
+        """Read what it has printed. Its stacks are complete when nothing more comes."""
         if self.output.drain() and self.state is ChildState.SHOWING:
             self.kill_at = min(self._kill_by, now + STACKS_QUIET)
 
     # --- ending it ---
 
     def leave(self) -> None:
-        """It has been asked to go."""
+        """Record that it was asked to go."""
         self.asked_to_leave = True
         self.state = ChildState.LEAVING
 
     def show_and_die(self, why: KillReason | Breach, now: float) -> None:
-        """Asks for its stacks, to be killed when they are here; at once if it cannot show any."""
+        """Ask for its stacks and kill it when they have come; at once if it cannot show any."""
         self._look_once_more(why)
         if self.process.stopped or not self.process.catches(signal.SIGUSR1):
             self.kill(why, now)
@@ -194,7 +195,7 @@ class WorkerHandle:
         self.process.signal(signal.SIGUSR1)
 
     def terminate(self, why: Breach, now: float) -> None:
-        """SIGTERM; SIGKILL to one that is stopped, for it would not see the other."""
+        """Send SIGTERM; SIGKILL if it is stopped, since it would not handle SIGTERM."""
         if self.process.stopped:
             self.kill(why, now)
         else:
@@ -202,7 +203,7 @@ class WorkerHandle:
             self.process.signal(signal.SIGTERM)
 
     def kill(self, why: KillReason | Breach, now: float) -> None:
-        """SIGKILL. Once is enough."""
+        """Send SIGKILL, once."""
         if self.state not in (ChildState.DYING, ChildState.ENDED):
             self._look_once_more(why)
             self.state = ChildState.DYING
@@ -210,20 +211,20 @@ class WorkerHandle:
             self._expect_end(now)
 
     def time_is_up(self, now: float) -> None:
-        """It has shown its stacks, or will not; or it hung up and did not go."""
+        """Kill it: its time to show its stacks, or to end after closing its connection, is over."""
         self.kill(self._killed or Breach.DEAF, now)
 
     def _look_once_more(self, why: KillReason | Breach) -> None:
         if self._killed is not None or self.process.dead:
-            return  # what it died of is not what we were about to do
+            return  # it died before our kill, so that is not the cause
         self._killed = why
         self._state_when_killed = self.process.state
-        # The kernel shows the libraries of one that hangs in it only when that is over.
+        # The kernel blocks this look at a process in state D until that state is over.
         if self._state_when_killed != "D":
             self._look_at_libraries()
 
     def _look_at_libraries(self) -> None:
-        # A process that is dead shows none: then the last look stands.
+        # A dead process shows none; then the result of the last look is kept.
         self._libraries = self.process.libraries() or self._libraries
 
     def _expect_end(self, now: float) -> None:
@@ -237,7 +238,7 @@ class WorkerHandle:
     # --- its end ---
 
     def reap(self, now: float) -> bool:
-        """Whether it has ended. From then on nothing of it can write, and all it said is here."""
+        """Return whether it has ended; then it can write nothing more, and all it sent is here."""
         if self.process.reap() is None:
             if self.ask_at is not None:
                 self.ask_at = now + _ASK_EVERY
@@ -245,7 +246,7 @@ class WorkerHandle:
         return True
 
     def last_words(self, now: float) -> Heard:
-        """What lies in the socket and the pipe of one that has been reaped: all there will be."""
+        """Return all that is left in the socket of a reaped worker, and drain its output."""
         heard = list(self._receive(now))
         while not (self.stream.ended or self.stream.exhausted):
             heard += self._receive(now)  # the stream gives a part at a time
@@ -253,7 +254,7 @@ class WorkerHandle:
         return heard
 
     def ended(self, oom: OomWatch, now: float) -> Ended:
-        """The facts about its end."""
+        """Return the facts about its end."""
         status = self.process.exit
         assert status is not None
         unexplained = status.signal == signal.SIGKILL and self._killed is None
@@ -278,7 +279,7 @@ class WorkerHandle:
         )
 
     def close(self) -> None:
-        """Lets go of all descriptors."""
+        """Close all descriptors."""
         self.state = ChildState.ENDED
         self.kill_at = self.ask_at = None
         self.stream.close()
@@ -286,7 +287,7 @@ class WorkerHandle:
         self.process.close()
 
     def statistics(self, now: float) -> WorkerStatistics:
-        """What is known of it now."""
+        """Return what is known of it now."""
         beat = self.last_beat
         return WorkerStatistics(
             worker=self.id,

@@ -17,7 +17,7 @@ from penstock.workers.process import Exit
 class Breach(Enum):
     """Why the pool ended a worker without being told to."""
 
-    GARBLED = "garbled"  # it said something that is no message
+    GARBLED = "garbled"  # it sent something that is no valid message
     DEAF = "deaf"  # it closed its connection and lived on
     UNTOLD = "untold"  # it missed a message that could not be sent
     CLOSING = "closing"  # the pool was closed, and it did not go when asked
@@ -25,11 +25,11 @@ class Breach(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A worker's process, after it has been reaped and everything it had said has been read.
+    """A worker's process, after it was reaped and all its messages were read.
 
-    `killed` is why we set out to end it, whatever it died of then; None: we did not. `state` is the
-    kernel's letter for what it was doing at that moment. Times are in seconds; `beat_age` is the
-    age of the last beat at the end.
+    `killed` is why the pool set out to end it, whatever it then died of; None: the pool did not.
+    `state` is the kernel's letter for what it was doing at that moment. Times are in seconds;
+    `beat_age` is the age of the last heartbeat at the end.
     """
 
     worker: int
@@ -52,5 +52,5 @@ class Ended:
 
     @property
     def as_asked(self) -> bool:
-        """Whether it only did what it was told: to finish and go."""
+        """Return whether it ended as it was asked to."""
         return self.asked_to_leave and self.exit.code == 0

@@ -1,4 +1,4 @@
-"""How a worker ends that was not asked to: exit codes, which say what it cannot say any more."""
+"""Exit codes of workers that end without being asked; they replace a message."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from typing import Final
 
 EXIT_MEMORY: Final = 77  # met its own memory limit
 EXIT_ORPHANED: Final = 78  # its hub is gone
-EXIT_SAMPLER: Final = 79  # the user's sampler that it is for cannot be loaded
+EXIT_SAMPLER: Final = 79  # its user's sampler cannot be loaded

@@ -1,4 +1,4 @@
-"""Why a batch could not be made, as the message that tells its rank."""
+"""Turns an exception in a batch into the report that its rank receives."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from penstock.wire.messages import Report
 
 
 def report_of(error: BaseException) -> Report:
-    """Our own errors under their names; bad arguments by what they say; others by where they were.
+    """Return the report on an exception.
 
-    Whatever it is, it has become the batch's: a `SamplingError`.
+    Our own errors keep their names; bad arguments are reported by their message, all others with
+    their traceback. Both of these become a `SamplingError`.
     """
     if isinstance(error, BatchTooLarge):
         details = {"nodes": error.nodes, "edges": error.edges}
@@ -24,7 +25,7 @@ def report_of(error: BaseException) -> Report:
 
 
 def too_large(small: SlotTooSmall, most_bytes: int) -> BatchTooLarge:
-    """A batch needs more memory than its channel allows."""
+    """Return the error for a batch that needs more memory than its channel allows."""
     return BatchTooLarge(
         f"the batch needs {small.needed} bytes, and at most {most_bytes} are allowed: raise "
         "max_batch_bytes, or make batch_size or the fan-outs smaller",

@@ -1,7 +1,7 @@
-"""Faults on order: a worker whose environment says so dies, hangs or leaks at a given stage.
+"""Fault injection: makes a worker die, hang or leak at a given stage.
 
 For tests alone. PENSTOCK_FAULTS holds a JSON list of `InjectedFault`; without it this module is not
-even imported. Each fault strikes wherever its stage is reached and all of `match` agrees with the
+even imported. Each fault happens wherever its stage is reached and all of `match` agrees with the
 batch:
 
     [{"stage": "writing", "action": "signal:SIGKILL", "match": {"index": 3, "attempt": 1}}]
@@ -24,11 +24,11 @@ VARIABLE: Final = "PENSTOCK_FAULTS"
 Stage = Literal[
     "starting",  # before the worker is ready
     "idle",  # about to wait for messages
-    "received",  # a batch is asked for, and not begun
+    "received",  # a batch is asked for, but not begun
     "sampling",  # begun; nothing is written
-    "writing",  # some arrays of it are in the slot
-    "before-message",  # the batch is whole, and nobody knows
-    "mid-message",  # half of the message is on its way
+    "writing",  # some of its arrays are in the slot
+    "before-message",  # the batch is complete, but not reported
+    "mid-message",  # half of the message is sent
     "after-message",
 ]
 
@@ -44,17 +44,17 @@ class InjectedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         signal:NAME    sent to itself: signal:SIGKILL, signal:SIGSTOP …
         raise          an exception
         hang           waits for ever, in Python
-        hang-native    waits for ever in native code that keeps the interpreter's lock
-        leak           keeps 32 MiB more; leak:BYTES so many
+        hang-native    waits for ever in native code that holds the GIL
+        leak           keeps 32 MiB more; leak:BYTES keeps that many
         fill-memory    takes memory until there is none
-        segfault       reads where nothing is
+        segfault       reads unmapped memory
         overrun        writes beyond the end of the slot
         exit0          ends as if all was well; exitN with another code
         flood          prints 16 MiB to standard error
 
-    `once` is a file: only the process that manages to create it is struck. `match` is compared
-    with worker, batches (made so far) and, of the batch in hand or the last one, channel, epoch,
-    step, index, slot and attempt.
+    `once` is a file: the fault happens only in the process that manages to create it. `match` is
+    compared with worker, batches (made so far) and, of the current or the last batch, channel,
+    epoch, step, index, slot and attempt.
     """
 
     stage: Stage
@@ -74,15 +74,15 @@ class Faults:
 
     @classmethod
     def armed(cls) -> Faults:
-        """Those the environment asks for."""
+        """Return the faults that the environment asks for."""
         return cls(msgspec.json.decode(os.environ[VARIABLE], type=list[InjectedFault]))
 
     def due(self, stage: str) -> bool:
-        """Whether reaching this stage now would do something."""
+        """Return whether a fault would happen if this stage was reached now."""
         return any(self._is_meant(fault, stage) for fault in self._faults)
 
     def at(self, stage: str) -> None:
-        """A stage is reached."""
+        """Run the faults that match this stage."""
         for fault in self._faults:
             if self._is_meant(fault, stage) and _first(fault.once):
                 self._strike(fault.action)
@@ -93,7 +93,7 @@ class Faults:
     def _strike(self, action: str) -> None:
         match action.split(":"):
             case ["signal", name]:
-                # To this thread: another one might get round to it later.
+                # Signal this thread: another one might handle it later.
                 signal.pthread_kill(threading.get_ident(), signal.Signals[name])
             case ["raise"]:
                 raise RuntimeError("a fault on order")
@@ -119,14 +119,14 @@ class Faults:
                 raise ValueError(f"{VARIABLE}: {action!r} is no action")
 
     def _leak(self, size: int) -> None:
-        self._leaked.append(b"\1" * size)  # ones: zeros would never be touched
+        self._leaked.append(b"\1" * size)  # ones: pages of zeros might never be touched
 
     def _fill_memory(self) -> NoReturn:
         while True:
             self._leak(_LEAK // 4)
 
     def _overrun(self) -> None:
-        """One byte behind the slot, as a kernel that has lost count would."""
+        """Write one byte behind the slot, as a kernel with a wrong count would."""
         assert self.memory is not None
         ctypes.memset(self.memory.ctypes.data + self.memory.nbytes, 1, 1)
 
@@ -142,8 +142,8 @@ def _first(once: str | None) -> bool:
 
 
 def _hang_with_the_lock() -> NoReturn:
-    pause = ctypes.PyDLL(None).pause  # unlike CDLL, this keeps the lock
-    while True:  # a signal handler, the one that shows stacks, ends a pause
+    pause = ctypes.PyDLL(None).pause  # unlike CDLL, PyDLL keeps the GIL
+    while True:  # a signal handler, as that for stacks, ends a pause
         pause()
 
 

@@ -1,8 +1,8 @@
-"""The second thread of a worker: says that it lives, and ends it when nobody is left to hear it.
+"""A worker's second thread: sends heartbeats, and ends the worker when its hub has gone.
 
-It runs while the first one samples, since kernels release the interpreter's lock. That it is silent
-is news too: then native code keeps the lock, or the process is stopped. It waits in `poll`, so
-that the hub's end is noticed at once, in the middle of a batch too.
+It runs while the first thread samples, since kernels release the GIL. If no heartbeats come, native
+code holds the GIL or the process is stopped. The thread waits in `poll`, so it notices the hub's
+end at once, even in the middle of a batch.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from penstock.wire.messages import BatchId, Heartbeat
 from penstock.wire.stream import LONGEST_POLL, Stream
 from penstock.workers.restraints import private_bytes
 
-# Enough for a thread that sends a message, and not the eight megabytes a limit would count.
+# Enough for a thread that sends messages; the default of 8 MiB would count against the limit.
 _STACK: Final = 512 << 10
 _HANGUP: Final = getattr(select, "POLLRDHUP", 0)
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far the worker is. Written by one thread, read by the other."""
+    """The worker's progress. One thread writes it, the other reads it."""
 
     batches: int = 0
     batch: BatchId | None = None
 
 
 class HeartbeatThread:
-    """Beats every so many seconds, from `start` on to the end of the process."""
+    """Sends a heartbeat every `every` seconds, from `start` to the end of the process."""
 
     def __init__(
         self, stream: Stream[Any], every: float, progress: Progress, exit_code: int
@@ -42,11 +42,11 @@ class HeartbeatThread:
         self._every = every
         self._progress = progress
         self._exit_code = exit_code
-        # For who sends a message piece by piece, between which no beat may come.
+        # Held by code that sends a message in pieces, between which no heartbeat may come.
         self.speaking = threading.Lock()
 
     def start(self) -> None:
-        """Starts the thread, with a first beat."""
+        """Start the thread; it sends a first heartbeat at once."""
         before = threading.stack_size(_STACK)
         try:
             threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
@@ -55,7 +55,7 @@ class HeartbeatThread:
 
     def _run(self) -> None:
         poll = select.poll()
-        # Not for what there is to read: that is the other thread's. A hang-up is always told.
+        # Not for input, which the other thread reads. Hang-ups are always reported.
         poll.register(self._stream.fileno(), _HANGUP)
         while True:
             self._beat()
@@ -64,8 +64,8 @@ class HeartbeatThread:
 
     def _beat(self) -> None:
         if self._stream.pending:
-            return  # the hub does not read; more would only pile up
-        # Without memory: the other thread is about to find out, and has the last word.
+            return  # the hub does not read; more messages would only queue
+        # Without memory, say nothing: the other thread is about to notice, and reports it.
         with self.speaking, suppress(MemoryError):
             self._stream.send(
                 Heartbeat(

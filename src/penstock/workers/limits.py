@@ -1,7 +1,6 @@
 """How many workers this machine has room for: `num_workers="auto"`.
 
-`Readings` says what the machine grants this process, `auto_workers` what follows from it; the
-second is a pure function of the first.
+`Readings` has what the machine grants this process; `auto_workers` is a pure function of it.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Final
 
 from penstock.workers import cgroups
 
-# What is asked for beyond this is a mistake, and no machine's size.
+# A larger number of workers is a mistake on any machine.
 MOST_WORKERS: Final = 4096
-# What a worker needs for itself, generously: an interpreter with NumPy and our kernels, and what
-# it holds while it samples. The graph and the slots are shared, and not counted.
+# Generous estimate of a worker's own memory: an interpreter with NumPy and our kernels, and what it
+# holds while it samples. The graph and the slots are shared and not counted.
 PER_WORKER_BYTES: Final = 256 << 20
-# Workers take at most this part of the memory that is free: slots and the training need some too.
+# Workers take at most this share of the free memory: slots and the training need some, too.
 MEMORY_SHARE: Final = 0.5
 
 
@@ -28,13 +27,13 @@ class Readings:
     """What this process may use. None: no such limit, or the machine does not say."""
 
     processors: int  # those this process may run on
-    cpu_quota: float | None = None  # processors' worth of time that its group is granted
+    cpu_quota: float | None = None  # processor time granted to its group, in processors
     memory_free: int | None = None  # of the machine
     memory_room: int | None = None  # of the tightest group
 
     @classmethod
     def now(cls, proc: Path = cgroups.PROC) -> Readings:
-        """Looks at the machine."""
+        """Read the limits of this machine."""
         cpu, memory = cgroups.find("cpu", proc), cgroups.find("memory", proc)
         return cls(
             processors=_processors(),
@@ -47,9 +46,9 @@ class Readings:
 def auto_workers(
     readings: Readings | None = None, *, per_worker_bytes: int = PER_WORKER_BYTES
 ) -> int:
-    """As many workers as there are processors, less one for the training; fewer if memory is short.
+    """Return the number of processors, less one for the training; fewer if memory is short.
 
-    At least one: a pool without workers is no pool, and whoever wants none asks for 0.
+    At least one: a pool needs a worker, and users who want none ask for 0.
     """
     readings = readings or Readings.now()
     return max(1, min(_by_processors(readings), _by_memory(readings, per_worker_bytes)))

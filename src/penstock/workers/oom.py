@@ -1,8 +1,8 @@
-"""Did the kernel kill for lack of memory? Its own counters, looked at again and again.
+"""Finds out whether the kernel killed a worker for lack of memory, from the kernel's counters.
 
-The counters say how many it killed, not whom. So each kill is put down to one death at most, and
-only to a death that was noticed soon after: a worker that somebody kills by hand tomorrow is not
-said to have run out of memory because another one did today.
+The counters say how many processes were killed, not which. So each kill explains at most one death,
+and only a death that was noticed soon after: a worker that somebody kills by hand tomorrow did not
+run out of memory because another one did today.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Final
 
 from penstock.workers import cgroups
 
-# From the kernel's kill to our noticing: giving back many gigabytes on a machine short of memory
-# takes seconds.
+# Longest time from the kernel's kill to our noticing: freeing many gigabytes on a machine short of
+# memory takes seconds.
 WINDOW: Final = 10.0
-# Looks are cheap, but a pool has many heartbeats.
+# Reading the counters is cheap, but a pool has many heartbeats.
 _APART: Final = 1.0
 
 
@@ -34,7 +34,7 @@ class Counters:
 class Kills:
     """The counters before and after a death.
 
-    `moved`: the kernel killed somebody in between, and no other death has been put down to that.
+    `moved`: the kernel killed a process in between, and that kill explains no other death.
     """
 
     before: Counters
@@ -43,21 +43,21 @@ class Kills:
 
     @property
     def source(self) -> str:
-        """Which counter decides."""
+        """Return which counter decides."""
         if self.after.group is not None:
             return "the oom_kill counter of its control group"
         return "the machine's oom_kill counter (/proc/vmstat)"
 
     def describe(self) -> str:
-        """Both counters in one line."""
+        """Return both counters in one line."""
         group = f"its control group {_change(self.before.group, self.after.group)}"
         return f"{group}, machine {_change(self.before.machine, self.after.machine)}"
 
 
 class OomWatch:
-    """Keeps the looks of the last seconds, and the deaths that were explained by them.
+    """Keeps the readings of the last seconds, and the deaths that they explained.
 
-    `group` is the folder of the memory control group the workers live in; None: there is none.
+    `group` is the folder of the workers' memory control group; None: there is none.
     """
 
     def __init__(self, group: Path | None, proc: Path = cgroups.PROC) -> None:
@@ -68,19 +68,19 @@ class OomWatch:
 
     @classmethod
     def own(cls) -> OomWatch:
-        """Of the group this process is in; its children are too."""
+        """Return a watch on the group of this process, in which its children are, too."""
         memory = cgroups.find("memory")
         return cls(None if memory is None else memory.folder)
 
     def look(self, now: float) -> None:
-        """Reads the counters, unless they were read a moment ago."""
+        """Read the counters, unless they were read a moment ago."""
         if not self._looks or now - self._looks[-1].taken >= _APART:
             self._read(now)
 
     def kills(self, now: float, since: float, *, claim: bool) -> Kills:
-        """What the kernel did about a process that started at `since` and is dead by now.
+        """Return what the counters say about a process that started at `since` and is dead.
 
-        With `claim`, a kill that is found is put down to this death, and explains no other.
+        With `claim`, a kill that is found explains this death, and no other one.
         """
         after = self._read(now)
         before = self._before(since)
@@ -98,12 +98,12 @@ class OomWatch:
         return counters
 
     def _before(self, moment: float) -> Counters:
-        """The last look at or before `moment`, or else the first that is remembered."""
+        """Return the last reading at or before `moment`, or else the oldest that is kept."""
         earlier = [look for look in self._looks if look.taken <= moment]
         return earlier[-1] if earlier else self._looks[0]
 
     def _forget(self, horizon: float) -> None:
-        """Forgets what was before the last look before `horizon`: it explains nothing any more."""
+        """Forget readings before the last one before `horizon`, and claims that they cover."""
         while len(self._looks) > 1 and self._looks[1].taken <= horizon:
             self._looks.popleft()
         while self._claims and self._claims[0] <= self._looks[0].taken:
@@ -111,8 +111,8 @@ class OomWatch:
 
 
 def _count(counters: Counters) -> int:
-    # A kill anywhere on the machine counts for the victim's group as well: where the group's own
-    # counter can be read, the machine's adds only the deaths of strangers.
+    # A kill anywhere on the machine counts for the victim's group as well. So where the group's own
+    # counter can be read, the machine's would only add deaths of other processes.
     return counters.machine or 0 if counters.group is None else counters.group
 
 

@@ -1,17 +1,17 @@
-"""The workers' processes, as the hub holds them. The scheduler decides; the pool carries out.
+"""The pool: the hub's worker processes. The scheduler decides; the pool carries out.
 
-The pool starts, asks, kills and reaps when it is told to, and says what happened. When to do so is
-the scheduler's affair; what messages mean is the hub's. It never waits: all there is to wait for
-stands in the hub's selector, with the `WorkerHandle` as its data, and `due` says when the pool
-wants to be called without any of it.
+The pool starts, asks, kills and reaps workers when it is told to, and reports what happened. When
+to do so is decided by the scheduler; what messages mean, by the hub. It never waits: every
+descriptor is in the hub's selector, with the `WorkerHandle` as its data, and `due` says when the
+pool has to be called even if none of them is ready.
 
     for key, _ in selector.select(timeout):
-        if isinstance(key.data, Worker):
+        if isinstance(key.data, WorkerHandle):
             news = pool.attend(key.data, key.fd)      # messages, in order; and then its end
     for news in pool.tick(): ...                      # when due
 
-A worker's end is told once: after its process is reaped, so that nothing of it can write any more,
-and after everything it had said is read, so that a batch it finished counts.
+A worker's end is reported once: after its process is reaped, so that it cannot write any more, and
+after all its messages are read, so that a batch it finished counts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MODULE: Final = "penstock.workers.worker"
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a worker said, in order, with the descriptors that came along; and then its end."""
+    """A worker's messages, in order, with the descriptors that came along; and then its end."""
 
     worker: WorkerHandle
     messages: Heard = ()
@@ -52,7 +52,7 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
-    """The pool's numbers since it began. `exits` counts the ends by exit code or signal."""
+    """Totals since the pool began. `exits` counts the ends by exit code or signal."""
 
     started: int
     ended: int
@@ -61,11 +61,16 @@ class PoolStatistics:
 
 
 class Pool:
-    """All workers of a hub. `fds` are the graph's descriptors; they stay the caller's.
+    """All workers of a hub.
 
-    Workers inherit the environment, with `environment` on top. `oom` looks at the kernel's
-    counters; without it, those of the control group this process is in. `pidfds=False` is for
-    systems that have none: a worker's end is then noticed by its hanging up.
+    Args:
+        graph: The graph's handle.
+        fds: The graph's descriptors; they stay the caller's.
+        selector: The hub's selector.
+        environment: Added to the environment, which workers inherit.
+        oom: Reads the kernel's counters; by default those of this process's control group.
+        pidfds: False for systems without pidfds: a worker's end is then noticed when its connection
+            closes.
     """
 
     def __init__(
@@ -98,18 +103,23 @@ class Pool:
 
     @property
     def workers(self) -> Mapping[int, WorkerHandle]:
-        """Those that have been started and not been reaped."""
+        """Return the workers that were started and not reaped yet."""
         return MappingProxyType(self._workers)
 
-    # --- what the hub tells it to do ---
+    # --- instructions of the hub --- ---
 
     def start(
         self, number: int, group: str = "", sampler: CustomSpec | None = None
     ) -> WorkerHandle:
-        """Starts a process under a new number, and sends it its outfit.
+        """Start a process under a new number, and send it its `WorkerConfig`.
 
-        `sampler` is the user's, for a group that has one: loaded before the worker is ready.
-        OSError where the system refuses: then nothing is left of it.
+        Args:
+            number: The worker's number.
+            group: Its worker group.
+            sampler: The group's user sampler, if any; it is loaded before the worker is ready.
+
+        Raises:
+            OSError: The system refuses; nothing is left of the process.
         """
         if self._selector is None:
             raise PenstockError("the pool is closed")
@@ -125,9 +135,9 @@ class Pool:
         return worker
 
     def send(self, number: int, message: FromHubToWorker, fds: Sequence[int] = ()) -> None:
-        """Says something to a worker; what does not fit into the socket goes out later.
+        """Send a message to a worker; what does not fit into the socket is sent later.
 
-        To one that is gone or going, nothing is said: its end is told.
+        Does nothing if the worker is gone or going: its end will be reported.
         """
         worker = self._workers.get(number)
         if worker is None or worker.stream.ended:
@@ -135,21 +145,21 @@ class Pool:
         try:
             worker.stream.send(message, fds)
         except OSError:
-            # No descriptor was left to keep the message by. A worker that missed one is no use.
+            # No descriptor was left to keep the message. A worker that missed one is of no use.
             worker.kill(Breach.UNTOLD, self._clock())
         self._heed(worker)
 
     def retire(self, number: int) -> None:
-        """Asks a worker to answer for what it has, and to go."""
+        """Ask a worker to finish what it has, and to go."""
         worker = self._workers.get(number)
         if worker is not None and worker.alive and not worker.asked_to_leave:
             worker.leave()
             self.send(number, Retire())
 
     def kill(self, number: int, why: KillReason) -> None:
-        """Ends a worker: has it show its stacks if it can, and kills it right after.
+        """Have a worker show its stacks, if it can, and kill it right after.
 
-        In the meantime what it says is heard as ever.
+        Until then its messages are handled as usual.
         """
         worker = self._workers.get(number)
         if worker is not None and worker.alive:
@@ -174,12 +184,12 @@ class Pool:
             sampler=sampler,
         )
 
-    # --- what happened ---
+    # --- events --- ------
 
     def attend(self, worker: WorkerHandle, fd: int) -> News:
-        """Takes what there is to take from one of a worker's descriptors."""
+        """Handle what one of a worker's descriptors is ready for."""
         if worker.state is ChildState.ENDED:
-            return News(worker)  # told already, in the same turn
+            return News(worker)  # reported already, in the same turn
         now = self._clock()
         if fd == worker.output.fd:
             worker.drain_output(now)
@@ -196,7 +206,7 @@ class Pool:
 
     @property
     def due(self) -> float | None:
-        """When `tick` wants to be called, by the pool's clock; None: not at all."""
+        """Return when `tick` must be called, by the pool's clock; None: not at all."""
         due: float | None = None
         for worker in self._workers.values():
             for at in (worker.kill_at, worker.ask_at):
@@ -205,7 +215,7 @@ class Pool:
         return due
 
     def tick(self) -> list[News]:
-        """Does what is due by now."""
+        """Do what is due by now."""
         now = self._clock()
         for worker in self._workers.values():
             if worker.kill_at is not None and worker.kill_at <= now:
@@ -214,7 +224,7 @@ class Pool:
         return [news for worker in asked if (news := self._reap(worker, now)).ended is not None]
 
     def statistics(self) -> PoolStatistics:
-        """The numbers, now."""
+        """Return a snapshot."""
         now = self._clock()
         return PoolStatistics(
             started=self._started,
@@ -232,13 +242,14 @@ class Pool:
         self._let_go(worker)
         return News(worker, heard, ended)
 
-    # --- the end of all ---
+    # --- closing --- ------
 
     def close(self, *, ask: float = 2.0, terminate: float = 1.0, kill: float = 5.0) -> list[Ended]:
-        """Ends all workers, within bounds: asks them, waits, terminates, kills. Safe to repeat.
+        """End all workers in a bounded time: ask, terminate, then kill. Safe to repeat.
 
-        This one waits: at most the sum of its arguments, in seconds. What workers say meanwhile
-        goes unheard. A process that even SIGKILL cannot end hangs in the kernel, and is left there.
+        Unlike all else here it waits: at most the sum of its arguments, in seconds. Messages of
+        workers are ignored meanwhile. A process that even SIGKILL cannot end hangs in the kernel,
+        and is left there.
         """
         with selectors.DefaultSelector() as selector:
             self._move(selector)
@@ -267,7 +278,7 @@ class Pool:
     def _see_off(
         self, selector: selectors.BaseSelector, act: Callable[[WorkerHandle], None], patience: float
     ) -> list[Ended]:
-        """Does this to all that are left, and waits for their end."""
+        """Do this to all that are left, and wait for their end."""
         for worker in self._workers.values():
             act(worker)
         deadline = time.monotonic() + patience
@@ -280,7 +291,7 @@ class Pool:
                 os.close(fd)
         return ended
 
-    # --- what the selector watches ---
+    # --- the selector --- ------------
 
     def _watch(self, worker: WorkerHandle) -> None:
         worker.watched = selectors.EVENT_READ
@@ -288,7 +299,7 @@ class Pool:
             self._watch_for(worker, fd, selectors.EVENT_READ)
 
     def _heed(self, worker: WorkerHandle) -> None:
-        """Watches for what can still come: what has ended would be "readable" for ever."""
+        """Watch only what can still come: a descriptor at its end would stay "readable"."""
         if worker.state is ChildState.ENDED:
             return
         stream = worker.stream

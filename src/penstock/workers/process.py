@@ -1,13 +1,12 @@
-"""One child process: started as a fresh interpreter, signalled, looked at, reaped. Never waits.
+"""One child process: started as a fresh interpreter, signalled, inspected, reaped. Never waits.
 
-A child leads a process group of its own. So a Ctrl-C in the terminal, which goes to the group in
-the foreground, does not reach it (the hub alone decides when workers end), and whatever it has
-started itself can be killed along with it. It is not a session of its own: it stays among the
-processes that terminals, batch systems and `ps` know as ours, and a stopped one is woken and hung
-up by the kernel when the hub dies.
+A child leads a process group of its own. So Ctrl-C in the terminal, which goes to the foreground
+group, does not reach it (only the hub decides when workers end), and whatever it has started can be
+killed with it. It is not a session of its own: terminals, batch systems and `ps` still see it as
+ours, and if it is stopped when the hub dies, the kernel wakes it and sends it SIGHUP.
 
-No `preexec_fn`: the child goes straight from vfork to exec, so that starting one takes the hub a
-millisecond however much memory it has mapped.
+There is no `preexec_fn`: the child goes straight from vfork to exec, so that starting one takes the
+hub a millisecond, however much memory the hub has mapped.
 
 This module knows nothing of batches, messages or reasons.
 """
@@ -28,7 +27,7 @@ from typing import Final
 
 from penstock.errors import PenstockError
 
-# A worker is one thread that samples; pools of threads would only fight each other for processors.
+# A worker samples in one thread; thread pools would only compete for processors.
 _ONE_THREAD: Final = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -37,9 +36,9 @@ _ONE_THREAD: Final = {
     "NUMEXPR_NUM_THREADS": "1",
     "VECLIB_MAXIMUM_THREADS": "1",
 }
-# -P: the current folder is not searched, so that a user's queue.py stays the user's.
-# -u: what was printed before a death is not lost with a buffer.
-# faulthandler from the first instruction: a crash while importing has a stack too.
+# -P: the current folder is not searched, so that a user's queue.py hides no standard module.
+# -u: what was printed before a death is not lost in a buffer.
+# faulthandler from the first instruction: a crash while importing shows a stack, too.
 _OPTIONS: Final = ("-P", "-u", "-X", "faulthandler")
 _STATES: Final = {
     "R": "running",
@@ -55,7 +54,7 @@ _LIBRARY: Final = re.compile(r"\.so(\.[\w.]+)?$")
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended. Both None: somebody else reaped it, and nobody knows.
+    """How a process ended. Both None: somebody else reaped it, so it is unknown.
 
     `cpu` is in seconds, `peak` its largest resident memory in bytes, shared memory included.
     """
@@ -67,7 +66,7 @@ class Exit:
 
     @property
     def words(self) -> str:
-        """In words: the exit code, or the signal by name."""
+        """Return the exit code, or the signal's name, in words."""
         if self.signal is not None:
             return signal_name(self.signal)
         return "exit status unknown" if self.code is None else f"exit code {self.code}"
@@ -76,13 +75,13 @@ class Exit:
 class _Life(Enum):
     RUNNING = "running"
     ENDED = "ended"  # and waits to be reaped
-    UNKNOWN = "unknown"  # no child of ours any more, or the system cannot say without reaping
+    UNKNOWN = "unknown"  # not our child any more, or the system cannot say without reaping
 
 
 class Process:
-    """A child that was started and has not been reaped; what it prints comes out of `output`.
+    """A child that was started and not reaped yet; `output` is the pipe with what it prints.
 
-    `pidfd` becomes readable when it ends; -1 where the system has no such thing.
+    `pidfd` becomes readable when it ends; -1 where the system has none.
     """
 
     def __init__(self, popen: subprocess.Popen[bytes], output: int, *, pidfds: bool = True) -> None:
@@ -101,7 +100,7 @@ class Process:
         environment: Mapping[str, str] | None = None,
         pidfds: bool = True,
     ) -> Process:
-        """Runs a module in a fresh interpreter, which gets no descriptor but these and 0 to 2."""
+        """Run a module in a fresh interpreter that gets no descriptors but these and 0 to 2."""
         if not sys.executable:
             raise PenstockError("sys.executable is empty: there is no interpreter to start")
         reader, writer = os.pipe()
@@ -127,7 +126,7 @@ class Process:
     # --- signals ---
 
     def signal(self, number: int) -> None:
-        """Sends a signal to the process alone; to one that has ended, nothing."""
+        """Send a signal to the process alone; do nothing if it has ended."""
         if self.exit is not None:
             return
         with suppress(ProcessLookupError):
@@ -137,48 +136,48 @@ class Process:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL to the process and to all that it has started and that kept to its group."""
+        """Send SIGKILL to it, and to those processes it has started that stayed in its group."""
         self.signal(signal.SIGKILL)
         if self._life() is not _Life.UNKNOWN:
             self._kill_group()
 
-    # --- looking ---
+    # --- inspecting ---
 
     @property
     def state(self) -> str:
-        """The kernel's letter for what it is doing; "" where the system does not say."""
-        # The name of the program stands in parentheses, and may contain anything.
+        """Return the kernel's letter for its state; "" where the system does not say."""
+        # The name of the program is in parentheses, and may contain anything.
         return self._read("stat").rpartition(")")[2].strip()[:1]
 
     @property
     def stopped(self) -> bool:
-        """Whether it was stopped (SIGSTOP, a debugger), and so cannot answer anything."""
+        """Return whether it is stopped (SIGSTOP, a debugger), and so cannot answer."""
         return self.state in ("T", "t")
 
     @property
     def dead(self) -> bool:
-        """Whether it has ended, be it reaped or not."""
+        """Return whether it has ended, reaped or not."""
         return self.exit is not None or self._life() is _Life.ENDED
 
     def catches(self, number: int) -> bool:
-        """Whether it has a handler for this signal."""
+        """Return whether it has a handler for this signal."""
         match = re.search(r"^SigCgt:\s*([0-9a-f]+)$", self._read("status"), re.MULTILINE)
         return match is not None and bool(int(match[1], 16) >> (number - 1) & 1)
 
     def libraries(self) -> tuple[str, ...]:
-        """The shared libraries it has mapped; none for one that is dead already."""
+        """Return the shared libraries it has mapped; none if it is dead already."""
         paths = (line.split(maxsplit=5)[5:] for line in self._read("maps").splitlines())
         return tuple(dict.fromkeys(path[0] for path in paths if path and _LIBRARY.search(path[0])))
 
     # --- the end ---
 
     def reap(self) -> Exit | None:
-        """How it ended, once it has; until then None. Its group goes with it."""
+        """Return how it ended, or None if it has not; kills the rest of its group."""
         if self.exit is not None or (life := self._life()) is _Life.RUNNING:
             return self.exit
         if life is _Life.ENDED:
-            # A process keeps its number until it is reaped, and so does its group: now is the
-            # last time that what it left behind can be killed without hitting a stranger.
+            # A process keeps its id until it is reaped, and so does its group. So this is the last
+            # moment at which its group can be killed without the risk of hitting another process.
             self._kill_group()
         self.exit = self._wait()
         if self.exit is not None:
@@ -186,7 +185,7 @@ class Process:
         return self.exit
 
     def close(self) -> None:
-        """Lets go of the descriptor that told of its end."""
+        """Close the pidfd."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
@@ -223,7 +222,7 @@ class Process:
 
 
 def signal_name(number: int) -> str:
-    """As everybody calls it; real-time signals have only a number."""
+    """Return the signal's usual name; real-time signals have only a number."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -231,12 +230,12 @@ def signal_name(number: int) -> str:
 
 
 def state_in_words(letter: str) -> str:
-    """What the kernel's letter for a process's state means."""
+    """Return what the kernel's letter for a process's state means."""
     return _STATES.get(letter[:1], "in an unknown state")
 
 
 def inherited_flags() -> list[str]:
-    """Options of this interpreter that decide which modules a fresh one finds."""
+    """Return the options of this interpreter that decide which modules a fresh one finds."""
     flags = sys.flags
     return [
         *(["-I"] if flags.isolated else []),
@@ -247,8 +246,8 @@ def inherited_flags() -> list[str]:
 
 
 def _keep_cores_small(pid: int) -> None:
-    # Should it leave a core file: its own memory and no more. The graph and the slots are shared,
-    # and writing them all to disk would hold up its end for minutes.
+    # A core file should have the worker's own memory only. The graph and the slots are shared, and
+    # writing them to disk would delay the worker's end by minutes.
     with suppress(OSError):
         Path(f"/proc/{pid}/coredump_filter").write_text("0x11")
 

@@ -1,8 +1,8 @@
-"""A recipe: one batch, written down so that anybody can make it again, alone and in the foreground.
+"""A recipe: a file from which anybody can make one batch again, alone and in the foreground.
 
 It is a small JSON file: how to sample, which inputs in which order, which batch, which seeds, and
-where the graph is: in a folder, in files, or in the memory of a hub that may still be running.
-The hub writes one when a worker dies; `penstock replay` reads it.
+where the graph is: in a folder, in files, or in the memory of a hub that may still be running. The
+hub writes one when a worker dies; `penstock replay` reads it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from penstock.wire.transport import unix
 FORMAT: Final = 1
 # How many recipes a folder keeps: the newest.
 KEPT: Final = 100
-# What belongs to a feed as a whole is written down up to so many elements: weights of all nodes of
-# a large graph are not.
+# Tables of a feed with more elements than this are not written: weights of all nodes of a large
+# graph, for example.
 LARGEST_TABLE: Final = 1 << 16
 
-# What recipes are called, and nothing else: the folder may be one where users keep files, too.
+# Matches the names of recipes only: users may keep other files in the folder.
 _NAME: Final = re.compile(r"batch-\w{1,40}-e\d+-b\d+-[0-9a-f]{8}\.json")
 _PATIENCE: Final = 30.0
 _Answer = TypeVar("_Answer")
@@ -57,7 +57,8 @@ StrPath = str | os.PathLike[str]
 class Few(msgspec.Struct, frozen=True, kw_only=True):
     """An array with few elements, written out.
 
-    Floating-point numbers stand as the integers that their bits make: JSON has no word for some.
+    Floating-point numbers are written as the integers with the same bits, since JSON cannot write
+    all of them.
     """
 
     dtype: str
@@ -80,12 +81,13 @@ def _written_as(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything one batch depends on.
+    """Everything that one batch depends on.
 
-    `feed` is without what was given: `seeds`, `columns` and `tables` are what that is good for
-    here, but for `lacking`: tables that are too large to be written down. Seeds may be left out
-    where the inputs are all nodes; edges stand as all sources, then all destinations. The graph is
-    looked for in the folder `path`, then in the files of `graph`, then at the hub's `address`.
+    `feed` comes without its arrays. `seeds`, `columns` and `tables` have the part of them that this
+    batch needs, except `lacking`: tables that are too large to be written. Seeds may be left out
+    where the inputs are all nodes; edges are written as all sources, then all destinations. The
+    graph is searched in the folder `path`, then in the files of `graph`, then at the hub's
+    `address`.
     """
 
     format: int = FORMAT
@@ -106,9 +108,10 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     search_path: tuple[str, ...] = ()
 
     def write(self, folder: StrPath, keep: int = KEPT) -> str:
-        """Writes the recipe into `folder` and returns its path; of old ones, `keep` are kept.
+        """Write the recipe into `folder`, keep only the newest `keep` there, and return its path.
 
-        The same batch has the same name: one that dies again and again fills no folder.
+        The same batch has the same name, so a batch that fails again and again does not fill the
+        folder.
         """
         os.makedirs(folder, exist_ok=True)
         data = msgspec.json.format(msgspec.json.encode(self), indent=1)
@@ -131,7 +134,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def load(path: StrPath) -> Recipe:
-    """The recipe in a file; PenstockError says what is wrong with it."""
+    """Return the recipe in a file; `PenstockError` says what is wrong with it."""
     with open(path, "rb") as file:
         data = file.read()
     try:
@@ -156,7 +159,7 @@ def for_batch(
     request: Request,
     **others: Any,
 ) -> Recipe:
-    """A recipe that names the graph's files, where it consists of such, and no descriptor."""
+    """Return a recipe that names the graph's files, if it consists of files, and no descriptor."""
     graph = without_made(graph)
     in_files = all(isinstance(segment, FileHandle) for segment in graph.segments)
     small = {name: table for name, table in request.tables.items() if table.size <= LARGEST_TABLE}
@@ -176,7 +179,7 @@ def for_batch(
 
 
 def request_again(recipe: Recipe) -> Request:
-    """The batch a recipe speaks of, with its inputs; PenstockError if they are not all there."""
+    """Return the batch's request; `PenstockError` if its inputs are not all there."""
     if recipe.lacking:
         raise PenstockError(
             f"the recipe lacks {', '.join(recipe.lacking)}, too large to be written down: without "
@@ -209,7 +212,7 @@ def _ends(recipe: Recipe, seeds: Ids) -> Ids:
 
 
 def graph_of(recipe: Recipe) -> Graph:
-    """The graph that a recipe speaks of; PenstockError if it is nowhere, or is another one now."""
+    """Return a recipe's graph; `PenstockError` if it is not found, or has changed."""
     graph = _found(recipe)
     version = graph.handle().version
     if recipe.version and version and version != recipe.version:
@@ -242,7 +245,7 @@ def _gone(why: str) -> PenstockError:
 
 
 def fetch_graph(address: str, patience: float = _PATIENCE) -> Graph:
-    """The graph a running hub has in its memory, mapped here; it stays when the hub goes."""
+    """Map the graph that a running hub holds in memory; it stays valid when the hub ends."""
     with closing(Stream[FromHubToRank](unix.connect(address), FromHubToRank)) as stream:
         stream.send(Hello(protocol=PROTOCOL, pid=os.getpid()))
         _answer(stream, Welcome, patience)
@@ -254,7 +257,7 @@ def fetch_graph(address: str, patience: float = _PATIENCE) -> Graph:
 def _answer(
     stream: Stream[FromHubToRank], expected: type[_Answer], patience: float
 ) -> tuple[_Answer, list[int]]:
-    """The next message, which must be of this kind; a hub says nothing that it is not asked."""
+    """Return the next message, which must be of this type; a hub sends only answers here."""
     deadline = time.monotonic() + patience
     while not stream.ended:
         if not stream.wait(max(deadline - time.monotonic(), 0.0)):
@@ -276,7 +279,7 @@ def _forget_old(folder: StrPath, keep: int) -> None:
     with os.scandir(folder) as entries:
         paths = [entry.path for entry in entries if _NAME.fullmatch(entry.name)]
     for path in sorted(paths, key=_time_of)[: max(len(paths) - keep, 0)]:
-        with suppress(FileNotFoundError):  # another hub tidies up too
+        with suppress(FileNotFoundError):  # another hub deletes, too
             os.unlink(path)
 
 

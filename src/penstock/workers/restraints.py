@@ -1,6 +1,6 @@
-"""What a worker does to itself when it starts: it outlives nobody and keeps its limits.
+"""What a worker does to itself when it starts, so that it ends with its hub and keeps its limits.
 
-Linux has all of it; elsewhere a worker goes without, and notices its hub's end by its socket alone.
+Linux has all of it; elsewhere a worker goes without, and notices its hub's end by its socket only.
 This module knows no messages.
 """
 
@@ -24,44 +24,50 @@ if sys.platform != "win32":
 
 _PR_SET_PDEATHSIG: Final = 1
 _STDERR: Final = 2
-# Set in workers, and in whatever they start.
+# Set in workers, and inherited by whatever they start.
 _VARIABLE: Final = "PENSTOCK_WORKER"
 
 
 def mark(worker: int) -> None:
-    """Writes down, for code that runs in this process, that it is a worker."""
+    """Mark this process as a worker, for code that runs in it."""
     os.environ[_VARIABLE] = str(worker)
 
 
 def is_worker() -> bool:
-    """Whether this process is a worker, or was started by one."""
+    """Return whether this process is a worker, or was started by one."""
     return _VARIABLE in os.environ
 
 
 def restrain() -> None:
-    """Ctrl-C is the rank's affair; stacks go to standard error, at a crash and on SIGUSR1."""
+    """Set up signals: ignore Ctrl-C, show stacks, die with the parent.
+
+    Ctrl-C is handled by the rank. Stacks go to standard error, at a crash and on SIGUSR1.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable(_STDERR, all_threads=True)
     if sys.platform != "win32":
         faulthandler.register(signal.SIGUSR1, _STDERR, all_threads=True, chain=False)
-        # What the rank has blocked, the hub and all that it starts inherit.
+        # The hub, and all that it starts, inherits the signals that the rank has blocked.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def is_orphan(sock: socket.socket) -> bool:
-    """Whether the parent died before the kernel was asked to tell: it made the other end."""
+    """Return whether the parent died before `restrain` asked the kernel to signal that.
+
+    The parent made the other end of the socket, so the peer's pid must be the parent's.
+    """
     if sys.platform != "linux":
         return False
     size = struct.calcsize("3i")
     pid, _, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    # 0: somewhere outside our namespace, so that nothing can be said.
+    # 0: the peer is outside our pid namespace, so nothing is known.
     return bool(pid) and pid != os.getppid()
 
 
 def private_bytes() -> int:
-    """Memory that this process shares with nobody."""
+    """Return the bytes of memory that this process does not share."""
     memory = _this_process().memory_info()
     return int(memory.rss - getattr(memory, "shared", 0))
 
@@ -72,11 +78,13 @@ def _this_process() -> psutil.Process:
 
 
 def limit_memory(most: int) -> None:
-    """From now on an allocation that would make `private_bytes` exceed `most` is refused.
+    """Refuse allocations, from now on, that would make `private_bytes` exceed `most`.
 
-    The system limits what is reserved, which is more than what is in use: stacks, the allocator's
-    own reserves. Whatever is reserved and unused now is granted on top. Shared memory does not
-    count. MemoryError if so much is in use already.
+    The system limits reserved memory, which is more than what is in use: stacks, the allocator's
+    own reserves. What is reserved and unused now is allowed on top. Shared memory does not count.
+
+    Raises:
+        MemoryError: At least `most` is in use already.
     """
     if sys.platform != "linux":
         return
@@ -94,7 +102,7 @@ def limit_memory(most: int) -> None:
 
 
 def reserve_memory(nbytes: int) -> mmap.mmap:
-    """Address space that counts against the limit and costs nothing; closing it gives it back."""
+    """Reserve address space that counts against the limit but takes no memory, until closed."""
     if sys.platform == "win32":
         return mmap.mmap(-1, nbytes)
     return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

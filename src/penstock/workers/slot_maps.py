@@ -1,4 +1,4 @@
-"""The memory that batches of a worker's channels go to: slots, and one-offs for those too large."""
+"""The memory for batches of a worker's channels: slots, and one-offs for larger batches."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock.workers.failures import too_large
 
 
 class SlotMaps:
-    """The arenas of all channels that are open."""
+    """The arenas of all open channels."""
 
     def __init__(self) -> None:
         self._arenas: dict[int, Arena] = {}
 
     def open(self, message: OpenChannel, fds: Sequence[int]) -> ChannelInputs:
-        """Maps a channel's slots, and its inputs, if it has any. Takes `fds` over in any case."""
+        """Map a channel's slots, and its inputs, if any. Takes over `fds`, even if it fails."""
         left = list(fds)
         try:
             inputs = segment_of(message.feed)
@@ -43,18 +43,18 @@ class SlotMaps:
         return attached(message.feed, taken[1] if inputs is not None else None)
 
     def close(self, channel: int) -> None:
-        """Lets go of a channel's memory; unknown ones have none."""
+        """Release a channel's memory; unknown channels are ignored."""
         if (arena := self._arenas.pop(channel, None)) is not None:
             arena.close()
 
     def slot(self, channel: int, number: int) -> Bytes:
-        """The memory of a slot."""
+        """Return the memory of a slot."""
         if channel not in self._arenas:
             raise ValueError(f"channel {channel} is not open here")
         return self._arenas[channel].memory(number)
 
     def one_off(self, channel: int, small: SlotTooSmall) -> Arena:
-        """Memory in the place of a slot that is too small; `BatchTooLarge` past the limit."""
+        """Make memory to replace a slot that is too small; `BatchTooLarge` past the limit."""
         most_bytes = self._arenas[channel].plan.most_bytes
         if small.needed > most_bytes:
             raise too_large(small, most_bytes)

@@ -1,4 +1,4 @@
-"""Python stacks out of what a worker printed: the words of `faulthandler`, taken apart.
+"""Parses the Python stacks that `faulthandler` printed in a worker.
 
 It prints them when a process crashes in native code, and when we ask for them. This module reads
 text, and knows nothing of processes.
@@ -18,7 +18,7 @@ _EXTENSIONS: Final = re.compile(r"^Extension modules: (.*?)(?: \(total: \d+\))?$
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """One thread's calls, the innermost first. `current` is the one that crashed, or was asked."""
+    """One thread's calls, innermost first. `current`: the thread that crashed or was signalled."""
 
     current: bool
     frames: tuple[str, ...]
@@ -26,7 +26,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """One printing of all stacks; `reason` only where a crash was the cause."""
+    """One dump of all stacks; `reason` is set only if a crash was the cause."""
 
     reason: str | None
     stacks: tuple[Stack, ...]
@@ -42,13 +42,13 @@ class _Draft:
 
     def dump(self) -> Dump:
         stacks = tuple(Stack(current, tuple(frames)) for current, frames in self.stacks)
-        # The one that matters first; a stable order otherwise.
+        # The current thread first; a stable order otherwise.
         ordered = sorted(stacks, key=lambda stack: not stack.current)
         return Dump(self.reason, tuple(ordered), self.extensions)
 
 
 def last_dump(text: str) -> tuple[Dump | None, str]:
-    """The last stacks in `text`, if there are any, and the text without them."""
+    """Return the last stacks in `text`, if there are any, and the text without them."""
     lines = text.splitlines()
     drafts = [draft for draft in _drafts(lines) if draft.stacks]
     if not drafts:
@@ -58,16 +58,16 @@ def last_dump(text: str) -> tuple[Dump | None, str]:
 
 
 def last_exception(text: str) -> str | None:
-    """The line that names the exception, of the last traceback in `text`."""
+    """Return the line with the exception of the last traceback in `text`."""
     _, traceback, after = text.rpartition("Traceback (most recent call last):\n")
     if not traceback:
         return None
-    # The lines of a traceback are indented; the first that is not, ends it.
+    # The lines of a traceback are indented; the first that is not ends it.
     return next((line for line in after.splitlines() if line and not line.startswith(" ")), None)
 
 
 def _drafts(lines: list[str]) -> list[_Draft]:
-    """Stretches of lines that belong together; a line of another kind ends one."""
+    """Group lines into dumps; a line of another kind ends a dump."""
     drafts = [_Draft()]
     for number, line in enumerate(lines):
         draft = drafts[-1]

@@ -1,13 +1,13 @@
-"""The worker: a process that samples what it is told to, into memory it is shown.
+"""The worker: a process that samples the batches it is asked for, into shared memory.
 
     python -m penstock.workers.worker --socket FD
 
 It reads messages one after the other and answers them in that order; nothing else drives it. It
-says Begun before it touches anything of a batch, so that no kind of death can hide the attempt, and
-Done or Failed after; a sampler that raises fails its batch alone. It holds no lock that others
-know, and nothing of it is missed when it is killed.
+sends Begun before it touches anything of a batch, so that no kind of death can hide the attempt,
+and Done or Failed after. A sampler that raises fails only its batch. A worker holds no lock that
+other processes share, and can be killed at any time without loss.
 
-What it costs to start is what it imports: no torch, no pyarrow, and little else.
+Starting one costs what it imports: no torch, no pyarrow, and little else.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
 
 FAULTS_VARIABLE: Final = "PENSTOCK_FAULTS"
 
-# Given up when there is no memory left, so that there is some to say so with. Python takes a
-# mebibyte at a time.
+# Freed when memory has run out, so that there is some for reporting it. Python allocates a mebibyte
+# at a time.
 _RESERVE: Final = 4 << 20
 _PATIENCE: Final = 60.0
 
@@ -75,7 +75,7 @@ _Thing: TypeAlias = tuple[str, int]  # a backend or a channel, by number
 
 
 class _Inbox:
-    """All messages, in order, to the hub's end."""
+    """All messages of the hub, in order, until the hub closes the connection."""
 
     def __init__(self, stream: Stream[FromHubToWorker], faults: Faults | None) -> None:
         self._stream = stream
@@ -87,13 +87,13 @@ class _Inbox:
             if self._here:
                 yield self._here.popleft()
             else:
-                if self._faults and self._faults.context:  # not before it has its outfit
+                if self._faults and self._faults.context:  # not before it has its WorkerConfig
                     self._faults.at("idle")
                 self._stream.wait()
                 self._here.extend(self._stream.receive())
 
     def next_batch(self) -> BatchId | None:
-        """The batch that the next message asks for, if one is here and does."""
+        """Return the batch that the next message asks for, if one has come and does so."""
         if not self._here:
             self._here.extend(self._stream.receive())
         message = self._here[0][0] if self._here else None
@@ -101,7 +101,7 @@ class _Inbox:
 
 
 class Worker:
-    """What a worker has, and how it answers."""
+    """A worker's state, and its answers to messages."""
 
     def __init__(
         self,
@@ -124,14 +124,14 @@ class Worker:
         self._maker = BatchMaker(graph, config.search_path, self._reached)
         self._rooms = SlotMaps()
         self._backends: dict[int, int] = {}  # by channel
-        # What could not be opened, and why: its batches will tell.
+        # Backends and channels that could not be opened, and why; their batches report it.
         self._refused: dict[_Thing, Report] = {}
-        self._announced: BatchId | None = None  # the batch that Begun was said of with a Done
+        self._announced: BatchId | None = None  # the batch whose Begun was sent with the last Done
 
     def prepare(self, config: WorkerConfig) -> None:
-        """What comes before Ready: the sampler it is for, whose mistakes are told by its end."""
-        # Before Ready, so that where no thread can be started no worker is said to be; and before
-        # the limit, which a thread's first steps do not survive.
+        """Do what comes before Ready; errors in the user's sampler end the worker."""
+        # The heartbeat starts before Ready, so that a worker which cannot start a thread is never
+        # reported ready; and before the memory limit, under which a thread cannot start.
         self._heartbeat.start()
         if self._limit is not None:
             limit_memory(self._limit)
@@ -140,7 +140,7 @@ class Worker:
             self._maker.load(config.sampler)
 
     def run(self) -> int:
-        """Answers messages to the last one; returns the exit code."""
+        """Answer messages until the last one; return the exit code."""
         self._say(Ready(pid=os.getpid()))
         for message, fds in self._inbox:
             if isinstance(message, Retire):
@@ -149,7 +149,7 @@ class Worker:
         return EXIT_ORPHANED
 
     def strike(self, limit: int, error: MemoryError) -> NoReturn:
-        """The last words of a worker without memory. Where they fail, its exit code tells."""
+        """Report that there is no memory, and exit. If the report fails, the exit code tells."""
         try:
             if self._reserve is not None:
                 self._reserve.close()
@@ -180,8 +180,9 @@ class Worker:
                 self._backends.pop(number, None)
                 self._refused.pop(("channel", number), None)
             case Supplement(graph=handle):
-                # One whose maker has gone, and taken its file along, cannot be had any more. Who
-                # needs it makes it again, here: to die of it would help no worker that follows.
+                # If the process that made these arrays has gone, with its file, they cannot be
+                # mapped. Whoever needs them makes them again in this worker; to die here would not
+                # help the next worker either.
                 with suppress(OSError, ValueError, PenstockError):
                     self._maker.supplement(sharing.attach(handle, fds))
             case WorkerConfig() | Retire():
@@ -189,7 +190,7 @@ class Worker:
 
     @contextmanager
     def _telling_later(self, thing: _Thing) -> Iterator[None]:
-        """Nobody listens for how an opening went: if it failed, so will the batches."""
+        """Keep the error of an opening, which has no answer, for the batches that need it."""
         self._refused.pop(thing, None)
         try:
             yield
@@ -205,10 +206,10 @@ class Worker:
         self._reached("received")
         if message.batch != self._announced:
             self._say(Begun(batch=message.batch))
-        self._announced = None  # the same batch may come again, to be made from another's seeds
+        self._announced = None  # a substitute for this batch, made from other seeds, may follow
         self._progress.batch = message.batch
-        # By the clock on the wall: what a batch costs the others is how long it keeps this worker
-        # from making theirs, be it by computing or by waiting for a disk.
+        # Wall-clock time: the cost of a batch to others is how long it keeps this worker from
+        # making theirs, by computing or by waiting for a disk.
         start = time.perf_counter()
         answer, one_off = self._answer(message, start)
         self._reached("before-message")
@@ -235,8 +236,8 @@ class Worker:
         return Failed(batch=message.batch, cost=cost, report=report), None
 
     def _next_batch(self) -> BatchId | None:
-        """The batch to begin next, if it is here: one word less to the hub, who hears of both."""
-        # Faults strike between one word and the next: for them each is said by itself.
+        """Return the next batch if it is here: Done then announces it, which saves a message."""
+        # Faults happen between two messages, so with faults each message is sent on its own.
         return None if self._faults else self._inbox.next_batch()
 
     def _refusal(self, channel: int) -> Report | None:
@@ -244,7 +245,7 @@ class Worker:
         return self._refused.get(("channel", channel)) or self._refused.get(backend)
 
     def _written(self, message: SampleBatch) -> tuple[Written, Arena | None]:
-        """The batch in its slot; or in memory of its own, where it is too large for that."""
+        """Make the batch in its slot, or in memory of its own if the slot is too small."""
         channel = message.batch.channel
         memory = self._rooms.slot(channel, message.slot)
         if self._faults:
@@ -267,14 +268,14 @@ class Worker:
             self._say(answer)
         else:
             self._say(answer, one_off.descriptors)
-            one_off.close()  # it lives on with its descriptor, which is on its way
+            one_off.close()  # the descriptor, which is on its way, keeps the memory
 
     def _say(self, message: FromWorkerToHub, fds: Sequence[int] = ()) -> None:
         self._stream.send(message, fds)
-        while self._stream.pending:  # to a hub that is gone nothing is pending
+        while self._stream.pending:  # nothing is pending for a hub that is gone
             self._stream.flush(_PATIENCE)
 
-    # --- faults on order ---------------------------------------------------------------------
+    # --- injected faults ---------------------------------------------------------------------
 
     def _arm(self, message: SampleBatch) -> None:
         if self._faults:
@@ -318,7 +319,7 @@ def _done(
 
 
 def main() -> int:
-    """Runs a worker to its end; returns the exit code."""
+    """Run a worker to its end; return the exit code."""
     restrain()
     sock = socket.socket(fileno=_descriptor(sys.argv[1:]))
     if is_orphan(sock):
@@ -379,6 +380,6 @@ if __name__ == "__main__":
     except (Exception, KeyboardInterrupt):
         sys.excepthook(*sys.exc_info())
         status = 1
-    # Not by way of Python's own end: a thread that a user's sampler started could keep it there
-    # for ever, its heart still beating.
+    # Not by a normal exit of Python: a thread that a user's sampler started could block it for
+    # ever, while heartbeats go on.
     os._exit(status)

@@ -438,7 +438,7 @@ def test_an_error_comes_in_its_turn_when_batches_are_pinned(expected: Any) -> No
 # --- interrupts ------------------------------------------------------------------------------
 
 
-OURS = str(Path(iteration.__file__).parent)
+OURS = str(Path(iteration.__file__).parents[1])
 
 
 def everyday_by(workers: int) -> Any:

@@ -8,7 +8,6 @@ import os
 from typing import Any
 
 import pytest
-import torch_geometric.loader
 
 import penstock
 from tests.loader.epochs import BATCH, digests, everyday, pids_of, small_data, torch
@@ -198,6 +197,8 @@ def test_what_pyg_does_for_its_workers_alone_does_no_harm() -> None:
 
 def test_completion_shows_what_is_public_and_nothing_else() -> None:
     """Beside what PyG's loader has."""
+    import torch_geometric.loader  # after penstock, which PyG looks for when it is imported
+
     loader = penstock.NeighborLoader
     ours = set(dir(loader)) - set(dir(torch_geometric.loader.NeighborLoader))
     assert {name for name in ours if not name.startswith("_")} == {

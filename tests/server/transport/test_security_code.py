@@ -38,6 +38,9 @@ IMPORTING = [
 ALLOWED = {
     ("sampling/custom.py", used): "the users' samplers, by names that the server was started with"
     for used in IMPORTING
+} | {
+    ("sampling/kinds.py", used): "the kinds of sampling, by names that specs have in their classes"
+    for used in ("importlib", "import_module()")
 }
 
 

@@ -1,4 +1,4 @@
-"""A connection that holds a backend open at a hub, from before its first channel to its last."""
+"""A connection that keeps a backend open at a hub, from before its first channel to its last."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.errors import PenstockError
 from penstock.sampling.spec import Spec
 from penstock.wire.messages import AskWorkers, Resized
 
-# How long to wait for news of those that are late.
+# Seconds to wait for the hub's statistics, for an error that names the workers that are late.
 _LAST_WORD_S: Final = 1.0
 
 
 class BackendLease:
-    """Asks for a way of sampling, and for the workers it needs."""
+    """Creates a backend at a hub, and waits for the workers that it needs."""
 
     def __init__(self, hub: Hub, spec: Spec, workers: int | None) -> None:
         self._hub = hub
@@ -26,26 +26,26 @@ class BackendLease:
         self._connection: HubConnection | None = None
 
     def wait_for_workers(self, deadline: Deadline) -> int:
-        """Returns when all are ready, with their number; or raises why they are not."""
+        """Wait until all workers are ready, and return their number; raise why they are not."""
         while True:
             self.close()
             self._connection = connection = self._hub.reach(deadline)
             try:
                 return self._ask(connection, deadline)
-            except ConnectionError as error:  # the hub died meanwhile; another will come
+            except ConnectionError as error:  # the hub died meanwhile; another will follow
                 self._hub.check(deadline, deadline, error)
             except TimeoutError:
                 message = "not all workers were ready in time (setting: start_timeout)"
                 raise TimeoutError("; ".join([message, *self._late()])) from None
 
     def close(self) -> None:
-        """Lets go of the backend. Idempotent."""
+        """Release the backend. Idempotent."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def _late(self) -> list[str]:
-        """Who is not ready, as far as the hub can still tell."""
+        """Describe the workers that are not ready, if the hub still answers."""
         try:
             workers = self._hub.statistics(_LAST_WORD_S)["pool"]["workers"]
         except (PenstockError, OSError):

@@ -1,7 +1,7 @@
-"""A batch as its reader gets it: NumPy arrays, and the facts that are no arrays.
+"""A batch as its reader gets it: NumPy arrays, and facts that are no arrays.
 
-The arrays lie in memory that is shared with the sampling processes, or in private memory; a reader
-need not know which. Nothing here knows torch, or how the batch came.
+The arrays lie in memory shared with the sampling processes, or in private memory; a reader need not
+know which. This module knows neither torch nor how the batch came here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Batch:
-    """One batch. Its memory is its reader's for as long as any of its arrays lives.
+    """One batch. Its memory stays the reader's for as long as any of its arrays lives.
 
-    `index` is its place in the epoch's global list, `step` the reader's own count. Of a substitute,
-    `index` is that of the batch really sampled. `dtypes` names what NumPy has no type for.
+    Attributes:
+        index: The batch's position in the epoch's list for all ranks. For a substitute, the index
+            of the batch that was really sampled.
+        step: The reader's own count of batches.
+        dtypes: The dtype of each array, also of those that NumPy has no type for.
     """
 
     arrays: Mapping[str, npt.NDArray[Any]]
@@ -27,8 +30,8 @@ class Batch:
     step: int
     index: int
     substitute: bool = False
-    copied: bool = False  # lies in private memory, since the reader holds on to others
-    cost: float = 0.0  # seconds it took to sample
+    copied: bool = False  # into private memory, because the reader holds many others
+    cost: float = 0.0  # seconds that sampling took
     dtypes: Mapping[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
@@ -48,15 +51,15 @@ class Batch:
         return len(self.arrays)
 
     def __bool__(self) -> bool:
-        return True  # also without arrays: None is what comes after the last one
+        return True  # also without arrays: only None means that there are no more batches
 
     def keys(self) -> KeysView[str]:
-        """The names of the arrays."""
+        """Return the names of the arrays."""
         return self.arrays.keys()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays together."""
+        """The bytes of all arrays together."""
         return sum(array.nbytes for array in self.arrays.values())
 
     def __repr__(self) -> str:

@@ -1,9 +1,9 @@
 """A channel of a hub: batches come over a session, and are read in order of steps.
 
-Everything the hub has sent is in one of three places: in the socket, in the `ReorderBuffer`, or
-with the user. When the hub dies, when it hangs up, or when a read was interrupted, the channel
-drops its session and opens another one, which resumes at the first step that has not come. Batches
-are pure functions, so none is lost and none repeated.
+Everything that the hub has sent is in one of three places: in the socket, in the `ReorderBuffer`,
+or with the user. When the hub dies, when it closes the connection, or when a read was interrupted,
+the channel drops its session and opens another one, which resumes at the first step that has not
+come. Batches are pure functions of their key, so none is lost and none is repeated.
 """
 
 from __future__ import annotations
@@ -39,37 +39,37 @@ from penstock.wire.messages import (
 
 log = logging.getLogger(__name__)
 
-# How long whoever only looks waits for a hub that was lost, to begin with.
+# Seconds that `is_epoch_done` waits at first for a lost hub; each failed try doubles them.
 _MOMENT_S: Final = 1.0
 
 
 class Channel(Reader):
-    """The batches of one registration with a hub."""
+    """The batches of one registration with a hub or a server."""
 
     def __init__(self, hub: Provider, registration: Registration, **options: Any) -> None:
         super().__init__(registration.options.job, **options)
         self._hub = hub
         self.registration = registration
         self._broken: Report | None = None
-        self._patience: Deadline | None = None  # runs since the hub was lost
+        self._patience: Deadline | None = None  # starts when the hub is lost
         self._moment = _MOMENT_S
         self._sessions = 0
         self._ends = _Ends(registration.inputs)
-        # At exit too: the hub is told by the socket's end, whoever else may hold batches.
+        # It runs at exit, too: the hub then sees the socket close, even if batches are still held.
         self._finalizer = weakref.finalize(self, self._ends.close)
         self._ends.session = self._enroll(Deadline(None))
 
     @property
     def rank(self) -> int:
-        """Whose batches these are."""
+        """The rank that reads this channel."""
         return self.registration.options.rank
 
     def plan(self, first: int = 0) -> EpochPlan:
-        """The arithmetic of an epoch that begins at batch `first` of the list."""
+        """Return the plan of an epoch that begins at batch `first` of the list."""
         return self.registration.plan(first)
 
     def fileno(self) -> int:
-        """Readable when something has come from the hub; -1 while there is no session."""
+        """Return a descriptor, readable when the hub has sent something; -1 without a session."""
         session = self._ends.session
         if session is None or self._unsure or self.closed:
             return -1
@@ -87,7 +87,7 @@ class Channel(Reader):
         return super().ready or self._cut_short
 
     def reweigh(self, weight: float) -> None:
-        """Asks for a share of the workers in proportion to `weight`, from now on."""
+        """Ask for a share of the workers in proportion to `weight`, from now on."""
         self._check_free()
         try:
             with self._busy:
@@ -97,14 +97,14 @@ class Channel(Reader):
         finally:
             self._leave()
 
-    # --- what `Reader` asks for ---
+    # --- hooks of `Reader` ---
 
     def _begin(self, reading: ReorderBuffer[Content]) -> None:
         self._broken = None
         session = self._ends.session
         if session is not None and not self._unsure:
             session.start(reading.epoch, reading.plan.first, reading.first_step)
-        # Else a new session is made when somebody waits, and begins there.
+        # Otherwise the next wait opens a session, which begins with this epoch.
 
     def _wait(self, reading: ReorderBuffer[Content], deadline: Deadline) -> None:
         session = self._ends.session
@@ -128,7 +128,8 @@ class Channel(Reader):
         try:
             self._start_over(Deadline(self._moment))
         except TimeoutError:
-            # The next one begins anew, so it must have longer: or looking might never be enough.
+            # The next try starts from the beginning, so it must have more time: with the same time
+            # every try might fail.
             self._moment = min(2 * self._moment, self._hub.patience)
 
     @property
@@ -162,7 +163,7 @@ class Channel(Reader):
         return session
 
     def _start_over(self, deadline: Deadline) -> None:
-        """Another session, which goes on with the first step that has not come."""
+        """Open another session, which resumes at the first step that has not come."""
         self._lose_session()
         session = self._enroll(deadline)
         reading = self._reading
@@ -172,7 +173,8 @@ class Channel(Reader):
                 content.drop()
             if self._broken is None:
                 session.start(reading.epoch, reading.plan.first, step)
-        # Not before: an interrupt would leave a session behind on which nothing was asked for.
+        # This must come last: after an interrupt, a session on which nothing was asked for would be
+        # left behind.
         self._ends.session = session
         self._unsure = False
 
@@ -181,7 +183,7 @@ class Channel(Reader):
             self._ends.session.close()
         self._ends.session = None
 
-    # --- what the hub says ---
+    # --- messages of the hub ---
 
     def _take_in(self, session: AnySession) -> None:
         self._unsure = True
@@ -221,7 +223,7 @@ class Channel(Reader):
             case ChannelBroken(epoch=epoch, report=report) if self._wants(epoch):
                 self._broken = report
             case BatchLost() | EpochDone() | ChannelBroken():
-                pass  # of an epoch that was left
+                pass  # it belongs to an earlier epoch
             case Refused(report=report):
                 raise error_of(report)
             case _:
@@ -231,7 +233,7 @@ class Channel(Reader):
         return self._reading is not None and self._reading.epoch == epoch
 
     def _check_complete(self, done: EpochDone) -> None:
-        """By the time an epoch is done, everything of it must have come."""
+        """Raise `ProtocolError` if batches of an epoch that the hub calls done are missing."""
         assert self._reading is not None
         if not self._reading.complete and self._broken is None:
             raise ProtocolError(
@@ -241,7 +243,7 @@ class Channel(Reader):
 
 @dataclass
 class _Ends:
-    """What must be let go of with the channel: held apart, for the finalizer."""
+    """What must be closed with the channel. The finalizer needs it in an object of its own."""
 
     inputs: Inputs
     session: AnySession | None = None
@@ -249,7 +251,7 @@ class _Ends:
 
     def close(self) -> None:
         if os.getpid() != self.owner:
-            return  # a fork's copy; the parent goes on
+            return  # this is a fork's copy; the parent goes on using it
         session, self.session = self.session, None
         if session is not None:
             session.close()

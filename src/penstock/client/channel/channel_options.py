@@ -1,4 +1,4 @@
-"""The options of a channel, from users' keywords."""
+"""Parses users' keywords into the options of a channel."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from penstock.options import BatchOptions, ChannelOptions
 
 
 def check_names(given: ChannelKeywords) -> None:
-    """TypeError for an option that there is not, as Python has it."""
+    """Raise TypeError for an unknown option or a missing `batch_size`, as Python's own calls do."""
     keywords.check_names(given, "term", BatchOptions, ChannelOptions)
     if "batch_size" not in given:
         raise TypeError("batch_size is missing")
 
 
 def parsed(given: ChannelKeywords) -> tuple[BatchOptions, ChannelOptions]:
-    """How the inputs are cut, and the channel's terms; ValueError for a value of the wrong kind."""
+    """Return how the inputs are cut, and the channel's options; ValueError for a wrong value."""
     return keywords.parsed(BatchOptions, given), keywords.parsed(ChannelOptions, given)

@@ -1,4 +1,4 @@
-"""Which channels a backend has, under the ids their users gave them; asked by any thread."""
+"""The channels of a backend, by the ids that users gave them. Any thread may use it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from penstock.errors import ChannelClosed
 
 AnyChannel: TypeAlias = Channel | InlineChannel
 
-# Ids of channels that have gone: to start one of these again is no mistake.
+# How many ids of closed channels are remembered: to start an epoch of one of them is no error.
 REMEMBERED: Final = 1 << 16
 
 
 class ChannelRegistry:
-    """Channels by id. Opening one takes time, during which the id is taken but nobody waits."""
+    """Channels by id.
+
+    Opening a channel takes time. Meanwhile its id is reserved, but no lock is held.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal's handler may come in between
+        self._lock = threading.RLock()  # reentrant, for signal handlers
         self._there: dict[ChannelId, AnyChannel] = {}
         self._opening: set[ChannelId] = set()
-        self._gone: dict[ChannelId, None] = {}  # the last of them, in the order of their leaving
+        self._gone: dict[ChannelId, None] = {}  # those closed last, in the order of closing
         self._closed = False
 
     @contextmanager
     def opening(self, channel_id: ChannelId) -> Iterator[None]:
-        """Keeps an id for a channel that is being opened; ValueError if it is taken."""
+        """Reserve an id for a channel while it is being opened; ValueError if the id is taken."""
         if not _is_name(channel_id):
             raise ValueError(f"channel_id is {channel_id!r}; expected a number or text")
         with self._lock:
@@ -44,7 +47,7 @@ class ChannelRegistry:
                 self._opening.discard(channel_id)
 
     def add(self, channel_id: ChannelId, channel: AnyChannel) -> None:
-        """A channel has been opened."""
+        """Add a channel that has been opened; `ChannelClosed` if the backend was shut down."""
         with self._lock:
             if not self._closed:
                 self._there[channel_id] = channel
@@ -54,7 +57,7 @@ class ChannelRegistry:
         raise ChannelClosed("the backend was shut down")
 
     def get(self, channel_id: ChannelId) -> AnyChannel | None:
-        """The channel, if there is one now; `KeyError` that names it if there never was."""
+        """Return the channel, or None if it was closed; `KeyError` if it was never registered."""
         with self._lock:
             if not (
                 _is_name(channel_id) and (channel_id in self._there or channel_id in self._gone)
@@ -64,23 +67,23 @@ class ChannelRegistry:
             return self._there.get(channel_id)
 
     def __getitem__(self, channel_id: ChannelId) -> AnyChannel:
-        """The channel; `ChannelClosed` if it has gone, `KeyError` if it never was."""
+        """Return the channel; `ChannelClosed` if it was closed, `KeyError` if it never existed."""
         channel = self.get(channel_id)
         if channel is None:
             raise ChannelClosed(f"channel {channel_id!r} was unregistered")
         return channel
 
     def find(self, channel_id: ChannelId) -> AnyChannel | None:
-        """The channel, if there is one."""
+        """Return the channel, or None if there is none."""
         return self._there.get(channel_id) if _is_name(channel_id) else None
 
     def items(self) -> list[tuple[ChannelId, AnyChannel]]:
-        """All that are there now."""
+        """Return all open channels."""
         with self._lock:
             return list(self._there.items())
 
     def remove(self, channel_id: ChannelId) -> None:
-        """Closes a channel and remembers that it was; one that is not there, not."""
+        """Close a channel and remember its id. Does nothing for an unknown channel."""
         with self._lock:
             channel = self.find(channel_id)
             if channel is not None:
@@ -92,7 +95,7 @@ class ChannelRegistry:
             channel.close()
 
     def close(self) -> None:
-        """Closes all, also those that are being opened. Idempotent."""
+        """Close all channels; those still being opened are closed by `add`. Idempotent."""
         with self._lock:
             self._closed = True
         for channel_id, _ in self.items():
@@ -100,7 +103,7 @@ class ChannelRegistry:
 
 
 def _is_name(channel_id: object) -> bool:
-    """Whether a channel could have this id; of a list, none could."""
+    """Return whether a channel could have this id: it must be hashable."""
     try:
         hash(channel_id)
     except TypeError:

@@ -1,4 +1,4 @@
-"""What a backend tells about its channels and itself: plain, frozen, made anew each time."""
+"""What a backend reports about its channels and itself: plain frozen data, made at each call."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ ChannelId: TypeAlias = int | str
 
 @dataclass(frozen=True, slots=True)
 class ChannelDescription:
-    """A channel in a few numbers. Of one that is not there: epoch -1, and empty."""
+    """A channel in a few numbers. For a channel that does not exist: epoch -1, and empty."""
 
     channel_id: ChannelId
     epoch: int = -1
     num_inputs: int = 0
     batch_size: int = 0
-    total: int = 0  # batches of this rank's epoch
-    given: int = 0  # of those, how many were fetched
-    split: tuple[tuple[int, int], ...] = ()  # of the inputs over workers; for showing only
+    total: int = 0  # batches of this rank in the epoch
+    given: int = 0  # how many of them were fetched
+    split: tuple[tuple[int, int], ...] = ()  # of the inputs over the workers; for display only
 
     @classmethod
     def of(
         cls, channel_id: ChannelId, channel: Reader, wishes: Registration, workers: int
     ) -> ChannelDescription:
-        """The description of a channel that is there."""
+        """Return the description of an open channel."""
         seen, feed = channel.statistics(), wishes.feed
         return cls(
             channel_id,
@@ -43,7 +43,7 @@ class ChannelDescription:
 
 @dataclass(frozen=True, slots=True)
 class BackendStatistics:
-    """The hub's numbers (none if there is no hub), and what each reader has seen."""
+    """The hub's statistics (empty if there is no hub), and those of each reader."""
 
     hub: dict[str, Any]
     channels: dict[ChannelId, ReaderStatistics] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """A channel without a hub: batches are sampled in the caller's thread, when they are asked for.
 
-The same interface and the same bytes as a `Channel`, in private memory. For `num_workers=0`: small
-graphs, debuggers, systems that have no unix sockets. There is nothing to wait for, so nothing is
-made ahead.
+It has the interface of a `Channel` and gives the same bytes, in private memory. It is for
+`num_workers=0`: small graphs, debuggers, systems that have no unix sockets. There is nothing to
+wait for, so nothing is sampled ahead.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from penstock.wire.frames import private_memory, read
 from penstock.workers.batch_maker import BatchMaker, Bytes, Written, slot_bytes_for
 from penstock.workers.failures import report_of, too_large
 
-# A station of its own serves each channel, so that channels can be read by different threads.
-_KEPT: Final = 2  # pieces of memory
+# Buffers that are kept for reuse.
+_KEPT: Final = 2
+# Each channel has its own batch maker, so that different threads can read different channels. So
+# these numbers need not be unique.
 _BACKEND: Final = 0
 _CHANNEL: Final = 0
 
 
 class InlineChannel(Reader):
-    """The batches of one registration, made here."""
+    """The batches of one registration, sampled in this process."""
 
     def __init__(self, graph: Graph, registration: Registration, **options: Any) -> None:
         super().__init__(registration.options.job, **options)
@@ -49,25 +51,25 @@ class InlineChannel(Reader):
 
     @property
     def rank(self) -> int:
-        """Whose batches these are."""
+        """The rank that reads this channel."""
         return self.registration.options.rank
 
     def plan(self, first: int = 0) -> EpochPlan:
-        """The arithmetic of an epoch that begins at batch `first` of the list."""
+        """Return the plan of an epoch that begins at batch `first` of the list."""
         return self.registration.plan(first)
 
     def reweigh(self, weight: float) -> None:
-        """There is nobody to share with; the number is checked all the same."""
+        """Check and store the weight. It has no effect, because there are no workers to share."""
         self.registration = self.registration.reweighed(weight)
 
-    # --- what `Reader` asks for ---
+    # --- hooks of `Reader` ---
 
     def _begin(self, reading: ReorderBuffer[Content]) -> None:
         self._substituted = 0
         self._quarantined.clear()
 
     def _wait(self, reading: ReorderBuffer[Content], deadline: Deadline) -> None:
-        self._unsure = False  # whatever was in between can be made again
+        self._unsure = False  # a batch that an interrupt lost can be sampled again
         if not reading.ready:
             reading.accept(reading.due, self._make(reading))
 
@@ -76,10 +78,10 @@ class InlineChannel(Reader):
         self._maker = None
         self.registration.inputs.close()
 
-    # --- making ---
+    # --- sampling ---
 
     def _make(self, reading: ReorderBuffer[Content]) -> Content:
-        """The batch that is due, or another in its place, or what went wrong with it."""
+        """Return the batch that is due, or a substitute, or the failure."""
         try:
             return self._sample(reading, reading.due)
         except Exception as error:
@@ -94,7 +96,7 @@ class InlineChannel(Reader):
         return _Failure(failure)
 
     def _substitutes_for(self, reading: ReorderBuffer[Content]) -> Iterator[int]:
-        """The steps after the one that is due, round the epoch, as far as the limit allows."""
+        """Yield the steps after the due one, around the epoch, as far as the limit allows."""
         most = self.registration.options.substitutes
         begin, steps = reading.first_step, reading.total - reading.first_step
         for ahead in range(1, steps):
@@ -135,7 +137,7 @@ class InlineChannel(Reader):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Made:
-    """A batch that was made here."""
+    """A batch that was sampled in this process."""
 
     batch: Batch
 
@@ -148,12 +150,12 @@ class _Made:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Failure:
-    """A batch that could not be made."""
+    """A batch that could not be sampled."""
 
     error: Exception
 
     def open(self) -> Batch:
-        # As a rank of a hub would see it, and with the user's own error behind it.
+        # The error is the one a rank of a hub would get; its cause is the original error.
         raise error_of(report_of(self.error)) from self.error
 
     def drop(self) -> None:

@@ -1,8 +1,8 @@
-"""Where an epoch's inputs come from: given ids, a split by its name, or all there are.
+"""Where an epoch's inputs come from: given ids, a split by its name, or all nodes or edges.
 
-What is given lies in shared memory, so that workers can map it: all of it in one segment. A split
-of the graph, or the list of its edges, lies there already, and is not copied where this process can
-hand its memory on.
+Given arrays are copied into one segment of shared memory, so that workers can map it. A split of
+the graph or the list of its edges is in shared memory already, and is not copied if this process
+can pass that memory on.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ _EDGES: Final = (
 
 @dataclass(frozen=True)
 class Inputs:
-    """`num` nodes or edges of a type; `ids` None: all nodes of it, in order.
+    """The inputs of a channel: `num` nodes or edges of a type.
 
-    `columns` and `tables` as in `Feed`. `copied`: the segment was made for this purpose; else the
-    ids are the graph's own. `is_away`: the graph is elsewhere and knows the ids, of a `split` or
-    all there are.
+    Attributes:
+        ids: The ids; None for all nodes of the type, in order.
+        columns: As in `Feed`.
+        tables: As in `Feed`.
+        copied: The segment was made for these inputs; otherwise the ids are the graph's own.
+        is_away: The graph is at a server, which looks up the ids: of a `split`, or all.
     """
 
     num: int
@@ -55,11 +58,11 @@ class Inputs:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What must travel with the handles."""
+        """The descriptors that must be sent with the handles."""
         return () if (segment := self._segment) is None else segment.descriptors
 
     def handles(self) -> dict[str, Any]:
-        """What becomes part of the `Feed`."""
+        """Return the fields that these inputs contribute to the `Feed`."""
         return {
             "num_inputs": self.num,
             "node_type": self.node_type,
@@ -70,7 +73,7 @@ class Inputs:
         }
 
     def given(self) -> ChannelInputs:
-        """The arrays themselves."""
+        """Return the arrays themselves."""
         return ChannelInputs(
             None if self.ids is None else self.ids.array,
             {name: column.array for name, column in self.columns.items()},
@@ -78,7 +81,7 @@ class Inputs:
         )
 
     def close(self) -> None:
-        """Lets go of what was copied for this purpose."""
+        """Release the segment, if it was made for these inputs."""
         if self.copied and (segment := self._segment) is not None:
             segment.close()
 
@@ -95,9 +98,15 @@ def inputs_of(
     columns: Mapping[str, Any] | None = None,
     tables: Mapping[str, Any] | None = None,
 ) -> Inputs:
-    """Nodes: ids, a mask, the name of a split, None for all; or (node type, any of these).
+    """Return the inputs that a user gave.
 
-    Edges: their ends [2, n], None for all of them; or (edge type, either of these), or the type.
+    Args:
+        graph: The graph that they refer to.
+        given: Nodes: ids, a mask, the name of a split, None for all, or (node type, any of these).
+            Edges: their ends [2, n], None for all, (edge type, either of these), or the type alone.
+        kind: Whether the inputs are nodes or edges.
+        columns: Arrays with a row for each input.
+        tables: Arrays that belong to all inputs.
     """
     wanted = _edges(graph, given) if kind is InputKind.LINK else _nodes(graph, given)
     more = {
@@ -126,7 +135,7 @@ def inputs_of(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Inputs, before it is known where they are to lie."""
+    """Inputs before it is decided where they are stored."""
 
     num: int
     ids: SharedArray | npt.NDArray[Any] | None
@@ -137,11 +146,11 @@ class _Wanted:
 
     @classmethod
     def own(cls, ids: OwnIds, **types: Any) -> _Wanted:
-        """Those that the graph knows by itself."""
+        """Return inputs that the graph knows by itself."""
         return cls(ids.num, ids.array, is_away=ids.is_away, split=ids.split, **types)
 
     def inputs(self, ids: SharedArray | None) -> Inputs:
-        """The same, whose ids lie there."""
+        """Return these inputs with their ids in shared memory."""
         return Inputs(
             self.num,
             self.node_type,
@@ -199,7 +208,7 @@ def _is_type(given: Any) -> bool:
 
 
 def _has_ends(graph: GraphView, edge_type: EdgeType) -> bool:
-    """Whether there could be such edges: links to predict need not be of a type the graph has."""
+    """Return whether such edges could exist; links to predict may have a type the graph lacks."""
     return {edge_type[0], edge_type[2]} <= set(graph.node_types)
 
 
@@ -217,7 +226,7 @@ def _named(graph: GraphView, node_type: str | None) -> str | None:
 
 
 def _together(arrays: Mapping[Any, npt.NDArray[Any]]) -> dict[Any, SharedArray]:
-    """Copies in one segment of shared memory, which can be handed on with one descriptor."""
+    """Copy arrays into one segment of shared memory, which needs one descriptor to be passed on."""
     wanted = [(dtype_name(array.dtype), array.shape) for array in arrays.values()]
     offsets, nbytes = layout(wanted)
     segment = Segment.create(nbytes)
@@ -236,14 +245,14 @@ def _together(arrays: Mapping[Any, npt.NDArray[Any]]) -> dict[Any, SharedArray]:
 
 
 def column_of(name: str, given: Any) -> npt.NDArray[Any]:
-    """A row for each input; dates are nanoseconds, as in a graph."""
+    """Return a column, which has a row for each input; dates become nanoseconds, as in a graph."""
     label = f"columns[{name!r}]"
     found = times(label, given) if name == "time" else plain(label, given)
     return floats(found.array, found.dtype)
 
 
 def _checked(given: Any, size: int, label: str = "sampler_input") -> npt.NDArray[np.int64]:
-    """Ids as they are kept; a mask of bool becomes the ids it marks."""
+    """Return ids as they are stored; a boolean mask becomes the ids that it marks."""
     ids = np.asarray(given)
     if ids.ndim != 1:
         raise ValueError(f"{label} has shape {ids.shape}; expected a list of ids")
@@ -262,7 +271,7 @@ def _checked(given: Any, size: int, label: str = "sampler_input") -> npt.NDArray
 def tables_of(
     spec: Spec, columns: Mapping[str, Any] | None, tables: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The tables of a feed, of what a user gave for a spec."""
+    """Return the tables of the feed, made from what a user gave for a spec."""
     for name, arrays in (("columns", columns), ("tables", tables)):
         if arrays is not None and not isinstance(arrays, Mapping):
             raise ValueError(f"{name} is {arrays!r}; expected a mapping from names to arrays")

@@ -1,18 +1,18 @@
-"""What all channels have in common: epochs are started, and their batches read in order of steps.
+"""What all channels have in common: epochs are started, and batches are read in order of steps.
 
-Where batches come from, `Channel` (a hub) and `InlineChannel` (this thread) know. What they deliver
-waits in a `ReorderBuffer` as something that can be opened, which gives the batch or raises what
-became of it, and dropped.
+`Channel` (from a hub) and `InlineChannel` (in this thread) know where batches come from. They put
+each into a `ReorderBuffer` as a `Content`: it can be opened, which returns the batch or raises why
+there is none, or dropped.
 
-One thread reads at a time, and another one that tries is told so. Any thread may close, also while
-another one waits, and also a signal handler in the middle of a read: the last one out lets go of
-what the channel holds.
+One thread reads at a time; another that tries gets an error. Any thread may close the channel, also
+while another one waits, and so may a signal handler in the middle of a read: whoever leaves last
+releases what the channel holds.
 
-Interrupts. Ctrl-C may strike at any instruction. While something is on its way from one place to
-another, `_unsure` is set; whoever finds it set resumes at the step that is due: the channel drops
-its session, and batches, being pure functions, are made again. A batch that was opened stays in the
-buffer until `next` returns it, and is given by the following call if it did not. Locks are taken by
-a bare `with`, which an interrupt cannot part from the release.
+Interrupts: Ctrl-C may strike at any instruction. `_unsure` is set while something moves from one
+place to another. Whoever finds it set resumes at the step that is due: the channel drops its
+session, and batches, which are pure functions, are made again. An opened batch stays in the buffer
+until `next` returns it; if `next` was interrupted, the following call returns it. Locks are taken
+by a bare `with`, so that an interrupt cannot leave them locked.
 """
 
 from __future__ import annotations
@@ -43,34 +43,34 @@ REPORT_EVERY: Final = 1000
 
 
 class Content(Protocol):
-    """What has come of a step."""
+    """What has come for a step."""
 
     def open(self) -> Batch:
-        """The batch; or raises what went wrong with it. Once."""
+        """Return the batch, or raise what went wrong with it. Called at most once."""
 
     def drop(self) -> None:
-        """Nobody wants it. Instead of `open`."""
+        """Release the batch unread. Called instead of `open`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderStatistics:
-    """What a channel's reader has seen."""
+    """What a channel's reader has counted."""
 
     epoch: int
     total: int  # steps of the epoch
-    due: int  # the next one to be fetched
-    early: int  # have come, and wait to be fetched
+    due: int  # the next step to be fetched
+    early: int  # steps that have come and were not fetched yet
     given: int  # batches, of all epochs
     failed: int
     substitutes: int
     copied: int
-    held: int  # slots the user holds
-    recoveries: int  # how often it was registered again
+    held: int  # slots that the user holds
+    recoveries: int  # how often the channel was registered again
     fetches: dict[str, Any]  # seconds that `next` took
 
 
 class Reader(ABC):
-    """One stream of batches."""
+    """One rank's stream of batches, wherever they come from."""
 
     def __init__(
         self, name: str, *, slow_fetch: float = SLOW_FETCH_S, report_every: int = REPORT_EVERY
@@ -79,63 +79,63 @@ class Reader(ABC):
         self.closed = False
         self._owner = os.getpid()
         self._busy = threading.Lock()
-        self._occupied = False  # by a thread that may stay
+        self._occupied = False  # by a thread that may wait
         self._reading: ReorderBuffer[Content] | None = None
         self._started = Ids()
-        # True while something is between two places, where an exception would lose it.
+        # True while something moves between two places, where an exception would lose it.
         self._unsure = False
         self._slow_fetch = slow_fetch
         self._report_every = report_every
         self._fetching = Timing("fetching")
         self._given = self._failed = self._substitutes = self._copied = 0
 
-    # --- what the two kinds differ in ---
+    # --- hooks for the two kinds of channels ---
 
     @property
     @abstractmethod
     def rank(self) -> int:
-        """Whose batches these are."""
+        """The rank that reads this channel."""
 
     @abstractmethod
     def plan(self, first: int = 0) -> EpochPlan:
-        """The arithmetic of an epoch that begins at batch `first` of the list."""
+        """Return the plan of an epoch that begins at batch `first` of the list."""
 
     @abstractmethod
     def _begin(self, reading: ReorderBuffer[Content]) -> None:
-        """An epoch was started."""
+        """Begin the epoch that was started."""
 
     @abstractmethod
     def _wait(self, reading: ReorderBuffer[Content], deadline: Deadline) -> None:
-        """Until something more has come; `TimeoutError` if the deadline passes."""
+        """Wait until something more has come; `TimeoutError` if the deadline passes first."""
 
     @property
     def _cut_short(self) -> bool:
         """Whether the epoch has ended before its last batch."""
         return False
 
-    def _glance(self) -> None:  # noqa: B027 - nothing comes to those who make it themselves
-        """Takes in what has come, without waiting."""
+    def _glance(self) -> None:  # noqa: B027 - nothing comes to a channel that samples itself
+        """Process what has come, without waiting."""
 
     def _seek(self) -> None:  # noqa: B027
-        """Tries for a moment to find another hub, if it was lost."""
+        """Try for a moment to reach another hub, if the hub was lost."""
 
     def _hang_up(self) -> None:  # noqa: B027
-        """Wakes whoever waits."""
+        """Wake the thread that waits, if any."""
 
     @abstractmethod
     def _let_go_of_all(self) -> None:
-        """Ends everything the channel holds. Nobody is reading."""
+        """Release everything that the channel holds. Called when nobody reads."""
 
     def fileno(self) -> int:
-        """What becomes readable when something has come; -1 if there is nothing to wait for.
+        """Return a descriptor that becomes readable when something has come; -1 if there is none.
 
-        It is another one after the hub was lost: ask before each wait.
+        It changes when the hub is lost, so ask before each wait.
         """
         return -1
 
     @property
     def pending(self) -> bool:
-        """Whether something waits to be said: then it is to be woken when there is room, too."""
+        """Whether something waits to be sent; then wait until the descriptor is writable, too."""
         return False
 
     # --- epochs ---
@@ -146,9 +146,9 @@ class Reader(ABC):
         return -1 if self._reading is None else self._reading.epoch
 
     def start(self, epoch: int, *, first: int = 0, first_step: int = 0) -> None:
-        """Starts an epoch, at batch `first` of its list; one that is not newer is ignored.
+        """Start an epoch at batch `first` of its list; an epoch that is not newer is ignored.
 
-        What is left of the last epoch is cancelled: none of it will be seen.
+        What is left of the last epoch is cancelled: none of it will be returned.
         """
         epoch, first, first_step = (
             check_word(value, name)
@@ -169,10 +169,11 @@ class Reader(ABC):
         self._begin(reading)
 
     def is_epoch_done(self, epoch: int) -> bool:
-        """Whether every batch of an epoch has ended: has come, failed, or was cancelled.
+        """Return whether every batch of an epoch has ended: has come, failed, or was cancelled.
 
-        To look is enough, also after a hub was lost (`HubGone` if for good). But batches come ahead
-        of their reader only so far as there are slots, and never if they are made in this process.
+        Calling this repeatedly is enough to make progress, also after a hub was lost (`HubGone` if
+        it is lost for good). But batches come ahead of their reader only as far as there are slots,
+        and never if they are sampled in this process.
         """
         self._check_process()
         if epoch not in self._started or self._reading is None:
@@ -192,10 +193,15 @@ class Reader(ABC):
         return reading is not None and not self._unsure and reading.ready
 
     def next(self, timeout: float | None = None) -> Batch | None:
-        """The next batch of the epoch, in order of steps; None at its end.
+        """Return the next batch of the epoch, in order of steps; None at its end.
 
-        Waits for it, at most `timeout` seconds (`TimeoutError`). Raises what became of a batch that
-        will not come; the following call goes on with the next one.
+        Args:
+            timeout: Seconds to wait at most; None for no limit.
+
+        Raises:
+            TimeoutError: The batch has not come in time.
+            Exception: The batch will not come, and why. The following call goes on with the next
+                one.
         """
         deadline = Deadline(timeout)
         self._check_free()
@@ -213,7 +219,7 @@ class Reader(ABC):
             return None
         batch: Batch | None = reading.opened[1]
         error = reading.opened[2]
-        # From here on it is the caller's.
+        # From here on the batch is the caller's.
         reading.due += 1
         reading.opened = NOTHING_OPEN
         if error is None:
@@ -221,12 +227,12 @@ class Reader(ABC):
         try:
             raise error
         finally:
-            del error  # or it would hold on to itself, by way of this frame
+            del error  # breaks the reference cycle from the error to this frame and back
 
     def rewind(self, step: int) -> None:
-        """Goes back to a step of the epoch: it and all after it are given again.
+        """Go back to a step of the epoch: that step and all after it are returned again.
 
-        For whoever took a batch, and was interrupted before it was of any use.
+        This is for a caller that was interrupted between taking a batch and using it.
         """
         self._check_free()
         try:
@@ -240,11 +246,11 @@ class Reader(ABC):
             self._leave()
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches that are left of the epoch."""
-        return iter(self.next, None)  # not a generator, which would hold on to the last one
+        """Return an iterator over the remaining batches of the epoch."""
+        return iter(self.next, None)  # not a generator, which would keep the last batch alive
 
     def _take(self, deadline: Deadline) -> ReorderBuffer[Content] | None:
-        """Waits for what is due, and opens it; None at the end of the epoch."""
+        """Wait for the step that is due, and open it; return None at the end of the epoch."""
         reading = self._check_started()
         if not reading.is_open:
             asked = time.perf_counter()
@@ -274,9 +280,9 @@ class Reader(ABC):
         self._unsure = False
 
     def refresh(self, deadline: Deadline) -> None:
-        """Takes in what has come, without waiting for more; sees to it that more can come.
+        """Process what has come, without waiting for more; make sure that more can come.
 
-        The deadline is for a hub that was lost, and is coming back.
+        The deadline limits only the wait for a lost hub to come back.
         """
         self._check_free()
         try:
@@ -291,11 +297,11 @@ class Reader(ABC):
 
     def _look_after(self, reading: ReorderBuffer[Content], deadline: Deadline) -> None:
         self._glance()
-        if self._unsure or self.fileno() < 0:  # nothing can come as it is
+        if self._unsure or self.fileno() < 0:  # nothing can come over the present session
             self._wait(reading, deadline)
 
     def statistics(self) -> ReaderStatistics:
-        """A snapshot."""
+        """Return a snapshot of the statistics."""
         reading = self._reading
         return ReaderStatistics(
             epoch=self.epoch,
@@ -320,12 +326,12 @@ class Reader(ABC):
     # --- the end ---
 
     def close(self) -> None:
-        """Ends the channel, from any thread; whoever waits in `next` gets `ChannelClosed`.
+        """Close the channel, from any thread; a thread that waits in `next` gets `ChannelClosed`.
 
-        Batches that were given stay valid. Idempotent, and never waits.
+        Batches that were returned stay valid. Idempotent, and never waits.
         """
         if os.getpid() != self._owner:
-            return  # a fork's copy; the parent goes on
+            return  # this is a fork's copy; the parent goes on reading
         self.closed = True
         self._hang_up()
         self._leave()
@@ -345,18 +351,18 @@ class Reader(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}, epoch {self.epoch}>"
 
-    # --- within ---
+    # --- internals ---
 
     def _leave(self) -> None:
-        """Said by everyone on the way out: the last one out lets go of a channel that is closed."""
-        # Closing sets the flag before it comes here, and whoever was inside looks at the flag after
-        # leaving: one of the two finds the channel free.
+        """Release a closed channel, if nobody else is using it. Everyone calls this when done."""
+        # `close` sets the flag before it comes here, and a reader looks at the flag after it has
+        # released the lock: so one of the two finds the channel free.
         if self.closed and not self._busy.locked():
             with self._busy:
                 self._let_go_of_all()
 
     def _look_if_free(self, reading: ReorderBuffer[Content]) -> None:
-        # If it is not, somebody is reading, and takes in what comes.
+        # If it is locked, another thread is reading, and processes what comes.
         if self._busy.locked():
             return
         try:

@@ -1,4 +1,4 @@
-"""Waiting for whichever of many channels has something to read, without looking at them in turn."""
+"""Waits for whichever of many channels has something to read, without trying each in turn."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Key = TypeVar("Key")
 
 
 def wait_any(channels: Mapping[Key, Reader], deadline: Deadline) -> list[Key]:
-    """The channels whose `next` would answer at once; none if the deadline passed without any.
+    """Return the channels whose `next` would answer at once; none if the deadline passed first.
 
-    One call to the system tells which of them have something to hear; the others are left alone.
+    One system call tells which channels have received something; the others are not touched.
     """
     heard = _poll(channels.values(), Deadline(0))
     while True:
@@ -29,18 +29,18 @@ def wait_any(channels: Mapping[Key, Reader], deadline: Deadline) -> list[Key]:
 
 def _is_ready(channel: Reader, heard: Set[int], deadline: Deadline) -> bool:
     try:
-        # One without a session needs another, and one without an epoch has a complaint.
+        # A channel without a session (-1) needs a new one; one without an epoch raises its error.
         if not channel.ready and (channel.epoch < 0 or channel.fileno() in heard):
             channel.refresh(deadline)
     except TimeoutError:
         return False
     except PenstockError:
-        return True  # `next` will say what is wrong
+        return True  # `next` will raise what is wrong
     return channel.ready
 
 
 def _poll(channels: Iterable[Reader], deadline: Deadline) -> set[int]:
-    """The descriptors with news; -1, which stands for none, is always among them."""
+    """Return the descriptors that are ready, and always -1, which stands for none."""
     poll = select.poll()
     for channel in channels:
         if (descriptor := channel.fileno()) >= 0:

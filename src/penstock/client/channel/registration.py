@@ -1,6 +1,6 @@
-"""What a channel asks of a hub: how to sample, what, and on which terms.
+"""What a channel asks of a hub: the spec, the inputs, and the channel's options.
 
-Kept by the rank, so that it can ask another boot of the hub for the same.
+The rank keeps it, so that it can register in the same way with another boot of the hub.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ from penstock.sampling.kinds import kind_of, needs_of
 from penstock.sampling.spec import Feed, Spec
 from penstock.wire.messages import BackendCreated, CreateBackend, Register, Registered
 
-# Between two attempts to register with a hub that hangs up on us.
+# Seconds between two attempts to register with a hub that closes the connection.
 _PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class Registration:
-    """One channel's wishes. `register` has no numbers yet: each boot of a hub gives its own."""
+    """What one channel registers with.
+
+    `register` has no request or backend number yet, because each boot of a hub gives its own.
+    """
 
     spec: Spec
     inputs: Inputs
@@ -55,7 +58,11 @@ class Registration:
         given: ChannelKeywords,
         workers: int | None = None,
     ) -> Registration:
-        """The wishes, checked as a hub would: ValueError for those that make no sense."""
+        """Return a registration, checked as a hub would check it.
+
+        Raises:
+            ValueError: Spec, inputs and options do not fit together.
+        """
         batches, options = parsed(given)
         feed = Feed(**inputs.handles(), **msgspec.structs.asdict(batches))
         register = Register(request=0, backend=0, feed=feed, options=options)
@@ -65,38 +72,38 @@ class Registration:
     def checked(
         cls, graph: GraphView, spec: Spec, inputs: Inputs, register: Register, workers: int | None
     ) -> Registration:
-        """The wishes of a `register` whose feed speaks of these inputs."""
+        """Return a checked registration for a `register` whose feed describes these inputs."""
         feed = register.feed
         register.options.check()
         plan_of(feed, register.options)
         if inputs.is_away:
-            check_kind(spec, feed, graph, inputs.given())  # the rest the server knows
+            check_kind(spec, feed, graph, inputs.given())  # the server checks the rest
         else:
             check_inputs(spec, feed, graph, inputs.descriptors)
-        if inputs.columns and graph.address is None:  # else the server looks at them
+        if inputs.columns and graph.address is None:  # otherwise the server checks them
             kind_of(spec).check_values(spec, graph, inputs.given().columns)
         return cls(spec, inputs, register, workers)
 
     @property
     def feed(self) -> Feed:
-        """The inputs, and how they are cut."""
+        """The inputs, and how they are cut into batches."""
         return self.register.feed
 
     @property
     def options(self) -> ChannelOptions:
-        """The terms of the channel, and which batches of the list are this rank's."""
+        """The channel's options, which also say which batches of the list are this rank's."""
         return self.register.options
 
     def plan(self, first: int = 0) -> EpochPlan:
-        """The arithmetic of an epoch that begins at batch `first`."""
+        """Return the plan of an epoch that begins at batch `first`."""
         return plan_of(self.feed, self.options, first)
 
     def named(self, job: str) -> Registration:
-        """The same under a name, if it has none."""
+        """Return this registration under the name `job`, unless it has a name already."""
         return self if self.options.job else self._with(job=job)
 
     def reweighed(self, weight: float) -> Registration:
-        """The same with another weight."""
+        """Return this registration with another weight."""
         return self._with(weight=parsed_value(fields_of(ChannelOptions)["weight"], weight))
 
     def _with(self, **changes: Any) -> Registration:
@@ -104,13 +111,13 @@ class Registration:
         return replace(self, register=msgspec.structs.replace(self.register, options=options))
 
     def enroll(self, hub: Hub, deadline: Deadline, patience: Deadline) -> HubSession:
-        """Registers with the hub, whichever boot of it answers."""
+        """Register with whichever boot of the hub answers, and return the session."""
         while True:
             connection = hub.reach(deadline, patience)
             try:
                 return self._over(connection, hub.graph, deadline)
             except ConnectionError as error:
-                # It died on the way, or has no wish to see us.
+                # The hub died meanwhile, or has closed the connection.
                 connection.close()
                 hub.check(deadline, patience, error)
                 hub.pause(_PAUSE_S, deadline)
@@ -129,7 +136,7 @@ class Registration:
 def create_backend(
     connection: HubConnection, spec: Spec, graph: Graph, workers: int | None, deadline: Deadline
 ) -> int:
-    """The number of the backend for a spec, on this boot of the hub."""
+    """Return the number of the backend for a spec, on this boot of the hub."""
     needed = prepared(spec, graph)
     ours = {key: derived for key, derived in needed.items() if can_be_handed_on(derived.segment)}
 
@@ -145,7 +152,7 @@ def create_backend(
     except (ValueError, GraphFormatError):
         if len(ours) == len(needed):
             raise
-    # The others were got from a hub that has died, and this boot of it never had them.
+    # The other arrays came from a hub that has died, and this boot never had them: send copies.
     with ExitStack() as stack:
         copies = {
             key: stack.enter_context(SharedArray.from_array(derived.array, derived.dtype))
@@ -156,8 +163,8 @@ def create_backend(
 
 
 def prepared(spec: Spec, graph: GraphView) -> Arrays:
-    """The derived arrays a spec needs, and no others: made if they are not there.
+    """Return the derived arrays that a spec needs, and no others; compute those that are missing.
 
-    Of a graph that is elsewhere, they are made over there.
+    If the graph is at a server, the server computes them.
     """
     return graph.prepare(needs_of(spec, graph))

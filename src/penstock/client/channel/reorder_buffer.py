@@ -1,7 +1,7 @@
-"""One epoch as its reader sees it: what is due, what has come too early, what is behind.
+"""One epoch as its reader sees it: which step is due, and which have come early.
 
-The hub delivers batches as they are finished; a reader wants them in order of steps. Here they wait
-for each other. Pure bookkeeping: what a step's content is, or where from, is others' affair.
+The hub delivers batches as they are finished, but a reader wants them in order of steps; here they
+wait. This is only bookkeeping: it does not know what a step's content is or where it came from.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from penstock.core.plan import EpochPlan
 
 Content = TypeVar("Content")
-# A step that was opened: its batch, or what became of it. It waits for its reader to return.
+# A step that was opened: its number, its batch, or its error. It is kept until `next` returns it.
 Opened: TypeAlias = tuple[int, Any, Exception | None]
 NOTHING_OPEN: Final[Opened] = (-1, None, None)
 
 
 class ReorderBuffer(Generic[Content]):
-    """The steps of one epoch of one rank, from `first_step` on; each taken exactly once."""
+    """The steps of one epoch of one rank, from `first_step` on; each is taken exactly once."""
 
     def __init__(self, epoch: int, plan: EpochPlan, rank: int, first_step: int = 0) -> None:
-        # How many steps the epoch has, those before `first_step` included.
+        # All steps of the epoch, including those before `first_step`.
         self.total = plan.batches_per_rank
         if not 0 <= first_step <= self.total:
             raise ValueError(f"first_step is {first_step}; the epoch has {self.total} steps")
@@ -34,12 +34,12 @@ class ReorderBuffer(Generic[Content]):
 
     @property
     def is_open(self) -> bool:
-        """Whether what is due was opened, and its reader was interrupted before it had it."""
+        """Whether the due step was opened, but its reader was interrupted before it got it."""
         return self.opened[0] == self.due
 
     @property
     def over(self) -> bool:
-        """Whether the reader has been given everything."""
+        """Whether the reader has got everything."""
         return self.due >= self.total
 
     @property
@@ -54,26 +54,26 @@ class ReorderBuffer(Generic[Content]):
 
     @property
     def waiting(self) -> int:
-        """How many steps have come and not been fetched."""
+        """How many steps have come and were not fetched yet."""
         return len(self._early)
 
     def accept(self, step: int, content: Content) -> bool:
-        """Keeps what has come of a step. False if it is not wanted: behind, twice, or no step."""
+        """Keep the content of a step; return False if it is behind, came twice, or is no step."""
         if not self.due <= step < self.total or step in self._early or step == self.opened[0]:
             return False
         self._early[step] = content
         return True
 
     def take(self) -> Content:
-        """Returns what is due, which is there. It is delivered once `due` has moved on."""
+        """Remove and return the due step's content, which must have come; `due` stays as it is."""
         return self._early.pop(self.due)
 
     def index(self, step: int) -> int:
-        """Which batch of the global list a step is."""
+        """Return the index of a step's batch in the list for all ranks."""
         return self.plan.global_index(self.rank, step)
 
     def resume(self) -> tuple[int, list[Content]]:
-        """The first step that has not come, and what came after it, which is let go."""
+        """Return the first step that has not come, and the contents after it, which are removed."""
         step = self.due + self.is_open
         while step in self._early:
             step += 1
@@ -81,6 +81,6 @@ class ReorderBuffer(Generic[Content]):
         return step, beyond
 
     def abandon(self) -> list[Content]:
-        """Lets go of everything that has come."""
+        """Remove and return everything that has come."""
         early, self._early, self.opened = self._early, {}, NOTHING_OPEN
         return list(early.values())

@@ -1,8 +1,8 @@
 """A session: one channel's registration with one boot of a hub, and the slots that came over it.
 
-When the hub dies, the session is over and another one is made; batches that came over the old
-session stay valid, because they hold on to its memory. Slots go back from any thread, whenever the
-last view of a batch dies; see `HubConnection.post`.
+When the hub dies, the session is over and another one is made. Batches that came over the old
+session stay valid, because they keep its memory mapped. Slots go back from any thread, as soon as
+the last view of a batch is gone; see `HubConnection.post`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from penstock.wire.messages import (
 )
 from penstock.workers.arena import Arena, Bytes
 
-# As many slots as the hub must keep to go on while the reader holds the rest: one that is being
-# filled, and one that is ready.
+# How many slots the hub needs to go on while the reader holds the rest: one that is being filled,
+# and one that is ready.
 _HUB_KEEPS: Final = 2
 
 
 class AnyConnection(Protocol):
-    """What the reader of a channel does with a connection: see `client.hub.connection`."""
+    """What a channel's reader needs of a connection; see `client.hub.connection`."""
 
     def wait(self, deadline: Deadline) -> None: ...
     def receive(self) -> list[Any]: ...
@@ -49,7 +49,7 @@ class AnyConnection(Protocol):
 
 
 class AnySession(Protocol):
-    """A registered channel, here or at a server elsewhere."""
+    """A channel that is registered with a hub or with a server."""
 
     @property
     def connection(self) -> AnyConnection: ...
@@ -62,7 +62,7 @@ class AnySession(Protocol):
 
 
 class HubSession:
-    """A registered channel."""
+    """A channel that is registered with a hub on this host."""
 
     def __init__(
         self, connection: HubConnection, registered: Registered, fds: Sequence[int]
@@ -73,7 +73,7 @@ class HubSession:
             close_all(fds)
             raise ProtocolError("a hub has registered a channel without memory")
         self._arena = Arena.attach(registered.arena, _only(fds))
-        # The slots that the reader holds. Sets change atomically, in whatever thread.
+        # The slots that the reader holds. Adding to and discarding from a set is atomic.
         self._held: set[int] = set()
 
     @property
@@ -82,7 +82,7 @@ class HubSession:
         return self._arena.plan
 
     def memory(self, slot: int) -> Bytes:
-        """The bytes of a slot, for those who move a batch on as it is."""
+        """Return the bytes of a slot, for callers that forward a batch unread."""
         return self._arena.memory(slot)
 
     @property
@@ -91,22 +91,22 @@ class HubSession:
         return len(self._held)
 
     def start(self, epoch: int, first: int, first_step: int) -> None:
-        """Asks for an epoch."""
+        """Ask for an epoch."""
         self.connection.post(
             StartEpoch(channel=self.channel, epoch=epoch, first=first, first_step=first_step)
         )
 
     def reweigh(self, weight: float) -> None:
-        """Asks for another share of the workers."""
+        """Ask for another share of the workers."""
         self.connection.post(Reweigh(channel=self.channel, weight=weight))
 
     def give_back(self, slot: int) -> None:
-        """The reader is done with a slot. Safe anywhere, any time."""
+        """Give a slot back to the hub. Safe in any thread, at any time."""
         self._held.discard(slot)
         self.connection.post(ReturnSlot(channel=self.channel, slot=slot))
 
     def take(self, ready: BatchReady, fds: Sequence[int]) -> ReadyBatch:
-        """A batch that has come. Takes `fds` over."""
+        """Return a batch that has come. Takes ownership of `fds`."""
         if ready.batch.channel != self.channel or not 0 <= ready.slot < self._arena.plan.slots:
             close_all(fds)
             raise ProtocolError(f"a batch came that cannot be for channel {self.channel}: {ready}")
@@ -116,10 +116,10 @@ class HubSession:
         return ReadyBatch(self, ready, Arena.attach_one_off(ready.one_off, _only(fds)))
 
     def open(self, ready: BatchReady, one_off: Arena | None) -> tuple[dict[str, Any], bool]:
-        """The arrays of a batch, and whether they are a private copy.
+        """Return the arrays of a batch, and whether they are a private copy.
 
         A reader that holds many batches gets copies, so that the hub always has slots to fill.
-        Memory that came for one batch alone need not be copied: it is only held.
+        Memory that was made for this one batch (`one_off`) is never copied.
         """
         slot = ready.slot
         spare = self._arena.plan.slots - self.held - 1 >= _HUB_KEEPS
@@ -131,14 +131,14 @@ class HubSession:
         else:
             try:
                 arrays = private_copy(self._arena.memory(slot), ready.layouts)
-            finally:  # also where there is no memory for a copy
+            finally:  # also if there is no memory for the copy
                 self.give_back(slot)
         return arrays, not spare and one_off is None
 
     def close(self) -> None:
-        """Ends the registration: the connection is the lease. Idempotent.
+        """End the registration, which lasts as long as the connection. Idempotent.
 
-        The memory stays mapped for as long as a batch lies in it that has not been fetched.
+        The memory stays mapped while it contains a batch that was not fetched.
         """
         self.connection.close()
 
@@ -158,14 +158,14 @@ class HubSession:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadyBatch:
-    """A batch that has come and has not been fetched. Opened or dropped, once."""
+    """A batch that has come and was not fetched yet. It is opened or dropped, once."""
 
     session: HubSession
     ready: BatchReady
     one_off: Arena | None = None
 
     def open(self) -> Batch:
-        """The batch, for its reader."""
+        """Return the batch for its reader."""
         ready = self.ready
         arrays, copied = self.session.open(ready, self.one_off)
         return Batch(
@@ -181,7 +181,7 @@ class ReadyBatch:
         )
 
     def memory(self) -> Bytes:
-        """The bytes of the batch, where they lie; mapped for as long as somebody looks at them."""
+        """Return the bytes of the batch in place; they stay mapped while a view of them lives."""
         memory = self.session.memory(self.ready.slot) if self.one_off is None else self._taken()
         return memory[: self.ready.nbytes]
 
@@ -193,7 +193,7 @@ class ReadyBatch:
             self.one_off.close()
 
     def drop(self) -> None:
-        """Nobody wants it."""
+        """Give the slot back, unread."""
         if self.one_off is not None:
             self.one_off.close()
         self.session.give_back(self.ready.slot)
@@ -207,7 +207,7 @@ def _only(fds: Sequence[int]) -> int | None:
 
 
 def close_all(fds: Sequence[int]) -> None:
-    """Closes descriptors that came with a message nobody wants."""
+    """Close descriptors that came with a message that nobody wants."""
     for fd in fds:
         with suppress(OSError):
             os.close(fd)

@@ -1,7 +1,8 @@
-"""One hub process, from its start to its end: spoken to over a control socket, and reaped.
+"""One hub process, from its start to its end: it is talked to over a control socket, and reaped.
 
-The hub ends when that socket does. Its standard error is the rank's own: what it logs is meant for
-whoever reads the rank's. Waiting is done on descriptors, never by looking again.
+The hub ends when that socket closes. It inherits the rank's standard error, because its log is
+meant for whoever reads the rank's. All waiting is done on descriptors, without polling at
+intervals.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from penstock.wire.messages import HubConfig, Stop, Welcome, WorkerGone
 from penstock.workers.process import inherited_flags
 
 _MODULE: Final = "penstock.hub.process"
-# Seconds it may take to end when asked, when told (SIGTERM) and when killed.
+# Seconds in which the hub must end after `Stop`, after SIGTERM and after SIGKILL.
 _ASKED_S: Final = 10.0
 _TOLD_S: Final = 2.0
 _KILLED_S: Final = 10.0
 
 
 class Child:
-    """A hub that this thread started: the kernel ends it with the thread."""
+    """A hub process that this thread started. The kernel ends the hub when this thread ends."""
 
     def __init__(self) -> None:
         ours, its = socket.socketpair()
@@ -45,37 +46,45 @@ class Child:
         self._control = HubConnection(ours)
 
     def configure(self, config: HubConfig, fds: Sequence[int], deadline: Deadline) -> Welcome:
-        """Tells the hub what it is to be; returns when it can be joined.
+        """Send the hub its configuration, and return when other processes can join it.
 
-        `HubGone` with the reason if it cannot; `ConnectionError` if it died.
+        Raises:
+            HubGone: The hub refused, with the reason.
+            ConnectionError: The hub died.
+            TimeoutError: The hub did not answer in time.
         """
         self._control.say(config, fds, deadline)
         try:
             return self._control.greet(deadline)
         except (ConnectionError, TimeoutError):
             raise
-        except Exception as error:  # whatever the hub says that it is
+        except Exception as error:  # any error that the hub has reported
             raise HubGone(f"it could not be started: {error}") from error
 
     def watch(self, wake: int, learn: Callable[[WorkerGone], None]) -> bool:
-        """Until the hub ends (True) or `wake` is readable (False). `learn` hears of its workers."""
+        """Wait until the hub ends (True) or `wake` is readable (False); report its workers' deaths.
+
+        Args:
+            wake: A descriptor that interrupts the wait.
+            learn: Called with each worker that the hub says it has lost.
+        """
         poll, control = select.poll(), self._control.fileno()
         for fd in (wake, control, self._pidfd):
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         while True:
             ready = dict(poll.poll())
-            # Also at its end: what it said last is there to be read.
+            # This comes before the checks for its end, so that its last messages are read.
             speaks = control in ready and self._hear(learn)
             if wake in ready:
                 return False
             if self._pidfd in ready or (self._pidfd < 0 and not speaks):
                 return True
             if not speaks and control in ready:
-                poll.unregister(control)  # it has hung up, and is about to end
+                poll.unregister(control)  # it has closed the socket, and is about to end
 
     def _hear(self, learn: Callable[[WorkerGone], None]) -> bool:
-        """Passes on what the hub has to say; False if it will say no more."""
+        """Pass on the hub's messages; return False if no more will come."""
         try:
             said = self._control.receive()
         except (ConnectionError, ProtocolError):
@@ -88,7 +97,7 @@ class Child:
         return True
 
     def stop(self) -> None:
-        """Ends the hub: asks, tells, kills; returns when it has gone."""
+        """End the hub with `Stop`, then SIGTERM, then SIGKILL; return when it has ended."""
         self._control.post(Stop())
         self._control.hang_up()
         for patience, then in ((_ASKED_S, signal.SIGTERM), (_TOLD_S, signal.SIGKILL)):
@@ -98,7 +107,7 @@ class Child:
         self._has_ended_within(_KILLED_S)
 
     def bury(self) -> str:
-        """Makes sure that it is gone and nothing of it is left; how it ended, in words."""
+        """Kill the hub if it still runs, reap it, close all descriptors; return how it ended."""
         try:
             if not self._has_ended_within(0):
                 self._process.kill()
@@ -112,7 +121,7 @@ class Child:
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal ended it, rather than its own mistake."""
+        """Whether a signal ended the hub, rather than an error of its own."""
         return (self._process.returncode or 0) < 0
 
     def _has_ended_within(self, seconds: float) -> bool:
@@ -130,8 +139,9 @@ class Child:
 def _spawn(control: int) -> subprocess.Popen[bytes]:
     if not sys.executable:
         raise PenstockError("sys.executable is empty: there is no interpreter to start")
-    # -P: the current folder is not searched, so that a user's queue.py stays the user's. A process
-    # group of its own: a Ctrl-C in the terminal is for the rank, which decides what it means.
+    # -P keeps the current folder off the module path, where a user's queue.py would hide Python's.
+    # The hub has its own process group, so that Ctrl-C in a terminal reaches only the rank, which
+    # decides what it means.
     return subprocess.Popen(
         [sys.executable, *inherited_flags(), "-P", "-m", _MODULE, "--control", str(control)],
         stdin=subprocess.DEVNULL,

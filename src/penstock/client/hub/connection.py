@@ -1,10 +1,10 @@
-"""One connection to a hub: the hello, requests with their answers, and small words in passing.
+"""One connection to a hub: `Hello`, requests with their answers, and small one-way messages.
 
-Everything here is done by one thread at a time, but for `post` and `hang_up`: those may be called
-from any thread, `post` also from within itself by way of the garbage collector, after `close()` and
-at exit. What is posted is of a few bytes, and its order does not matter.
+Only one thread at a time may use a connection, except for `post` and `hang_up`, which any thread
+may call. `post` may also be called by a finalizer while the same thread is inside `post`, after
+`close()` and at exit. Posted messages have a few bytes each, and their order does not matter.
 
-The hub's end shows as `ConnectionError`; what to do about it, others know.
+When the hub ends, calls raise `ConnectionError`. How to recover is the caller's decision.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ Answer = TypeVar("Answer", bound=FromHubToRank)
 
 
 class HubConnection:
-    """A connected socket whose two ends have greeted each other."""
+    """A connected socket on which both ends have said hello."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._stream: Stream[FromHubToRank] = Stream(sock, FromHubToRank)
         self._conversation = Conversation(Medium.UNIX)
         self._numbers = count(1)
-        self._unheard: Received = []  # came in one go with an answer, and after it
+        self._unheard: Received = []  # received together with an answer, and after it
         self._owner = os.getpid()
         self.welcome: Welcome | None = None
 
     @classmethod
     def open(cls, address: str, deadline: Deadline) -> Self:
-        """Connects and greets. `ConnectionError` where no hub answers."""
+        """Connect and say hello; `ConnectionError` if no hub answers."""
         connection = cls(unix.connect(address))
         try:
             connection.greet(deadline)
@@ -68,7 +68,7 @@ class HubConnection:
         return connection
 
     def greet(self, deadline: Deadline) -> Welcome:
-        """Says hello, and hears whether both speak the same language."""
+        """Send `Hello`, and return the hub's `Welcome`; `ProtocolError` if the versions differ."""
         self.say(Hello(protocol=PROTOCOL, pid=os.getpid()), (), deadline)
         welcome, _ = self._answer_to(0, Welcome, deadline)
         if welcome.protocol != PROTOCOL:
@@ -83,13 +83,17 @@ class HubConnection:
         deadline: Deadline,
         fds: Sequence[int] = (),
     ) -> tuple[Answer, list[int]]:
-        """The answer to a request, and its descriptors. A refusal is raised as what it says."""
+        """Send a request, and return its answer with its descriptors.
+
+        Raises:
+            Exception: The hub refused; the error is the one in its report.
+        """
         number = next(self._numbers)
         self.say(msgspec.structs.replace(request, request=number), fds, deadline)
         return self._answer_to(number, answer, deadline)
 
     def say(self, message: FromRankToHub, fds: Sequence[int], deadline: Deadline) -> None:
-        """Sends a message of any size; returns when the kernel has all of it."""
+        """Send a message of any size, and return when the kernel has all of it."""
         self._conversation.rank_says(message)
         self._stream.send(message, fds)
         while not self._stream.flush(_seconds(deadline)):
@@ -97,33 +101,33 @@ class HubConnection:
                 raise TimeoutError("the hub has not listened in time")
 
     def post(self, message: FromRankToHub) -> None:
-        """Sends a small message without ever waiting: now, or before the next wait."""
+        """Send a small message without ever waiting: now, or before the next wait."""
         if not self._is_in_a_fork:
-            with suppress(ProtocolError):  # it has ended meanwhile
+            with suppress(ProtocolError):  # the conversation has ended meanwhile
                 self._conversation.rank_says(message)
                 self._stream.send(message)
 
     def flush(self) -> None:
-        """Sends what `post` could not, as far as there is room."""
+        """Send what `post` could not send, as far as the socket has room."""
         self._stream.flush()
 
     @property
     def queued(self) -> int:
-        """How many messages wait for room on the way to the hub."""
+        """How many messages wait for room in the socket."""
         return self._stream.queued
 
     @property
     def pending(self) -> bool:
-        """Whether something that was posted waits for room."""
+        """Whether a posted message waits for room in the socket."""
         return self._stream.pending
 
     def wait(self, deadline: Deadline) -> None:
-        """Until there is something to receive, the end included; `TimeoutError` if there is not."""
+        """Wait until there is something to receive or the connection ends; else `TimeoutError`."""
         if not self._unheard and not self._stream.wait(deadline.remaining):
             raise TimeoutError("the hub has not answered in time")
 
     def receive(self) -> Received:
-        """Everything that has come. At the end, when nothing is left, `ConnectionError`."""
+        """Return all that has come; `ConnectionError` if that is nothing and the hub is gone."""
         came = self._stream.receive()
         for message, _ in came:
             self._conversation.hub_says(message)
@@ -133,19 +137,20 @@ class HubConnection:
         return received
 
     def fileno(self) -> int:
-        """Readable when there is something to receive."""
+        """Return the descriptor that is readable when there is something to receive."""
         return self._socket.fileno()
 
     def hang_up(self) -> None:
-        """Ends the conversation; a thread that waits here wakes. The descriptor stays open."""
+        """End the conversation, and wake a thread that waits here. The descriptor stays open."""
         if not self._is_in_a_fork:
-            with suppress(OSError):  # it had ended already
+            with suppress(OSError):  # the connection had ended already
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Ends the conversation and lets go of the socket. Idempotent.
+        """End the conversation and close the socket. Idempotent.
 
-        A fork may have a copy of the socket: only if we hang up, the hub hears that it is over.
+        A fork may have a copy of the socket, so closing alone does not tell the hub that the
+        conversation is over; `hang_up` does.
         """
         self.hang_up()
         unheard, self._unheard = self._unheard, []
@@ -155,20 +160,21 @@ class HubConnection:
         self._stream.close()
 
     def __del__(self) -> None:
-        # One that an interrupt left without an owner; in a fork this closes its copy only.
+        # An interrupt may have left the connection without an owner. In a fork, this closes only
+        # the fork's copy.
         self.hang_up()
         self._stream.close()
 
     @property
     def _is_in_a_fork(self) -> bool:
-        # The parent goes on using this very socket: a fork must not say a word on it.
+        # The parent goes on using the same socket, so a fork must not send anything on it.
         return os.getpid() != self._owner
 
     def _answer_to(
         self, number: int, kind: type[Answer], deadline: Deadline
     ) -> tuple[Answer, list[int]]:
         self.wait(deadline)
-        while not (received := self.receive()):  # part of a message
+        while not (received := self.receive()):  # only part of a message has come
             self.wait(deadline)
         (message, fds), self._unheard = received[0], received[1:]
         if isinstance(message, kind) and getattr(message, "request", 0) == number:
@@ -181,6 +187,6 @@ class HubConnection:
 
 
 def _seconds(deadline: Deadline) -> float:
-    """How long to wait at a time; not for ever, so that there is a number."""
+    """Return how long to wait at a time; bounded, because `flush` takes a number."""
     left = deadline.remaining
     return 60.0 if left is None else min(left, 60.0)

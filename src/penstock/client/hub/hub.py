@@ -1,6 +1,6 @@
-"""A hub as its users see it: an address, a graph, a way to reach it that outlives its deaths.
+"""A hub as its users see it: an address, a graph, and connections to whichever boot of it is up.
 
-What a channel needs of it is what a `Provider` has: a server on another host is one, too.
+Channels need only what a `Provider` has. A server on another host is a `Provider`, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.client.channel.registration import Registration
     from penstock.client.channel.session import AnySession
 
-# How long a rank waits for a hub that has died to come back.
+# Seconds that a rank waits for a hub that has died to come back.
 PATIENCE_S: Final = 30.0
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 0.5
@@ -31,7 +31,13 @@ _Reached = TypeVar("_Reached")
 
 
 class Provider(ABC):
-    """Something that batches come from. `graph` is the one it serves."""
+    """Something that provides batches: a hub, or a server on another host.
+
+    Attributes:
+        address: Where it is reached.
+        graph: The graph that it serves.
+        patience: Seconds to wait for it to come back after it was lost.
+    """
 
     address: str
     graph: GraphView
@@ -41,7 +47,7 @@ class Provider(ABC):
     def enroll(
         self, registration: Registration, deadline: Deadline, patience: Deadline
     ) -> AnySession:
-        """A session for a channel, with whichever boot of it answers."""
+        """Register a channel with whichever boot answers, and return the session."""
 
     def persist(
         self,
@@ -49,9 +55,17 @@ class Provider(ABC):
         deadline: Deadline,
         patience: Deadline | None = None,
     ) -> _Reached:
-        """What an attempt comes to, once somebody answers. `HubGone` when patience ends, or hope.
+        """Try until an attempt succeeds, and return its result.
 
-        `patience` runs since it was lost; without it, it begins now.
+        Args:
+            attempt: Called with the deadline of one attempt.
+            deadline: When this call must end.
+            patience: When to give up for good. It runs since the provider was lost; if None, from
+                now.
+
+        Raises:
+            HubGone: Patience has ended, or it is known that the provider will not come back.
+            TimeoutError: The deadline has passed.
         """
         patience = patience or Deadline(self.patience)
         self.check_hope()
@@ -64,7 +78,7 @@ class Provider(ABC):
         raise AssertionError("pauses never end")
 
     def check(self, deadline: Deadline, patience: Deadline, error: Exception) -> None:
-        """Raises if it is time to give up trying: for good, or for this call."""
+        """Raise if it is time to stop trying: `HubGone` for good, `TimeoutError` for this call."""
         self.check_hope()
         if patience.passed and not self.coming:
             raise self.gone(error) from error
@@ -73,31 +87,31 @@ class Provider(ABC):
 
     @abstractmethod
     def gone(self, error: Exception) -> HubGone:
-        """What to say when patience has ended; `error` is what went wrong last."""
+        """Return the error to raise when patience has ended; `error` is the last failure."""
 
     @abstractmethod
     def check_hope(self) -> None:
-        """`HubGone` if it is known that it will not come back."""
+        """Raise `HubGone` if it is known that the provider will not come back."""
 
     @property
     def coming(self) -> bool:
-        """Whether it is known that another one is being started: then patience need not end."""
+        """Whether another boot is known to be starting; then patience need not end."""
         return False
 
     @abstractmethod
     def pause(self, seconds: float, deadline: Deadline) -> None:
-        """Waits so long, or until there is news."""
+        """Wait for that many seconds, or until something has changed."""
 
-    def note_progress(self) -> None:  # noqa: B027 - of no interest to those who do not own it
-        """A batch came: whatever went wrong before is behind us."""
+    def note_progress(self) -> None:  # noqa: B027 - only owners count failures
+        """Note that a batch came: earlier failures no longer count."""
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of it; ends it if it is ours. Idempotent."""
+        """Release the provider; end it if this process owns it. Idempotent."""
 
     @abstractmethod
     def statistics(self, timeout: float | None = 30.0) -> dict[str, Any]:
-        """The hub's numbers."""
+        """Return the hub's statistics."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
@@ -107,12 +121,12 @@ class Provider(ABC):
 
 
 class Hub(Provider):
-    """A hub on this host, whose graph is mapped here."""
+    """A hub on this host, whose graph is mapped into this process."""
 
     graph: Graph
 
     def reach(self, deadline: Deadline, patience: Deadline | None = None) -> HubConnection:
-        """A connection, once somebody answers; see `persist`."""
+        """Return a connection once a boot of the hub answers; see `persist`."""
         return self.persist(self._open, deadline, patience)
 
     def _open(self, deadline: Deadline) -> HubConnection:
@@ -121,25 +135,25 @@ class Hub(Provider):
     def enroll(
         self, registration: Registration, deadline: Deadline, patience: Deadline
     ) -> AnySession:
-        """A session for a channel, with whichever boot of the hub answers."""
+        """Register a channel with whichever boot of the hub answers, and return the session."""
         return registration.enroll(self, deadline, patience)
 
     def gone(self, error: Exception) -> HubGone:
-        """What to say when patience has ended."""
+        """Return the error to raise when patience has ended."""
         return HubGone(f"no hub answers at {self.address}: {error}")
 
     def statistics(self, timeout: float | None = 30.0) -> dict[str, Any]:
-        """The hub's numbers."""
+        """Return the hub's statistics."""
         return self._ask(AskStatistics(request=0), Statistics, Deadline(timeout)).numbers
 
     def resize(self, num_workers: int, timeout: float | None = 60.0) -> int:
-        """Gives the pool another size; returns when so many workers are ready."""
+        """Change the size of the pool; return the number of workers when all of them are ready."""
         workers = checked_workers(num_workers, 0, "a number of workers")
         request = Resize(request=0, workers=workers)
         return self._ask(request, Resized, Deadline(timeout)).workers
 
     def _ask(self, request: Request, answer: type[Answer], deadline: Deadline) -> Answer:
-        """Asks whichever boot of the hub is there; another one, if it dies over it."""
+        """Ask whichever boot of the hub is up; if it dies before it answers, ask the next one."""
         patience = Deadline(self.patience)
         while True:
             connection = self.reach(deadline, patience)

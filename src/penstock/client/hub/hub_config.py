@@ -1,4 +1,4 @@
-"""What a new hub is told: where to be found, which graph to serve, how to run its pool."""
+"""The configuration that a new hub gets: its address, its graph, and how to run its pool."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from penstock.workers.limits import MOST_WORKERS, auto_workers
 
 
 class HubConfigSource:
-    """Makes `HubConfig`, anew for each hub: out-edges may have been made since, the pool resized.
+    """Makes a `HubConfig` for each start of a hub.
 
-    `listener` is a descriptor of the socket that all of them listen on, one after the other.
+    It is made anew each time, because out-edges may have been computed or the pool resized since.
+    All hubs listen on one socket, one after the other; `listener` is a descriptor of it.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class HubConfigSource:
         self._search_path = search_path()
 
     def __call__(self, listener: int) -> tuple[HubConfig, Sequence[int]]:
-        """The message, and the descriptors that go with it."""
+        """Return the message, and the descriptors that are sent with it."""
         config = HubConfig(
             address=self.address,
             graph=self._graph.handle(),
@@ -50,7 +51,7 @@ class HubConfigSource:
 
 
 def _check_handed_on(graph: Graph) -> None:
-    """ValueError if this process cannot hand the graph's memory on to others."""
+    """Raise ValueError if this process cannot pass the graph's memory on to others."""
     for segment in segments_of(graph.arrays):
         if isinstance(segment.handle, MemfdHandle) and not segment.descriptors:
             raise ValueError(
@@ -61,7 +62,12 @@ def _check_handed_on(graph: Graph) -> None:
 
 
 def settled(options: PoolKeywords) -> PoolOptions:
-    """The options as a hub is told them: TypeError for one there is none of, ValueError by name."""
+    """Return the options in the form a hub gets them.
+
+    Raises:
+        TypeError: There is no option of that name.
+        ValueError: A value is not allowed; the error names the option.
+    """
     check_names(options, "option", PoolOptions)
     pool = parsed(PoolOptions, options)
     pool.check()
@@ -69,7 +75,7 @@ def settled(options: PoolKeywords) -> PoolOptions:
 
 
 def checked_workers(given: Any, least: int, expected: str) -> int:
-    """A number of workers; ValueError that says what was expected instead."""
+    """Return a number of workers; ValueError with `expected` in its text if it is not one."""
     if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
         raise ValueError(f"num_workers is {given!r}; expected {expected}")
     if int(given) > MOST_WORKERS:

@@ -1,4 +1,4 @@
-"""A hub of one's own: a child process that ends with this one, and is replaced when it dies."""
+"""A hub that this process owns: a child process that ends with it, and is replaced when it dies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.option_types import PoolKeywords
 from penstock.wire.transport.unix import socket_address
 from penstock.workers.restraints import is_worker
 
-# How often in a row a hub may die, without a batch in between, before it is given up.
+# How often in a row a hub may die, without a batch in between, before the supervisor gives up.
 RESTARTS: Final = 5
 START_TIMEOUT_S: Final = 60.0
 
@@ -26,8 +26,16 @@ START_TIMEOUT_S: Final = 60.0
 class HubProcess(Hub):
     """A hub for `graph`, with a pool of workers. Nothing runs before `start()`.
 
-    `address` is where other processes can join it (`penstock.connect`); without one it gets a name
-    that nobody else has, and no file. The file of one that was killed is taken over by the next.
+    Args:
+        graph: The graph to serve.
+        num_workers: A number, or "auto" for as many as the machine has room for.
+        address: Where other processes can join the hub (`penstock.connect`). By default it is a
+            unique name without a file. If an earlier hub was killed and left its socket file, the
+            new one takes the file over.
+        restarts: How often in a row a hub may die, without a batch in between.
+        start_timeout: Seconds in which each hub must come up.
+        patience: Seconds that channels wait for a hub to come back.
+        options: How the pool is run.
     """
 
     def __init__(
@@ -43,22 +51,26 @@ class HubProcess(Hub):
     ) -> None:
         self.graph = graph
         self.address = address or f"unix://@penstock-{uuid.uuid4().hex}"
-        socket_address(self.address)  # complains of one that is none
+        socket_address(self.address)  # raises if it is not a valid address
         self.patience = positive_seconds(patience, "patience")
         self._config_source = HubConfigSource(graph, self.address, num_workers, options)
         self._restarts = restarts
         self._start_timeout = positive_seconds(start_timeout, "start_timeout")
         self._owner = os.getpid()
-        self._starting = threading.RLock()  # a signal's handler may close what is starting
+        self._starting = threading.RLock()  # reentrant: a signal handler may close during start
         self._supervisor: Supervisor | None = None
         self._closed = False
 
     def start(self) -> None:
-        """Starts the hub; returns when it can be joined. Idempotent. `HubGone` with the cause."""
+        """Start the hub, and return when it can be joined. Idempotent.
+
+        Raises:
+            HubGone: The hub could not be started, with the cause.
+        """
         self._check_process()
         if is_worker():
-            # A script that holds a sampler is imported by each worker: without end, if that
-            # started another pool.
+            # Each worker imports the script that defines a sampler. If that started another pool,
+            # there would be no end of pools.
             raise RuntimeError(
                 "a worker cannot start a pool: put what your script does when it is run "
                 "under `if __name__ == '__main__':`"
@@ -66,7 +78,7 @@ class HubProcess(Hub):
         with self._starting:
             self._check_open()
             supervisor = self._supervisor = self._supervisor or self._kept()
-            if self._closed:  # meanwhile
+            if self._closed:  # close() was called meanwhile
                 supervisor.stop()
         supervisor.wait_for(lambda now: now.phase is not HubPhase.STARTING, Deadline(None))
         self.check_hope()
@@ -75,13 +87,13 @@ class HubProcess(Hub):
         supervisor = Supervisor(
             self._config_source, restarts=self._restarts, start_timeout=self._start_timeout
         )
-        # At exit keepers see to it themselves, and wait. From the garbage collector, which may be
-        # called anywhere, waiting could be for ever.
+        # At exit, supervisors stop their hubs themselves, and wait for it. The garbage collector
+        # may run this anywhere, where waiting could be for ever: so it only asks.
         weakref.finalize(self, supervisor.ask_to_stop).atexit = False
         return supervisor
 
     def check_hope(self) -> None:
-        """`HubGone` once the keeper has given up, or was asked to end."""
+        """Raise `HubGone` if the supervisor has given up, was asked to stop, or was not started."""
         self._check_process()
         supervisor = self._supervisor
         if supervisor is None:
@@ -94,11 +106,15 @@ class HubProcess(Hub):
 
     @property
     def coming(self) -> bool:
-        """Whether the keeper is starting another one."""
+        """Whether the supervisor is starting another hub."""
         return self._supervisor is not None and self._supervisor.state.phase is HubPhase.STARTING
 
     def pause(self, seconds: float, deadline: Deadline) -> None:
-        """Until another hub is up; so many seconds, if the keeper thinks that this one is."""
+        """Wait until another hub is up.
+
+        If the supervisor believes that the current one is up, wait for news of it, at most
+        `seconds`.
+        """
         if (supervisor := self._supervisor) is None:
             return
         before = supervisor.state
@@ -109,7 +125,7 @@ class HubProcess(Hub):
         supervisor.wait_for(lambda now: now.phase is not HubPhase.STARTING, deadline)
 
     def note_progress(self) -> None:
-        """Deaths from now on count anew."""
+        """Note that a batch came: deaths are counted from zero again."""
         if (supervisor := self._supervisor) is not None:
             supervisor.served = True
 
@@ -119,20 +135,20 @@ class HubProcess(Hub):
         return self._config_source.workers
 
     def resize(self, num_workers: int, timeout: float | None = 60.0) -> int:
-        """Gives the pool another size, also for hubs to come; returns when it has it."""
+        """Change the size of the pool, also for later hubs; return when all workers are ready."""
         resized = super().resize(num_workers, timeout)
         self._config_source.workers = int(num_workers)
         return resized
 
     @property
     def pid(self) -> int | None:
-        """The process id of the hub that is up now, if one is."""
+        """The process id of the hub that is up; None if none is."""
         return None if self._supervisor is None else self._supervisor.state.pid
 
     def close(self) -> None:
-        """Ends the hub and its workers: asks, then kills. Idempotent, within a bound."""
+        """End the hub and its workers: ask first, then kill. Idempotent, in bounded time."""
         if os.getpid() != self._owner:
-            return  # it is the parent's
+            return  # in a fork: the hub belongs to the parent
         with self._starting:
             self._closed = True
             supervisor = self._supervisor

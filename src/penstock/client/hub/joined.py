@@ -1,4 +1,4 @@
-"""A hub that somebody else started, joined by its address."""
+"""A hub that another process started, joined by its address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.wire.messages import AskGraph, GraphHere
 
 
 class JoinedHub(Hub):
-    """A hub at an address. Its graph is mapped here, once."""
+    """A hub at an address. Its graph is mapped into this process once."""
 
     def __init__(self, address: str, graph: Graph, patience: float = PATIENCE_S) -> None:
         self.address = address
@@ -24,14 +24,14 @@ class JoinedHub(Hub):
         self._let_go = weakref.finalize(self, graph.close)
 
     def check_hope(self) -> None:
-        """Nobody here knows whether it will come back: patience decides."""
+        """Never raise: only the owner knows whether the hub will come back, so patience decides."""
 
     def pause(self, seconds: float, deadline: Deadline) -> None:
-        """A moment, while its owner starts it again."""
+        """Sleep for a moment, while the hub's owner starts it again."""
         time.sleep(Deadline(seconds).or_sooner(deadline).remaining or 0.0)
 
     def close(self) -> None:
-        """Lets go of the graph. The hub is its owner's affair."""
+        """Release the graph. The hub itself belongs to its owner."""
         self._let_go()
 
     def __enter__(self) -> Self:
@@ -45,12 +45,12 @@ class JoinedHub(Hub):
 
 
 def connect(address: str, *, timeout: float | None = 30.0) -> JoinedHub:
-    """The hub at `address`, which is what the process that started it calls `hub.address`."""
+    """Return the hub at `address`, which its owner knows as `hub.address`."""
     return JoinedHub(address, mapped_graph(address, Deadline(timeout)))
 
 
 def mapped_graph(address: str, deadline: Deadline) -> Graph:
-    """The graph of the hub at `address`, mapped. `HubGone` if nobody answers."""
+    """Return the graph of the hub at `address`, mapped; `HubGone` if no hub answers."""
     try:
         connection = HubConnection.open(address, deadline)
     except ConnectionError as error:

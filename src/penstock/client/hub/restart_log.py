@@ -1,8 +1,8 @@
-"""One line in the log, a warning, for each worker and each hub that was lost and is replaced.
+"""Logs one warning for each worker and each hub that was lost and is replaced.
 
-Told by the keeper's thread, in the process that started the hub, as soon as it happens and whatever
-the other threads do. A process that only joined a hub says nothing of that: its channels go on, and
-tell at level INFO when they have to begin anew.
+The supervisor's thread calls these functions in the process that started the hub, as soon as it
+happens and whatever the other threads do. A process that only joined a hub does not log this: its
+channels go on, and log at level INFO when they have to register again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def tell_of_worker(gone: WorkerGone) -> None:
-    """A worker died, or could not be started."""
+    """Log that a worker died, or could not be started."""
     if gone.pid is None:
         log.warning("worker %d %s", gone.worker, gone.verdict)
         return
@@ -24,5 +24,5 @@ def tell_of_worker(gone: WorkerGone) -> None:
 
 
 def tell_of_hub(who: str, cause: str, pause: float) -> None:
-    """A hub ended unasked, and another will be started."""
+    """Log that a hub ended without being asked to, and that another will be started."""
     log.warning("%s is lost: %s; another in %g s", who, cause, pause)

@@ -1,15 +1,15 @@
-"""The keeper: a thread that starts a hub, watches it, and starts another one when it dies.
+"""The supervisor: a thread that starts a hub, watches it, and starts another one when it dies.
 
-The kernel ends a hub together with the thread that started it (and the hub ends itself when its
-control socket does), so this thread lives exactly as long as there is to be a hub. A hub that dies
-unasked is followed by another at the same address, at once the first time, then with pauses that
-double; too many deaths in a row, without a batch in between, are taken for a verdict. The socket
-that listens there is the thread's, and is handed to each hub: between two of them nobody else can
-take the address, and who connects waits for the next one.
+The kernel ends a hub together with the thread that started it, and the hub ends itself when its
+control socket closes. So this thread lives exactly as long as there is to be a hub. When a hub dies
+without being asked to, another follows at the same address: the first time at once, then after
+pauses that double. After too many deaths in a row, without a batch in between, the supervisor gives
+up. The thread owns the listening socket and passes it to each hub. So between two hubs nobody else
+can take the address, and clients that connect wait for the next hub.
 
-Whoever watches a hub hears from it, too: of each worker that died, which goes into the log here.
+The hub reports each worker that died over the control socket, and the supervisor logs it.
 
-The thread holds on to nothing that its users may drop: it ends when it is asked to.
+The thread keeps no reference to objects that users may drop. It ends when it is asked to.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from penstock.wire.transport.unix import UnixListener
 
 log = logging.getLogger(__name__)
 
-# A hub that lived so long was in order; its death is counted as the first.
+# A hub that lived longer than this worked: its death counts as the first.
 _LONG_LIFE_S: Final = 30.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 5.0
-# Longer than asking, telling and killing take together.
+# Longer than `Stop`, SIGTERM and SIGKILL take together.
 _STOPPING_S: Final = 30.0
 
 
 class ConfigSource(Protocol):
-    """What each hub is told, and the descriptors that go with it: first the listening socket."""
+    """Makes a hub's configuration, and its descriptors, of which the listening socket is first."""
 
     address: str
 
@@ -52,17 +52,17 @@ class ConfigSource(Protocol):
 
 
 class HubPhase(Enum):
-    """Where the keeper stands."""
+    """The phase that the supervisor is in."""
 
     STARTING = "starting"  # for the first time, or again
     UP = "up"
-    STOPPED = "stopped"  # as it was asked to
-    GONE = "gone"  # given up
+    STOPPED = "stopped"  # because somebody asked for it
+    GONE = "gone"  # the supervisor has given up
 
 
 @dataclass(frozen=True, slots=True)
 class HubStatus:
-    """What is known of the hub. `boots` counts those that came up."""
+    """What is known of the hub. `boots` counts the hubs that came up."""
 
     phase: HubPhase = HubPhase.STARTING
     boots: int = 0
@@ -72,25 +72,25 @@ class HubStatus:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why a hub is not there. `hopeless`: a first one would not come up the next time either."""
+    """Why there is no hub. `hopeless`: if the first start fails so, another would fail, too."""
 
     cause: str
     hopeless: bool = False
 
 
 class Supervisor:
-    """Keeps one hub running. `config_source` is asked, at each start, what to tell the new one."""
+    """Keeps one hub running. `config_source` is called at each start to configure the new hub."""
 
     def __init__(self, config_source: ConfigSource, *, restarts: int, start_timeout: float) -> None:
         self._config_source = config_source
         self._restarts = restarts
         self._start_timeout = start_timeout
-        self._news = threading.Condition()  # may be entered again: by a finalizer, in the thread
+        self._news = threading.Condition()  # reentrant, for finalizers in the same thread
         self._state = HubStatus()
         self._stopping = False
         self._deaths = 0
         self._owner = os.getpid()
-        self.served = False  # set by readers when a batch came; deaths before it do not count
+        self.served = False  # readers set it when a batch came; earlier deaths then do not count
         self._listener: UnixListener | None = None
         self._wake, self._waker = os.pipe()
         self._thread = threading.Thread(target=self._run, name="penstock-keeper", daemon=True)
@@ -99,19 +99,19 @@ class Supervisor:
 
     @property
     def state(self) -> HubStatus:
-        """How things stand."""
+        """The current status of the hub."""
         return self._state
 
     def wait_for(self, wanted: Callable[[HubStatus], bool], deadline: Deadline) -> HubStatus:
-        """The first state that is as wanted, or the one when the deadline passed."""
+        """Return the first status that `wanted` accepts, or the one at the deadline."""
         with self._news:
             self._news.wait_for(lambda: wanted(self._state), deadline.remaining)
             return self._state
 
     def ask_to_stop(self) -> None:
-        """Has the hub ended; does not wait for it. From any thread, any number of times."""
+        """Have the hub ended, without waiting. Any thread may call this, any number of times."""
         if os.getpid() != self._owner:
-            return  # a fork has the same pipe, but the hub is its parent's
+            return  # a fork has the same pipe, but the hub belongs to its parent
         with self._news:
             if not self._stopping:
                 self._stopping = True
@@ -119,7 +119,7 @@ class Supervisor:
                     os.write(self._waker, b"!")
 
     def stop(self) -> None:
-        """Ends the hub and waits for that, within a bound."""
+        """End the hub, and wait for its end, in bounded time."""
         self.ask_to_stop()
         if os.getpid() == self._owner and self._thread is not threading.current_thread():
             self._thread.join(_STOPPING_S)
@@ -128,7 +128,7 @@ class Supervisor:
 
     def _run(self) -> None:
         if hasattr(signal, "pthread_sigmask"):
-            # Inherited by the hub, which has no use for it before it can say so itself.
+            # The hub inherits this mask: SIGINT must not reach it before it ignores SIGINT itself.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._listen()
@@ -136,7 +136,7 @@ class Supervisor:
                 pass
             self._tell(HubPhase.GONE if self._state.cause else HubPhase.STOPPED, self._state.cause)
         except BaseException as error:
-            # Nobody would hear of it: this thread has no caller. Whoever wants the hub is told.
+            # This thread has no caller that would see the error: those who wait for the hub get it.
             log.exception("the keeper of a hub failed")
             self._tell(HubPhase.GONE, f"its keeper failed: {error!r}")
         finally:
@@ -149,11 +149,11 @@ class Supervisor:
             self._tell(HubPhase.GONE, f"it could not be started: {error}")
 
     def _keep_one(self) -> bool:
-        """Starts a hub and stays with it to its end. Whether there is to be another."""
+        """Start a hub and watch it until it ends; return whether to start another."""
         born = time.monotonic()
         try:
             child = Child()
-        except OSError as error:  # no descriptors, no processes: perhaps in a moment
+        except OSError as error:  # no descriptors or no processes left: try again later
             return self._after_death("a hub", _Failure(f"it could not be started: {error}"))
         try:
             failure = self._bring_up(child)
@@ -170,7 +170,7 @@ class Supervisor:
         return self._after_death(f"the hub (pid {child.pid})", failure)
 
     def _bring_up(self, child: Child) -> _Failure | None:
-        """Founds the hub. Why it did not come up, if it did not."""
+        """Configure the hub; return why it did not come up, or None if it did."""
         assert self._listener is not None
         message, fds = self._config_source(self._listener.fileno())
         try:
@@ -192,7 +192,7 @@ class Supervisor:
         return None
 
     def _after_death(self, who: str, failure: _Failure) -> bool:
-        """Whether another hub is to be started; and if so, waits for the time to do it."""
+        """Return whether to start another hub; if so, first wait until it is time for it."""
         self._deaths += 1
         never_up = failure.hopeless and not self._state.boots
         if never_up or self._deaths > self._restarts:
@@ -227,8 +227,8 @@ def _pause_before(death: int) -> float:
     return 0.0 if death == 1 else min(_FIRST_PAUSE_S * 2.0 ** (death - 2), _LONGEST_PAUSE_S)
 
 
-# At exit the interpreter would stop these threads wherever they are; their hubs would be killed
-# rather than asked.
+# At exit, the interpreter would stop these threads wherever they are, and the kernel would kill
+# their hubs; so `_stop_all` asks the hubs to end first.
 _running: set[Supervisor] = set()
 
 

@@ -1,9 +1,9 @@
-"""One connection to a server: Hello, a channel, messages in passing.
+"""One connection to a server: `Hello`, one channel, one-way messages.
 
-What comes is received by the process's I/O thread (`link`), batches into memory that is used again;
-whoever reads takes it from here. To readers of a channel it looks as `client.connection.Connection`
-does: everything is done by one thread at a time but `post` and `hang_up`. The server's end, and
-that of its hub, show as `ConnectionError`; what to do about it, others know.
+The process's I/O thread receives messages (`link`), batches into reused memory; readers take them
+from here. It has the interface of `client.hub.connection.HubConnection`: only one thread at a time
+may use it, except for `post` and `hang_up`. When the server or its hub ends, calls raise
+`ConnectionError`. How to recover is the caller's decision.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from penstock.wire.messages import (
 from penstock.wire.payload import Packed
 from penstock.wire.transport.tls import is_about_certificates
 
-# Each with its payload: the memory of a batch, or nothing.
+# Each message comes with its payload: the memory of a batch, or nothing.
 Received: TypeAlias = list[tuple[FromServerToRank, Any]]
 _Wanted = TypeVar("_Wanted", Welcome, Registered)
 
 
 class RemoteConnection:
-    """A connection on which both ends have greeted each other."""
+    """A connection to a server on which both ends have said hello."""
 
     welcome: Welcome
 
@@ -53,22 +53,27 @@ class RemoteConnection:
         self._endpoint = endpoint
         self._owner = os.getpid()
         self._link = ServerLink(endpoint, deadline, driven=driven)
-        # As its link does: `send` never waits, and is for any thread; `drive`, where it is driven.
+        # Both belong to the link: any thread may call `send`, which never waits; `drive` receives
+        # if the connection is `driven`.
         self.send, self.drive = self._link.send, self._link.drive
-        # The server owes something from now on: that it was silent before does not count.
+        # Call it when the server owes an answer from now on: silence before that does not count.
         self.note_asked = self._link.note_asked
         self._inbox = self._link.inbox
         self._numbers = count(1)
-        # One that an interrupt, or anybody, left without an owner; at exit the system does it.
+        # This closes a connection that was left without an owner, by an interrupt or otherwise. At
+        # exit the system closes it.
         self._let_go = weakref.finalize(self, _close, self._link, self._owner)
         self._let_go.atexit = False
         self._link.start()
 
     @classmethod
     def open(cls, endpoint: Endpoint, deadline: Deadline, *, driven: bool = False) -> Self:
-        """Connects and says Hello. `ConnectionError` where no server answers, with the reason.
+        """Connect and say hello; `ConnectionError` with the reason if no server answers.
 
-        `driven`: what comes is not received by itself, but by whoever calls `drive`.
+        Args:
+            endpoint: The server's address and credentials.
+            deadline: When to give up.
+            driven: The I/O thread does not receive; whoever calls `drive` does.
         """
         connection = cls(endpoint, deadline, driven=driven)
         try:
@@ -79,7 +84,7 @@ class RemoteConnection:
         return connection
 
     def greet(self, deadline: Deadline) -> None:
-        """Says Hello, and hears who answers."""
+        """Send `Hello`, check the server's `Welcome`, and begin to send heartbeats."""
         endpoint = self._endpoint
         self.send(
             Hello(
@@ -109,10 +114,10 @@ class RemoteConnection:
             raise ProtocolError(f"the server at {endpoint.address} gives a lease of {lease} s")
         self._link.keep_alive(self.welcome.lease)
 
-    # --- saying ------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------
 
     def register(self, register: Register, inputs: Packed, deadline: Deadline) -> Registered:
-        """Opens the channel of this connection."""
+        """Open the channel of this connection."""
         number = next(self._numbers)
         request = msgspec.structs.replace(register, request=number, arrays=inputs.arrays)
         self._note_owed()
@@ -120,36 +125,36 @@ class RemoteConnection:
         return self._answer_to(number, Registered, deadline)
 
     def post(self, message: FromRankToServer) -> None:
-        """Sends a small message without ever waiting; any thread, any time, also after the end."""
-        if os.getpid() != self._owner:  # in a fork the socket is the parent's
+        """Send a small message without ever waiting; any thread, any time, also after the end."""
+        if os.getpid() != self._owner:  # in a fork, the socket belongs to the parent
             return
         if isinstance(message, StartEpoch):
             self._note_owed()
-        with suppress(ProtocolError):  # it has ended meanwhile
+        with suppress(ProtocolError):  # the conversation has ended meanwhile
             self._link.send(message)
 
     def flush(self) -> None:
-        """What was posted is sent by itself."""
+        """Do nothing: the I/O thread sends what was posted."""
 
     @property
     def pending(self) -> bool:
-        """Whether a reader has to see to it that something is sent: the I/O thread does."""
+        """Whether the reader must have something sent: never, the I/O thread does it."""
         return False
 
     def _note_owed(self) -> None:
         self.note_asked()
         self._inbox.owed = True
 
-    # --- hearing -----------------------------------------------------------------------------
+    # --- receiving ---------------------------------------------------------------------------
 
     def listen(self, listener: MessageHandler) -> None:
-        """Has somebody else hear what comes, in the I/O thread."""
+        """Pass what comes to a handler from now on, instead of keeping it for `receive`."""
         self._link.listener = listener
-        if self._inbox.failure is not None:  # it has ended meanwhile
+        if self._inbox.failure is not None:  # the connection has ended meanwhile
             listener.end(self._inbox.failure)
 
     def wait(self, deadline: Deadline) -> None:
-        """Until there is something to receive, the end included; `TimeoutError` if there is not."""
+        """Wait until there is something to receive or the connection ends; else `TimeoutError`."""
         inbox = self._inbox
         while not inbox.kept and inbox.failure is None:
             leaving = self._link.leaving
@@ -166,7 +171,7 @@ class RemoteConnection:
                 inbox.clear()
 
     def receive(self) -> Received:
-        """What has come. At the end, when nothing is left, `ConnectionError`."""
+        """Return all that has come; `ConnectionError` if that is nothing and the server is gone."""
         inbox = self._inbox
         received: Received = []
         inbox.clear()
@@ -177,7 +182,7 @@ class RemoteConnection:
         return received
 
     def fileno(self) -> int:
-        """Readable when there is something to receive."""
+        """Return the descriptor that is readable when there is something to receive."""
         return self._inbox.nudge
 
     def _answer_to(self, number: int, kind: type[_Wanted], deadline: Deadline) -> _Wanted:
@@ -202,17 +207,17 @@ class RemoteConnection:
     # --- the end -----------------------------------------------------------------------------
 
     def take_leave(self) -> None:
-        """Says that nothing more will be said; a thread that drives it wakes. Any thread."""
+        """Say that nothing more will be sent, and wake a thread that drives it. Any thread."""
         if os.getpid() == self._owner:
             self._link.take_leave()
 
     def hang_up(self) -> None:
-        """Ends the conversation; a thread that waits here wakes. Any thread."""
+        """End the conversation, and wake a thread that waits here. Any thread."""
         if os.getpid() == self._owner:
             self._link.lose(ConnectionResetError("it was hung up here"))
 
     def close(self) -> None:
-        """Takes leave, and lets go of the socket. Idempotent; any thread, never waits."""
+        """Say goodbye and close the socket. Idempotent; any thread; never waits."""
         self._let_go()
 
 

@@ -1,4 +1,4 @@
-"""A `DistServer` that is elsewhere: the same methods, results and errors, by calls over a wire."""
+"""A `DistServer` on another host: the same methods, results and errors, by calls over the wire."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from penstock.wire.values import Arrays, pack, unpack
 
 
 class Caller(Protocol):
-    """A way to a server."""
+    """Something that can call a server."""
 
     def call(
         self, verb: str, arguments: dict[str, Any], arrays: Arrays
     ) -> tuple[Any, dict[str, Array]]:
-        """What the server answers; raises what went wrong over there."""
+        """Return the server's answer; raise what went wrong there."""
 
 
 @mirrored(VERBS, {ArrayT: Array, ShapeT: Shape})
 class _Calls(DistCalls):
-    """Every call of the list, by way of a caller."""
+    """Every declared call, made through a caller."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
     def ask(self, verb: Verb, arguments: dict[str, Any]) -> Any:
-        """What a call comes to, with all its arguments by name."""
+        """Make a call with all its arguments by name, and return its result."""
         plain, arrays = pack({name: _sent(verb, name, arguments[name]) for name in arguments})
         value, answered = self._caller.call(verb.name, plain, arrays)
         return verb.form.together(unpack(value, answered, verb.gives))
 
 
 class RemoteDistServer(_Calls):
-    """For each method see `DistServer`."""
+    """A server on another host. For each method see `DistServer`."""
 
     def __init__(self, caller: Caller) -> None:
         super().__init__(caller)
-        self._in_doubt: set[int] = set()  # channels of which a batch may have been lost here
+        self._in_doubt: set[int] = set()  # channels that may have lost a batch here
 
     def fetch_one_sampled_message(self, channel_id: int) -> Message:
-        """As `DistServer` does; `ChannelClosed` if a fetch of the channel was interrupted."""
+        """Do as `DistServer`; raise `ChannelClosed` if a fetch of the channel was interrupted."""
         if channel_id in self._in_doubt:
             raise ChannelClosed(
                 f"a fetch of channel {channel_id} was interrupted, and its batch may be lost: "
@@ -61,18 +61,18 @@ class RemoteDistServer(_Calls):
             return super().fetch_one_sampled_message(channel_id)
         except Exception:
             raise
-        except BaseException:  # the server does not know that nobody waits for it any more
+        except BaseException:  # the server does not know that nobody waits for the batch any more
             self._in_doubt.add(channel_id)
             raise
 
     def destroy_sampling_input(self, channel_id: int) -> None:
-        """As `DistServer` does."""
+        """Do as `DistServer`."""
         super().destroy_sampling_input(channel_id)
         self._in_doubt.discard(channel_id)
 
 
 def _sent(verb: Verb, name: str, value: Any) -> Any:
-    """An argument as it travels: what is written in several ways, in one."""
+    """Return an argument in the one form in which it is sent."""
     if name in verb.arrays and value is not None:
         return np.asarray(value)
     match value:
@@ -84,7 +84,7 @@ def _sent(verb: Verb, name: str, value: Any) -> Any:
 
 
 def _with_arrays(request: RegisterBackendRequest) -> RegisterBackendRequest:
-    """Lists of numbers, which may be long, as what they are over there anyway."""
+    """Return the request with its ids as an array, which the server needs; a list may be long."""
     given = request.sampler_input
     if not isinstance(getattr(given, "ids", None), list | tuple):
         return request

@@ -1,4 +1,4 @@
-"""Where a server is found, and how one gets in: an address, an authority to trust, a token."""
+"""Where a server is and how to connect to it: its address, the CA to trust, the token to send."""
 
 from __future__ import annotations
 
@@ -21,17 +21,23 @@ from penstock.wire.transport.tls import (
 )
 
 SCHEMES: Final = ("tcp://", "tls://")
-# Whom to trust, for those who give only an address.
+# The environment variable that names the CA file, for users who give only an address.
 CA_VARIABLE: Final = "PENSTOCK_CA"
-# Without a sign of life for so long, a server has gone: its host, or its process.
+# A server of which nothing is heard for so many seconds is gone: its process, or its host.
 SILENCE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`tls` is what we trust, and who we are; without it nothing is encrypted. `server_name` is the
-    name that the server's certificate must have, if it is not the address's host. `name` is for
-    people."""
+    """A server's address, and the credentials for it.
+
+    Attributes:
+        address: Where the server listens.
+        tls: Which CA we trust, and our own certificate; if None, nothing is encrypted.
+        server_name: The name in the server's certificate, if it is not the address's host.
+        token: Sent to the server in `Hello`.
+        name: Our name, for people to read.
+    """
 
     address: str
     tls: ssl.SSLContext | None = field(default=None, repr=False)
@@ -51,7 +57,11 @@ class Endpoint:
         token: str | None = None,
         name: str = "",
     ) -> Endpoint:
-        """Of what users give. TLS is spoken to tls://…, or where there is an authority to trust."""
+        """Make an endpoint from what users give.
+
+        TLS is used for tls://… addresses, or if a CA or a certificate is given. `ca` is the file of
+        the CA to trust; `certificate` and `key` are our own.
+        """
         parsed = tcp.Address.parse(address)
         if key is not None and certificate is None:
             raise ValueError(
@@ -74,10 +84,12 @@ class Endpoint:
         tcp.Address.parse(self.address)
 
     def connect(self, deadline: Deadline) -> ByteSocket:
-        """A connected socket, which does not block. `ConnectionError` with the reason.
+        """Return a connected socket, which does not block.
 
-        `TimeoutError` if there was no answer in time: of that no reason is known.
-        `AccessDenied` if one side does not trust the other's certificate.
+        Raises:
+            ConnectionError: The connection failed, with the reason.
+            TimeoutError: There was no answer in time; no reason is known.
+            AccessDenied: One side does not trust the other's certificate.
         """
         address = tcp.Address.parse(self.address)
         connected = tcp.connect(address, deadline.remaining)

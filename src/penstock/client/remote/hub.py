@@ -1,4 +1,4 @@
-"""A server on another host, as channels see it: they register there as with a hub on this one."""
+"""A server on another host as channels see it: they register there as with a hub on this host."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from penstock.errors import HubGone
 from penstock.wire.messages import Register
 from penstock.wire.payload import Packed, pack
 
-# Between two attempts to register with a server whose hub has just died.
+# Seconds between two attempts to register with a server whose hub has just died.
 _PAUSE_S: Final = 0.05
 
 
 class RemoteHub(Provider):
-    """A server, reached by TCP. Its graph stays there."""
+    """A server that is reached by TCP. Its graph stays there."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -37,11 +37,11 @@ class RemoteHub(Provider):
 
     @property
     def pid(self) -> int:
-        """The server's, by which its hub knows our channels."""
+        """The server's process id, by which its hub knows our channels."""
         return self.store.welcome.pid
 
     def reach(self, deadline: Deadline, patience: Deadline | None = None) -> RemoteConnection:
-        """A connection, once the server answers, with the graph it had."""
+        """Return a connection once the server answers; `ServerGone` if it has another graph now."""
         connection = self.persist(self._open, deadline, patience)
         try:
             self.store.note(connection.welcome)
@@ -62,7 +62,7 @@ class RemoteHub(Provider):
     def enroll(
         self, registration: Registration, deadline: Deadline, patience: Deadline
     ) -> RemoteSession:
-        """A session for a channel, with whichever boot of the server answers."""
+        """Register a channel with whichever boot of the server answers, and return the session."""
         inputs = _packed(registration)
         while True:
             connection = self.reach(deadline, patience)
@@ -70,7 +70,7 @@ class RemoteHub(Provider):
                 registered = connection.register(_register(registration), inputs, deadline)
                 return RemoteSession(connection, registered)
             except (ConnectionError, HubGone) as error:
-                # It died on the way, or its hub did.
+                # The server or its hub died meanwhile.
                 connection.close()
                 self._tries.failed(error)
                 self.check(deadline, patience, error)
@@ -80,23 +80,23 @@ class RemoteHub(Provider):
                 raise
 
     def gone(self, error: Exception) -> HubGone:
-        """What to say when patience has ended."""
+        """Return the error to raise when patience has ended."""
         return self._tries.gone(self.address, error)
 
     def check_hope(self) -> None:
-        """Nobody here knows whether it will come back: patience decides."""
+        """Never raise: nobody here knows whether the server comes back, so patience decides."""
 
     def pause(self, seconds: float, deadline: Deadline) -> None:
-        """A moment, while somebody starts it again."""
+        """Sleep for a moment, while somebody starts the server again."""
         time.sleep(Deadline(seconds).or_sooner(deadline).remaining or 0.0)
 
     def statistics(self, timeout: float | None = 30.0) -> dict[str, Any]:
-        """The numbers of the server's hub."""
+        """Return the statistics of the server's hub."""
         numbers: dict[str, Any] = self.store.call("hub_statistics", timeout=timeout)[0]
         return numbers
 
     def close(self) -> None:
-        """Takes leave of the server; channels stay until they are closed."""
+        """Close the connection for calls; channels stay open until they are closed."""
         self.store.close()
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class RemoteHub(Provider):
 
 
 def _packed(registration: Registration) -> Packed:
-    """The inputs that travel, where they lie."""
+    """Return the inputs that are sent; they are not copied."""
     given = registration.inputs.given()
     arrays = {} if given.ids is None else {"ids": given.ids}
     for group, more in (("columns", given.columns), ("tables", given.tables)):

@@ -1,8 +1,8 @@
-"""One thread for all connections to servers: it receives, sends what waited, and says that we live.
+"""One thread for all connections to servers: it receives, sends what waits, and sends heartbeats.
 
 So batches arrive while the training step computes, and a rank whose Python is busy keeps its lease.
-The thread belongs to this process, and lives for as long as there are connections; a fork has one
-of its own.
+The thread belongs to this process, and lives for as long as there are connections; a fork starts
+its own.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _AT_ONCE: Final = 64
 
 
 class Connected(Protocol):
-    """What the thread does with a connection. All of it in the thread."""
+    """A connection as the thread uses it. The thread alone calls these methods."""
 
     @property
     def descriptor(self) -> int:
-        """That of its socket; -1 once closed."""
+        """The socket's descriptor; -1 once it is closed."""
 
     @property
     def pending(self) -> bool:
@@ -40,28 +40,28 @@ class Connected(Protocol):
 
     @property
     def is_heard(self) -> bool:
-        """Whether the thread is to receive what comes: somebody else may, or nothing more does."""
+        """Whether the thread must receive: not if somebody else does, or nothing more comes."""
 
     def attend(self, *, readable: bool, now: float) -> None:
-        """Sends what waits; receives, if there is something."""
+        """Send what waits; receive, if there is something."""
 
     def beat(self, now: float) -> float:
-        """Says that we live; the time when to say so again."""
+        """Send a heartbeat, and return the time of the next one."""
 
     def lose(self, error: Exception) -> None:
-        """Tells whoever waits that it is over."""
+        """Tell whoever waits that the connection is over."""
 
     def shut(self) -> None:
-        """Closes the socket."""
+        """Close the socket."""
 
 
 def eventfd() -> FileIO:
-    """A descriptor to wake somebody by. Whoever drops it closes it, interrupt or not."""
+    """Return a descriptor to wake somebody with. It closes with its last reference."""
     return FileIO(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "r+")
 
 
 class IoThread:
-    """Looks after connections. `remove`, `flush` and `keep_alive` are for any thread."""
+    """The thread that serves connections. `remove`, `flush` and `keep_alive` are for any thread."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -73,7 +73,7 @@ class IoThread:
         self._events: dict[int, int] = {}
         self._beats: dict[Connected, float] = {}
         self._next_beat = math.inf
-        self._users: set[Connected] = set()  # those here, or on their way; under the lock
+        self._users: set[Connected] = set()  # also those still to be added; guarded by the lock
         self._over = False
         self._thread = threading.Thread(target=self._run, name="penstock-io", daemon=True)
         self._thread.start()
@@ -81,12 +81,12 @@ class IoThread:
     # --- from any thread ---
 
     def look_after(self, connection: Connected) -> None:
-        """From now on, until `remove`. Whoever got the thread holds the lock."""
+        """Serve a connection until `remove`. The caller holds the lock."""
         self._users.add(connection)
         self._call(lambda: self._add(connection))
 
     def remove(self, connection: Connected) -> None:
-        """Closes a connection: the thread itself does, so that it never reads what is closed."""
+        """Close a connection. The thread itself does it, so that it never reads a closed socket."""
         with _LOCK:
             if not self._over:
                 self._call(lambda: self._remove(connection))
@@ -94,17 +94,19 @@ class IoThread:
         connection.shut()
 
     def flush(self, connection: Connected) -> None:
-        """Sends, as soon as there is room, what a connection could not send itself."""
+        """Send, as soon as there is room, what a connection could not send itself."""
         self._call(lambda: self._attend_again(connection))
 
     def keep_alive(self, connection: Connected, at: float) -> None:
-        """Has `beat` called at that time, and again when that says so."""
+        """Have `beat` called at that time, and then at each time that `beat` returns."""
         self._call(lambda: self._beat_at(connection, at))
 
     def _call(self, call: Callable[[], None]) -> None:
-        with _LOCK:  # or the thread could end before it is woken, and the descriptor be another's
+        # Without the lock, the thread could end before it is woken, and its descriptor could then
+        # belong to something else.
+        with _LOCK:
             self._calls.append(call)
-            if self._nudge >= 0:  # else it has failed, and told everybody so
+            if self._nudge >= 0:  # otherwise the thread has failed, and has told everybody so
                 os.eventfd_write(self._nudge, 1)
 
     # --- in the thread ---
@@ -113,7 +115,7 @@ class IoThread:
         try:
             while not self._is_over():
                 self._turn()
-        except BaseException as error:  # a mistake of ours: whoever waits is told
+        except BaseException as error:  # a bug of ours: whoever waits is told
             log.exception("the thread for connections to servers has failed")
             self._fail(error)
         finally:
@@ -133,7 +135,8 @@ class IoThread:
     def _turn(self) -> None:
         self._handle(self._next_beat - time.monotonic())
         if time.monotonic() >= self._next_beat:
-            # This process may have been stopped just now: what came meanwhile is heard first.
+            # This process may have been stopped for a while: receive first what came meanwhile,
+            # before a server counts as silent.
             self._handle(0.0)
             self._beat()
 
@@ -151,7 +154,7 @@ class IoThread:
     def _attend(self, connection: Connected, *, readable: bool, now: float) -> None:
         try:
             connection.attend(readable=readable, now=now)
-        except Exception as error:  # a mistake of ours is no reason to leave the others alone
+        except Exception as error:  # a bug in one connection must not harm the others
             log.exception("a connection could not be dealt with")
             connection.lose(ConnectionResetError(f"it could not be dealt with: {error!r}"))
         self._watch(connection)
@@ -174,7 +177,7 @@ class IoThread:
         before = self._events.get(descriptor, 0)
         if not before and events:
             self._epoll.register(descriptor, events)
-        elif before and not events:  # it would be told of an end even so, without end
+        elif before and not events:  # epoll would report a hang-up even so, again and again
             self._epoll.unregister(descriptor)
         elif before != events:
             self._epoll.modify(descriptor, events)
@@ -205,7 +208,7 @@ class IoThread:
         self._next_beat = min(self._beats.values(), default=math.inf)
 
     def _is_over(self) -> bool:
-        """Whether nobody needs it any more; then nobody gets it any more either."""
+        """Return whether nobody needs the thread; if so, from now on nobody gets it either."""
         with _LOCK:
             if self._users or self._calls:
                 return False
@@ -215,13 +218,13 @@ class IoThread:
             return True
 
 
-# May be entered again: by a finalizer, which lets go of a connection.
+# Reentrant, for a finalizer that closes a connection.
 _LOCK = threading.RLock()
 _threads: dict[int, IoThread] = {}
 
 
 def _forget_in_fork() -> None:
-    """A fork has none of its parent's threads, and perhaps a lock that nobody will release."""
+    """Start afresh: a fork has none of its parent's threads, and the lock may be held for ever."""
     global _LOCK
     _LOCK = threading.RLock()
     _threads.clear()
@@ -231,9 +234,10 @@ os.register_at_fork(after_in_child=_forget_in_fork)
 
 
 def look_after(connection: Connected, note: Callable[[IoThread], None]) -> None:
-    """Has this process's thread look after one more connection; its `remove` ends that.
+    """Have this process's thread serve one more connection, until its `remove`.
 
-    `note` is told which thread it is, before anything else: an interrupt may come at any moment.
+    `note` is told which thread it is before anything else, since an interrupt may come at any
+    moment.
     """
     with _LOCK:
         found = _threads.get(os.getpid())

@@ -1,6 +1,6 @@
-"""The end of a connection that the I/O thread looks after: what comes in, and signs of life.
+"""The part of a connection that the I/O thread serves: what comes in, and heartbeats.
 
-A `RemoteConnection` is what users hold, and let go of; this is what the thread holds meanwhile.
+Users hold a `RemoteConnection`, and may drop it at any time; the I/O thread holds a `ServerLink`.
 """
 
 from __future__ import annotations
@@ -41,46 +41,49 @@ from penstock.wire.tcp_stream import TcpStream, encoded
 
 log = logging.getLogger(__name__)
 
-# Bytes of a message, without its payload, that a server may send: its statistics can be long.
+# The most bytes of a server's message, without its payload: statistics can be long.
 MOST_RECEIVED: Final = 64 << 20
 _MOMENT_S: Final = 0.01
-# Signs of life in a lease.
+# Heartbeats per lease.
 BEATS: Final = 2.0
-# Batches that a reader has at a time, mostly.
+# How many batches a reader usually holds at a time.
 _WITH_READER: Final = 2
 _SENT_AT_ONCE: Final = 1 << 20
 _GOODBYE: Final = Goodbye()
 
 
 def _next_beat(lease: float) -> float:
-    """When to say next that we live, and to look whether the server does, by the monotonic clock.
+    """Return when to send the next heartbeat and check the server, by the monotonic clock.
 
-    All ranks do so at the same moments, by the clock on the wall, as far as clocks agree: a server
-    that is woken once for a thousand of them has far less to do than if each one wakes it.
+    All ranks do so at the same moments of the wall clock, as far as clocks agree: a server that is
+    woken once for a thousand ranks has far less to do than if each one wakes it.
     """
     every = min(lease, SILENCE_S) / BEATS
     return time.monotonic() + every - time.time() % every
 
 
 class MessageHandler(Protocol):
-    """Hears what a server says, in the I/O thread. It must not hold on to the connection."""
+    """Handles a server's messages in the thread that receives.
+
+    It must not refer to the connection.
+    """
 
     def hear(self, message: FromServerToRank, payload: Bytes | None) -> None:
-        """A message that is complete."""
+        """Handle a message that is complete."""
 
     def wants(self, request: int) -> bool:
-        """Whether anybody waits for the answer to a request."""
+        """Return whether anybody waits for the answer to a request."""
 
     @property
     def owed(self) -> bool:
-        """Whether the server owes an answer, or a batch: then its silence means that it is gone."""
+        """Whether the server owes an answer or a batch: then silence means that it is gone."""
 
     def end(self, error: Exception) -> None:
-        """Nothing more will come, and why."""
+        """Note that nothing more will come, and why."""
 
 
 class Inbox:
-    """Keeps what has come for one reader, who waits for a descriptor."""
+    """Keeps the messages for one reader, who waits for a descriptor."""
 
     def __init__(self) -> None:
         self._nudge = eventfd()
@@ -90,35 +93,35 @@ class Inbox:
         self.failure: Exception | None = None
 
     def hear(self, message: FromServerToRank, payload: Bytes | None) -> None:
-        """A message that is complete."""
+        """Keep a message that is complete, and wake the reader."""
         if isinstance(message, EpochDone | ChannelBroken | Registered | Welcome | Refused):
             self.owed = False
         self.kept.append((message, payload if payload is not None else []))
         self.wake()
 
     def wants(self, request: int) -> bool:
-        """Whether anybody waits for the answer to a request: whoever reads here."""
+        """Return True: whoever reads here waits for every answer."""
         return True
 
     def end(self, error: Exception) -> None:
-        """Nothing more will come, and why. The first reason stands."""
+        """Note that nothing more will come, and why. The first reason stands."""
         self.failure = self.failure or error
         self.wake()
 
     def wake(self) -> None:
-        """Wakes the reader."""
-        with suppress(OSError):  # closed
+        """Make the descriptor readable, which wakes the reader."""
+        with suppress(OSError):  # the descriptor is closed
             os.eventfd_write(self.nudge, 1)
 
     def clear(self) -> None:
-        """Nothing is news any more; but for the end, which stays so until somebody hears of it."""
+        """Make the descriptor unreadable again, unless the connection has failed."""
         with suppress(BlockingIOError, OSError):
             os.eventfd_read(self.nudge)
-        if self.failure is not None:  # looked at afterwards: it may come at any moment
+        if self.failure is not None:  # checked last, because it may be set at any moment
             self.wake()
 
     def close(self) -> None:
-        """Lets go of the descriptor. Idempotent."""
+        """Close the descriptor. Idempotent."""
         self.nudge = -1
         self._nudge.close()
 
@@ -126,8 +129,8 @@ class Inbox:
 class ServerLink:
     """A connected stream. `send`, `lose` and `close` are for any thread.
 
-    What comes is received by the I/O thread; or, if `driven`, by whoever calls `drive`, one thread
-    at a time: an answer is heard sooner by the thread that waits for it.
+    The I/O thread receives what comes. If the link is `driven`, whoever calls `drive` does, one
+    thread at a time: so an answer reaches the thread that waits for it sooner.
     """
 
     def __init__(self, endpoint: Endpoint, deadline: Deadline, *, driven: bool = False) -> None:
@@ -142,21 +145,21 @@ class ServerLink:
         self._conversation = Conversation(Medium.TCP)
         self.inbox = Inbox()
         self.listener: MessageHandler = self.inbox
-        self.leaving: Deadline | None = None  # the server has said that it ends
+        self.leaving: Deadline | None = None  # set once the server has said that it will end
         self._batches: BufferPool | None = None
         self._most_bytes = 0
         self._over = self._closed = False
         self._lease = SILENCE_S
         self._heard_at = self._owed_since = time.monotonic()
-        self._asked = False  # whether the server was asked to say something, and why not
+        self._asked = False  # whether the last heartbeat asked for a reply
         self._taking_in = False
-        self._sent = 0  # bytes, when that was last looked at
+        self._sent = 0  # bytes sent by the time of the last heartbeat
         self._poll = select.poll()
         self._poll.register(self._stream.fileno(), select.POLLIN)
         self._io: IoThread | None = None
 
     def start(self) -> None:
-        """Has the I/O thread look after it, until `close`."""
+        """Have the I/O thread serve this link, until `close`."""
         io_thread.look_after(self, self._note_thread)
 
     def _note_thread(self, thread: IoThread) -> None:
@@ -165,37 +168,37 @@ class ServerLink:
     # --- for any thread ----------------------------------------------------------------------
 
     def send(self, message: FromRankToServer, packed: Packed = NOTHING, lane: int = 0) -> None:
-        """Sends a message without ever waiting. ValueError for one that is too large.
+        """Send a message without ever waiting; ValueError if it is too large.
 
-        Arrays are sent from where they lie, and must stay as they are until they have gone.
+        Arrays are sent without a copy, and must not change until they were sent.
         """
         stream, body = self._stream, encoded(message)
         self._conversation.rank_says(message)
         try:
             stream.send_encoded(body, payload=packed.views, lane=lane)
         finally:
-            if stream.pending and self._io is not None:  # also if it was interrupted in the middle
+            if stream.pending and self._io is not None:  # also after an interrupt
                 self._io.flush(self)
 
     def keep_alive(self, lease: float) -> None:
-        """From now on says that we live, often enough for a lease."""
+        """Send heartbeats from now on, often enough for a lease."""
         self._lease = lease
         assert self._io is not None
         self._io.keep_alive(self, _next_beat(lease))
 
     def note_asked(self) -> None:
-        """The server owes something from now on: its silence before does not count."""
+        """Note that the server owes something from now on: silence before that does not count."""
         self._owed_since = time.monotonic()
 
     def lose(self, error: Exception) -> None:
-        """It is over; whoever waits is told."""
+        """End the connection, and tell whoever waits."""
         self._over = True
         self.listener.end(error)
         if self._is_driven:
-            self._stream.hang_up()  # whoever waits for the socket wakes
+            self._stream.hang_up()  # wakes the thread that waits for the socket
 
     def close(self) -> None:
-        """Takes leave, and lets go of the socket. Idempotent; never waits."""
+        """Say goodbye and close the socket. Idempotent; never waits."""
         if self._closed:
             return
         self._closed = True
@@ -208,23 +211,23 @@ class ServerLink:
             self._io.remove(self)
 
     def take_leave(self) -> None:
-        """Says that nothing more will be said; whoever waits for the socket wakes."""
+        """Send `Goodbye` and stop receiving, which wakes a thread that waits for the socket."""
         stream = self._stream
         if not (stream.broken or stream.ended):
-            with suppress(ProtocolError):  # nobody has been greeted yet, or leave was taken
+            with suppress(ProtocolError):  # before Welcome, or after an earlier Goodbye
                 self._conversation.rank_says(_GOODBYE)
                 stream.drop_queued()
                 stream.send(_GOODBYE, lane=CONTROL_LANE)
             stream.finish()
         stream.stop_receiving()
 
-    # --- for whoever receives ----------------------------------------------------------------
+    # --- for the thread that receives --------------------------------------------------------
 
     def drive(self, timeout: float | None) -> bool:
-        """Waits for something to come, and takes it in; False if nothing has in so long.
+        """Wait for something to come, and process it; return False if nothing came in time.
 
-        A signal's handler may call while its thread waits here, but not while it receives: then
-        nobody knows what is where, and the connection is over.
+        A signal handler may call this while its thread waits here, but not while it receives: then
+        the stream's state is unknown, and the connection is over.
         """
         if self._taking_in:
             self.lose(ConnectionResetError("somebody called in the middle of receiving"))
@@ -233,13 +236,13 @@ class ServerLink:
         try:
             if not self._poll.poll(milliseconds):
                 return False
-        except RuntimeError:  # a signal's handler calls while its thread waits here
+        except RuntimeError:  # the poll object is in use: we are in a signal handler
             if not poll(self._stream, select.POLLIN, timeout):
                 return False
         self._taking_in = True
         try:
             self._take_in(time.monotonic())
-        except BaseException:  # what was being read may have been an answer to anybody
+        except BaseException:  # what was being read may have been anybody's answer
             self.lose(ConnectionResetError("it was interrupted while it was read"))
             raise
         finally:
@@ -250,7 +253,7 @@ class ServerLink:
 
     @property
     def descriptor(self) -> int:
-        """That of the socket."""
+        """The socket's descriptor."""
         return self._stream.fileno()
 
     @property
@@ -260,16 +263,16 @@ class ServerLink:
 
     @property
     def is_driven(self) -> bool:
-        """Whether somebody else receives what comes."""
+        """Whether callers of `drive` receive what comes."""
         return self._is_driven
 
     @property
     def is_heard(self) -> bool:
-        """Whether the I/O thread is to receive what comes."""
+        """Whether the I/O thread must receive what comes."""
         return not (self._is_driven or self._over)
 
     def attend(self, *, readable: bool, now: float) -> None:
-        """Sends what waits; receives, if there is something."""
+        """Send what waits; receive, if there is something."""
         if self._stream.pending:
             self._stream.flush_some(_SENT_AT_ONCE)
         if readable and self.is_heard:
@@ -288,39 +291,43 @@ class ServerLink:
                     break
         except ProtocolError as error:
             self.lose(error)
-        except Exception as error:  # no memory, say: whoever reads may try again
+        except Exception as error:  # such as no memory: the reader may connect again
             log.exception("what came from %s could not be taken in", self._address)
             self.lose(ConnectionResetError(f"what came could not be taken in: {error!r}"))
         if stream.ended or stream.broken:
             self.lose(ConnectionResetError(stream.reason or "the connection was lost"))
 
     def beat(self, now: float) -> float:
-        """Says that we live, and asks whether the server does if it owes us something."""
+        """Send a heartbeat; if the server owes us something, ask for a reply.
+
+        If the server owes something, was asked, and has been silent for too long, the connection is
+        lost.
+        """
         owed, stream = self.listener.owed, self._stream
         if stream.pending and stream.bytes_out != self._sent:
-            self._heard_at = now  # it takes what we send, if slowly
+            self._heard_at = now  # the server reads what we send, if slowly
         self._sent = stream.bytes_out
         silent = now - max(self._heard_at, self._owed_since)
         if owed and self._asked and silent > SILENCE_S and not self._has_come():
             self.lose(ConnectionResetError(f"the server has said nothing for {silent:.1f} s"))
-            self._stream.hang_up()  # if it lives after all, it lets go of what is ours
+            self._stream.hang_up()  # if the server lives after all, it releases what is ours
         elif not (self._over or self._closed):
             if not owed:
                 self._owed_since = now
             self._asked = owed
             stream.send(Heartbeat(reply=owed), lane=CONTROL_LANE)
         again = _next_beat(self._lease)
-        if owed and not self._over:  # silent until then, it is given up
+        if owed and not self._over:  # a server that is silent until then is given up
             silent_at = max(self._heard_at, self._owed_since) + SILENCE_S
             return min(again, silent_at + _MOMENT_S) if silent_at > now else again
         return again
 
     def _has_come(self) -> bool:
-        """Whether there is something that nobody has taken in yet."""
+        """Return whether the socket has something that nobody has read yet."""
         return poll(self._stream, select.POLLIN, 0.0) != 0
 
     def shut(self) -> None:
-        """Closes the socket."""
+        """Close the socket."""
         self._stream.close()
         self.inbox.close()
 
@@ -340,14 +347,14 @@ class ServerLink:
                 self.lose(ConnectionResetError(report.message))
                 return
             case Registered(slots=slots, most_bytes=most_bytes):
-                # As many as can be here at once, and some that the reader has.
+                # As many as can be on their way at once, and those that the reader holds.
                 self._batches, self._most_bytes = BufferPool(slots + _WITH_READER), most_bytes
             case BatchReady() if payload is None:
                 payload = self._memory_for(message, 0)
         self.listener.hear(message, payload)
 
     def _reserve(self, message: Any, nbytes: int) -> Bytes | None:
-        """Where the payload of a message goes. Nothing that the server says is trusted."""
+        """Return memory for the payload of a message. Nothing that the server says is trusted."""
         match message:
             case BatchReady():
                 return self._memory_for(message, nbytes)

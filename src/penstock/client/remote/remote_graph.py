@@ -1,8 +1,8 @@
-"""A graph that is elsewhere: all of it is known but its numbers.
+"""A graph at a server: this process knows its types and sizes, and holds none of its arrays.
 
-Arguments can be checked by it, and batches put together. What belongs to the graph as a whole, and
-splits, are small: they are fetched when somebody looks at them, once. Everything else stays where
-it is, and says so.
+That is enough to check arguments and to put batches together. Attributes of the whole graph and
+splits are small: they are fetched once, when somebody first reads them. All other arrays stay at
+the server, and reading them raises an error that says so.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _FETCHED: Final = ("graph", "split")
 
 
 class FarArray:
-    """An array that lies elsewhere. `array` fetches it, where it is small enough for that."""
+    """An array at a server. `array` fetches it, if it is small enough for that."""
 
     def __init__(
         self, dtype: str, shape: Sequence[int], words: str, fetch: Callable[[], Array] | None
     ) -> None:
         self.dtype = dtype_name(dtype)
         self.shape = tuple(shape)
-        self.nbytes = array_nbytes(self.dtype, self.shape)  # complains of one there cannot be
+        self.nbytes = array_nbytes(self.dtype, self.shape)  # raises if there can be no such array
         self._words = words
         self._fetch = fetch
         self._fetched: Array | None = None
@@ -50,7 +50,7 @@ class FarArray:
 
     @property
     def array(self) -> Array:
-        """The numbers; `PenstockError`, with advice, if they stay where they are."""
+        """The values; `PenstockError`, with advice, if they stay at the server."""
         if self._fetch is None:
             _stay(self._words)
         with self._fetching:
@@ -67,12 +67,11 @@ class FarArray:
 
 
 class RemoteFeatures:
-    """Rows of an attribute at a server: fetched, those that are asked for. A `FeatureSource`."""
+    """A `FeatureSource` for an attribute at a server: fetches the rows that are asked for."""
 
-    def __init__(self, server: DistQueries[Array, Shape], key: ArrayKey, array: ArrayView) -> None:
-        self._server = server
-        self._key = key
+    def __init__(self, array: ArrayView, fetch: Callable[[Array], Array]) -> None:
         self._array = array
+        self._fetch = fetch
 
     @property
     def dtype(self) -> str:
@@ -90,23 +89,20 @@ class RemoteFeatures:
         return self._array.shape[0]
 
     def gather(self, ids: Array, out: Array | None = None) -> Array:
-        """The rows of these ids: see `FeatureSource`."""
-        rows = self._fetched(ids)
+        """Return the rows of these ids; see `FeatureSource`."""
+        rows = self._fetch(ids)
         if out is None:
             return rows
         out[...] = rows
         return out
 
-    def _fetched(self, ids: Array) -> Array:
-        name, owner = self._key.name, self._key.type
-        if isinstance(owner, str):
-            return self._server.get_node_attribute(name, owner or None, ids)
-        return self._server.get_edge_attribute(name, _told(owner), ids)
-
 
 class RemoteGraph(GraphView):
-    """A graph at a server. Of a part of one, `sizes` has the nodes of the whole, by type: ids are
-    always those of the whole, while all else is about the part."""
+    """A graph, or a partition of one, at a server.
+
+    For a partition, `sizes` has the number of nodes of the whole graph, by type. Ids are always
+    those of the whole graph; everything else is about the partition.
+    """
 
     def __init__(
         self,
@@ -128,66 +124,66 @@ class RemoteGraph(GraphView):
 
     def _far(self, entry: Any) -> FarArray:
         key: ArrayKey = entry.key
-        # Nothing of ours, so that a graph is gone as soon as nobody wants it.
+        # `fetch` must not refer to `self`, so that the graph is freed with its last reference.
         fetch = partial(_whole, self._server, key) if key.group in _FETCHED else None
         words = f"{key_text(key)} of the graph at {self.address}"
         return FarArray(entry.dtype, entry.shape, words, fetch)
 
-    # --- where it is ---
+    # --- location ---
 
     @property
     def address(self) -> str:
-        """The server's."""
+        """The server's address."""
         return self._address
 
     def here(self, complaint: str) -> NoReturn:
-        """It is not."""
+        """Raise ValueError: the graph is not in this process."""
         raise ValueError(complaint)
 
     @property
     def version(self) -> str:
-        """A digest of the content, as far as the server knows it."""
+        """A digest of the content; `PenstockError` if the server does not know it."""
         if self._version is None:
             raise PenstockError(f"the server at {self.address} does not know its graph's version")
         return self._version
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     # --- ids ---
 
     def end_of_ids(self, node_type: str | None = None) -> int:
-        """Above all ids of nodes of a type."""
+        """Return the exclusive upper bound of the ids of a node type."""
         return self._sizes.get(self._node_type(node_type), self.num_nodes(node_type))
 
     def node_ids(self, node_type: str | None = None) -> Array:
-        """The ids of all nodes of a type; those of a part are fetched."""
+        """Return the ids of all nodes of a type; those of a partition are fetched."""
         if not self._sizes:
             return super().node_ids(node_type)
         return self._server.get_node_ids(node_type=node_type)
 
     def own_nodes(self, node_type: str | None = None) -> OwnIds:
-        """All nodes of a type, which the server knows."""
+        """Return all nodes of a type, whose ids the server knows."""
         return OwnIds(self.num_nodes(node_type), is_away=True)
 
     def own_split(self, name: str, node_type: str | None = None) -> OwnIds:
-        """The nodes of a split, which the server looks up."""
+        """Return the nodes of a split, which the server looks up."""
         found = pick("split", name, node_type, self.splits(node_type))
         return OwnIds(found.shape[0], is_away=True, split=name)
 
     def own_edges(self, edge_type: EdgeType | None = None) -> OwnIds:
-        """All edges of a type, which the server knows."""
+        """Return all edges of a type, which the server knows."""
         return OwnIds(self.num_edges(edge_type), is_away=True)
 
-    # --- numbers ---
+    # --- arrays ---
 
     @property
     def arrays(self) -> Mapping[ArrayKey, ArrayView]:
-        """All arrays of the graph, over there."""
+        """All arrays of the graph at the server."""
         return MappingProxyType(self._arrays)
 
     def coo(self, edge_type: EdgeType | None = None) -> Array:
-        """The edges in the order of their ids, [2, edges]: fetched when first asked for."""
+        """Return the edges in order of ids, [2, edges]; they are fetched once."""
         name = self._edge_type(edge_type)
         with self._making:
             if name not in self._ends:
@@ -195,18 +191,18 @@ class RemoteGraph(GraphView):
             return self._ends[name]
 
     def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
-        """As `coo`, to change."""
+        """Return a copy of `coo` that the caller may change."""
         return self.coo(edge_type).astype(np.int64)
 
     def _features(self, key: ArrayKey) -> FeatureSource:
-        return RemoteFeatures(self._server, key, self._arrays[key])
+        return RemoteFeatures(self._arrays[key], partial(_rows, self._server, key))
 
     def prepare(self, needs: Sequence[DerivedArrays]) -> Arrays:
-        """Nothing: derived arrays are made where the graph is."""
+        """Return nothing: derived arrays are computed where the graph is."""
         return {}
 
     def lacking(self, needs: Sequence[DerivedArrays]) -> list[ArrayKey]:
-        """None: the server makes what is needed."""
+        """Return an empty list: the server computes what is needed."""
         return []
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -221,22 +217,29 @@ class RemoteGraph(GraphView):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """What only a `Graph` has needs its arrays: whoever asks for it is told so."""
+            """Raise an error that explains that what only a `Graph` has needs its arrays."""
             if not name.startswith("_") and name in vars(Graph):
                 _stay(f"{name} of the graph at {self.address}")
             raise AttributeError(f"a graph at a server has no attribute {name!r}")
 
 
 def _whole(server: DistQueries[Array, Shape], key: ArrayKey) -> Array:
-    """An array that belongs to the graph as a whole, or a split."""
+    """Fetch a split, or an array that belongs to the graph as a whole."""
     if isinstance(key.type, str) and key.group == "split":
         return server.get_node_ids(key.name, key.type or None)
     owner = key.type if any(key.type) else None
     return np.asarray(server.get_graph_attribute(key.name, owner))
 
 
+def _rows(server: DistQueries[Array, Shape], key: ArrayKey, ids: Array) -> Array:
+    """Rows of an attribute of nodes or edges."""
+    if isinstance(key.type, str):
+        return server.get_node_attribute(key.name, key.type or None, ids)
+    return server.get_edge_attribute(key.name, _told(key.type), ids)
+
+
 def _told(edge_type: EdgeType) -> EdgeType | None:
-    """The nameless type of a homogeneous graph is not named to a server."""
+    """Return an edge type as a server is told it: None for that of a homogeneous graph."""
     return edge_type if any(edge_type) else None
 
 
@@ -248,7 +251,7 @@ def _stay(words: str) -> NoReturn:
 
 
 def check_same(before: Outline, now: Outline, address: str) -> None:
-    """`ServerGone` if a server has come back with another graph: batches would be others."""
+    """Raise `ServerGone` if a server came back with another graph: batches would differ."""
     known = before.version is not None and now.version is not None
     if before.schema != now.schema:
         what = "with other types, sizes or attributes"
@@ -265,5 +268,5 @@ def check_same(before: Outline, now: Outline, address: str) -> None:
 
 
 def _content(outline: Outline) -> set[tuple[ArrayKey, str, tuple[int, ...]]]:
-    """Without what follows from the rest, and is made when it is needed."""
+    """Return the arrays without the derived ones, which are computed only when they are needed."""
     return {(each.key, each.dtype, each.shape) for each in outline.arrays if counts(each.key)}

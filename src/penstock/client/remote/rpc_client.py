@@ -1,9 +1,10 @@
 """Calls of many threads over one connection: each waits for its own answer only.
 
-One of those who wait receives for all of them: so an answer is heard by the thread that wants it,
-without another one in between. When it has its own, it hands that on to the next one who waits.
-Answers come in any order, and a small one does not wait for a large one: every call has a lane of
-its own. Whoever stops waiting, in time or by an interrupt, leaves the others as they are.
+One of the waiting threads receives for all of them, so that an answer reaches its thread without
+another thread in between. When it has its own answer, it passes this role on to the next waiting
+thread. Answers come in any order, and a small one does not wait for a large one, because calls are
+spread over lanes. A thread that stops waiting, by a timeout or an interrupt, does not disturb the
+others.
 """
 
 from __future__ import annotations
@@ -26,46 +27,47 @@ from penstock.wire.messages import Answer, Call, FromServerToRank, Refused
 from penstock.wire.payload import Arrays, Packed
 
 Answered: TypeAlias = tuple[Any, Arrays]
-# Each who is told of a failure raises an error of its own.
+# A function, so that each thread that is told of a failure raises an error object of its own.
 Failure: TypeAlias = Callable[[], Exception]
 
-# Calls on their way at once; others wait here. A server takes more (setting: max_calls), so that
-# there is room for those who wait for nobody.
+# The most calls without an answer at a time; further calls wait here. A server takes more (setting:
+# max_calls), so that there is room for the calls that do not wait.
 AT_ONCE: Final = 48
 _WAITS_FOR_NOBODY: Final = frozenset({"destroy_sampling_input", "exit", "ping"})
-# A word to one who waits: to look whether anybody receives, or whether there is room.
+# Put into an inbox to wake its thread, which then checks whether anybody receives, or whether there
+# is room for its call.
 _LOOK: Final = None
-# After so long somebody looks without a word: an interrupt may have cost it that.
+# Seconds after which a thread checks without being woken: an interrupt may have lost the wake-up.
 _LOOK_S: Final = 1.0
 _NO_BYTES: Final = private_memory(0)
 
-# A `SimpleQueue`, because a signal's handler may call in the middle of anything.
+# A `SimpleQueue` is reentrant: a signal handler may make a call at any moment.
 _Inbox: TypeAlias = "SimpleQueue[Answered | Failure | None]"
 
 
 class PendingCalls:
-    """The calls that were not answered yet. Hears the answers."""
+    """The calls that are not answered yet. Handles the answers."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, _Inbox] = {}
-        self.sent: set[int] = set()  # not answered, whoever may have given them up
-        self.outside: dict[int, _Inbox] = {}  # those who wait until there are fewer of them
+        self.sent: set[int] = set()  # not answered, including those that were given up
+        self.outside: dict[int, _Inbox] = {}  # those who wait until fewer calls are sent
         self.failure: Failure | None = None
 
     @property
     def owed(self) -> bool:
-        """Whether somebody waits."""
+        """Whether anybody waits for an answer."""
         return bool(self.waiting)
 
     def wants(self, request: int) -> bool:
-        """Whether somebody waits for the answer to a call."""
+        """Return whether anybody waits for the answer to a call."""
         if request in self.waiting:
             return True
-        self.forget(request)  # nothing of its answer will be heard
+        self.forget(request)  # its answer will be skipped, and `hear` not called
         return False
 
     def hear(self, message: FromServerToRank, payload: Bytes | None) -> None:
-        """An answer, or a refusal."""
+        """Handle an answer or a refusal."""
         match message:
             case Answer():
                 memory = _NO_BYTES if payload is None else payload
@@ -80,30 +82,30 @@ class PendingCalls:
 
     def _tell(self, number: int, outcome: Answered | Failure) -> None:
         self.forget(number)
-        if (inbox := self.waiting.get(number)) is not None:  # else its call was given up
+        if (inbox := self.waiting.get(number)) is not None:  # otherwise the call was given up
             inbox.put(outcome)
 
     def forget(self, number: int) -> None:
-        """A call is not on its way any more; another one may be."""
+        """Note that a call is no longer without an answer, so that another one can be sent."""
         self.sent.discard(number)
         if self.outside:
             _wake_one(self.outside)
 
     def end(self, error: Exception) -> None:
-        """There will be no more answers."""
+        """Note that there will be no more answers."""
         self.fail(partial(type(error), *error.args))
 
     def fail(self, failure: Failure) -> None:
-        """Everybody is told. The first reason stands."""
+        """Tell everybody who waits that the connection failed. The first reason stands."""
         self.failure = self.failure or failure
         for inbox in (*self.waiting.values(), *self.outside.values()):
             inbox.put(self.failure)
 
 
 class _Receiver(NamedTuple):
-    """Who receives, for all: one who waits, and in which thread.
+    """The waiting call that receives for all, and its thread.
 
-    `before` is who did before, in the same thread: a signal's handler has called meanwhile.
+    `before` is the receiver before it in the same thread, which a signal handler has interrupted.
     """
 
     inbox: _Inbox
@@ -112,20 +114,23 @@ class _Receiver(NamedTuple):
 
 
 class RpcClient:
-    """A driven connection, for calls. Any thread may call, and close it."""
+    """A driven connection for calls. Any thread may call, and close it."""
 
     def __init__(self, connection: RemoteConnection) -> None:
         self._connection = connection
         self._numbers = count(1)
         self._calls = PendingCalls()
         self._receiver: _Receiver | None = None
-        # Held for a few instructions, in which a signal's handler may call.
+        # Reentrant: it is held for a few instructions, during which a signal handler may call.
         self._taking_turns = threading.RLock()
         self._closing = False
         connection.listen(self._calls)
 
     def is_over(self, *, look: bool = True) -> bool:
-        """Whether its end is known. `look`: takes in what has come, unless somebody does anyway."""
+        """Return whether the connection is known to have ended.
+
+        If `look` is true and nobody else receives, first process what has come.
+        """
         if look and self._calls.failure is None and self._receiver is None:
             inbox: _Inbox = SimpleQueue()
             try:
@@ -139,7 +144,7 @@ class RpcClient:
     def call(
         self, verb: str, arguments: dict[str, Any], arrays: Packed, deadline: Deadline
     ) -> Answered:
-        """What a method returns: plain data, and arrays. Raises what went wrong over there."""
+        """Make a call, and return plain data and arrays; raise what went wrong at the server."""
         calls, number = self._calls, next(self._numbers)
         inbox: _Inbox = SimpleQueue()
         call = Call(request=number, verb=verb, arguments=arguments, arrays=arrays.arrays)
@@ -158,11 +163,11 @@ class RpcClient:
                 self._hand_on()
 
     def close(self) -> None:
-        """Takes leave; who waits is told. Idempotent; never waits."""
+        """Say goodbye, and tell whoever waits. Idempotent; never waits."""
         self._closing = True
         self._calls.end(ConnectionResetError("it was closed"))
         if self._receiver is not None:
-            self._connection.take_leave()  # it wakes, and lets go of the connection
+            self._connection.take_leave()  # wakes the receiver, which then closes the connection
         self._shut()
 
     # --- calling -----------------------------------------------------------------------------
@@ -172,15 +177,15 @@ class RpcClient:
         self._calls.sent.add(call.request)
         try:
             self._connection.send(call, arrays, 1 + call.request % CALL_LANES)
-        except ProtocolError:  # it has ended just now
+        except ProtocolError:  # the connection has ended just now
             self._check()
             raise
-        except ValueError:  # it is too large, and was not sent
+        except ValueError:  # the call is too large, and was not sent
             self._calls.forget(call.request)
             raise
 
     def _wait_for_room(self, number: int, inbox: _Inbox, deadline: Deadline) -> None:
-        """Waits until few enough calls are on their way; those that were given up are, too."""
+        """Wait until few enough calls lack an answer; those that were given up count, too."""
         outside = self._calls.outside
         outside[number] = inbox
         try:
@@ -206,9 +211,9 @@ class RpcClient:
                 raise outcome()
 
     def _next(self, inbox: _Inbox, deadline: Deadline) -> Answered | Failure | None:
-        """What we are told next; after a while, to look around, if nothing else."""
+        """Return the next item of the inbox; `_LOOK` if nothing comes for a while."""
         if not inbox.empty():
-            return inbox.get_nowait()  # nobody else takes from it
+            return inbox.get_nowait()  # only this thread takes from it
         self._check()
         if deadline.passed:
             raise TimeoutError("the server has not answered in time")
@@ -223,12 +228,12 @@ class RpcClient:
     # --- receiving ---------------------------------------------------------------------------
 
     def _receive(self, inbox: _Inbox, deadline: Deadline) -> None:
-        """For all, until there is something for us; not at all if somebody does already."""
+        """Receive for all, until there is something for `inbox`; return at once if another does."""
         if not self._take_turn(inbox):
             return
         drive = self._connection.drive
         while inbox.empty() and self._calls.failure is None:
-            # Not for ever: a signal's handler may have received what we wait for.
+            # The wait is bounded, because a signal handler may have received what we wait for.
             left = deadline.remaining
             seconds = _LOOK_S if left is None or left > _LOOK_S else left
             if not drive(seconds) and deadline.passed:
@@ -236,9 +241,9 @@ class RpcClient:
         self._end_turn(inbox)
 
     def _take_turn(self, inbox: _Inbox) -> bool:
-        """Makes `inbox` the one that receives; False if another thread does.
+        """Make `inbox` the receiver; return False if another thread receives, or while closing.
 
-        Whoever calls this calls `_end_turn` in a `finally` that was entered before, so that an
+        Callers must call `_end_turn` in a `finally` that they have entered before, so that an
         interrupt cannot leave a receiver behind that receives nothing.
         """
         me = threading.get_ident()
@@ -250,7 +255,7 @@ class RpcClient:
             return True
 
     def _end_turn(self, inbox: _Inbox) -> None:
-        """Ends the turn of `inbox`, if it has one."""
+        """End the turn of `inbox`, if it is the receiver."""
         receiver = self._receiver
         if receiver is not None and receiver.inbox is inbox:
             self._receiver = receiver.before
@@ -258,12 +263,12 @@ class RpcClient:
                 self._shut()
 
     def _hand_on(self) -> None:
-        """Has another one receive, if nobody does. Called by whoever stops, in vain or not."""
+        """Wake another waiting thread to receive, if nobody does. Called by each that stops."""
         if self._receiver is None:
             _wake_one(self._calls.waiting)
 
     def _shut(self) -> None:
-        """Not below the feet of one who receives: that one does so when it leaves."""
+        """Close the connection; if somebody receives, leave it to them, when they are done."""
         with self._taking_turns:
             if self._receiver is None:
                 self._connection.close()

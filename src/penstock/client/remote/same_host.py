@@ -1,7 +1,7 @@
-"""A server on this very host: its hub's unix socket is nearer than its TCP port.
+"""A server on this same host: ranks use its hub's unix socket instead of its TCP port.
 
-Batches then lie in shared memory, and the graph is mapped. The socket is another one after every
-start of the server; which one it is now, the TCP port tells.
+Batches are then in shared memory, and the graph is mapped. The unix socket is another one after
+each start of the server; the TCP port tells which.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SameHostHub(JoinedHub):
         return connection
 
     def _look_for_it(self, deadline: Deadline) -> None:
-        """Asks the server where its hub is now. `ConnectionError` if nobody answers."""
+        """Ask the server where its hub is now; `ConnectionError` if nobody answers."""
         endpoint = self.store.endpoint
         connection = RemoteConnection.open(endpoint, Deadline(ATTEMPT_S).or_sooner(deadline))
         try:
@@ -53,11 +53,11 @@ class SameHostHub(JoinedHub):
         self.address = welcome.unix
 
     def gone(self, error: Exception) -> HubGone:
-        """What to say when patience has ended."""
+        """Return the error to raise when patience has ended."""
         return self._tries.gone(self.store.endpoint.address, error)
 
     def close(self) -> None:
-        """Takes leave of the server, and lets go of the graph."""
+        """Close the connection to the server, and release the graph."""
         self.store.close()
         super().close()
 
@@ -66,7 +66,7 @@ class SameHostHub(JoinedHub):
 
 
 def hub_on_this_host(store: Store, deadline: Deadline) -> SameHostHub | None:
-    """The hub of a server that is on this host, and lets us in by its unix socket; else None."""
+    """Return the hub of a server on this host whose unix socket we may use; else None."""
     welcome = store.welcome
     if welcome.unix is None or welcome.host != this_host():
         return None

@@ -1,7 +1,7 @@
 """A session with a server: one channel's registration with one boot of it.
 
-What comes over it lies in memory of our own. So a slot is only a credit, and goes back when its
-batch is taken; however many batches a reader holds on to, nothing stands still.
+Batches that come over it are in memory of our own. So a slot is only a credit, and goes back when
+its batch is opened; however many batches a reader keeps, nothing comes to a stop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.wire.messages import BatchReady, Registered, ReturnSlot, Reweigh, 
 
 
 class RemoteSession:
-    """A registered channel."""
+    """A channel that is registered with a server."""
 
     def __init__(self, connection: RemoteConnection, registered: Registered) -> None:
         self.connection = connection
@@ -26,44 +26,44 @@ class RemoteSession:
 
     @property
     def held(self) -> int:
-        """How many slots the reader holds: none."""
+        """How many slots the reader holds: always 0."""
         return 0
 
     def start(self, epoch: int, first: int, first_step: int) -> None:
-        """Asks for an epoch."""
+        """Ask for an epoch."""
         self.connection.post(
             StartEpoch(channel=self.channel, epoch=epoch, first=first, first_step=first_step)
         )
 
     def reweigh(self, weight: float) -> None:
-        """Asks for another share of the workers."""
+        """Ask for another share of the workers."""
         self.connection.post(Reweigh(channel=self.channel, weight=weight))
 
     def give_back(self, slot: int) -> None:
-        """One credit more for the server. Safe anywhere, any time."""
+        """Give the server one more credit. Safe in any thread, at any time."""
         self.connection.post(ReturnSlot(channel=self.channel, slot=slot))
 
     def take(self, ready: BatchReady, memory: Any) -> RemoteReadyBatch:
-        """A batch that has come, and lies in `memory`."""
+        """Return a batch that has come; its bytes are in `memory`."""
         if ready.batch.channel != self.channel or not 0 <= ready.slot < self._slots:
             raise ProtocolError(f"a batch came that cannot be for channel {self.channel}: {ready}")
         return RemoteReadyBatch(self, ready, memory)
 
     def close(self) -> None:
-        """Ends the registration. Idempotent."""
+        """End the registration. Idempotent."""
         self.connection.close()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RemoteReadyBatch:
-    """A batch that has come and has not been fetched. Opened or dropped, once."""
+    """A batch that has come and was not fetched yet. It is opened or dropped, once."""
 
     session: RemoteSession
     ready: BatchReady
     memory: Bytes
 
     def open(self) -> Batch:
-        """The batch, for its reader."""
+        """Return the batch for its reader."""
         ready = self.ready
         try:
             arrays = read(self.memory, ready.layouts)
@@ -81,5 +81,5 @@ class RemoteReadyBatch:
         )
 
     def drop(self) -> None:
-        """Nobody wants it."""
+        """Give the slot back, unread."""
         self.session.give_back(self.ready.slot)

@@ -1,7 +1,7 @@
-"""Calls to a server: one connection for all of them, made when first needed.
+"""Calls to a server over one connection, which is made when it is first needed.
 
-Any thread may call, and waits for its own answer only. Calls that only read are made again of a
-server that was lost and has come back. One that changes something is made once.
+Any thread may call, and waits for its own answer only. If the server was lost and has come back,
+calls that only read are made again. A call that changes something is made once.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from penstock.wire.messages import Outline, Welcome
 
 Array = npt.NDArray[Any]
 
-# One attempt to connect may take so long.
+# Seconds that one attempt to connect may take.
 ATTEMPT_S: Final = 6.0
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
-# What only reads is asked again, but not for ever: a server may not survive the question.
+# How often a call that only reads is made: not for ever, because it may be what kills the server.
 _TIMES: Final = 5
 
 
 class Store:
-    """A server, to call. `welcome` is what it said of itself last."""
+    """A server to call. `welcome` is its latest `Welcome`."""
 
     welcome: Welcome
 
@@ -46,7 +46,7 @@ class Store:
         self.endpoint = endpoint
         self.patience = patience
         self._outline: Outline | None = None
-        # One connects at a time. A signal's handler may ask in the middle of that.
+        # One thread connects at a time. Reentrant, because a signal handler may call meanwhile.
         self._connecting = threading.RLock()
         self._owner = os.getpid()
         self._closed = False
@@ -54,7 +54,7 @@ class Store:
         self._let_go = weakref.finalize(self, self._held.close)
 
     def connect(self, deadline: Deadline, setting: str = "timeout") -> Welcome:
-        """Waits until the server answers; `ServerGone` if it does not in time."""
+        """Wait until the server answers; `ServerGone` if it does not do so in time."""
         self._persist(deadline, setting, Deadline(None))
         return self.welcome
 
@@ -65,39 +65,47 @@ class Store:
         arrays: Mapping[str, Array] | None = None,
         timeout: float | None = None,
     ) -> tuple[Any, dict[str, Array]]:
-        """What a verb comes to: plain data, and arrays. Raises what went wrong over there."""
+        """Make a call, and return its result as plain data and arrays.
+
+        Raises:
+            ServerGone: The server was lost; whether it carried out a call that changes something is
+                unknown.
+            TimeoutError: The answer has not come in time.
+            Exception: What went wrong at the server.
+        """
         self._check()
         packed, deadline = payload.pack(arrays or {}), Deadline(timeout)
         reads = verb in READS
         times = _TIMES if reads else 1
         while True:
-            # One that has ended unnoticed costs a call that only reads another try, and no more.
+            # A connection that has ended unnoticed costs a call that only reads one more try, so
+            # only the others check it first.
             client = self._held.one_that_lives(look=not reads) or self._recovered(deadline)
             try:
                 return client.call(verb, dict(arguments or {}), packed, deadline)
             except ConnectionError as error:
                 self._held.drop(client)
-                self._check()  # perhaps it was closed here
+                self._check()  # perhaps this process has closed it
                 times -= 1
                 if not times:
                     raise self._lost_over(verb, error) from error
 
     def ask(self, verb: str, **arguments: Any) -> Any:
-        """As `call`, with arrays among the arguments and in the answer."""
+        """Do as `call`, with arrays among the arguments and in the result."""
         plain, arrays = values.pack(arguments)
         value, found = self.call(verb, plain, arrays)
         return values.unpack(value, found, Any)
 
     def close(self) -> None:
-        """Takes leave. Idempotent."""
+        """Close the connection. Idempotent."""
         if os.getpid() == self._owner:
             self._closed = True
             self._let_go()
 
-    # --- within ------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------
 
     def _recovered(self, deadline: Deadline) -> RpcClient:
-        """Patience begins when the server is known to be lost, however long it took to answer."""
+        """Connect again. Patience begins now that the loss is known, however long the call took."""
         return self._persist(Deadline(self.patience), "patience", deadline)
 
     def _persist(self, patience: Deadline, setting: str, deadline: Deadline) -> RpcClient:
@@ -134,7 +142,7 @@ class Store:
             connection.close()
             raise
         client = self._held.hold(RpcClient(connection))
-        if self._closed:  # meanwhile
+        if self._closed:  # close() was called meanwhile
             self._held.close()
         self._check()
         return client
@@ -148,7 +156,7 @@ class Store:
         return ServerGone(f"{lost}. Whether it did so is not known")
 
     def note(self, welcome: Welcome) -> None:
-        """What a server says of itself: it must have the graph that it had."""
+        """Store a server's `Welcome`; `ServerGone` if the server has another graph than before."""
         if welcome.outline is None:
             raise ProtocolError(f"the server at {self.endpoint.address} names no graph")
         if self._outline is not None:
@@ -158,7 +166,7 @@ class Store:
 
     @property
     def outline(self) -> Outline:
-        """What is known of the graph."""
+        """The outline of the graph: its types, sizes and arrays."""
         assert self._outline is not None
         return self._outline
 
@@ -174,13 +182,13 @@ class Store:
 
 
 class _Held:
-    """What must be let go of: held apart, for the finalizer."""
+    """Holds the client that must be closed; an object of its own, for the finalizer."""
 
     def __init__(self) -> None:
         self._client: RpcClient | None = None
 
     def one_that_lives(self, *, look: bool = True) -> RpcClient | None:
-        """What is held; one whose end is known is let go of. `look`: whether it has just ended."""
+        """Return the client, or None if it has ended. `look`: check whether it has just ended."""
         held = self._client
         if held is not None and held.is_over(look=look):
             self.drop(held)
@@ -188,13 +196,13 @@ class _Held:
         return held
 
     def hold(self, client: RpcClient) -> RpcClient:
-        """From now on this one."""
+        """Hold this client from now on, and close the one before."""
         self.close()
         self._client = client
         return client
 
     def drop(self, client: RpcClient) -> None:
-        """Not this one any more; another thread may have another one already."""
+        """Close a client; stop holding it, unless another thread has put another in its place."""
         if self._client is client:
             self._client = None
         client.close()

@@ -1,4 +1,4 @@
-"""What was tried to reach a server, in words: for the error that says it has gone."""
+"""Counts attempts to reach a server, for the error that says that it is gone."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from penstock.errors import ServerGone
 
 @dataclass(eq=False)
 class Tries:
-    """Attempts since the last that succeeded. Any thread; numbers are for people."""
+    """The attempts since the last success. Any thread may use it; the numbers are for people."""
 
     count: int = 0
     since: float = field(default_factory=time.monotonic)
     last: Exception | None = None
 
     def failed(self, error: Exception) -> None:
-        """Another one in vain. Of one that only had too little time, nothing can be learnt."""
+        """Count a failed attempt.
+
+        A timeout does not replace an earlier error, because it says nothing about the cause.
+        """
         if not self.count:
             self.since = time.monotonic()
         self.count += 1
@@ -25,11 +28,11 @@ class Tries:
             self.last = error
 
     def succeeded(self) -> None:
-        """Somebody answered."""
+        """Note that the server answered."""
         self.count, self.last = 0, None
 
     def gone(self, address: str, error: Exception, setting: str = "patience") -> ServerGone:
-        """What to raise when it is over."""
+        """Return the error to raise when there are no more attempts."""
         seconds = time.monotonic() - self.since
         attempts = f"{self.count} attempts" if self.count > 1 else "1 attempt"
         return ServerGone(

@@ -1,1 +1,4 @@
-"""A graph in parts: cutting one, a part on disk, and the books that say which part holds what."""
+"""A graph in parts: `cutter` splits a graph, `format` and `partition` are a part on disk.
+
+`book` has partition books, which say which part holds a node or an edge.
+"""

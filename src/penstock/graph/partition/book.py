@@ -1,10 +1,10 @@
-"""Partition books: which part of a graph a node or an edge belongs to, and its number within it.
+"""Partition books: which part of a graph holds a node or an edge, and its local id there.
 
-    book = RangeBook((0, 500, 1000))            # ids 0 to 499 are part 0's, the others part 1's
-    book = ArrayBook(parts, 2)                  # parts[id] says whose it is
+    book = RangeBook((0, 500, 1000))            # part 0 has ids 0 to 499, part 1 the others
+    book = ArrayBook(parts, 2)                  # parts[id] is the part of an id
 
-Within a part, what belongs to it is numbered from 0 in the order of ids. Ids are always those of
-the whole graph; one that is not there is an error, never somebody else's.
+Local ids count from 0 within a part, in the order of global ids. Ids given to a book are always
+global; an id out of range is an error, and never taken for that of another part.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ import numpy.typing as npt
 
 Ids: TypeAlias = npt.NDArray[np.int64]
 
-_FEW: Final = 256  # parts that a byte can number
+_FEW: Final = 256  # so many parts can be numbered in a byte
 
 
 class PartitionBook(Protocol):
-    """Tells where ids belong."""
+    """Says which part holds an id."""
 
     @property
     def num_partitions(self) -> int:
-        """How many parts there are."""
+        """The number of parts."""
 
     @property
     def size(self) -> int:
-        """How many ids there are."""
+        """The number of ids."""
 
     def partition_of(self, ids: Any) -> npt.NDArray[np.int32]:
-        """The part that each id belongs to."""
+        """Return the part of each id."""
 
     def ids_of(self, part: int) -> Ids:
-        """What belongs to a part, in rising order."""
+        """Return the ids of a part, in rising order."""
 
     def count(self, part: int) -> int:
-        """How much belongs to a part."""
+        """Return the number of ids of a part."""
 
     def local(self, ids: Any, part: int) -> Ids:
-        """The numbers of ids within a part; ValueError for one that belongs elsewhere."""
+        """Return the local ids of ids within a part; `ValueError` for an id of another part."""
 
 
 class RangeBook:
-    """Part p has the ids from `bounds[p]` to `bounds[p + 1]`."""
+    """A book by ranges: part p has the ids from `bounds[p]` to `bounds[p + 1]`."""
 
     def __init__(self, bounds: Sequence[int]) -> None:
         values = [int(bound) for bound in bounds]
@@ -55,7 +55,7 @@ class RangeBook:
 
     @classmethod
     def even(cls, size: int, parts: int) -> RangeBook:
-        """Parts that differ by at most one; the first have more."""
+        """Return a book whose parts differ in size by at most one; the first parts are larger."""
         share, odd = divmod(size, parts)
         return cls([share * part + min(part, odd) for part in range(parts + 1)])
 
@@ -95,7 +95,7 @@ class RangeBook:
 
 
 class ArrayBook:
-    """`parts[id]` is the part of an id."""
+    """A book by an array: `parts[id]` is the part of an id."""
 
     def __init__(self, parts: Any, num_partitions: int) -> None:
         found = np.asarray(parts)
@@ -144,7 +144,7 @@ class ArrayBook:
 
 
 def part_dtype(num_partitions: int) -> npt.DTypeLike:
-    """What the numbers of so many parts are kept in."""
+    """Return the dtype that part numbers are stored in."""
     return np.uint8 if num_partitions <= _FEW else np.int32
 
 

@@ -1,7 +1,7 @@
-"""Cuts a graph into parts, one after the other: see `partition`.
+"""Splits a graph into parts, one after the other; see `partition`.
 
-A part is two graphs that are saved: what lies within it, and its `cut`. Each is written as any
-other graph, with sums, and to the disk.
+A part is saved as two graphs: the edges within it, and its `cut`. Each is written like any other
+graph, with checksums and synced to disk.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class _Share:
     part: int
     nodes: dict[str, Ids]
     rows: dict[EdgeType, PartRows]
-    # Places in the rows, in the order of the edges' ids.
+    # Positions in the rows, in the order of edge ids.
     within: dict[EdgeType, Ids]
 
 
 class PartitionCutter:
-    """Cuts one graph. Keeps a number per node and per edge of the whole, and one part at a time."""
+    """Splits one graph. Holds a number per node and edge of the whole, and one part at a time."""
 
     def __init__(self, graph: Graph, parts: int, method: Method, side: Side) -> None:
         self._graph = graph
@@ -53,13 +53,13 @@ class PartitionCutter:
         }
 
     def write(self, part: int, folder: Path) -> None:
-        """Writes one part into a folder of its own, which it makes."""
+        """Create a folder and write one part into it."""
         share = self._share(part)
         folder.mkdir(parents=True)
         _save(self._within(share), folder / "graph")
         _save(self._cut(share), folder / "cut")
 
-    # --- whose is what ---
+    # --- assignment of nodes and edges ---
 
     def _share(self, part: int) -> _Share:
         kinds = self._graph.edge_types
@@ -83,7 +83,7 @@ class PartitionCutter:
         inner: Ids = rows.order[here[rows.order]]
         return inner
 
-    # --- what lies within ---
+    # --- the graph within a part ---
 
     def _within(self, share: _Share) -> Draft:
         draft = Draft(is_hetero=self._graph.is_hetero)
@@ -113,18 +113,18 @@ class PartitionCutter:
             draft.add_column(ArrayKey("edge", kind, name), rows_here)
 
     def _add_attributes(self, draft: Draft) -> None:
-        """What belongs to the graph or a type as a whole: every part has it."""
+        """Add the attributes of the graph or of a type as a whole: every part has them."""
         graph = self._graph
         for owner in (NODE, *_typed(graph)):
             for name, value in graph.graph_attributes(owner or None).items():
-                # A shared array knows what NumPy does not: that its elements are bfloat16.
+                # Only the shared array, and not NumPy's, knows that its elements are bfloat16.
                 shared = graph.arrays.get(ArrayKey("graph", owner, name))
                 draft.add_attribute(owner, name, name, value if shared is None else shared)
 
-    # --- what goes beyond ---
+    # --- the cut: books and all edges ---
 
     def _cut(self, share: _Share) -> Draft:
-        draft = Draft(is_hetero=True)  # without any type: all it has are attributes of the whole
+        draft = Draft(is_hetero=True)  # no types: it has attributes of the whole graph only
         draft.add_attribute(NODE, NOTE, NOTE, self._note(share.part))
         if self._method != "range":
             for place, book in enumerate(self._books.values()):
@@ -164,7 +164,7 @@ class PartitionCutter:
             )
 
     def _edge_parts(self, kind: EdgeType) -> npt.NDArray[Any]:
-        """Which part each edge is in, in the order of ids."""
+        """Return the part of each edge, in the order of ids."""
         topology, owner = self._topology(kind), self._owner(kind)
         owners = self._books[owner].partition_of(np.arange(self._graph.num_nodes(owner)))
         parts = np.repeat(owners.astype(part_dtype(self._parts)), np.diff(topology.indptr))
@@ -187,7 +187,7 @@ def _typed(graph: Graph) -> Iterator[str | EdgeType]:
 
 
 def _within(split: Ids, ids: Ids) -> Ids:
-    """Those of a split that are among some ids, in the split's order, by their places there."""
+    """Return the positions in `ids` of those nodes of a split that are there, in split order."""
     places = np.searchsorted(ids, split)
     places[places == len(ids)] = 0
     if not len(ids):

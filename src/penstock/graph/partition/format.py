@@ -1,7 +1,7 @@
-"""The folder `cut` of a part: what it says about itself, and all edges of the part's nodes.
+"""The folder `cut` of a part: what the part says about itself, and all edges of its nodes.
 
-It is a graph without types, whose arrays belong to it as a whole; docs/format.md names them. The
-place of a type among those of the graph stands for the type.
+It is saved as a graph without types, whose arrays belong to it as a whole; docs/format.md names
+them. A type is identified by its position among the graph's types.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NOTE: Final = "partition"
 
 @dataclass(frozen=True, eq=False)
 class PartRows:
-    """All edges of a part's nodes, node by node: neighbours and edges by their ids in the whole.
+    """All edges of a part's nodes, node by node, with global ids of neighbours and edges.
 
-    `order` has the places of the edges in these rows, in the order of their ids. It is kept, not
-    made: those who ask for a few edges do not pay for all.
+    `order` has the positions of the edges in these rows, in the order of their ids. It is stored,
+    not computed: looking up a few edges must not cost as much as sorting all.
     """
 
     indptr: Ids
@@ -36,17 +36,17 @@ class PartRows:
     order: Ids
 
     def places(self, ids: Ids) -> Ids:
-        """Where in the rows the edges of these ids are, all of which are there."""
+        """Return the positions in the rows of the edges with these ids, all of which are there."""
         found: Ids = self.order[np.searchsorted(self.edges, ids, sorter=self.order)]
         return found
 
     def owners(self, places: Ids) -> Ids:
-        """The rows that places are in: the numbers of their nodes within the part."""
+        """Return the rows that contain these positions: the local ids of their nodes."""
         return np.searchsorted(self.indptr, places, side="right") - 1
 
 
 def rows_of(topology: Any, nodes: Ids) -> PartRows:
-    """The rows of some nodes, one after the other."""
+    """Return the rows of some nodes, one after the other."""
     begins, degrees = topology.indptr[nodes], np.diff(topology.indptr)[nodes]
     indptr = np.concatenate(([0], np.cumsum(degrees))).astype(np.int64)
     places = np.arange(indptr[-1]) + np.repeat(begins - indptr[:-1], degrees)
@@ -56,17 +56,17 @@ def rows_of(topology: Any, nodes: Ids) -> PartRows:
 
 
 def cut_key(name: str) -> ArrayKey:
-    """The key of an array."""
+    """Return the key of an array of the cut."""
     return ArrayKey("graph", NODE, name)
 
 
 def attribute_name(place: int, name: str) -> str:
-    """Of an edge attribute in `cut`; the attribute may have any name."""
+    """Return the name of an edge attribute in `cut`; the attribute itself may have any name."""
     return f"row_attribute_{place}_{name}"
 
 
 def facts_of(cut: Graph) -> dict[str, Any]:
-    """What a part says about itself, if it is one and can be read."""
+    """Return what a part says about itself; raise if it is not a part or cannot be read."""
     facts = cut.graph_attributes().get(NOTE)
     if not isinstance(facts, dict):
         raise GraphFormatError(f"this is not a part of a graph: its note is {facts!r}")

@@ -1,18 +1,18 @@
-"""A graph cut into parts, each of which a server can hold; and a part as it is opened.
+"""Splitting a graph into parts, each for one server; and opening a part.
 
     products.parts/
-      part-0/graph/    what lies within the part, as a graph of its own
-      part-0/cut/      which ids these are, the books, and all edges of the part
+      part-0/graph/    the graph within the part
+      part-0/cut/      the global ids, the books, and all edges of the part
       part-1/ …
 
-Nodes go where their book says, with their rows of attributes, their labels and their places in
-splits. Edges go with their destination, or with their source (`edges="source"`), and their
-attributes with them. Within a part nodes and edges are numbered from 0 in the order of their ids;
-`graph` has the edges both of whose ends are there. The rows in `cut` have all edges of the part's
-nodes, in the order of the whole graph's rows and with its ids, and all attributes in that order:
-with them, servers can sample across parts. docs/format.md names the arrays.
+A book assigns each node to a part, with its rows of attributes, its label and its place in splits.
+Edges go with their destination, or with their source (`edges="source"`), and their attributes with
+them. Local ids of nodes and edges count from 0 in the order of global ids; `graph` has the edges
+both of whose ends are in the part. The rows in `cut` have all edges of the part's nodes, in the
+order of the whole graph's rows and with global ids, and all attributes in that order: with them,
+servers can sample across parts. docs/format.md names the arrays.
 
-Parts are written beside their place and moved there when all of them are on the disk.
+Parts are written to a folder beside `path`, which is renamed when all of them are on disk.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.graph.shared import SharedArray
 if TYPE_CHECKING:
     from penstock.graph.graph import Graph
 
-# Called with the parts done and the parts there are.
+# Called with the number of parts done and the total.
 Progress: TypeAlias = Callable[[int, int], None]
 
 METHODS: Final = ("range", "hash")
@@ -47,7 +47,7 @@ _STRANGER: Final = "is there already, and is no folder of parts: it is left as i
 
 
 class Partition:
-    """One part of a graph, opened: `graph` is what lies within it."""
+    """One opened part of a graph; `graph` is the graph within it."""
 
     def __init__(self, graph: Graph, cut: Graph) -> None:
         self.graph = graph
@@ -56,7 +56,7 @@ class Partition:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """The part in a folder that `Graph.partition` wrote, mapped."""
+        """Open a part in a folder that `Graph.partition` wrote; its files are mapped."""
         from penstock.graph.graph import Graph
 
         folder = Path(path)
@@ -69,33 +69,33 @@ class Partition:
 
     @property
     def number(self) -> int:
-        """Which part this is."""
+        """The number of this part."""
         return int(self._facts["number"])
 
     @property
     def num_partitions(self) -> int:
-        """How many there are."""
+        """The number of parts."""
         return int(self._facts["of"])
 
     @property
     def method(self) -> str:
-        """How the graph was cut."""
+        """How nodes were assigned to parts."""
         return str(self._facts["method"])
 
     @property
     def side(self) -> str:
-        """Which end of an edge says where it goes."""
+        """Which end of an edge decides its part."""
         return str(self._facts["edges"])
 
     @cached_property
     def node_books(self) -> dict[str, PartitionBook]:
-        """Where the nodes of each type are."""
+        """The book of each node type."""
         names = self.graph.node_types
         return {name: self._node_book(place) for place, name in enumerate(names)}
 
     @cached_property
     def edge_books(self) -> dict[EdgeType, PartitionBook]:
-        """Where the edges of each type are."""
+        """The book of each edge type."""
         return {
             kind: ArrayBook(self._array(f"edge_book_{place}"), self.num_partitions)
             for place, kind in enumerate(self.graph.edge_types)
@@ -103,28 +103,28 @@ class Partition:
 
     @cached_property
     def node_ids(self) -> dict[str, Ids]:
-        """The ids of the nodes of each type, by their numbers here."""
+        """The global ids of the part's nodes of each type, by local id."""
         return {name: book.ids_of(self.number) for name, book in self.node_books.items()}
 
     @cached_property
     def edge_ids(self) -> dict[EdgeType, Ids]:
-        """The ids of the edges that lie within the part, by their numbers here."""
+        """The global ids of the edges within the part, by local id."""
         kinds = self.graph.edge_types
         return {kind: self._array(f"edge_ids_{place}") for place, kind in enumerate(kinds)}
 
     def rows(self, edge_type: EdgeType) -> PartRows:
-        """All edges of the part's nodes, those that lead elsewhere included."""
+        """Return all edges of the part's nodes, including those that lead to other parts."""
         place = self.graph.edge_types.index(edge_type)
         names = ("indptr", "neighbors", "edges", "order")
         return PartRows(*(self._array(f"row_{name}_{place}") for name in names))
 
     def num_edges(self, edge_type: EdgeType) -> int:
-        """How many edges of a type the part has, those that lead elsewhere included."""
+        """Return how many edges of a type the part has, including those to other parts."""
         place = self.graph.edge_types.index(edge_type)
         return self._column(f"row_edges_{place}").shape[0]
 
     def edge_index(self, edge_type: EdgeType, first: int = 0, end: int | None = None) -> Ids:
-        """The part's edges in the order of their ids, [2, edges], by the ids of their ends."""
+        """Return the part's edges in the order of their ids, [2, edges], with global node ids."""
         rows, at = self.rows(edge_type), 0 if self.side == "source" else 2
         places = rows.order[first:end]
         owners = self.node_ids[edge_type[at]][rows.owners(places)]
@@ -132,7 +132,7 @@ class Partition:
         return np.stack(ends if at == 0 else ends[::-1])
 
     def edge_attributes(self, edge_type: EdgeType) -> dict[str, SharedArray]:
-        """The attributes of all edges of the part, in the order of `rows`, by name."""
+        """Return the attributes of all edges of the part, in the order of `rows`, by name."""
         prefix = attribute_name(self.graph.edge_types.index(edge_type), "")
         return {
             key.name.removeprefix(prefix): column
@@ -141,7 +141,7 @@ class Partition:
         }
 
     def close(self) -> None:
-        """Lets go of the memory."""
+        """Release the memory."""
         self.graph.close()
         self._cut.close()
 
@@ -167,7 +167,7 @@ class Partition:
 
 
 def is_partition(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder looks like a part."""
+    """Return whether a folder looks like a part."""
     return (Path(path) / "cut").is_dir() and (Path(path) / "graph").is_dir()
 
 
@@ -179,7 +179,7 @@ def partition(
     edges: Side = "destination",
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Writes the parts of a graph into the folder `path`; see `Graph.partition`."""
+    """Write the parts of a graph into the folder `path`; see `Graph.partition`."""
     _check(parts, method, edges)
     folder = Path(path)
     _check_place(folder)
@@ -209,7 +209,7 @@ def _check(parts: Any, method: str, edges: str) -> None:
 
 
 def _check_place(folder: Path) -> None:
-    """An empty folder, none, or one of parts, which gives way; anything else stays."""
+    """Raise unless the folder is missing or empty, or has only parts, which are replaced."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not folder.is_dir() or not all(is_partition(each) for each in folder.iterdir()):
@@ -217,7 +217,7 @@ def _check_place(folder: Path) -> None:
 
 
 def _move(beside: Path, folder: Path) -> None:
-    """A crash between the two steps leaves the old parts under a name of their own."""
+    """Rename the folder; a crash between the two steps leaves the old parts under another name."""
     if not folder.exists():
         beside.rename(folder)
         return

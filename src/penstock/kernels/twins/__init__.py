@@ -1,1 +1,1 @@
-"""The kernels of each kind of sampling again in plain NumPy: slow, obvious, and the same bytes."""
+"""The kernels of each kind of sampling in plain NumPy: slow, simple, and the same bytes."""

@@ -1,4 +1,4 @@
-"""Layers with a budget for each node type in plain Python: numbers of any size, no tables."""
+"""HGT sampling in plain Python, with integers of any size and without tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sample(
     *,
     max_neighbors: int = 50,
 ) -> Layers:
-    """Shares are given by all that were added last, then nodes drawn of every type."""
+    """In each layer, the nodes added last give shares, then nodes of every type are drawn."""
     key = fold(key, HGT)
     lists = [Relabeler() for _ in names]
     budgets: list[dict[int, int]] = [{} for _ in names]
@@ -64,7 +64,7 @@ def _spread(
     key: int,
     most: int,
 ) -> None:
-    """Type by type, relation by relation, node by node, edge by edge."""
+    """Distribute shares type by type, relation by relation, node by node, edge by edge."""
     for type_, list_ in enumerate(lists):
         for relation in relations:
             if relation.expands != type_:
@@ -78,7 +78,7 @@ def _spread(
 
 
 def _picks(list_: Relabeler, relation: Relation, place: int, key: int, most: int) -> Ids:
-    """The edges of a node that count; the second place of a seed has none."""
+    """Return the edges of a node that count; the second position of a seed has none."""
     node = list_.nodes[place]
     if list_.places[node] != place:
         return np.empty(0, np.int64)
@@ -86,7 +86,7 @@ def _picks(list_: Relabeler, relation: Relation, place: int, key: int, most: int
 
 
 def _draw_nodes(budget: dict[int, int], count: int, key: int) -> list[int]:
-    """Takes nodes out of the budget: all of them, or one by one by the squares."""
+    """Take nodes out of the budget: all of them, or one by one, by the squares of the amounts."""
     if count >= len(budget):
         drawn = list(budget)
         budget.clear()
@@ -107,7 +107,7 @@ def _draw_nodes(budget: dict[int, int], count: int, key: int) -> list[int]:
 def _among(
     lists: list[Relabeler], relation: Relation, key: int, most: int
 ) -> Iterator[tuple[int, int, int]]:
-    """The edges (neighbour's place, node's place, edge id) with both ends sampled."""
+    """Yield the edges (neighbour's position, node's position, edge id) with both ends sampled."""
     heads, found = lists[relation.expands], lists[relation.finds].places
     for place in range(len(heads.nodes)):
         for at in _picks(heads, relation, place, key, most).tolist():

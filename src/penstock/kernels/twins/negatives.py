@@ -1,4 +1,4 @@
-"""Negatives in plain Python, word by word as docs/random.md has it."""
+"""Negatives in plain Python, draw by draw as docs/random.md specifies."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DRAWS, SCAN = 32, 1024
 
 
 def sort_rows(indptr: Array, neighbors: Array) -> Array:
-    """The neighbours of every row, ascending."""
+    """Return the neighbours of every row, ascending."""
     rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     return neighbors[np.lexsort((neighbors, rows))]
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The nodes of one end, their weights (all 1 where there are none) and times."""
+    """The nodes of one end, their weights (None: all 1) and times."""
 
     num_nodes: int
     weights: list[int] | None = None
@@ -35,7 +35,7 @@ class Candidates:
         return [node for node in every if self.weights is None or self.weights[node] > 0]
 
     def pick(self, word: int) -> int:
-        """The node that a word stands for."""
+        """Return the node that a random word selects."""
         if self.weights is None:
             return int(bounded(np.array([word], np.uint64), self.num_nodes)[0])
         at = int(bounded(np.array([word], np.uint64), sum(self.weights))[0])
@@ -54,7 +54,7 @@ class Candidates:
         return min(self.drawable, key=lambda node: times[node])
 
     def search(self, start: int, fits: Callable[[int], bool]) -> int | None:
-        """The first that fits, from `start` on, round and round, among so many."""
+        """Return the first of `SCAN` nodes from `start` on, wrapping around, that fits, or None."""
         nodes = self.drawable
         at = nodes.index(start)
         return next((node for node in [*nodes[at:], *nodes[:at]][:SCAN] if fits(node)), None)
@@ -93,7 +93,7 @@ class Drawing:
         return self._fallback(key, against, limit, last_source, last_destination)
 
     def _pairs(self, key: int, against: int, limit: int) -> Iterator[tuple[int | None, int | None]]:
-        """Draws in time, of both ends side by side; None where one end has no more of them."""
+        """Yield draws that are in time, of both ends together; None where an end has no more."""
         given = self.positives[against][0]
         sources = None if self.source is None else _in_time(self.source, key, 0, limit)
         destinations = _in_time(self.destination, key, 1, limit)
@@ -128,7 +128,7 @@ class Drawing:
 
 
 def _word(key: int, j: int, side: int) -> int:
-    """Word j of one end: the source's are the even draws, the destination's the odd ones."""
+    """Return word j of one end: even draws are the source's, odd ones the destination's."""
     return int(mix((key + (2 * j + side) * GAMMA) & WORD)[0])
 
 

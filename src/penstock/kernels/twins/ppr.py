@@ -1,4 +1,4 @@
-"""Forward push again in plain Python: the same additions in the same order, the same bytes."""
+"""Forward push in plain Python: the same additions in the same order, so the same bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Relation:
         return int(self.indptr[node + 1]) - int(self.indptr[node])
 
     def picks(self, node: int, most: int, key: int) -> Ids:
-        """Where the neighbours stand that are looked at."""
+        """Return the positions of the neighbours that are read."""
         hop = hop_key(key, PUSH_WORD, name_hash(self.name))
         offsets = choose(self.degree(node), most, False, node_key(hop, node))
         return int(self.indptr[node]) + offsets
@@ -58,7 +58,7 @@ class Options:
 
 @dataclass(slots=True)
 class Reached:
-    """A node that a push has come to."""
+    """A node that a push has reached."""
 
     type: int
     node: int
@@ -73,7 +73,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Gift:
-    """What each neighbour of a node gets in a round, and in how many hops from the seed."""
+    """What each neighbour of a node gets in a round, and its hops from the seed."""
 
     giver: Reached
     share: float
@@ -90,7 +90,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Push:
-    """One seed's push along the relations of one channel."""
+    """The push of one seed along the relations of one channel."""
 
     relations: Sequence[Relation]
     followed: Sequence[int]
@@ -113,7 +113,7 @@ class Push:
                 each.residual = 0.0
 
     def reach(self, type_: int, node: int, hop: int) -> Reached:
-        """The node's entry, made when first asked for."""
+        """Return the node's entry, made at first use."""
         if (type_, node) not in self.reached:
             degree = sum(r.degree(node) for r in self.relations if r.expands == type_)
             bears = self.least * float(degree) if degree else math.inf
@@ -121,7 +121,7 @@ class Push:
         return self.reached[type_, node]
 
     def take(self, queue: list[Reached], may_open: bool) -> tuple[list[Gift], bool]:
-        """All that is queued gives up its residual; what each neighbour is to get of it."""
+        """Empty the residuals of all queued nodes; return what each neighbour is to get."""
         gifts, has_opened = [], False
         for each in queue:
             residual, each.residual = each.residual, 0.0
@@ -139,7 +139,7 @@ class Push:
         return gifts, has_opened
 
     def spread(self, gifts: list[Gift]) -> list[Reached]:
-        """Relation by relation, node by node, edge by edge; returns who is to push next."""
+        """Distribute relation by relation, node by node, edge by edge; return the next queue."""
         noticed: list[Reached] = []
         for number in sorted(self.followed):
             relation = self.relations[number]
@@ -160,11 +160,11 @@ class Push:
 
     @property
     def least(self) -> float:
-        """The threshold of nodes with one edge: nodes are queued in the order they reach it."""
+        """The threshold of a node with one edge: nodes are queued in the order they reach it."""
         return self.options.alpha * self.options.eps
 
     def best(self, type_: int) -> list[tuple[float, Reached]]:
-        """The nodes of a type that are taken, best first."""
+        """Return the nodes of a type that are taken, the best first."""
         options, most = self.options, self.options.max_ppr_nodes
         here = [each for each in self.reached.values() if each.type == type_]
         scored = ranked([(each.score, each) for each in here if each.score > 0.0])[:most]
@@ -176,14 +176,14 @@ class Push:
 
 
 def ranked(pairs: list[tuple[float, Reached]]) -> list[tuple[float, Reached]]:
-    """Highest first; of equal ones the first found."""
+    """Sort by score, highest first; equal scores by the order of discovery."""
     return sorted(pairs, key=lambda pair: (-pair[0], pair[1].found))
 
 
 def mixed(
     lists: list[list[tuple[float, Reached]]], channels: Sequence[Channel], most: int
 ) -> list[tuple[int, list[float]]]:
-    """The lists of all channels made one: nodes, and what is said of each."""
+    """Merge the lists of all channels: return nodes, and the attributes of each."""
     by_node: dict[int, dict[int, tuple[float, Reached]]] = {}
     for number, pairs in enumerate(lists):
         for score, each in pairs:
@@ -233,7 +233,7 @@ def ppr(
     key: int,
     seed_type: int = 0,
 ) -> Sample:
-    """A batch: every seed by itself, then names for what was found."""
+    """Return a batch: push from each seed by itself, then relabel what was found."""
     channels = options.channels or (Channel(tuple(range(len(relations))), options.max_ppr_nodes),)
     lists = [Relabeler() for _ in range(num_types)]
     lists[seed_type].add_seeds(seeds)
@@ -264,7 +264,7 @@ def ppr(
 
 
 def taken(pushes: list[Push], options: Options, type_: int) -> list[tuple[int, list[float]]]:
-    """The nodes of a type that matter to a seed, and what is said of each."""
+    """Return the nodes of a type that are relevant to a seed, and the attributes of each."""
     lists = [push.best(type_) for push in pushes]
     if options.channels:
         return mixed(lists, options.channels, options.max_ppr_nodes)
@@ -278,13 +278,13 @@ def looked_at(
     lists: list[Relabeler],
     opened: set[tuple[int, int, int]],
 ) -> list[tuple[Ids, Ids]]:
-    """The edges of opened rows whose both ends are in the batch."""
+    """Return the edges of opened rows with both ends in the batch."""
     found = []
     for number, relation in enumerate(relations):
         edges = []
         expanding = lists[relation.expands]
         for place, node in enumerate(expanding.nodes):
-            if expanding.places[node] != place:  # of equal seeds the first
+            if expanding.places[node] != place:  # only the first of equal seeds counts
                 continue
             if (number, relation.expands, node) not in opened:
                 continue

@@ -1,4 +1,4 @@
-"""Edges among nodes that are there already, again in plain Python."""
+"""Edges among given nodes in plain Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def induced_edges(
     nodes: Sequence[Array],
     trees: Sequence[Array] | None = None,
 ) -> list[Edges]:
-    """Rows, cols and edge ids of every relation: all edges whose two ends are listed."""
+    """Return rows, cols and edge ids of every relation: all edges with both ends listed."""
     lists = [
         list(zip(ids.tolist(), _trees_of(trees, type_, len(ids)), strict=True))
         for type_, ids in enumerate(nodes)
@@ -33,7 +33,7 @@ def induced_edges(
 
 
 def bidirectional(rows: Array, cols: Array, edge_ids: Array, reverse: Edges | None = None) -> Edges:
-    """Edges and reverses, each once, by (col, row); the first id given for an edge is kept."""
+    """Return edges and reverses, each once, by (col, row); the first id of an edge is kept."""
     back_rows, back_cols, back_ids = (rows, cols, edge_ids) if reverse is None else reverse
     kept: dict[tuple[int, int], int] = {}
     for row, col, edge_id in zip(rows.tolist(), cols.tolist(), edge_ids.tolist(), strict=True):
@@ -51,7 +51,7 @@ def _trees_of(trees: Sequence[Array] | None, type_: int, count: int) -> list[int
 def _among(
     relation: Relation, heads: dict[tuple[int, int], int], tails: dict[tuple[int, int], int]
 ) -> Iterator[tuple[int, int, int]]:
-    """A dict is in order of insertion: that of first places."""
+    """Yield edges in the order of first positions, which is the dict's order of insertion."""
     for (node, tree), place in heads.items():
         for at in range(int(relation.indptr[node]), int(relation.indptr[node + 1])):
             found = tails.get((int(relation.neighbors[at]), tree))

@@ -15,7 +15,7 @@ from penstock.kernels.reference import node_key
 def order_by_time(
     indptr: Array, neighbors: Array, edge_ids: Array, times: Array, *, of_nodes: bool = False
 ) -> tuple[Array, Ids]:
-    """Paired entries with each row in the order of time, stably, and the times in that order."""
+    """Return paired entries with each row in order of time, stably, and the times in that order."""
     by_position = np.asarray(times)[neighbors if of_nodes else edge_ids].astype(np.int64)
     order = [np.empty(0, np.int64)]
     for begin, end in zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True):
@@ -28,7 +28,7 @@ def order_by_time(
 def choose(
     times: Sequence[int], time: int, fanout: int, replace: bool, last: bool, key: int
 ) -> Ids:
-    """Which of a node's edges are taken, as offsets into its row, in the order they come."""
+    """Return which of a node's edges are taken, as offsets into its row, in order."""
     admissible = bisect_right(times, time)
     recent = min(admissible, fanout) if last and fanout >= 0 else admissible
     return admissible - recent + choose_uniformly(recent, fanout, replace, key)
@@ -46,7 +46,7 @@ def choose_by_time(
     last: bool = False,
     trees: Array | None = None,
 ) -> tuple[Ids, Ids]:
-    """Counts per node, and positions."""
+    """Return counts per node, and positions."""
     words = [0] * len(nodes) if trees is None else [int(tree) + 1 for tree in trees]
     counts, positions = [], [np.empty(0, np.int64)]
     each = zip(np.asarray(nodes).tolist(), np.asarray(node_times).tolist(), words, strict=True)

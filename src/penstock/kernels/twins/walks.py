@@ -17,14 +17,14 @@ MORE_DRAWS = 8
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Where a step leads, as plain arrays."""
+    """The rows of a step, as plain arrays."""
 
     indptr: Array
     neighbors: Array
     edge_ids: Array
 
     def row(self, node: int) -> tuple[list[int], list[int]]:
-        """Neighbours and edge ids of a node."""
+        """Return neighbours and edge ids of a node."""
         where = slice(int(self.indptr[node]), int(self.indptr[node + 1]))
         return self.neighbors[where].tolist(), self.edge_ids[where].tolist()
 
@@ -54,7 +54,7 @@ def walk(
     p: float = 1.0,
     q: float = 1.0,
 ) -> tuple[Array, Array]:
-    """Nodes and edge ids of all walks, those of the first round first."""
+    """Return nodes and edge ids of all walks, those of the first round first."""
     bias = Bias.of(p, q)
     nodes = np.empty((rounds * len(starts), length + 1), np.int64)
     edges = np.empty((rounds * len(starts), length), np.int64)
@@ -96,7 +96,7 @@ def _weight(rows: Rows, node: int, before: int, bias: Bias) -> int:
 
 
 def _biased(weights: list[int], key: int) -> int:
-    """By rejection, and after so many draws from the sum of the weights."""
+    """Choose by rejection; after too many rejections, draw from the sum of the weights."""
     most = len(weights) + MORE_DRAWS
     for j in range(most):
         chosen = _bounded(_draw(key, 2 * j), len(weights))

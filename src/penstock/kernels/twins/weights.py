@@ -16,7 +16,7 @@ WEIGHT_BITS = 60
 
 
 def weight_sums(indptr: Array, edge_ids: Array, weights: Array) -> Ids:
-    """Running sums of each row's weights as integers; `weights` are by edge id."""
+    """Return running sums of each row's weights as integers; `weights` are by edge id."""
     by_position = [float(weights[edge]) for edge in np.asarray(edge_ids).tolist()]
     sums: list[int] = []
     for begin, end in zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True):
@@ -28,7 +28,7 @@ def weight_sums(indptr: Array, edge_ids: Array, weights: Array) -> Ids:
 
 
 def integer_weights(weights: Sequence[float]) -> list[int]:
-    """Scaled by one power of two to a total of about 2**60, rounded down, but not to 0."""
+    """Scale by one power of two to a total of about 2**60, and round down, but not to 0."""
     _, high = frexp(max(weights, default=0.0))
     total = 0.0
     for weight in weights:
@@ -39,7 +39,7 @@ def integer_weights(weights: Sequence[float]) -> list[int]:
 
 
 def choose(sums: Sequence[int], fanout: int, replace: bool, key: int) -> list[int]:
-    """Which of a node's edges are taken, as offsets into its row, in the order they come."""
+    """Return which of a node's edges are taken, as offsets into its row, in order."""
     positive = [at for at, sum_ in enumerate(sums) if sum_ > (sums[at - 1] if at else 0)]
     if fanout == 0 or not positive:
         return []
@@ -52,7 +52,7 @@ def choose(sums: Sequence[int], fanout: int, replace: bool, key: int) -> list[in
 
 
 def _successive(sums: Sequence[int], fanout: int, key: int) -> list[int]:
-    """Rounds of draws from what was not chosen before the round, until enough or all are chosen."""
+    """Draw in rounds from what was not chosen before the round, until enough or all are chosen."""
     chosen: dict[int, None] = {}
     start = 0
     while len(chosen) < fanout:
@@ -68,7 +68,7 @@ def _successive(sums: Sequence[int], fanout: int, key: int) -> list[int]:
 
 
 def _left_over(sums: Sequence[int], chosen: Container[int]) -> tuple[list[int], list[int]]:
-    """Running sums of the row without those chosen, and which offsets they belong to."""
+    """Return running sums of the row without those chosen, and the offsets they belong to."""
     left: list[int] = []
     places: list[int] = []
     total = before = 0
@@ -82,7 +82,7 @@ def _left_over(sums: Sequence[int], chosen: Container[int]) -> tuple[list[int], 
 
 
 def _numbers(key: int, start: int, count: int, bound: int) -> list[int]:
-    """Draws `start` to `start + count` of a key, scaled to [0, bound)."""
+    """Return draws `start` to `start + count` of a key, scaled to [0, bound)."""
     numbers: list[int] = bounded(draws(key, start + count)[start:], bound).tolist()
     return numbers
 
@@ -97,7 +97,7 @@ def choose_weighted(
     replace: bool = False,
     trees: Array | None = None,
 ) -> tuple[Ids, Ids]:
-    """Counts per node, and positions."""
+    """Return counts per node, and positions."""
     words = [0] * len(nodes) if trees is None else [int(tree) + 1 for tree in trees]
     counts, positions = [], []
     for node, tree in zip(np.asarray(nodes).tolist(), words, strict=True):

@@ -1,1 +1,5 @@
-"""An epoch of a loader: its batches, their order, the rank's share, and where the reader stands."""
+"""Decide which batches an epoch of a loader has, in which order, and how far it has been read.
+
+`schedule`, `order` and `ranks` say what an epoch consists of; `run`, `iteration` and `position`
+read it and save how far it got; `pinning` copies batches to pinned memory.
+"""

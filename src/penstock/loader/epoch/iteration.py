@@ -1,7 +1,8 @@
-"""Reading an epoch: batches in order, each the user's at the moment it is returned.
+"""Iterate over an epoch: batches in order, each counted as delivered when it is returned.
 
-An exception may strike anywhere on the way, Ctrl-C too. Then the channel is ahead of what was
-delivered (`Run.astray`), and is rewound to it when somebody goes on. One thread reads at a time.
+An exception (Ctrl-C included) may be raised at any point between the channel and the user. Then the
+channel is ahead of what was delivered (`Run.astray`), and it is rewound when the iteration goes on.
+Only one thread may read at a time.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from penstock.loader.pyg.mixins import workers_of
 if TYPE_CHECKING:
     from penstock.loader.pyg.base import Loader
 
-# Batches that are being pinned while the user has another.
+# Number of batches that are pinned in the background while the user has another.
 _AHEAD: Final = 1
 
 
 @dataclass(slots=True, eq=False)
 class _Outcome:
-    """What has become of a step, and which one follows. Without a batch: the end, or an error."""
+    """The result of one step, and the step that follows. No batch: the epoch's end, or an error."""
 
     following: int
     batch: Batch | None = None
@@ -39,32 +40,32 @@ class _Outcome:
 
 
 class Iteration(Iterator[Any]):
-    """What `iter(loader)` gives. Keeps the loader alive.
+    """The iterator that `iter(loader)` returns. It keeps the loader alive.
 
-    There may be several, read in turns. The one that began last has the loader's own channel; one
-    that began before, and is asked again, goes on with another channel, at the batch it was due.
+    A loader may have several, read in turns. The one that began last uses the loader's own channel.
+    An older one that is asked again continues with another channel, at the batch it was due.
     """
 
     def __init__(self, loader: Loader, run: Run, states: int) -> None:
         self._loader = loader
         self._run = run
-        self._states = states  # that the loader had gone back to by then
+        self._states = states  # restored states at that time
         self._batches_from = loader._batches_from
         self._begun = False
-        self._ahead: deque[_Outcome] = deque()  # taken, and not delivered
+        self._ahead: deque[_Outcome] = deque()  # taken from the channel, not delivered
 
     def __len__(self) -> int:
-        """Steps of the epoch, those that were taken included; as torch has it."""
+        """Return the number of steps of the epoch, including those already taken, as torch does."""
         return self._run.plan.batches_per_rank
 
     @property
     def iterator(self) -> Iteration:
-        """Itself, where PyG's iterators have one of torch's within."""
+        """Return this object; PyG's iterators have torch's iterator in this attribute."""
         return self
 
     @property
     def _workers(self) -> list[psutil.Process]:
-        """The pool's workers, for code that looks for torch's: their `pid`, whether they run."""
+        """The pool's workers as processes with a `pid`, for code that expects torch's workers."""
         hub = self._loader._batches_from.hub()
         return [psutil.Process(pid) for pid in workers_of(hub)] if isinstance(hub, Hub) else []
 
@@ -75,7 +76,7 @@ class Iteration(Iterator[Any]):
             self._states = loader._states
             self._begun = run.touched = True
         if run.is_over and not self._batches_from.is_for(run):
-            raise StopIteration  # once more; it is others who read now
+            raise StopIteration  # again: other iterators read now
         loader._go_on(run, self._states)
         if not self._batches_from.is_for(run):
             run.astray = True
@@ -87,7 +88,7 @@ class Iteration(Iterator[Any]):
         outcome = self._outcome()
         if (batch := outcome.batch) is not None:
             loader._meter.count(batch)
-        # From here on it is the user's.
+        # From here on the batch counts as delivered.
         run.step = outcome.following
         run.astray = False
         if batch is not None:
@@ -97,10 +98,10 @@ class Iteration(Iterator[Any]):
         try:
             raise outcome.error
         finally:
-            del outcome  # or the error would hold on to itself, by way of this frame
+            del outcome  # this frame would keep the error, and the error the frame
 
     def _outcome(self) -> _Outcome:
-        """What is due. Where batches are pinned, the next one is taken to that meanwhile."""
+        """Return the outcome that is due; with pinning, start to pin the next batch meanwhile."""
         if (pinning := self._loader._pinning) is None:
             return self._made()
         ahead = self._ahead
@@ -116,7 +117,7 @@ class Iteration(Iterator[Any]):
         return outcome
 
     def _is_near(self) -> bool:
-        """Whether another batch can be had without waiting, and is not the end."""
+        """Return whether another batch of the epoch is available without waiting."""
         last = self._ahead[-1]
         return (
             last.batch is not None
@@ -125,14 +126,14 @@ class Iteration(Iterator[Any]):
         )
 
     def _made(self) -> _Outcome:
-        """Takes the next batch, and makes of it what the user wants."""
+        """Take the next batch and turn it into what the user wants."""
         due = self._ahead[-1].following if self._ahead else self._run.step
         try:
             batch = self._taken(due)
         except Exception as error:
             passed = self._batches_from.due(self._run, due)
-            if passed == due:  # it has not ended, and can be asked for again
-                # From a hub that was given up nothing more will come; there can be another.
+            if passed == due:  # the step has not ended: it can be asked for again
+                # A hub that was given up sends nothing more, but another one can be started.
                 self._run.astray = bool(self._ahead) or isinstance(error, HubGone)
                 raise
             self._loader._meter.failed += 1

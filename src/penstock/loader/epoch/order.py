@@ -1,8 +1,8 @@
-"""In which order an epoch takes its inputs: the usual one, or that of a user's sampler.
+"""The order in which an epoch takes its inputs: the usual one, or that of a user's sampler.
 
-The usual orders are a matter of arithmetic, and cost nothing. A sampler is asked once per epoch,
-for all of it, with torch's generator set by (seed, epoch): so that what it draws from there is a
-function of these, on every rank and after every restart.
+The usual orders are arithmetic and cost nothing. A user's sampler is asked once per epoch, for the
+whole epoch, with torch's generator seeded from (seed, epoch). So what it draws from that generator
+depends on these two only, on every rank and after every restart.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from penstock.core.plan import num_batches
 from penstock.kernels.reference import fold
 from penstock.loader.pyg.options import LoaderOptions
 
-# "order", and a version.
+# The word "order" in ASCII, and a version.
 ORDER_DOMAIN: Final = 0x6F72646572000001
-# What an epoch may have of a sampler that does not say how much it will give: so many inputs, or
-# each so often. More is taken for one without an end.
+# Limits for one epoch of a sampler without a length: this many inputs, or each input this often. A
+# sampler that gives more is taken for an endless one.
 _UNTOLD: Final = 1_000_000
 _UNTOLD_TIMES: Final = 100
 
@@ -31,19 +31,19 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The order of one epoch: places among the inputs, and the sizes of its batches."""
+    """The order of one epoch: positions among the inputs, and the sizes of its batches."""
 
     places: Ids
-    sizes: tuple[int, ...] | None  # None: all alike, but the last
+    sizes: tuple[int, ...] | None  # None: all equal, except the last
 
     @property
     def is_even(self) -> bool:
-        """Whether all batches but the last have one size, and the last is not larger."""
+        """Return whether all batches but the last have one size and the last is not larger."""
         return self.sizes is None or len(self._sizes_before_last) <= 1
 
     @property
     def batch_size(self) -> int:
-        """The size of batches that have one."""
+        """Return the common batch size of an even order."""
         assert self.sizes is not None
         return max(self.sizes, default=1)
 
@@ -56,7 +56,7 @@ class Drawn:
 
 
 class OwnOrder:
-    """A sampler of the user's own: of inputs, or of batches of them."""
+    """A user's own sampler: of inputs, or of batches of inputs."""
 
     def __init__(self, options: LoaderOptions) -> None:
         self._of_batches = options.batch_sampler is not None
@@ -71,13 +71,13 @@ class OwnOrder:
 
     @property
     def num_batches(self) -> int:
-        """How many batches an epoch has; TypeError for a sampler that cannot tell."""
+        """Return the number of batches of an epoch; TypeError if the sampler has no length."""
         if self._of_batches:
             return len(self._sampler)
         return num_batches(len(self._sampler), self._batch_size, self._drop_last)
 
     def draw(self, num_inputs: int, seed: int, epoch: int) -> Drawn:
-        """Asks for an epoch. ValueError for a sampler that comes to no end."""
+        """Ask the sampler for one epoch; ValueError if it does not end."""
         for sampler in self._counting:
             sampler.follow(epoch)
         with torch.random.fork_rng(devices=[]):
@@ -90,7 +90,7 @@ class OwnOrder:
         return Drawn(places, tuple(map(len, batches)))
 
     def _ending(self, num_inputs: int) -> Iterator[Any]:
-        """What the sampler gives. One that tells its length is believed that it ends."""
+        """Yield what the sampler gives. A sampler with a length is trusted to end."""
         left = max(_UNTOLD, _UNTOLD_TIMES * num_inputs)
         if _tells_length(self._sampler):
             yield from self._sampler
@@ -109,7 +109,7 @@ class OwnOrder:
 
 
 class _Counting:
-    """A sampler that counts epochs: it is told which one it is, unless somebody else tells it."""
+    """A sampler with `set_epoch`: it is told the epoch, unless somebody else tells it."""
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler

@@ -1,12 +1,12 @@
-"""Batches copied to pinned memory in the background, one ahead of the user.
+"""Copies batches to pinned memory in the background, one batch ahead of the user.
 
-Pinned memory is what a GPU copies from while the program goes on. To fill it takes as long as to
-read a batch, so another thread does that while the user computes. It is given batches that are
-finished but for this; everything else happens in the user's thread.
+A GPU can copy from pinned memory while the program goes on. Filling that memory takes as long as
+reading a batch, so another thread does it while the user computes. That thread is given batches
+that are finished except for pinning; everything else happens in the user's thread.
 
-A batch may be dropped while the GPU still copies from it: the memory is torch's, which lends it out
-again when that copy has ended. Slots never are what a GPU copies from later. They go back when
-their content has been copied here; and what was not pinned, CUDA takes in before a copy returns.
+A batch may be dropped while the GPU still copies from it: the memory is torch's, which reuses it
+only when that copy has ended. A GPU never copies from a slot later: the slot goes back when its
+content has been copied here, and CUDA reads memory that is not pinned before a copy call returns.
 """
 
 from __future__ import annotations
@@ -19,45 +19,49 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 from torch_geometric.data.data import BaseData
 
-# Torch has no types for these.
+# Torch has no types for these functions.
 _pinned_by_torch: Final[Callable[[Any], Any]] = pin_memory
 _is_in_use: Final[Callable[[], bool]] = torch.cuda.is_initialized
 
 
 def pin(data: Any) -> Any:
-    """A batch in pinned memory; what is no batch any more, after a transform, as torch does it."""
+    """Copy a batch to pinned memory; if a transform returned something else, do as torch does."""
     return data.apply(_pinned) if isinstance(data, BaseData) else _pinned_by_torch(data)
 
 
 def _pinned(tensor: torch.Tensor) -> torch.Tensor:
-    """What already lies on a GPU, since the user's own data does, has no need of it."""
+    """Pin a tensor, unless it is on a GPU already because the user's own data is."""
     return tensor.pin_memory() if tensor.device.type == "cpu" else tensor
 
 
 def _with_device(device: int, copy: Callable[[Any], Any], data: Any) -> Any:
-    with torch.cuda.device(device):  # of this thread; -1: as it is
+    with torch.cuda.device(device):  # of this thread; -1: no change
         return copy(data)
 
 
 class Pinning:
-    """A thread that copies, in order."""
+    """A thread that copies batches to pinned memory, in order."""
 
     def __init__(self, copy: Callable[[Any], Any] = pin) -> None:
         self._copy = copy
-        # It ends with this object, too: nobody need close it.
+        # The thread ends with this object, too, so `close` is optional.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-pinning")
 
     @classmethod
     def where_wanted(cls, wanted: bool) -> Pinning | None:
-        """None if nobody wants it, or where there is no GPU to copy to: then it would be a loss."""
+        """Return a `Pinning`, or None if not wanted.
+
+        None also without a GPU to copy to: then pinning would only cost time.
+        """
         return cls() if wanted and torch.cuda.is_available() else None
 
     def begin(self, data: Any) -> Future[Any]:
-        """Copies a batch while others do something else."""
-        # Else a rank that has not used its own GPU yet would set up the first one, of all ranks.
+        """Start to copy a batch in the background."""
+        # Without this check, a rank that has not used its own GPU yet would initialise GPU 0, and
+        # so would every other rank.
         device = torch.cuda.current_device() if _is_in_use() else -1
         return self._thread.submit(_with_device, device, self._copy, data)
 
     def close(self) -> None:
-        """Ends the thread. Idempotent."""
+        """End the thread. Idempotent."""
         self._thread.shutdown(cancel_futures=True)

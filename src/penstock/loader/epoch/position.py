@@ -1,7 +1,7 @@
-"""Where a loader stands, as plain data: small, JSON-able, exact at every batch delivered.
+"""A loader's position as plain data: small, JSON-able, exact after every delivered batch.
 
-A position is a number of batches of an epoch's list; the list knows nothing of workers or ranks. So
-that it is not taken for a position in another list, it goes with what the list depends on.
+A position is a number of batches of an epoch's list, which does not depend on workers or ranks. It
+is saved with everything the list depends on, so that it is not used for another list.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ STATE_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What the list of batches of every epoch depends on, beside the graph and the sampling.
+    """What each epoch's list of batches depends on, apart from the graph and the sampling.
 
-    `order` is who says in which order inputs are taken: "given", "shuffled", or "sampler". Of a
-    user's batches, which have any size, `batch_size` is 0.
+    `order` says who decides the order of inputs: "given", "shuffled" or "sampler". `batch_size` is
+    0 for a user's batch sampler, whose batches may have any size.
     """
 
     num_inputs: int
@@ -35,14 +35,14 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class LoaderState:
-    """A position in a course. `digest` is of the epoch's order, where that is a sampler's."""
+    """A position in a course. `digest` is the digest of the epoch's order if a sampler gave it."""
 
     position: Position
     course: Course
     digest: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the state as plain data."""
         state: dict[str, Any] = {
             "version": STATE_VERSION,
             "epoch": self.position.epoch,
@@ -53,7 +53,7 @@ class LoaderState:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> LoaderState:
-        """What `to_dict` wrote; ValueError for anything else."""
+        """Read what `to_dict` wrote; ValueError for anything else."""
         if not isinstance(state, Mapping):
             raise ValueError(f"state is {state!r}; expected what state_dict() gave")
         version = state.get("version")
@@ -68,9 +68,10 @@ class LoaderState:
         return cls(Position(state["epoch"], state["delivered"]), course, state.get("digest"))
 
     def for_course(self, course: Course, *, seed_is_given: bool) -> LoaderState:
-        """This state for a loader of another course; ValueError if its list is another one.
+        """Return this state for a loader of another course; ValueError if the lists differ.
 
-        A seed that nobody gave is taken from the state: it was as good as any.
+        If the loader was given no seed, the state's seed is used, since the loader's own was
+        arbitrary.
         """
         for name in Course.__dataclass_fields__:
             saved, here = getattr(self.course, name), getattr(course, name)
@@ -87,5 +88,5 @@ def _said(name: str, value: Any) -> str:
 
 
 def digest_of(order: np.ndarray[Any, Any]) -> str:
-    """A few characters that tell one order from another."""
+    """Return a short digest that distinguishes one order from another."""
     return hashlib.blake2b(np.ascontiguousarray(order, "<i8").tobytes(), digest_size=8).hexdigest()

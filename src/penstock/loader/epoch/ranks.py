@@ -1,6 +1,7 @@
-"""Which of an epoch's batches are for this process: its rank among how many.
+"""Find out which rank this process is, and of how many.
 
-Said by the user, or found where PyTorch's launchers leave it. Nothing here speaks to other ranks.
+The user says it, or it is found where PyTorch's launchers leave it. Nothing here communicates with
+other ranks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RankShare:
-    """This process is number `rank` of `world_size`; `told_by` says who said so."""
+    """This process is number `rank` of `world_size`; `told_by` names the source of that."""
 
     rank: int = 0
     world_size: int = 1
@@ -28,14 +29,18 @@ class RankShare:
 
     @property
     def is_found(self) -> bool:
-        """Whether inputs are shared out though nobody asked for it in so many words."""
+        """Return whether batches are shared among ranks without an explicit argument for it."""
         return self.world_size > 1 and self.told_by != "arguments"
 
 
 def ranks_of(
     rank: Any = None, world_size: Any = None, environment: Mapping[str, str] | None = None
 ) -> RankShare:
-    """As given; else as `torch.distributed` has it, else as torchrun's environment; else alone."""
+    """Return the rank and world size of this process.
+
+    They come from the arguments, else from `torch.distributed`, else from torchrun's environment;
+    else this process is the only rank. `ValueError` if only one of the two arguments is given.
+    """
     if (rank is None) != (world_size is None):
         given, missing = ("rank", "world_size") if world_size is None else ("world_size", "rank")
         value = rank if world_size is None else world_size
@@ -61,13 +66,13 @@ def _from_environment(environment: Mapping[str, str]) -> RankShare:
 
 
 def _checked(rank: Any, world_size: Any, told_by: str) -> RankShare:
-    # The arithmetic of epochs knows what makes sense, and takes scalars of any library.
+    # EpochPlan has the checks for these numbers, and accepts scalars of any library.
     plan = EpochPlan(world_size, 1, world_size=world_size)
     return RankShare(plan.global_index(rank, 0), plan.world_size, told_by)
 
 
 def tell_once(ranks: RankShare) -> None:
-    """Says that batches are shared out, which scripts for PyG's loaders do themselves."""
+    """Log once that batches are shared among ranks, which scripts for PyG do themselves."""
     if ranks not in _told:
         _told.add(ranks)
         log.warning(
@@ -81,7 +86,7 @@ def tell_once(ranks: RankShare) -> None:
 
 
 def tell_of_share(name: str, ranks: RankShare) -> None:
-    """Says of a loader that takes inputs in order, as for inference, that it reads but a share."""
+    """Log that a loader without shuffling, as for inference, reads only this rank's share."""
     log.warning(
         "%s is not shuffled, and reads one batch in %d (rank %d of %d, as %s has it): for all of "
         "its inputs, as in inference, give rank=0 and world_size=1",

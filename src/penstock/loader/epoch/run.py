@@ -1,7 +1,7 @@
-"""One epoch on its way through a loader: where it began, how far it has come.
+"""One epoch that a loader reads: where it began and how far it has come.
 
-Plain bookkeeping. What has been delivered is what the user's loop was given: a run is behind its
-channel by what is between the two, and it is the run that is saved and gone on from.
+Plain bookkeeping. A batch is delivered when the user's loop was given it. A run may be behind its
+channel, by the batches between the two; the run's position is the one that is saved and resumed.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from penstock.option_types import ChannelKeywords
 
 @dataclass(eq=False, kw_only=True)
 class Run:
-    """A rank's way through an epoch. `uneven` has the inputs of batches that differ in size."""
+    """One rank's progress through an epoch. `uneven`: inputs of batches that differ in size."""
 
     epoch: int
     plan: EpochPlan
     inputs: Inputs
     channel_options: ChannelKeywords
     uneven: Sequence[Inputs] | None = None
-    digest: str | None = None  # of its order, where that is a sampler's
-    step: int = 0  # the next to be delivered
-    touched: bool = False  # somebody has asked for a batch
-    # Something was on its way to the user when an exception struck: the channel is ahead.
+    digest: str | None = None  # of its order, if that is a sampler's
+    step: int = 0  # the next step to be delivered
+    touched: bool = False  # a batch has been asked for
+    # An exception was raised while a batch was on its way to the user: the channel is ahead.
     astray: bool = False
 
     @property
@@ -38,20 +38,20 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether everything has been delivered."""
+        """Return whether all batches have been delivered."""
         return self.step >= self.plan.batches_per_rank
 
     @property
     def position(self) -> Position:
-        """Where training stands."""
+        """Return the position after the last delivered batch."""
         return self.plan.position(self.epoch, self.step)
 
     def inputs_of(self, batch: Batch) -> Inputs:
-        """What a batch was sampled from: its `input_id` are places among these."""
+        """Return the inputs a batch was sampled from: its `input_id` are positions among these."""
         return self.inputs if self.uneven is None else self.uneven[batch.index]
 
     def make(self, maker: AdhocBatches | RemoteAdhocBatches, step: int) -> Batch | None:
-        """The batch of a step, of an epoch whose batches differ in size; None after the last."""
+        """Make the batch of a step of an uneven epoch; None after the last step."""
         assert self.uneven is not None
         if step >= self.plan.batches_per_rank:
             return None

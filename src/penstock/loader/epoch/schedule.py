@@ -1,6 +1,6 @@
-"""What an epoch of a loader consists of: which batches, in which order, which of them for us.
+"""Which batches an epoch of a loader has, in which order, and which of them this rank reads.
 
-Everything follows from the inputs, the options and the seed; nothing runs here.
+Everything follows from the inputs, the options and the seed. Nothing runs here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.option_types import ChannelKeywords
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """The epochs of a loader. Another seed, or weight, is another agenda."""
+    """The epochs of a loader. Immutable: another seed or weight makes another schedule."""
 
     options: LoaderOptions
     inputs: Inputs
@@ -35,7 +35,7 @@ class Schedule:
 
     @classmethod
     def of(cls, options: LoaderOptions, inputs: Inputs) -> Self:
-        """ValueError for options that make no sense."""
+        """Make the schedule of a loader; ValueError for invalid options."""
         ranks = options.ranks()
         seed = check_word(options.seed_for(ranks), "seed")
         shuffled = options.usual_order(inputs.num)
@@ -51,22 +51,22 @@ class Schedule:
 
     @property
     def is_in_order(self) -> bool:
-        """Whether inputs are taken as given."""
+        """Return whether inputs are taken in the given order."""
         return self.order is None and not self.channel_options["shuffle"]
 
     def seeded(self, seed: int) -> Schedule:
-        """The same by another seed."""
+        """Return the same schedule with another seed."""
         return replace(self, seed=seed, channel_options={**self.channel_options, "seed": seed})
 
     def reweighed(self, weight: float) -> Schedule:
-        """The same with another share of the workers."""
+        """Return the same schedule with another share of the workers."""
         channel_options: ChannelKeywords = {**self.channel_options, "weight": weight}
         _check(channel_options, self.inputs)
         return replace(self, channel_options=channel_options)
 
     @property
     def course(self) -> Course:
-        """What a position in it must go with."""
+        """Return what a saved position must match."""
         options = self.options
         usual = "shuffled" if self.channel_options["shuffle"] else "given"
         size = 0 if options.batch_sampler is not None else options.batch_size
@@ -74,13 +74,18 @@ class Schedule:
         return Course(self.inputs.num, size, options.drop_last, order, self.seed)
 
     def __len__(self) -> int:
-        """Batches of an epoch, for each rank."""
+        """Return the number of batches of an epoch for each rank."""
         if self.order is not None:
             return self._list_of(self.order.num_batches).batches_per_rank
         return self._even(Position(), self.inputs, self.channel_options).plan.batches_per_rank
 
     def run_from(self, position: Position, digest: str | None = None) -> Run:
-        """The epoch from a position on; its order must have this digest, if one is given."""
+        """Return the epoch from a position on.
+
+        Args:
+            position: where to start.
+            digest: digest that the epoch's order must have, if any; ValueError if it has another.
+        """
         if self.order is None:
             return self._even(position, self.inputs, self.channel_options)
         drawn = self.order.draw(self.inputs.num, self.seed, position.epoch)
@@ -128,12 +133,12 @@ class Schedule:
         return Run(epoch=position.epoch, plan=plan, inputs=inputs, channel_options=channel_options)
 
     def _list_of(self, batches: int, first: int = 0) -> EpochPlan:
-        """The arithmetic of a list of so many batches."""
+        """Return the plan of a list with this number of batches."""
         return EpochPlan(batches, 1, False, self.ranks.world_size, self.options.remainder, first)
 
 
 def _check(channel_options: ChannelKeywords, inputs: Inputs) -> None:
-    """ValueError for what a hub would refuse: better now than with the first batch."""
+    """Raise ValueError for options that a hub would refuse, now and not with the first batch."""
     EpochPlan(inputs.num, channel_options["batch_size"])
     _, options = parsed(channel_options)
     options.check()

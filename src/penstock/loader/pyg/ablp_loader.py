@@ -1,4 +1,4 @@
-"""Anchors with the nodes that are right or wrong for them: `ABLPLoader`."""
+"""`ABLPLoader`: anchors with the nodes that are positive or negative labels for them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ from penstock.sampling.spec import ABLPSpec, NeighborSpec
 class ABLPLoader(Loader):
     """Anchor-based link prediction: anchors, their labels, and the neighbourhoods of all of them.
 
-    anchors       nodes, said as `NeighborLoader`'s `input_nodes` are; where types are needed, those
-                  of `supervision` are meant
-    supervision   the edge types to be predicted, from anchors to labels; one, or a list whose
-                  anchors are of one type. None will do for a homogeneous graph
-    positive      where labels come from: an edge type; or a tensor [anchors, labels] of node ids,
-                  a row for each anchor, padded with -1; of several supervision edge types, a list
-                  or a dict of these. None: the edge type that is called like the supervision edge
-                  type, with "_positive" behind its relation. Edges that are labels are not walked
-    negative      likewise, by "_negative"; there need not be any
-    max_labels    keeps so many of each sign for an anchor, the first
+    Batches are `Data` or `HeteroData` with `y_positive` and `y_negative` [2, labels] on the store
+    of the supervision edge type: the first row has the anchors' positions, the second their labels'
+    positions in `n_id`.
 
-    `data`, `num_neighbors` and what else is named as there: as for `NeighborLoader`. Batches are
-    `Data` or `HeteroData` with `y_positive` and `y_negative` [2, labels] on the store of the
-    supervision edge type: the anchor's place above the place of its label in `n_id`.
+    Args:
+        data, num_neighbors, replace, disjoint, weight_attr and others: as for `NeighborLoader`.
+        anchors: nodes, given like `NeighborLoader`'s `input_nodes`. Where a node type is needed, it
+            is that of `supervision`.
+        supervision: the edge types to predict, from anchors to labels: one, or a list whose anchors
+            have one type. May be None for a homogeneous graph.
+        positive: where labels come from: an edge type, or a tensor [anchors, labels] of node ids,
+            one row per anchor, padded with -1; with several supervision edge types, a list or a
+            dict of these. None: the edge type named like the supervision edge type, with
+            "_positive" after its relation. Edges that are labels are not sampled.
+        negative: likewise, with "_negative"; optional.
+        max_labels: keep at most this many labels of each sign per anchor, the first ones.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class ABLPLoader(Loader):
 def _spec(
     graph: GraphView, supervision: tuple[EdgeType, ...], labels: Sequence[Labels], most: int | None
 ) -> ABLPSpec:
-    """What is said of labels; nothing of neighbourhoods yet."""
+    """Make the part of the spec that concerns labels; neighbourhoods are added later."""
     positive, negative = (each.kinds for each in labels)
     spec = settled(
         ABLPSpec(
@@ -99,7 +101,7 @@ def _spec(
 
 
 def _with_labels(num_neighbors: Any, spec: ABLPSpec, graph: GraphView) -> Any:
-    """Fan-outs for each edge type need not have those of labels, which are not walked."""
+    """Add fan-outs of 0 for label edge types, which are not sampled and may be left out."""
     if not isinstance(num_neighbors, dict):
         return num_neighbors
     hops = max(map(len, num_neighbors.values()), default=0)
@@ -108,6 +110,6 @@ def _with_labels(num_neighbors: Any, spec: ABLPSpec, graph: GraphView) -> Any:
 
 
 def _read(spec: ABLPSpec, graph: GraphView) -> list[EdgeType]:
-    """The edge types that labels are read from."""
+    """Return the edge types that labels are read from."""
     kinds = [kind for sign in SIGNS for kind in label_types(spec, graph, sign)]
     return [kind for kind in kinds if kind is not None]

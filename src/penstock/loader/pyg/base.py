@@ -1,8 +1,8 @@
-"""What all loaders are: torch's `DataLoader` to look at, and a channel's reader within.
+"""The base of all loaders: torch's `DataLoader` in appearance, a channel's reader inside.
 
-A loader knows a source, a spec, inputs, and options. Torch's own machinery is inert: nothing is
-forked, nothing pickled, and the workers are a pool's that several loaders share. Nothing runs
-before the first batch is asked for.
+A loader knows a source, a spec, inputs and options. Torch's own machinery is unused: nothing is
+forked or pickled, and the workers belong to a pool that several loaders share. Nothing runs before
+the first batch is asked for.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from penstock.sampling.spec import BuiltInSpec
 log = logging.getLogger(__name__)
 
 _numbers: Final = itertools.count(1)
-# Attributes that torch's own constructor sets, from what it is given.
+# Attributes that torch's own constructor sets from its arguments.
 _TORCH_SETS: Final = (
     "batch_size",
     "sampler",
@@ -52,15 +52,15 @@ _TORCH_SETS: Final = (
     "generator",
     "timeout",
     "multiprocessing_context",
-    "seed",  # ours, which may be drawn
+    "seed",  # ours, and may be drawn
 )
 
 
 class Loader(WorkerMixin, DataLoader[Any]):
     """Reads batches, epoch after epoch. Close it, leave its `with`, or just drop it.
 
-    Subclasses say what `data` and their other arguments mean, and give it here as a source, a spec
-    and inputs. What they were given they keep as attributes of the same names.
+    Subclasses say what `data` and their other arguments mean, and pass them here as a source, a
+    spec and inputs. They keep what they were given as attributes of the same names.
     """
 
     transform: Any = None
@@ -76,7 +76,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         collate: Collate | None = None,
     ) -> None:
         if self.transform_sampler_output is not None:
-            spec = kind_of(spec).bare(spec)  # rows are joined here, of what comes out of it
+            spec = kind_of(spec).bare(spec)  # rows are joined here, after the user's transform
         self._options = options
         self._source = source
         self._spec = spec
@@ -87,10 +87,10 @@ class Loader(WorkerMixin, DataLoader[Any]):
         self._hint = Hint(self.sampler) if self._schedule.order is None else None
         self.seed = self._schedule.seed  # given, or drawn
         self._maker: AdhocBatches | RemoteAdhocBatches | None = None
-        self._next: Position | None = None  # where the next iterator begins, if not as usual
-        self._digest: str | None = None  # of the order that a restored epoch must have
-        self._run: Run | None = None  # that was read last
-        self._states = 0  # that were gone back to
+        self._next: Position | None = None  # start of the next iterator, if not the usual one
+        self._digest: str | None = None  # that the order of a restored epoch must have
+        self._run: Run | None = None  # the run that was read last
+        self._states = 0  # number of states that were restored
         self._owner = os.getpid()
         self._closed = False
         self._meter = Meter()
@@ -106,7 +106,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
                 tell_of_share(self._batches_from.name, ranks)
 
     def _init_torch(self, options: LoaderOptions) -> None:
-        """Torch's attributes, as its own loader would have them; its machinery stays unused."""
+        """Set torch's attributes as its own loader would; torch's machinery stays unused."""
         places = InputIndices(self._inputs.num, options.ours())
         given = {"sampler": options.sampler, "batch_sampler": options.batch_sampler}
         if options.sampler is None and options.batch_sampler is None:
@@ -114,7 +114,8 @@ class Loader(WorkerMixin, DataLoader[Any]):
         if options.batch_sampler is None:
             given["batch_size"], given["drop_last"] = options.batch_size, options.drop_last
         elif options.batch_size not in (None, 1) or options.drop_last:
-            given["batch_size"], given["drop_last"] = 2, options.drop_last  # torch complains of it
+            # Torch raises its own error for this combination.
+            given["batch_size"], given["drop_last"] = 2, options.drop_last
         shuffle = options.shuffle if given["sampler"] is options.sampler else None
         DataLoader.__init__(
             self,
@@ -125,15 +126,16 @@ class Loader(WorkerMixin, DataLoader[Any]):
             timeout=options.timeout,
             **given,
         )
-        del self.collate_fn  # ours is a method: torch's attribute would be a cycle
+        del self.collate_fn  # ours is a method; torch's attribute would make a cycle
         for name, value in options.keywords().items():
             if name not in _TORCH_SETS:
                 vars(self)[name] = value
         vars(self)["num_workers"] = self._counted_workers()
-        self.multiprocessing_context = options.multiprocessing_context  # which needs that number
+        # Set last, because torch refuses it while `num_workers` is 0.
+        self.multiprocessing_context = options.multiprocessing_context
 
     def _counted_workers(self) -> int:
-        """What code that knows torch's loaders will look at: 0, or a number above."""
+        """Return the `num_workers` that code written for torch's loaders expects: 0, or more."""
         asked = self._options.workers
         if asked is not None:
             return asked
@@ -152,10 +154,11 @@ class Loader(WorkerMixin, DataLoader[Any]):
     # --- epochs ------------------------------------------------------------------------------
 
     def __iter__(self) -> Iteration:  # type: ignore[override]
-        """The next epoch; after `load_state_dict`, the rest of the one that was saved.
+        """Start the next epoch; after `load_state_dict`, the rest of the one that was saved.
 
-        An epoch of which no batch was asked for has not been used: it comes again. What is left of
-        the epoch before is given up, until its iterator is asked again: that goes on, beside.
+        An epoch of which no batch was asked for counts as unused and comes again. What is left of
+        the previous epoch is given up. If its iterator is asked again, it continues with a channel
+        of its own.
         """
         self._check_usable()
         if self._schedule.ranks.rank == 0 and watcher.is_wanted():
@@ -173,17 +176,17 @@ class Loader(WorkerMixin, DataLoader[Any]):
         return iter(self)
 
     def __len__(self) -> int:
-        """Batches of an epoch for this rank; every rank has as many."""
+        """Return the number of batches of an epoch for this rank; it is the same for all ranks."""
         return len(self._schedule)
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch is next. If that is one that was restored, it goes on where it was."""
+        """Set the next epoch. If a restored state is in that epoch, it continues from the state."""
         wanted = Position(epoch)
         if wanted.epoch != self._upcoming().epoch:
             self._next, self._digest = wanted, None
 
     def _take_hint(self) -> bool:
-        """Goes by the epoch that the sampler was told to be next; whether that is another one."""
+        """Use the epoch that the sampler was told; return whether it differs from the next one."""
         told = None if self._hint is None else self._hint.news()
         if told is None or told == self._upcoming().epoch:
             return False
@@ -191,7 +194,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         return True
 
     def _upcoming(self) -> Position:
-        """Where the next iterator begins."""
+        """Return the position at which the next iterator begins."""
         run = self._run
         if self._next is not None or run is None:
             return self._next or Position()
@@ -199,34 +202,34 @@ class Loader(WorkerMixin, DataLoader[Any]):
 
     @property
     def epoch(self) -> int:
-        """The epoch that is being read, or will be next if none is."""
+        """The epoch that is being read, or the next one if none is."""
         run = self._run
         return self._state().position.epoch if run is None else run.epoch
 
     # --- what an iteration asks for ----------------------------------------------------------
 
     def _begin(self, run: Run, states: int) -> Run:
-        """What an iterator reads that is asked for the first time.
+        """Return the run that an iterator reads when it is asked for the first time.
 
-        That is the run it was made with, unless the loader has gone on since: to another epoch,
-        from a state, or because somebody chose the epoch only then.
+        That is the run it was made with, unless the loader has moved on since: to another epoch, to
+        a restored state, or because the epoch was chosen only after the iterator was made.
         """
         self._check_usable()
         stale = states != self._states or run.touched or not self._batches_from.is_for(run)
         return iter(self)._run if self._take_hint() or stale else run
 
     def _go_on(self, run: Run, states: int) -> None:
-        """The iterator of a run reads now: where it stands is where the loader stands."""
+        """Note that this run's iterator reads now: its position is the loader's position."""
         self._check_usable()
         if states != self._states:
             raise errors.superseded(self._who, run.epoch)
         self._run = run
 
     def _finish(self, batch: Batch, run: Run) -> Any:
-        """A batch as the user wants it. What goes wrong in their code names the batch."""
+        """Turn a batch into what the user wants. Errors of the user's code get the batch's name."""
         try:
             return self._finished(batch, run.inputs_of(batch))
-        except StopIteration as error:  # which would end the user's loop, as if all were well
+        except StopIteration as error:  # it would end the user's loop as if all were well
             wrong = RuntimeError(f"a transform of {self._who} raised StopIteration")
             errors.name_batch(wrong, self._who, batch)
             raise wrong from error
@@ -252,12 +255,12 @@ class Loader(WorkerMixin, DataLoader[Any]):
     # --- out of turn -------------------------------------------------------------------------
 
     def __call__(self, index: Any) -> Any:
-        """A batch of the inputs at these places, sampled here and now; see docs/random.md."""
+        """Sample a batch of the inputs at these positions in this process; see docs/random.md."""
         out = self.collate_fn(index)
         return out if self.filter_per_worker else self.filter_fn(out)
 
     def collate_fn(self, index: Any) -> Any:
-        """As `loader(index)`, but before `filter_fn`, unless `filter_per_worker`; as in PyG."""
+        """Do as `loader(index)`, but without `filter_fn` unless `filter_per_worker`; as in PyG."""
         if self._closed:
             raise errors.closed(self._who)
         inputs, maker = self._inputs.at(index), self._made()
@@ -267,7 +270,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         return self._collate.sampler_output(batch, inputs)
 
     def filter_fn(self, out: Any) -> Any:
-        """Joins the rows of a sampler's output, PyG's; then `transform`."""
+        """Join the rows to a sampler's output, as in PyG; then apply `transform`."""
         if self.transform_sampler_output is not None:
             with self._meter.at("transform"):
                 out = self.transform_sampler_output(out)
@@ -283,7 +286,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
     # --- position ----------------------------------------------------------------------------
 
     def _state(self) -> LoaderState:
-        """Where the loader stands: after the last batch that was delivered."""
+        """Return the loader's state after the last delivered batch."""
         run = self._run
         if run is None or (self._next is not None and run.is_over):
             return LoaderState(self._next or Position(), self._schedule.course, self._digest)
@@ -292,17 +295,19 @@ class Loader(WorkerMixin, DataLoader[Any]):
         return LoaderState(position, self._schedule.course, digest)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position as plain data: small, JSON-able, and the same on every rank.
+        """Return the position as plain data: small, JSON-able, and the same on every rank.
 
-        Any number of workers or ranks can go on from it, with the next batch.
+        Training can go on from it with the next batch, with any number of workers or ranks.
         """
         return self._state().to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Has the next iterator go on from there; those there are have come to their end.
+        """Let the next iterator start from a saved state; existing iterators end.
 
-        `ValueError` if batches are cut or drawn otherwise here than where it was saved. Beside
-        that, the same data and sampling are taken for granted.
+        The data and the sampling must be the same; that is not checked.
+
+        Raises:
+            ValueError: batches are cut or drawn differently here than where the state was saved.
         """
         given = self._options.seed is not None
         state = LoaderState.from_dict(state_dict).for_course(
@@ -316,7 +321,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
     # --- seeing ------------------------------------------------------------------------------
 
     def statistics(self) -> LoaderStatistics:
-        """A snapshot of what this loader has done, and its hub. Any thread may ask."""
+        """Return a snapshot of what this loader and its hub have done. Any thread may call it."""
         run, meter, hub = self._run, self._meter, self._batches_from.hub_statistics()
         seconds = meter.elapsed()
         return LoaderStatistics(
@@ -342,26 +347,26 @@ class Loader(WorkerMixin, DataLoader[Any]):
         )
 
     def watch(self) -> Watching:
-        """Shows the statistics while this loader is read: live in a terminal, else in lines.
+        """Show the statistics while this loader is read: live in a terminal, else as lines.
 
-        Until its `with` is left, `stop()` is called, or the loader ends. PENSTOCK_WATCH=1 has the
-        same for all loaders, of rank 0.
+        It ends when its `with` is left, `stop()` is called, or the loader ends. PENSTOCK_WATCH=1
+        does this for all loaders of rank 0.
         """
         self._check_usable()
         return watcher.begin(self, self._batches_from.name, self._meter.batches)
 
     @property
     def address(self) -> str | None:
-        """Where other processes on this host can join the pool and the graph; starts it.
+        """Where other processes on this host can join the pool and the graph; starts the pool.
 
-        `penstock.NeighborLoader(address, …)` over there. None if batches are made in this process.
+        They call `penstock.NeighborLoader(address, …)`. None if batches are made in this process.
         """
         self._check_usable()
         hub = self._batches_from.hub()
         return None if hub is None else hub.address
 
     def reweigh(self, weight: float) -> None:
-        """Asks for another share of the workers, from now on."""
+        """Ask for another share of the workers, from now on."""
         self._check_usable()
         self._schedule = self._schedule.reweighed(weight)
         self._batches_from.reweigh(weight)
@@ -370,7 +375,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
     # --- the end -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends what runs for this loader; batches that were given stay valid. Idempotent."""
+        """End what runs for this loader; delivered batches stay valid. Idempotent."""
         if os.getpid() == self._owner:
             self._closed = True
             watcher.end(self._batches_from.name)

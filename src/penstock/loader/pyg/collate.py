@@ -1,10 +1,10 @@
-"""From a batch as a rank gets it to PyG's: tensors over the same memory, each on its store.
+"""Convert a batch as a rank gets it to PyG's: tensors over the same memory, each on its store.
 
-Nothing is copied but what has to be: edges that were given as int32, what a graph cannot hold, what
-lies on another device. Tensors keep the memory of the batch, as its arrays do: a slot goes back
-when the last of them is gone, and until then it is the user's, to keep and to change.
+Only what has to be is copied: edges that were given as int32, attributes that a graph cannot hold,
+attributes on another device. Tensors keep the memory of the batch, as its arrays do: a slot goes
+back when the last of them is gone, and until then the user may keep and change it.
 
-Names and absences are those of PyG's loaders: what they would set to None is not there.
+Names are those of PyG's loaders. Where they would set None, the attribute is missing.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from penstock.sampling.kinds import kind_of
 from penstock.sampling.names import Owner, parsed, parsed_type
 from penstock.sampling.spec import BuiltInSpec, LinkSpec
 
-# Whose it is, and its name; of a homogeneous batch nobody's in particular.
+# The owner of an attribute and its name; in a homogeneous batch the owner is empty.
 Place: TypeAlias = tuple[Owner, str]
 Hops: TypeAlias = Mapping[Any, list[int]]
 
 
 class InputWords(Enum):
-    """What a batch says of its inputs, by PyG's names."""
+    """Which kind of inputs a batch describes, with PyG's names for their attributes."""
 
     NODES = "nodes"
     LINKS = "links"
@@ -45,9 +45,9 @@ class InputWords(Enum):
 
 @dataclass(slots=True, eq=False)
 class BatchParts:
-    """By type: ids of nodes, ends and ids of edges (None: unknown), trees, numbers of each hop.
+    """A batch by type: node ids, edge ends, edge ids (None: unknown), trees, numbers per hop.
 
-    `said` is all else, by its place: what is None does not belong in a batch.
+    `said` has everything else, by its place; a value of None does not belong in a batch.
     """
 
     nodes: dict[str, Tensor] = field(default_factory=dict)
@@ -61,14 +61,14 @@ class BatchParts:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """Where a kind of batch says what of its inputs, which are of type `of`."""
+    """Where a kind of batch has the attributes of its inputs, which have type `of`."""
 
     kind: InputWords
     of: Owner
 
     @property
     def metadata(self) -> list[tuple[Place, ...]]:
-        """The places of what PyG's samplers hand on as `metadata`, in that order."""
+        """The places of what PyG's samplers pass on as `metadata`, in that order."""
         of = self.of
         source, destination = (of[0], of[-1]) if any(of) else (NODE, NODE)
         match self.kind:
@@ -87,7 +87,7 @@ class Wording:
                 ]
 
     def complete(self, said: dict[Place, Any]) -> dict[Place, Any]:
-        """With None for all that could be said and is not, so that nothing else is taken for it."""
+        """Add None for every missing place, so that no other attribute is taken for it."""
         said = dict.fromkeys(place for places in self.metadata for place in places) | said
         if self.kind is InputWords.NODES and said[self.of, "input_id"] is not None:
             said[self.of, "batch_size"] = len(said[self.of, "input_id"])
@@ -97,7 +97,7 @@ class Wording:
 
 
 def output_of(parts: BatchParts, wording: Wording, *, is_hetero: bool) -> Any:
-    """As a sampler of PyG's would put it out."""
+    """Return the batch as the output of one of PyG's samplers."""
     said = wording.complete(parts.said)
     metadata = tuple(said[places[0]] for places in wording.metadata)
     if is_hetero:
@@ -124,7 +124,7 @@ def output_of(parts: BatchParts, wording: Wording, *, is_hetero: bool) -> Any:
 
 
 def parts_of(out: Any, wording: Wording) -> BatchParts:
-    """The parts of what a sampler put out, and a user may have changed."""
+    """Return the parts of a sampler's output, which a user may have changed."""
     if isinstance(out, HeteroSamplerOutput):
         parts = BatchParts(
             dict(out.node),
@@ -150,12 +150,12 @@ def parts_of(out: Any, wording: Wording) -> BatchParts:
     return parts
 
 
-# An edge list that nobody sampled from.
+# The edges of an edge type that was not sampled.
 _NOWHERE: Final = torch.empty((2, 0), dtype=torch.int64)
 
 
 class Collate:
-    """Makes `Data` or `HeteroData` of the batches of one loader. Has no state; any thread may."""
+    """Makes `Data` or `HeteroData` of one loader's batches. Stateless; any thread may use it."""
 
     def __init__(self, source: DataSource, spec: BuiltInSpec, inputs: Inputs) -> None:
         self._graph = source.graph
@@ -167,20 +167,22 @@ class Collate:
         self._sources: dict[Place, FeatureSource] = {}
 
     def data(self, batch: Batch, inputs: Inputs | None = None) -> Any:
-        """The batch as PyG's loaders give it.
+        """Return the batch as PyG's loaders give it.
 
-        `inputs`: those it was sampled from, where they are not all of the loader's (`inputs.at`).
+        Args:
+            batch: the batch.
+            inputs: the inputs it was sampled from, if not all of the loader's (`inputs.at`).
         """
         taken, rows = self._apart(batch, inputs or self._inputs)
         return self._filled(taken, rows)
 
     def sampler_output(self, batch: Batch, inputs: Inputs | None = None) -> Any:
-        """The batch as PyG's samplers put it out, without features."""
+        """Return the batch as the output of one of PyG's samplers, without features."""
         parts, _ = self._apart(batch, inputs or self._inputs)
         return output_of(parts, self._wording, is_hetero=self._graph.is_hetero)
 
     def join(self, out: Any) -> Any:
-        """What a sampler put out, with features: PyG's `filter_fn`, before any transform."""
+        """Join the features to a sampler's output: PyG's `filter_fn`, before any transform."""
         parts = parts_of(out, self._wording)
         self._reach_all(parts)
         return self._filled(parts, {})
@@ -188,7 +190,7 @@ class Collate:
     # --- taking a batch apart ------------------------------------------------------------------
 
     def _apart(self, batch: Batch, inputs: Inputs) -> tuple[BatchParts, dict[Place, Tensor]]:
-        """What was sampled, and the arrays that are an attribute's rows, or anything else."""
+        """Split a batch into what was sampled, and all other arrays, such as rows of attributes."""
         parts, others = BatchParts(), dict[Place, Tensor]()
         for name, array in batch.arrays.items():
             owner, attribute = place = self._place(name)
@@ -226,7 +228,7 @@ class Collate:
         return {parsed_type(name): list(hops) for name, hops in counts.items()}
 
     def _translate(self, said: dict[Place, Any], inputs: Inputs) -> None:
-        """From what a worker says to what the user gave: ids for places, dtypes."""
+        """Convert what a worker reports to the user's terms: positions to ids, and dtypes."""
         for place, value in said.items():
             match place[1]:
                 case "input_id" if inputs.input_id is not None:
@@ -237,7 +239,7 @@ class Collate:
                     said[place] = value.to(_label_dtype(inputs, value))
 
     def _reach_all(self, parts: BatchParts) -> None:
-        """Types that a sampler does not mention were not reached: they have no rows."""
+        """Add empty entries for types that the sampler does not mention: they were not reached."""
         if self._graph.is_hetero:
             for name in self._graph.node_types:
                 parts.nodes.setdefault(name, _NOWHERE[0])
@@ -264,7 +266,7 @@ class Collate:
         return data
 
     def _say(self, data: Any, parts: BatchParts) -> None:
-        """What was sampled, and what is said of it. What users call `n_id` stays theirs."""
+        """Set what was sampled and the facts about it. A user's own `n_id` and `e_id` are kept."""
         for name, nodes in parts.nodes.items():
             if "n_id" not in (store := store_of(data, name)):
                 store["n_id"] = nodes
@@ -278,14 +280,14 @@ class Collate:
             store_of(data, owner)[name] = value
 
     def _set_all(self, data: Any, name: str, values: Any, only: Owner) -> None:
-        """For every type that has one; a homogeneous batch has what was sampled, or none."""
+        """Set an attribute for every type that has it; in a homogeneous batch at least to None."""
         if values is None:
             values = {} if self._graph.is_hetero else {only: None}
         for owner, value in values.items():
             store_of(data, owner)[name] = value
 
     def _row(self, row: Row, parts: BatchParts, others: dict[Place, Tensor]) -> Any:
-        """The rows of an attribute: as the workers gathered them, or gathered here."""
+        """Return the rows of an attribute: as the workers gathered them, or gathered here."""
         place = (row.owner if any(row.owner) else NODE, row.name)
         value = others.pop(place, None)
         if value is None:

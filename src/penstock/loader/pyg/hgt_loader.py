@@ -1,4 +1,4 @@
-"""Layers with a budget for each node type, by PyG's arguments: `HGTLoader`."""
+"""`HGTLoader`: layers with a budget for each node type, with PyG's arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.sampling.spec import HGTSpec
 
 @dataclass(frozen=True, eq=False)
 class LayerSampler:
-    """How a loader samples, where PyG's loader has its sampler. Nothing samples in this object."""
+    """Says how a loader samples, where PyG's loader has its sampler. It does not sample itself."""
 
     spec: HGTSpec
     num_samples: Any
@@ -30,11 +30,11 @@ class LayerSampler:
 
 
 class HGTLoader(Loader, torch_geometric.loader.HGTLoader):  # type: ignore[misc]
-    """Samples as many nodes of every type in each layer: PyG's loader of that name, by a pool.
+    """Sample a fixed number of nodes of each type per layer: PyG's loader of that name, by a pool.
 
-    `data` and `options` as for `NeighborLoader`, so that it may be more than a `HeteroData`; the
-    arguments up to `filter_per_worker` mean what they mean to PyG. Batches are `HeteroData`; of a
-    homogeneous graph, `Data`.
+    `data` and `options` are as for `NeighborLoader`, so `data` may be more than a `HeteroData`. The
+    arguments up to `filter_per_worker` mean what they mean in PyG. Batches are `HeteroData`, or
+    `Data` for a homogeneous graph.
     """
 
     def __init__(

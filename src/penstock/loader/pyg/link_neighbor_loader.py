@@ -1,4 +1,4 @@
-"""Links with the neighbourhoods of their ends, by PyG's arguments: `LinkNeighborLoader`."""
+"""`LinkNeighborLoader`: links with the neighbourhoods of their ends, with PyG's arguments."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from penstock.loader.source.sources import source_of
 
 
 class LinkNeighborLoader(Loader, torch_geometric.loader.LinkNeighborLoader):  # type: ignore[misc]
-    """Samples links and the neighbourhoods of their ends: PyG's loader of that name, by a pool.
+    """Sample links and the neighbourhoods of their ends: PyG's loader of that name, by a pool.
 
-    `data` and `options` as for `NeighborLoader`; the arguments up to `directed` mean what they mean
-    to PyG. Batches are `Data` or `HeteroData`.
+    `data` and `options` are as for `NeighborLoader`. The arguments up to `directed` mean what they
+    mean in PyG. Batches are `Data` or `HeteroData`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class LinkNeighborLoader(Loader, torch_geometric.loader.LinkNeighborLoader):  # 
 
     @property
     def input_data(self) -> EdgeSamplerInput:
-        """The inputs as PyG has them."""
+        """Return the inputs as PyG represents them."""
         inputs = self._inputs
         assert isinstance(inputs, LinkInputs)
         ends = self._source.graph.coo(inputs.edge_type) if inputs.ends is None else inputs.ends

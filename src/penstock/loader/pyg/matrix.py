@@ -1,8 +1,8 @@
-"""Edges that are given as a matrix: `adj_t`, a sparse tensor of torch's own.
+"""Edges that are given as a matrix: `adj_t`, one of torch's sparse tensors.
 
-Row i of it has the edges that lead to node i. Edges are numbered row by row, as PyG numbers those
-of a `SparseTensor`; what else is said of edges must be in that order. Batches have an `adj_t` of
-the same layout, with the values of its edges.
+Row i has the edges that lead to node i. Edges are numbered row by row, as PyG numbers those of a
+`SparseTensor`; other edge attributes must be in that order. Batches have an `adj_t` of the same
+layout, with the values of its edges.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAYOUTS: Final = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Matrix(Ends):
-    """`edges` has the ends of all edges in the order of their ids, `values` what each is worth."""
+    """`edges` has the ends of all edges in the order of their ids, `values` their values."""
 
     layout: torch.layout
     edges: Tensor
@@ -28,7 +28,7 @@ class Matrix(Ends):
 
     @classmethod
     def of(cls, given: Tensor) -> Matrix:
-        """Reads a sparse matrix [destinations, sources] of any layout that torch has for one."""
+        """Read a sparse matrix [destinations, sources] of any layout in `LAYOUTS`."""
         rows, columns, values = _entries(given)
         order = rows.argsort(stable=True)
         edges = torch.stack([columns[order], rows[order]])
@@ -44,7 +44,7 @@ class Matrix(Ends):
     def put(
         self, store: Any, ends: Tensor | None, ids: Tensor | None, nodes: tuple[int, int]
     ) -> None:
-        """Sets the matrix of a batch, in which there are so many sources and destinations."""
+        """Set the matrix of a batch; `nodes` are its numbers of sources and destinations."""
         if ends is None or ids is None:
             store["adj_t"] = None
             return
@@ -54,12 +54,12 @@ class Matrix(Ends):
 
 
 def is_sparse(value: Any) -> bool:
-    """Whether it is a matrix that can be read here."""
+    """Return whether the value is a matrix that can be read here."""
     return isinstance(value, Tensor) and value.layout in LAYOUTS and value.sparse_dim() == 2
 
 
 def _entries(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Row, column and value of each entry; those that are there twice stay two."""
+    """Return row, column and value of each entry; duplicate entries are kept."""
     if matrix.layout == torch.sparse_coo:
         rows, columns = matrix._indices()
         return rows, columns, matrix._values()

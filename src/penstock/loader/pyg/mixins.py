@@ -1,7 +1,7 @@
-"""What PyG's loaders can have done to their workers, for workers that are a pool's.
+"""PyG's methods that configure a loader's workers, for workers that belong to a pool.
 
-There it is done by the worker itself, when it starts. Ours know nothing of torch, sample with one
-thread each, and serve all loaders of the same data: what can be done to them is done from here.
+In PyG, each worker configures itself when it starts. Our workers do not load torch, sample with one
+thread each, and serve all loaders of the same data. So they are configured from this process.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ class WorkerMixin:
     def enable_cpu_affinity(
         self, loader_cores: Sequence[Any] | None = None
     ) -> AbstractContextManager[None]:
-        """Keeps the workers that there are to these cores, one (or a list) for each."""
+        """Pin the current workers to these cores, one core (or a list) for each."""
         hub = self._batches_from.hub()
-        # Those of a server are on another host, and not ours to move.
+        # A server's workers are on another host and cannot be pinned from here.
         return _on_cores(hub if isinstance(hub, Hub) else None, self.num_workers, loader_cores)
 
     @contextmanager
     def enable_multithreading(self, worker_threads: int | None = None) -> Iterator[None]:
-        """Nothing to enable: a worker samples with one thread, and there can be more workers.
+        """Enable nothing: a worker samples with one thread, and there can be more workers.
 
-        Where there are none, this is refused, as by PyG.
+        Without workers it is refused, as in PyG.
         """
         _check_workers("enable_multithreading", self.num_workers)
         yield
 
     @contextmanager
     def enable_memory_log(self) -> Iterator[None]:
-        """Logs how much private memory each worker has, at the end."""
+        """Log the private memory of each worker when the context ends."""
         yield
         for worker in self._batches_from.hub_statistics().get("pool", {}).get("workers", ()):
             memory = worker["private"] / (1 << 20)
@@ -53,7 +53,7 @@ class WorkerMixin:
 
 
 def workers_of(hub: Hub) -> list[int]:
-    """The process ids of the pool's workers, all of them."""
+    """Return the process ids of all workers of the pool."""
     if isinstance(hub, HubProcess):
         hub.resize(hub.num_workers)  # returns when all are there
     return [worker["pid"] for worker in hub.statistics()["pool"]["workers"]]
@@ -68,7 +68,7 @@ def _check_workers(asked_by: str, num_workers: int) -> None:
 
 @contextmanager
 def _on_cores(hub: Hub | None, num_workers: int, cores: Sequence[Any] | None) -> Iterator[None]:
-    """Keeps the pool's workers to these cores, one (or a list) for each, while this lasts."""
+    """Pin the pool's workers to these cores, one core (or a list) for each, inside the context."""
     _check_workers("enable_cpu_affinity", 0 if hub is None else num_workers)
     assert hub is not None
     if cores and len(cores) != num_workers:
@@ -81,7 +81,7 @@ def _on_cores(hub: Hub | None, num_workers: int, cores: Sequence[Any] | None) ->
     before = {}
     try:
         for number, pid in enumerate(pids):
-            with suppress(psutil.NoSuchProcess):  # replaced this very moment
+            with suppress(psutil.NoSuchProcess):  # just replaced
                 process, wanted = psutil.Process(pid), chosen[number % len(chosen)]
                 before[process] = process.cpu_affinity()
                 process.cpu_affinity(list(wanted) if isinstance(wanted, Sequence) else [wanted])

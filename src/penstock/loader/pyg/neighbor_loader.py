@@ -1,4 +1,4 @@
-"""Neighbourhoods of nodes, by PyG's arguments: `NeighborLoader`."""
+"""`NeighborLoader`: neighbourhoods of nodes, with PyG's arguments."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from penstock.sampling.spec import NeighborSpec
 
 @dataclass(frozen=True, eq=False)
 class SharedSampler:
-    """How a loader samples, where PyG's loaders have their sampler: another loader can take it.
+    """Says how a loader samples, where PyG's loaders have their sampler.
 
-    Nothing samples in this object; it is a way to say "as that one".
+    This object does not sample. Another loader can be given it, to sample in the same way.
     """
 
     spec: NeighborSpec
@@ -40,7 +40,7 @@ class SharedSampler:
 
 
 def spec_by(sampler: Any, source: DataSource, num_neighbors: Any, **options: Any) -> NeighborSpec:
-    """How to sample: as a given sampler does, or as the arguments say."""
+    """Return the spec of a given sampler, or else of the arguments."""
     if sampler is None:
         return neighbor_spec(source, num_neighbors, **options)
     if isinstance(sampler, SharedSampler):
@@ -53,12 +53,14 @@ def spec_by(sampler: Any, source: DataSource, num_neighbors: Any, **options: Any
 
 
 class NeighborLoader(Loader, torch_geometric.loader.NeighborLoader):  # type: ignore[misc]
-    """Samples neighbourhoods of nodes: PyG's loader of that name, by a pool of workers.
+    """Sample neighbourhoods of nodes: PyG's loader of that name, with a pool of workers.
 
-    `data`: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub or a server (what
-    `penstock.connect` gives), or the address of one. The arguments up to `directed` mean what they
-    mean to PyG; `options` are torch's and ours, see
-    `penstock.loader.pyg.options.LoaderOptions`. Batches are `Data` or `HeteroData`.
+    Batches are `Data` or `HeteroData`. The arguments up to `directed` mean what they mean in PyG.
+
+    Args:
+        data: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub or a server (what
+            `penstock.connect` returns), or the address of one.
+        options: torch's options and ours, see `penstock.loader.pyg.options.LoaderOptions`.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class NeighborLoader(Loader, torch_geometric.loader.NeighborLoader):  # type: ig
 
     @property
     def input_data(self) -> NodeSamplerInput:
-        """The inputs as PyG has them."""
+        """Return the inputs as PyG represents them."""
         inputs = self._inputs
         assert isinstance(inputs, NodeInputs)
         return NodeSamplerInput(

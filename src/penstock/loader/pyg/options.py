@@ -1,7 +1,7 @@
-"""What every loader takes beside what to sample: torch's keywords, and ours.
+"""The options that every loader takes besides what to sample: torch's keywords and ours.
 
-Each is honoured, or refused by name with the reason; none is swallowed. `LoaderOptions` has them as
-they were given, checked; what they mean to a channel is derived from that.
+Each option is honoured, or refused by name with the reason; none is ignored silently.
+`LoaderOptions` has them as given and checked, and derives the options of a channel from them.
 """
 
 from __future__ import annotations
@@ -25,39 +25,41 @@ from penstock.workers.limits import auto_workers
 
 Workers: TypeAlias = int | Literal["auto"]
 
-# A reader holds one batch while it takes the next; the hub wants two to go on with.
+# A reader holds one batch while it takes the next, and the hub needs two more to go on with.
 _IN_HANDS: Final = 2
 _FEWEST_SLOTS: Final = 4
-# The options of channels that are keywords of loaders, too.
+# The channel options that are keywords of loaders, too.
 CHANNEL: Final = {
     name: each for name, each in fields_of(ChannelOptions).items() if each.about.for_loaders
 }
-# What may be stood in for in an epoch, unless told: more is no accident any more.
+# Default limit for substituted batches in an epoch: more of them are no accident.
 _SUBSTITUTES: Final = 16
-# Lightning hands these back to a loader it makes again; they are its own affair.
+# Lightning passes these to a loader that it makes again; they have no meaning for us.
 _OWN: Final = ("dataset", "collate_fn")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoaderOptions:
-    """As given. The first are torch's, the others ours.
+    """A loader's options as given. The first are torch's, the others ours.
 
-    num_workers        0: batches are made in this process. Else by a pool, which all loaders of
-                       the same data share: as many workers as the most demanding asks for, or
-                       "auto". None: 0, or the pool of a hub that is given as `data`, whose size is
-                       its owner's affair. The bytes are the same in any case
-    prefetch_factor    batches made ahead, for each worker; `prefetch` says it for all together
-    persistent_workers workers stay, from epoch to epoch, in any case
-    timeout            seconds to wait for a batch; 0: as long as it takes
-    sampler            and `batch_sampler`: asked once per epoch, for all of it; so it must end
-    generator          where the seed comes from, if `seed` is not given; not for several ranks
-    seed               what all that is random follows from; without one it is drawn from
-                       `generator` or torch's own; for several ranks, which must agree, it is 0
-    rank, world_size   by default as torch.distributed or torchrun's environment have them: rank r
-                       of W takes the batches r, r + W, … of the list. `world_size=1`: all of them
-    channel            the options of its channels, each a keyword of its own: `on_error`, `weight`
-                       and all others that `penstock.options.ChannelOptions` has for loaders. None:
-                       as by default. `max_substitutes` is 16 if batches are to be substituted
+    Args:
+        num_workers: 0: batches are made in this process. Else by a pool that all loaders of the
+            same data share, with the largest number of workers that any of them asks for, or
+            "auto". None: 0, or the pool of a hub that is given as `data`, whose owner decides its
+            size. The bytes are the same in any case.
+        prefetch_factor: batches made ahead, per worker; `prefetch` says it for all workers
+            together.
+        persistent_workers: no effect: workers stay from epoch to epoch in any case.
+        timeout: seconds to wait for a batch; 0: no limit.
+        sampler: like `batch_sampler`, asked once per epoch, for the whole epoch; so it must end.
+        generator: source of the seed if `seed` is not given; not for several ranks.
+        seed: seed of everything random. By default drawn from `generator` or torch's own; with
+            several ranks, which must agree, it is 0.
+        rank, world_size: by default those of torch.distributed or torchrun's environment: rank r of
+            W takes the batches r, r + W, … of the list. `world_size=1`: all of them.
+        channel: the channel options, each a keyword of its own: `on_error`, `weight` and all others
+            that `penstock.options.ChannelOptions` has for loaders. None: the default.
+            `max_substitutes` is 16 if batches are to be substituted.
     """
 
     batch_size: int = 1
@@ -107,26 +109,26 @@ class LoaderOptions:
             )
 
     def _means_nothing(self, name: str) -> bool:
-        """Whether torch itself would not look at what is given."""
+        """Return whether torch itself would ignore the value."""
         if name == "worker_init_fn":
             return self.is_inline
         return name == "batch_size" and self.batch_sampler is not None
 
     @property
     def is_inline(self) -> bool:
-        """Whether batches are to be made in this process, whatever the source."""
+        """Return whether batches are made in this process, whatever the source."""
         return type(self.num_workers) is int and self.num_workers == 0
 
     @cached_property
     def workers(self) -> int | None:
-        """How many workers are asked for, as a number; None: as many as a given hub has."""
+        """The number of workers asked for; None: as many as a given hub has."""
         return auto_workers() if self.num_workers == "auto" else self.num_workers
 
     def usual_order(self, num_inputs: int) -> bool | None:
-        """Whether inputs are shuffled, as far as that says it all; None if a sampler has its own.
+        """Return whether inputs are shuffled; None if a sampler has an order of its own.
 
-        Lightning hands back the samplers that torch makes for `shuffle`; those need not be asked.
-        A class derived from them must be, if it has an order of its own.
+        Lightning passes back the samplers that torch makes for `shuffle`; those need not be asked.
+        A class derived from them must be asked if it has an order of its own.
         """
         if self.batch_sampler is not None or not _goes_as_torch_s(self.sampler):
             return None
@@ -147,7 +149,11 @@ class LoaderOptions:
                 return None
 
     def ranks(self) -> RankShare:
-        """Whose batches these are. A sampler that shares inputs out has done so already."""
+        """Return the rank and world size of this loader.
+
+        A user's `DistributedSampler` shares the inputs among ranks itself, so all its batches are
+        read; Lightning's says which rank this is.
+        """
         asked = self.sampler
         if asked is None:
             asked = getattr(self.batch_sampler, "sampler", None)
@@ -163,7 +169,7 @@ class LoaderOptions:
         return ranks_of(self.rank, self.world_size)
 
     def _shares_out(self, sampler: Any) -> bool:
-        """Whether Lightning put the sampler in, to say which rank this is: as we say it or not."""
+        """Return whether Lightning added the sampler to say which rank this is, and we agree."""
         if sampler is not self.sampler or type(sampler) is not DistributedSampler:
             return False
         found = sampler.rank, sampler.num_replicas
@@ -171,7 +177,7 @@ class LoaderOptions:
         return isinstance(sampler.dataset, InputIndices) and given == found
 
     def seed_for(self, ranks: RankShare) -> int:
-        """What all that is random follows from. Drawn, if nobody says it; see `seed`."""
+        """Return the seed of everything random; drawn if not given, see `seed`."""
         if self.seed is not None:
             return int(self.seed)
         if ranks.world_size > 1:
@@ -187,26 +193,27 @@ class LoaderOptions:
         return int(drawn.item())
 
     def ours(self) -> dict[str, Any]:
-        """Those that torch's loaders do not have, as keywords."""
+        """Return the options that torch's loaders do not have, as keywords."""
         names = list(_own_names())
         ours = {name: getattr(self, name) for name in names[names.index("seed") :]}
         return {**ours, **self.channel}
 
     def keywords(self) -> dict[str, Any]:
-        """All that can be given, as it was given or by default."""
+        """Return all options as keywords, as given or by default."""
         by_default = {name: each.default for name, each in CHANNEL.items()}
         own = {name: getattr(self, name) for name in _own_names()}
         return {**own, **by_default, **self.channel}
 
     @property
     def remainder(self) -> Remainder:
-        """What becomes of batches that do not suffice for all ranks."""
+        """What happens to the last batches if there are not enough for all ranks."""
         return Remainder(self.channel.get("remainder", CHANNEL["remainder"].default))
 
     def slots(self) -> int | None:
-        """Batches that may be in the making, ready or in the reader's hands; None: up to the hub.
+        """Return how many batches may be in progress, ready or held by the reader; None: default.
 
-        At least so many that a loop that holds one batch at a time never has it copied.
+        The number is large enough that a loop that holds one batch at a time gets no copies. With
+        None, the hub chooses.
         """
         ahead = self.prefetch
         if ahead is None and self.prefetch_factor is not None:
@@ -214,7 +221,7 @@ class LoaderOptions:
         return None if ahead is None else max(_FEWEST_SLOTS, ahead + _IN_HANDS)
 
     def channel_options(self, ranks: RankShare, seed: int) -> ChannelKeywords:
-        """What a channel is asked for, but the order of its inputs."""
+        """Return the options of a channel, except for the order of its inputs."""
         return {
             "seed": seed,
             "rank": ranks.rank,
@@ -225,9 +232,9 @@ class LoaderOptions:
 
 
 def options_of(given: dict[str, Any], who: str, hub: Provider | None) -> LoaderOptions:
-    """The options among a loader's keywords; TypeError for one that there is not.
+    """Take the options from a loader's keywords; TypeError for an unknown one.
 
-    Without a `hub` that has workers already there are none, unless they are asked for.
+    Without a `hub` that has workers already, there are none unless they are asked for.
     """
     wanted = {name: value for name, value in given.items() if name not in _OWN}
     if isinstance(places := given.get("dataset"), InputIndices):
@@ -242,12 +249,12 @@ def options_of(given: dict[str, Any], who: str, hub: Provider | None) -> LoaderO
 
 
 def _own_names() -> Iterator[str]:
-    """The keywords that are fields of `LoaderOptions`."""
+    """Yield the keywords that are fields of `LoaderOptions`."""
     return (each.name for each in fields(LoaderOptions) if each.name != "channel")
 
 
 def _channel_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of channels among a loader's keywords; None stands for the default."""
+    """Return the channel options among a loader's keywords; None stands for the default."""
     found = {name: value for name, value in given.items() if name in CHANNEL and value is not None}
     if found.get("on_error") == OnError.SUBSTITUTE:
         found.setdefault("max_substitutes", _SUBSTITUTES)
@@ -255,7 +262,7 @@ def _channel_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _goes_as_torch_s(sampler: Any) -> bool:
-    """Whether what a sampler gives is what torch's class of that kind gives."""
+    """Return whether a sampler yields what torch's class of that kind yields."""
     return all(
         type(sampler).__iter__ is kind.__iter__
         for kind in (SequentialSampler, RandomSampler)
@@ -285,10 +292,10 @@ _NO_TORCH: Final = (
     "several loaders"
 )
 
-# Keywords of torch's DataLoader that cannot be honoured, unless they are as here.
+# Keywords of torch's DataLoader that cannot be honoured, with a test for values that can.
 REFUSED: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "worker_init_fn": (
-        lambda value: value is None,  # which nobody calls, where there are no workers
+        lambda value: value is None,  # None, or never called without workers
         f"{_NO_TORCH}. What is to happen to batches belongs into `transform`, which runs here",
     ),
     "multiprocessing_context": (
@@ -303,12 +310,12 @@ REFUSED: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 
 
 def check_honoured(name: str, value: Any) -> None:
-    """ValueError, with the reason, for an argument that cannot be honoured."""
+    """Raise ValueError, with the reason, for an argument that cannot be honoured."""
     fine, reason = REFUSED[name]
     if not fine(value):
         raise ValueError(f"{name} is {value!r}, which cannot be honoured: {reason}")
 
 
 def _method(context: Any) -> Any:
-    """The name of a way to start processes."""
+    """Return the name of a start method of processes."""
     return context if isinstance(context, str) else getattr(context, "_name", None)

@@ -1,4 +1,4 @@
-"""The nodes that matter most to each seed, by personalised PageRank: `PPRLoader`."""
+"""`PPRLoader`: the nodes that matter most to each seed, by personalised PageRank."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from penstock.sampling.spec import PPRSpec
 
 
 class PPRLoader(Loader):
-    """Gives every seed the nodes that matter most to it, at whatever distance.
+    """Give every seed the nodes that matter most to it, at any distance.
 
-    The arguments are those of docs/ppr.md; `edge_dir` says whether in-edges ("in") or out-edges
-    ("out") are followed, and `channels` are (name, edge types, share) each, or a dict of name to
-    (edge types, share). `data`, `input_nodes` and `options`: as for `NeighborLoader`.
+    docs/ppr.md has the arguments. Batches are `HeteroData` with edges (type of the seeds, "ppr",
+    type), from seeds to the nodes that matter to them, best first, with `edge_attr` = [score, 1 /
+    (1 + hop)]; `include_sampled_edges` adds the edges of the graph. A homogeneous graph gives
+    `Data`, whose edges are the former.
 
-    Batches are `HeteroData` with edges (seeds' type, "ppr", type), from seeds to what matters to
-    them, best first, with `edge_attr` = [score, 1 / (1 + hop)]; edges of the graph are there
-    if `include_sampled_edges` says so. Of a homogeneous graph `Data`, whose edges are these.
+    Args:
+        data, input_nodes, options: as for `NeighborLoader`.
+        edge_dir: follow in-edges ("in") or out-edges ("out").
+        channels: (name, edge types, share) each, or a dict of name to (edge types, share).
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class PPRLoader(Loader):
 
 
 class PPRCollate(Collate):
-    """Adds edges that are none of the graph's, and has no types of edges that there are none of."""
+    """Adds edges that are not the graph's, and leaves out edge types without edges."""
 
     def _filled(self, parts: BatchParts, others: dict[Place, Tensor]) -> Any:
         data = super()._filled(parts, others)
@@ -93,7 +95,7 @@ class PPRCollate(Collate):
 
 
 def _listed(channels: Any) -> Any:
-    """Names first, as a spec has them; what is none of this is for a spec to refuse."""
+    """Return channels with the name first, as in a spec; a spec refuses anything invalid."""
     if channels is None:
         return ()
     if not isinstance(channels, Mapping):

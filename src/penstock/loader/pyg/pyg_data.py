@@ -1,11 +1,11 @@
 """PyG's `Data` and `HeteroData` as sources: what goes into a graph, and what stays as it is.
 
-PyG itself says what belongs to nodes and what to edges. What does, and what a graph can hold, goes
-into shared memory and comes back in batches, gathered by the workers; what lies in a file that
-they can map stays there. What a graph cannot hold (sparse or complex tensors, frames, lists of
-words, what is cut along another dimension, what wants gradients) stays with the user, and its rows
-are cut out here; so does what is in a file that nobody else can map. All else is the graph's as a
-whole.
+PyG itself says which attributes belong to nodes and which to edges. Those that a graph can hold go
+into shared memory, and the workers gather their rows; those in a file that workers can map stay in
+the file. Attributes that a graph cannot hold (sparse or complex tensors, frames, lists of strings,
+attributes cut along another dimension or requiring gradients) stay with the user, and their rows
+are cut out here; so are those in a file that no other process can map. Everything else belongs to
+the graph as a whole.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MASKS: Final = {f"{split}_mask": split for split in ("train", "val", "test")}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Store:
-    """One of PyG's stores, and whose it is: that of a homogeneous graph has both types."""
+    """One of PyG's stores and its types; the store of a homogeneous graph has both types."""
 
     data: Any
     store: Any
@@ -45,11 +45,11 @@ class _Store:
 
     @property
     def owner(self) -> Owner:
-        """What a batch has the store under; that of the whole is nobody's."""
+        """The name of the store in a batch; the store of the whole graph has the empty name."""
         return self.node_type if self.node_type is not None else self.edge_type or NODE
 
     def rows(self, files: MappedFiles) -> Iterator[Row]:
-        """What has a row for each node or edge; where a graph can hold it, without its value."""
+        """Yield attributes with a row per node or edge, without value if a graph can hold it."""
         for name, value in self.store.items():
             row = self.row_of(name, value)
             if row is not None and _can_be_shared(name, value, row.dim, files):
@@ -59,7 +59,7 @@ class _Store:
                 yield row
 
     def row_of(self, name: str, value: Any) -> Row | None:
-        """An attribute with its value, if it has a row for each node or edge."""
+        """Return an attribute with its value if it has a row per node or edge, else None."""
         if value is None or name in OF_THE_GRAPH:
             return None
         if self.node_type is not None and self.store.is_node_attr(name):
@@ -74,7 +74,7 @@ class _Store:
 
 
 def read_data(data: Any) -> tuple[Draft, Template]:
-    """What `data` says of its graph, and what its batches are like."""
+    """Return the draft of the graph that `data` describes, and the template of its batches."""
     stores = list(_stores(data))
     is_hetero = isinstance(data, HeteroData)
     draft = FiledDraft(is_hetero=is_hetero)
@@ -90,7 +90,7 @@ def read_data(data: Any) -> tuple[Draft, Template]:
     changes = Changes(
         [*whole, *stores], {(row.owner, row.name) for _, row in rows if row.value is None}
     )
-    # As it is now: what becomes of it later is shown by the changes.
+    # The data as they are now; `Changes` shows in batches what happens to them later.
     model = copy.copy(data)
     return draft, Template(
         is_hetero,
@@ -121,7 +121,7 @@ def _add_nodes(draft: Draft, found: _Store) -> None:
     if found.node_type is None:
         return
     draft.mention(found.node_type)
-    # Where nothing tells, PyG says so in a warning, and the draft goes by the edges.
+    # If nothing gives a count, PyG warns, and the draft derives it from the edges.
     count = found.store.num_nodes
     if count is not None:
         draft.add_count(found.node_type, f"{found.label}.num_nodes", count)
@@ -145,7 +145,7 @@ def _plain_edges(found: _Store) -> Any:
 
 
 def _ends(found: _Store) -> Ends | None:
-    """How edges are given: PyG looks for a matrix first."""
+    """Return how the edges are given. Like PyG, look for a matrix first."""
     for name in ("adj", "adj_t"):
         matrix = found.store.get(name)
         if name == "adj_t" and is_sparse(matrix):
@@ -173,7 +173,7 @@ def _add_column(draft: Draft, found: _Store, row: Row) -> None:
 
 
 def _can_be_shared(name: str, value: Any, dim: int, files: MappedFiles) -> bool:
-    """Whether a graph can hold it, and give back the same."""
+    """Return whether a graph can hold the attribute and give back the same."""
     if not check.is_name(name):
         return False
     if isinstance(value, Tensor) and (value.requires_grad or type(value) not in _PLAIN):
@@ -184,11 +184,12 @@ def _can_be_shared(name: str, value: Any, dim: int, files: MappedFiles) -> bool:
         column = plain(name, value).array
     except ValueError:
         return False
-    # In a file, but one that only this process can read: to copy it might be too much. A vector is
-    # copied all the same, since sampling may go by it: times, weights, masks.
+    # A region without a place is a file that only this process can map, and to copy it might take
+    # too much memory. A vector is copied all the same, since sampling may use it: times, weights,
+    # masks.
     region = files.region_of(column) if column.ndim > 1 else None
     return region is None or region.place_of(column) is not None
 
 
-# Those of other classes (PyG's Index, quantized ones) would come back as something else.
+# Tensors of other classes (PyG's Index, quantized ones) would come back as something else.
 _PLAIN: Final = (Tensor, torch.nn.Parameter)

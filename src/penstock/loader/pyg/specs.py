@@ -1,4 +1,4 @@
-"""PyG's arguments of how to sample, as specs; refused in PyG's words where PyG refuses them."""
+"""Turn PyG's sampling arguments into specs, and refuse what PyG refuses, in PyG's words."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from penstock.sampling.spec import LinkSpec, NeighborSpec
 
 
 def negatives_of(neg_sampling: Any, neg_sampling_ratio: float | None = None) -> Any:
-    """A `NegativeSampling`, of one, a dict or a tuple; of a ratio a binary one; or None."""
+    """Return a `NegativeSampling` from one, a dict, a tuple or a ratio (binary); or None."""
     if neg_sampling_ratio is not None and neg_sampling_ratio != 0.0:
         return NegativeSampling("binary", neg_sampling_ratio)
     return NegativeSampling.cast(neg_sampling)
 
 
 def check_weights(graph: GraphView, kind: EdgeType, negatives: Any) -> dict[str, Any]:
-    """The weights of nodes to draw by, as tables; ValueError unless each node has one.
+    """Return the weights of nodes to draw by, as tables; ValueError unless each node has one.
 
-    Of triplets only destinations are drawn; weights of sources mean nothing then, as in PyG.
+    In triplet mode only destinations are drawn, so weights of sources are ignored, as in PyG.
     """
     tables = {}
     for name, end in (("src_weight", kind[0]), ("dst_weight", kind[2])):
@@ -57,7 +57,7 @@ def neighbor_spec(
     directed: bool = True,
     asked_by: str = "NeighborLoader",
 ) -> NeighborSpec:
-    """The spec of `NeighborLoader`'s arguments; `asked_by` is the class to name in a warning."""
+    """Make the spec of `NeighborLoader`'s arguments; `asked_by` is the class named in warnings."""
     if not directed:
         subgraph_type = _induced(asked_by)
     if weight_attr is not None and source.is_pair:
@@ -81,7 +81,8 @@ def neighbor_spec(
         subgraph_type=SubgraphType(subgraph_type).value,
         weight_attr=weight_attr,
         time_attr=time_attr,
-        # Without times there is nothing to choose by; PyG takes any of the two then, and so do we.
+        # Without times the strategy has no effect; PyG accepts either of the two then, and so do
+        # we.
         temporal_strategy="uniform" if time_attr is None else temporal_strategy,  # type: ignore[arg-type]
     )
     check(spec, source.graph)
@@ -95,7 +96,7 @@ def link_spec(
     neg_sampling: Any = None,
     neg_sampling_ratio: float | None = None,
 ) -> LinkSpec:
-    """The spec of `LinkNeighborLoader`'s arguments. Weights come with the inputs."""
+    """Make the spec of `LinkNeighborLoader`'s arguments. Weights come with the inputs."""
     negatives = negatives_of(neg_sampling, neg_sampling_ratio)
     if negatives is None:
         return LinkSpec(neighbors=neighbors)
@@ -107,7 +108,7 @@ def link_spec(
 
 
 def _check_there(graph: GraphView, weight_attr: str) -> None:
-    """KeyError, as PyG has it, for a weight that no edges have."""
+    """Raise KeyError, as PyG does, for a weight attribute that no edges have."""
     there = [name for kind in graph.edge_types for name in graph.edge_attributes(kind)]
     if weight_attr not in there:
         raise KeyError(
@@ -129,12 +130,12 @@ _ByType = tuple[tuple[EdgeType, tuple[int, ...]], ...]
 
 
 def _fanouts(graph: GraphView, given: Any) -> tuple[tuple[int, ...], _ByType | None]:
-    """A list for all edge types, or one for each."""
+    """Return one list of fan-outs for all edge types, or one for each."""
     if not isinstance(given, NumNeighbors | dict):
         return _hops("num_neighbors", given), None
     if isinstance(given, dict):
         given = NumNeighbors(given)
-    # Another one, since it remembers what it was first asked for, of whichever graph.
+    # A copy, since `NumNeighbors` caches its first answer, whichever graph that was for.
     given = NumNeighbors(given.values, given.default)
     if not isinstance(given.values, dict):
         return _hops("num_neighbors", given.values), None
@@ -160,7 +161,7 @@ def _listed(given: Any) -> Sequence[Any]:
 
 
 def check_node_times(graph: GraphView, input_time: Any, time_attr: str | None) -> None:
-    """ValueError for times that mean nothing, and where there are none for the seeds to have."""
+    """Raise ValueError for times without effect, or where the seeds would have no time."""
     if input_time is not None and time_attr is None:
         raise ValueError(
             "Received conflicting 'input_time' and 'time_attr' arguments: 'input_time' is set "
@@ -174,7 +175,7 @@ def check_node_times(graph: GraphView, input_time: Any, time_attr: str | None) -
 
 
 def check_link_times(edge_label_time: Any, time_attr: str | None) -> None:
-    """ValueError unless both are given, or neither."""
+    """Raise ValueError unless both are given, or neither."""
     if (edge_label_time is not None) == (time_attr is not None):
         return
     raise ValueError(
@@ -186,5 +187,8 @@ def check_link_times(edge_label_time: Any, time_attr: str | None) -> None:
 
 
 def _is_of_nodes(graph: GraphView, time_attr: str) -> bool:
-    """Whether it is an attribute of edges is asked, so that one of neither is told as such."""
+    """Return whether the time is one of nodes.
+
+    Edges are asked, so that an attribute of neither gets the error for that.
+    """
     return not any(time_attr in graph.edge_attributes(kind) for kind in graph.edge_types)

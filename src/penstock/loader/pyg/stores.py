@@ -1,8 +1,8 @@
 """PyG's `(FeatureStore, GraphStore)` pairs as sources.
 
-The edges go into a graph of ours, with the times that sampling goes by. Features stay where they
-are: such stores stand for what is larger than memory, or elsewhere, and are asked for the rows of
-each batch, all at once, in the rank.
+The edges go into one of our graphs, with the times that sampling needs. Features stay in their
+store, which may be larger than memory, or remote; it is asked in the rank for the rows of each
+batch, all at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Edges = Mapping[EdgeType, tuple[Tensor, Tensor]]
 
 
 def is_pair(data: Any) -> bool:
-    """Whether `data` is such a pair."""
+    """Return whether `data` is such a pair."""
     return (
         isinstance(data, list | tuple)
         and len(data) == 2
@@ -37,7 +37,7 @@ def is_pair(data: Any) -> bool:
 def read_stores(
     features: Any, edges: Any, custom_cls: Callable[[], Any] | None, time_attr: str | None
 ) -> tuple[Draft, Template]:
-    """What the stores say of their graph, and what its batches are like."""
+    """Return the draft of the graph that the stores describe, and the template of its batches."""
     found = _edges(edges)
     is_hetero = EDGE not in found
     draft = Draft(is_hetero=is_hetero)
@@ -52,7 +52,7 @@ def read_stores(
 
 
 def _edges(store: Any) -> Edges:
-    """Sources and destinations of all edges, in the order of their ids."""
+    """Return sources and destinations of all edges, in the order of their ids."""
     attributes = store.get_all_edge_attrs()
     rows, cols, _ = store.coo() if attributes else ({}, {}, None)
     if not isinstance(rows, dict):
@@ -89,7 +89,10 @@ def _add_times(draft: Draft, features: Any, time_attr: str) -> None:
 
 
 def _key_of_times(draft: Draft, group: Any, time_attr: str) -> ArrayKey:
-    """Of a homogeneous pair PyG goes by the name: `time` is the nodes', any other the edges'."""
+    """Return the key of times; in a homogeneous pair `time` belongs to nodes, others to edges.
+
+    PyG tells these apart by the name, too.
+    """
     if not draft.is_hetero:
         of_nodes = time_attr == "time"
         return ArrayKey("node", NODE, time_attr) if of_nodes else ArrayKey("edge", EDGE, time_attr)
@@ -99,7 +102,7 @@ def _key_of_times(draft: Draft, group: Any, time_attr: str) -> ArrayKey:
 
 
 def _fetching(features: Any, draft: Draft) -> Callable[[Any, Nodes], None]:
-    """Adds the features of a batch's nodes, as the store gives them."""
+    """Return a function that adds the features of a batch's nodes, as the store gives them."""
     of_edges = {key.name for key in draft.columns if key.type == EDGE}
 
     def fetch(data: Any, nodes: Nodes) -> None:

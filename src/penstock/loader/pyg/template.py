@@ -1,8 +1,8 @@
-"""What the batches of a source are made of, before anything is sampled.
+"""What the batches of a source consist of, before anything is sampled.
 
 A batch starts as a blank: an object of the user's class with everything that belongs to the graph
-as a whole. What has a row for each node or edge is replaced by the rows of the batch. Where those
-come from, and what else a batch has, is not known here.
+as a whole. Attributes with a row per node or edge are replaced by the rows of the batch. This
+module does not know where the rows come from, nor what else a batch has.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Nodes = Mapping[str, Tensor]
 class Row:
     """An attribute with a row for each node, or each edge, of a type.
 
-    `device` is where the user has it, if not in memory. `value` is the attribute itself where a
-    graph cannot hold it: then rows are cut out of it here, along `dim`.
+    `device` is the user's device for it, if not the CPU. `value` is the attribute itself if a graph
+    cannot hold it: then its rows are cut out here, along `dim`.
     """
 
     owner: Owner
@@ -44,11 +44,11 @@ class Row:
         return isinstance(self.owner, tuple)
 
     def cut(self, ids: Tensor) -> Any:
-        """The rows of these nodes or edges, out of `value`."""
+        """Return the rows of these nodes or edges out of `value`."""
         match self.value:
             case list() | tuple():
                 return [self.value[place] for place in ids.tolist()]
-            case np.ndarray() if self.value.dtype.kind not in "biufc":  # words, say
+            case np.ndarray() if self.value.dtype.kind not in "biufc":  # strings, for example
                 return np.take(self.value, ids.numpy(), axis=self.dim)
             case Tensor():
                 return index_select(self.value, ids.to(self.value.device), self.dim)
@@ -69,18 +69,20 @@ class Ends:
     def put(
         self, store: Any, ends: Tensor | None, ids: Tensor | None, nodes: tuple[int, int]
     ) -> None:
-        """Sets the edges of a batch by their ends; None: there are none of this type."""
+        """Set the edges of a batch by their ends; None: the batch has none of this type."""
         store["edge_index"] = None if ends is None else self.like(ends)
 
 
 def _nothing_more(data: Any, nodes: Nodes) -> None:
-    """Most templates have nothing to add."""
+    """Add nothing, as most templates do."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """`ends` has the edge types whose batches have an `edge_index`, `counted` the node types whose
-    batches say `num_nodes`. `complete` adds to a batch what only the nodes in it tell.
+    """What a source's batches consist of.
+
+    `ends` has the edge types whose batches have an `edge_index`, `counted` the node types whose
+    batches have `num_nodes`. `complete` adds to a batch what depends on its nodes.
     """
 
     is_hetero: bool
@@ -92,13 +94,13 @@ class Template:
 
 
 def template_of(graph: GraphView, custom_cls: Callable[[], Any] | None = None) -> Template:
-    """The template of a graph that came by itself, with all that it has."""
+    """Return the template of a graph that has no PyG data, with all its attributes."""
     rows = [Row(kind, name) for kind in graph.node_types for name in graph.node_attributes(kind)]
     rows += [Row(kind, name) for kind in graph.edge_types for name in graph.edge_attributes(kind)]
     owners: list[Owner] = [""]
     if graph.is_hetero:
         owners += [*graph.node_types, *graph.edge_types]
-    # Made once: a batch is given the same ones, as PyG does.
+    # Made once: all batches get the same objects, as in PyG.
     wholes = {owner: _wholes(graph, owner) for owner in owners}
     make = custom_cls or (HeteroData if graph.is_hetero else Data)
 
@@ -114,12 +116,15 @@ def template_of(graph: GraphView, custom_cls: Callable[[], Any] | None = None) -
 
 
 def store_of(data: Any, owner: Owner) -> Any:
-    """The store of a type; nobody's is that of a homogeneous batch, or of the whole."""
+    """Return the store of a type; the empty owner is that of a homogeneous batch or the graph."""
     return data[owner] if any(owner) else data.stores[0]
 
 
 def _wholes(graph: GraphView, owner: Owner) -> dict[str, Any]:
-    """What belongs to a type, or the graph, as a whole; a graph's own arrays cannot be changed."""
+    """Return what belongs to a type, or the graph, as a whole.
+
+    A graph's own arrays are read-only, so they are copied.
+    """
     arrays = {
         key.name: array
         for key, array in graph.arrays.items()

@@ -1,8 +1,8 @@
-"""What torch calls a loader's `dataset` and `sampler`, for those who know loaders by these names.
+"""Objects for the attributes `dataset` and `sampler` that torch's loaders have.
 
-Nothing here is iterated to load anything. But Lightning, to share inputs out among ranks or to
-number them, makes loaders again: of their arguments as far as it knows them, with a sampler of its
-own over the old `dataset`. And it says which epoch is next to the sampler, not to the loader.
+Nothing here is iterated to load anything. But Lightning makes loaders again, to share inputs among
+ranks or to number them: from the arguments it knows, with a sampler of its own over the old
+`dataset`. And it tells the next epoch to the sampler, not to the loader.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.utils.data import RandomSampler, Sampler, SequentialSampler
 
 
 class InputIndices(Sequence[int]):
-    """0, 1, …: one for each input. Has the options that others do not know, to be handed on."""
+    """The indices 0, 1, … of the inputs. Carries options that Lightning does not know."""
 
     def __init__(self, count: int, options: Mapping[str, Any]) -> None:
         self._range = range(count)
@@ -42,48 +42,48 @@ class InputIndices(Sequence[int]):
 
 
 class InOrder(SequentialSampler):
-    """Torch's, and can be told the epoch."""
+    """Torch's sequential sampler with a `set_epoch`."""
 
     epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """As for torch's `DistributedSampler`."""
+        """Set the epoch, as in torch's `DistributedSampler`."""
         self.epoch = epoch
 
 
 class Shuffled(RandomSampler):
-    """Torch's, and can be told the epoch."""
+    """Torch's random sampler with a `set_epoch`."""
 
     epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """As for torch's `DistributedSampler`."""
+        """Set the epoch, as in torch's `DistributedSampler`."""
         self.epoch = epoch
 
 
 def sampler_over(
     places: InputIndices, shuffle: bool | None, generator: torch.Generator | None
 ) -> Sampler[int]:
-    """The one that torch would make. It refuses to shuffle nothing."""
+    """Return the sampler that torch would make. Torch's random sampler refuses an empty dataset."""
     if shuffle and len(places):
         return Shuffled(places, generator=generator)
     return InOrder(places)
 
 
 def never(_: Any) -> NoReturn:
-    """Torch's `collate_fn`."""
+    """Stand in for torch's `collate_fn`, which is never called."""
     raise AssertionError("torch's own iterators are not used")
 
 
 class Hint:
-    """The epoch that a sampler was told to be next, by somebody who knows no loader."""
+    """Reports the epoch that was set on a sampler by code that does not know the loader."""
 
     def __init__(self, sampler: object) -> None:
         self._sampler = sampler
         self._known = self._told()
 
     def news(self) -> int | None:
-        """What was said since it was last asked for, if anything."""
+        """Return the epoch that was set since the last call, or None."""
         before, self._known = self._known, self._told()
         return None if self._known == before else self._known
 

@@ -1,7 +1,7 @@
-"""Batches made here and now, in the caller's thread, of whatever inputs are named.
+"""Make single batches in the caller's thread, from any given inputs.
 
-For what has no place in an even list of batches: `loader(index)`, and samplers whose batches have
-any size. Nothing but memory is needed, so it works in a process that was forked as well.
+For batches that do not fit an even list: `loader(index)`, and batch samplers with batches of any
+size. It needs nothing but memory, so it works in a forked process as well.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from penstock.wire.frames import Bytes, private_memory, read
 from penstock.workers.batch_maker import BatchMaker, Written
 from penstock.workers.failures import too_large
 
-# "adhoc", and a version.
+# The word "adhoc" in ASCII, and a version.
 ADHOC_DOMAIN: Final = 0x6164686F63000001
 _BACKEND: Final = 0
-_KEPT: Final = 2  # pieces of memory
-_ROOM: Final = 1 << 20  # to begin with; what a batch needs beyond is found out
+_KEPT: Final = 2  # buffers
+_ROOM: Final = 1 << 20  # bytes to begin with; a batch that needs more says how much
 
 
 class AdhocBatches:
-    """Makes batches of one spec; any thread, one at a time."""
+    """Makes batches of one spec; any thread may call it, one at a time."""
 
     def __init__(self, graph: Graph, spec: Spec, inputs: Inputs) -> None:
         prepared(spec, graph)
         self._maker = BatchMaker(graph)
         self._maker.open_backend(_BACKEND, spec)
-        # Of all inputs: what is added to labels does not depend on a batch's.
+        # From all inputs: the shift of labels must not depend on the inputs of one batch.
         self._tables = tables_of(spec, inputs.columns, inputs.tables)
         self._memory = BufferPool(_KEPT)
         self._calls = 0
         self._lock = threading.Lock()
 
     def next_call(self) -> int:
-        """Counts the calls of `loader(index)`."""
+        """Count a call of `loader(index)`, and return its number."""
         with self._lock:
             self._calls += 1
             return self._calls - 1
 
     def make(self, inputs: Inputs, seed: int, epoch: int, index: int, step: int = 0) -> Batch:
-        """A batch of all these inputs, random as (seed, epoch, index) say."""
+        """Make a batch of all these inputs, random by (seed, epoch, index)."""
         began = time.perf_counter()
         with self._lock:
             request = self._request(inputs, seed, epoch, index)
@@ -105,7 +105,7 @@ class AdhocBatches:
 def adhoc_batches(
     source: DataSource, spec: Spec, inputs: Inputs
 ) -> AdhocBatches | RemoteAdhocBatches:
-    """Whoever makes batches out of turn: this process if it has the graph, else who has it."""
+    """Return what makes single batches: this process if it has the graph, else the server."""
     graph, hub = source.graph, source.hub
     if graph.address is not None and hub is not None:
         return RemoteAdhocBatches(hub, spec, inputs)
@@ -113,10 +113,10 @@ def adhoc_batches(
 
 
 def adhoc_seed(seed: int) -> int:
-    """What ad-hoc batches of a loader are random by: call k is batch 0 of epoch k.
+    """Return the seed of a loader's ad-hoc batches: call k is batch 0 of epoch k.
 
-    A worker of torch's is a copy of us, of which there are several, new ones in each epoch: its
-    own seed tells them apart.
+    One of torch's workers is a copy of this process, and there are several, new ones in each epoch:
+    the worker's own seed makes them differ.
     """
     stream = fold(ADHOC_DOMAIN, seed)
     worker = torch.utils.data.get_worker_info()

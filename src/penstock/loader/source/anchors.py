@@ -1,7 +1,7 @@
 """The inputs of anchor-based link prediction: anchors, and the labels that come with them.
 
 Labels may be edges of the graph, which are named here and read by the workers, or rows of node ids
-beside the anchors, padded with -1. Which is meant is told by what is given.
+beside the anchors, padded with -1. The type of the argument tells which of the two it is.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _EXPECTED: Final = "an edge type, or a tensor [anchors, labels] padded with -1"
 
 @dataclass(frozen=True, eq=False)
 class AnchorInputs(NodeInputs):
-    """Anchors, and padded rows of labels for each of them, by the names a sampler reads them by."""
+    """Anchors, and padded rows of labels for each, by the column names that a sampler reads."""
 
     labels: Mapping[str, Ids] = field(default_factory=dict)
 
     @property
     def columns(self) -> dict[str, Array]:
-        """A row for each anchor: `register_input`'s columns."""
+        """One row for each anchor: `register_input`'s columns."""
         return dict(self.labels)
 
     def at(self, index: Any) -> AnchorInputs:
-        """The anchors at these places, in this order, each with its labels."""
+        """Return the anchors at these positions, in this order, each with its labels."""
         places = places_of(index, self.num)
         chosen = super().at(places)
         assert isinstance(chosen, AnchorInputs)
@@ -49,8 +49,10 @@ class AnchorInputs(NodeInputs):
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The labels of one sign, as given: for each supervision edge type, an edge type, padded rows
-    of any kind, or None."""
+    """The labels of one sign, as given.
+
+    For each supervision edge type: an edge type, padded rows of any kind, or None.
+    """
 
     sign: Sign
     given: Sequence[Any]
@@ -62,7 +64,7 @@ class Labels:
         return kinds if any(kinds) else None
 
     def rows(self, supervision: Sequence[EdgeType], graph: GraphView, num: int) -> dict[str, Ids]:
-        """The padded rows of `num` anchors, by column; ValueError for labels that are no nodes."""
+        """Return the padded rows of `num` anchors, by column; ValueError for invalid labels."""
         found = {}
         for number, (given, kind) in enumerate(zip(self.given, supervision, strict=True)):
             if _is_rows(given):
@@ -73,7 +75,7 @@ class Labels:
 
 
 def supervision_of(graph: GraphView, given: Any) -> tuple[EdgeType, ...]:
-    """One edge type, or several. A homogeneous graph has but one, which need not be named."""
+    """Return the supervision edge types. In a homogeneous graph the only one need not be named."""
     if given is None and not graph.is_hetero:
         return (EDGE,)
     if given is None:
@@ -90,7 +92,7 @@ def supervision_of(graph: GraphView, given: Any) -> tuple[EdgeType, ...]:
 
 
 def labels_of(sign: Sign, given: Any, supervision: Sequence[EdgeType]) -> Labels:
-    """Labels for each supervision edge type: in that order, by type, or the only ones."""
+    """Return the labels of each supervision edge type: given in that order, by type, or alone."""
     if given is None:
         return Labels(sign, [None] * len(supervision))
     if isinstance(given, Mapping):
@@ -117,7 +119,7 @@ def anchor_inputs(
     labels: Sequence[Labels],
     input_id: Any = None,
 ) -> AnchorInputs:
-    """Anchors as `input_nodes` of other loaders; their type may be left out, supervision tells."""
+    """Return the anchors, given like `input_nodes`; `supervision` gives a missing node type."""
     node_type = supervision[0][0]
     nodes = node_inputs(
         source, _typed(source.graph, anchors, node_type), input_id=input_id, name="anchors"
@@ -150,7 +152,7 @@ def _in_order(sign: str, given: Mapping[Any, Any], supervision: Sequence[EdgeTyp
 
 
 def _typed(graph: GraphView, anchors: Any, node_type: str) -> Any:
-    """With their type. What is said in one word may be a type, or else a split."""
+    """Add the node type to anchors without one. A single string is a type, or else a split."""
     if not graph.is_hetero or (isinstance(anchors, str) and anchors in graph.node_types):
         return anchors
     is_pair = isinstance(anchors, list | tuple) and len(anchors) == 2

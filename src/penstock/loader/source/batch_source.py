@@ -1,7 +1,7 @@
-"""The channel that a loader reads: opened when first needed, and again where it must be.
+"""The channel that a loader reads: opened when first needed, and again when necessary.
 
-A channel's epochs only go forward, and its inputs are those it was opened with. To go back, or to
-take the inputs in another order, another channel is opened; the bytes do not depend on which.
+A channel's epochs only go forward, and its inputs are fixed when it is opened. To go back, or to
+take the inputs in another order, another channel is opened; the bytes do not depend on the channel.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class BatchSource:
-    """Where a loader's batches come from: a pool it has a lease on, a given hub, or this thread."""
+    """The source of a loader's batches: a leased pool, a given hub, or this thread."""
 
     def __init__(
         self, graph: GraphView, spec: Spec, hub: Provider | None, lease: Lease | None, name: str
@@ -55,13 +55,13 @@ class BatchSource:
         self._channel: AnyChannel | None = None
         self._fed: tuple[Inputs, ChannelKeywords, Provider | None] | None = None
         self._recoveries = 0  # of channels that were closed
-        self._run: Run | None = None  # that was started last
+        self._run: Run | None = None  # the run that was started last
         self._beside: weakref.WeakSet[BatchSource] = weakref.WeakSet()
         self._is_beside = self._told = False
         self._closed = False
 
     def beside(self, run: Run) -> BatchSource:
-        """Another one of the same hub, for a run that is read while this has gone on.
+        """Return another source of the same hub, for a run that is read after this one moved on.
 
         It ends with this one, or when it is dropped.
         """
@@ -81,8 +81,8 @@ class BatchSource:
         return other
 
     def start(self, run: Run) -> None:
-        """Has an epoch made, from where a run stands."""
-        self._run = run  # first of all: from here on nobody else may take what comes
+        """Start to make an epoch, from the position of a run."""
+        self._run = run  # first, so that no other run takes what comes from here on
         if run.is_uneven:
             self._graph.here(UNEVEN)
             if self.uses_pool:
@@ -95,7 +95,7 @@ class BatchSource:
         channel.start(run.epoch, first=run.plan.first, first_step=run.step)
 
     def resume(self, run: Run) -> None:
-        """Rewinds the channel to where a run stands; starts the epoch there if it makes another."""
+        """Rewind the channel to a run's position, or start the epoch there if it reads another."""
         channel = self._channel
         goes_on = channel is not None and not channel.closed and channel.epoch == run.epoch
         if channel is not None and goes_on and self._run is run and self._feeds(run, self.hub()):
@@ -104,28 +104,28 @@ class BatchSource:
             self.start(run)
 
     def is_for(self, run: Run) -> bool:
-        """Whether what comes is a run's, and not that of one which was started since."""
+        """Return whether the next batches are this run's, and no other was started since."""
         return self._run is run
 
     def next(self, patience: float | None) -> Batch | None:
-        """The next batch of an even run, None at its end; raises as `Reader.next` does."""
+        """Return the next batch of an even run, None at its end; raises as `Reader.next` does."""
         assert self._channel is not None
         return self._channel.next(patience)
 
     def is_ready(self, run: Run) -> bool:
-        """Whether `next` would answer at once."""
+        """Return whether `next` would answer at once."""
         if run.is_uneven or self._channel is None:
             return run.is_uneven
         return bool(wait_any({0: self._channel}, Deadline(0)))
 
     def due(self, run: Run, asked: int) -> int:
-        """The step after those that were taken, the one that was asked for perhaps included."""
+        """Return the step after those taken, which may include the one asked for."""
         if run.is_uneven:
             return asked + 1
         return asked if self._channel is None else self._channel.statistics().due
 
     def hub(self) -> Provider | None:
-        """The hub whose pool it is, started; None if there is none."""
+        """Return the hub of the pool, started; None if there is none."""
         if self._lease is not None:
             return self._lease.hub()
         if isinstance(self._given, HubProcess):
@@ -134,26 +134,26 @@ class BatchSource:
 
     @property
     def uses_pool(self) -> bool:
-        """Whether workers make the batches."""
+        """Return whether workers make the batches."""
         return self._lease is not None or self._given is not None
 
     @property
     def known_as(self) -> tuple[str, int]:
-        """The job and the process that the hub knows the channel by: of a server, the server's."""
+        """The job and process by which the hub knows the channel; for a server, the server's."""
         if isinstance(self._given, RemoteHub):
             return f"{self.name}@{socket.gethostname()}:{os.getpid()}", self._given.pid
         return self.name, os.getpid()
 
     @property
     def recoveries(self) -> int:
-        """How often another boot of the hub had to be asked to go on."""
-        before, channel = self._recoveries, self._channel  # which a thread may be changing
+        """The number of times another boot of the hub had to be asked to go on."""
+        before, channel = self._recoveries, self._channel  # another thread may change it
         return before if channel is None else before + channel.statistics().recoveries
 
     def hub_statistics(self) -> dict[str, Any]:
-        """The hub's numbers; none if nothing has been read by way of one, or it is gone.
+        """Return the hub's statistics; empty if no hub was read from, or it is gone.
 
-        Any thread may ask. The hub is the one that was read from: no other is started for this.
+        Any thread may call it. It asks the hub that was read from, and starts no other one.
         """
         fed = self._fed
         if self._closed or fed is None or (hub := fed[2]) is None:
@@ -164,13 +164,13 @@ class BatchSource:
             return {}
 
     def reweigh(self, weight: float) -> None:
-        """Asks for another share of the workers."""
+        """Ask for another share of the workers."""
         for batch_source in (self, *self._beside):
             if batch_source._channel is not None:
                 batch_source._channel.reweigh(weight)
 
     def close(self) -> None:
-        """Ends the channel, and gives the lease back. Idempotent."""
+        """Close the channel and return the lease. Idempotent."""
         self._closed = True
         for other in list(self._beside):
             other.close()
@@ -180,7 +180,7 @@ class BatchSource:
             self._lease.close()
 
     def _feeds(self, run: Run, hub: Provider | None) -> bool:
-        """Whether the channel has a run's inputs, from a hub that there is hope for."""
+        """Return whether the channel has a run's inputs and options, from the same hub."""
         if self._fed is None:
             return False
         inputs, channel_options, of = self._fed
@@ -194,7 +194,8 @@ class BatchSource:
         try:
             self._channel = channel = self._opened(inputs, channel_options, hub)
         finally:
-            if before is not None:  # only now, so that a hub keeps what the two have in common
+            # The old channel is closed only now, so that the hub keeps what the two share.
+            if before is not None:
                 before.close()
         self._fed = inputs, channel_options, hub
         return channel
@@ -202,7 +203,7 @@ class BatchSource:
     def _opened(
         self, inputs: Inputs, channel_options: ChannelKeywords, hub: Provider | None
     ) -> AnyChannel:
-        prepared(self._spec, self._graph)  # before a hub is told what the graph has
+        prepared(self._spec, self._graph)  # before a hub is told which arrays the graph has
         check_spec(self._spec, self._graph)
         kind, columns = InputKind.of(self._spec), inputs.columns
         tables = tables_of(self._spec, columns, inputs.tables)

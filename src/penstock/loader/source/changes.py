@@ -1,8 +1,9 @@
-"""What users change in their data after a loader was made: PyG's batches show it, and so do ours.
+"""Show in batches what users changed in their data after a loader was made, as PyG does.
 
-The graph stays as it was shared: its edges, and what sampling goes by, as PyG keeps those. What was
-written to, replaced, added or taken away since is cut out of the user's data in this process, batch
-by batch. Writes that torch does not count, NumPy's and those by `.data`, are not seen.
+The graph stays as it was shared: its edges, and the attributes used for sampling, as in PyG.
+Attributes that were written to, replaced, added or removed since are cut out of the user's data in
+this process, batch by batch. Writes that torch does not count (NumPy's, and those through `.data`)
+are not noticed.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from penstock.sampling.names import Owner
 
 log = logging.getLogger(__name__)
 
-# How many there are, and how they are connected, batches say by themselves.
+# Batches have their own number of nodes and their own edges.
 OF_THE_GRAPH: Final = ("edge_index", "num_nodes", "adj_t")
 
 
 class Storage(Protocol):
-    """One of the stores of PyG's data, as `store`; a batch has it under the name `owner`."""
+    """One of the stores of PyG's data, as `store`; its name in a batch is `owner`."""
 
     @property
     def store(self) -> Any: ...
@@ -36,12 +37,12 @@ class Storage(Protocol):
     def owner(self) -> Owner: ...
 
     def row_of(self, name: str, value: Any) -> Row | None:
-        """The attribute as one with a row for each node or edge; None: it is the whole's."""
+        """Return the attribute if it has a row per node or edge; None: it belongs to the whole."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """An attribute as it was. `writes` tells what became of a tensor that was copied since."""
+    """An attribute as it was. `writes` tells whether a copied tensor was written to since."""
 
     value: Any
     writes: tuple[int, bool] | None
@@ -53,7 +54,7 @@ class _Known:
 class Changes:
     """Notices what has changed since it was made, and shows it in batches.
 
-    `copied` are the attributes that were copied, by owner and name: of these, writes count.
+    `copied` are the attributes that were copied, by owner and name: for these, writes count.
     """
 
     def __init__(self, stores: Iterable[Storage], copied: Collection[tuple[Owner, str]]) -> None:
@@ -61,7 +62,7 @@ class Changes:
         self._told: set[tuple[str, str]] = set()
 
     def show(self, data: Any, nodes: Nodes) -> None:
-        """Has a batch of these nodes show the user's data as they are now."""
+        """Make a batch of these nodes show the user's data as they are now."""
         for found, then in self._then:
             now = found.store
             for name, value in now.items():
@@ -121,7 +122,7 @@ def _is_copied(
 
 
 def _writes(value: Any) -> tuple[int, bool] | None:
-    """What torch counts of a tensor: how often it was written to, and whether it is learnt."""
+    """Return torch's write counter of a tensor, and whether it requires gradients."""
     if not isinstance(value, Tensor) or value.is_inference():
         return None
     return value._version, value.requires_grad

@@ -1,9 +1,9 @@
-"""Graphs made of what users have in memory: one for each content, however many loaders read it.
+"""Graphs made of data in memory: one for each content, shared by all loaders that read it.
 
-Loaders of the same data find each other by a digest of all that goes into the graph, read at memory
-speed. What was changed in between, by whatever means, is another content, and another graph. What
-stays in a file is told by its place: it may be larger than memory, and is not read. A graph lives
-as long as a loader holds it.
+Loaders of the same data find each other by a digest of everything that goes into the graph, read at
+memory speed. Data that were changed in between, by whatever means, are another content and another
+graph. Arrays that stay in a file are identified by their place and not read, since they may be
+larger than memory. A graph lives as long as a loader holds it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from penstock.loader.source.mapped_files import FiledDraft
 
 _PIECE: Final = 16 << 20  # bytes
 
-_LOCK: Final = threading.RLock()  # so that two threads do not make the same one
+_LOCK: Final = threading.RLock()  # so that two threads do not make the same graph
 _graphs: weakref.WeakValueDictionary[str, Graph] = weakref.WeakValueDictionary()
 
 
 def graph_of(draft: Draft) -> Graph:
-    """The graph of a draft: one that is there, or a new one."""
+    """Return the graph of a draft: an existing one, or a new one."""
     with _LOCK:
         key = digest_of(draft)
         graph = _graphs.get(key)
@@ -49,7 +49,7 @@ def _made(draft: Draft) -> Graph:
 
 
 def digest_of(draft: Draft) -> str:
-    """Tells contents apart: all that a graph made of this draft would have."""
+    """Return a digest of everything that a graph made of this draft would have."""
     digests = [_digest(_told(draft).encode())]
     for edges in draft.edges.values():
         digests += map(_sum, (edges.sources, edges.destinations))
@@ -58,7 +58,10 @@ def digest_of(draft: Draft) -> str:
 
 
 def _told(draft: Draft) -> str:
-    """All but the numbers. A fork has its parent's graphs, but not the right to hand them on."""
+    """Return everything but the values of arrays, as text.
+
+    The process id is in it, since a forked process has its parent's graphs but must not share them.
+    """
     columns = [
         (key.group, key.type, key.name, column.dtype, column.shape)
         for key, column in draft.columns.items()
@@ -82,7 +85,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _pieces(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.uint8]]:
-    """Its bytes in C order, a few rows at a time; no more than these are ever copied."""
+    """Yield the bytes in C order, a few rows at a time; never more than these are copied."""
     if array.ndim == 0 or not len(array):
         return
     rows = max(1, _PIECE * len(array) // max(array.nbytes, 1))

@@ -1,8 +1,8 @@
-"""Hubs that loaders share: one per graph and process, for as long as a loader has a lease on it.
+"""Hubs that loaders share: one per graph and process, as long as a loader has a lease on it.
 
 Nothing runs before a loader reads. The pool has as many workers as the most demanding loader asked
-for. The last loader to be closed, or dropped, takes the hub along; at exit it goes anyway. A fork
-starts from nothing: what its parent has is not its own.
+for. When the last loader is closed or dropped, the hub ends; at exit it ends anyway. A forked
+process starts with no hubs: its parent's are not its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.workers.limits import auto_workers
 
 
 class Lease:
-    """A claim to the hub of a graph, with at least so many workers. Dropping it gives it back."""
+    """A claim to a graph's hub, with at least this many workers. Dropping it returns it."""
 
     def __init__(self, graph: Graph, num_workers: int | Literal["auto"]) -> None:
         workers = auto_workers() if num_workers == "auto" else num_workers
@@ -31,29 +31,29 @@ class Lease:
         self._tenancy.enter(self, workers)
 
     def hub(self) -> HubProcess:
-        """The hub, started; another one, if the last was given up. `HubGone` with the cause."""
+        """Return the hub, started; a new one if the last was given up. Raises `HubGone`."""
         return self._tenancy.hub()
 
     @property
     def num_workers(self) -> int:
-        """How many workers the pool has, or will have."""
+        """The number of workers that the pool has, or will have."""
         return self._tenancy.workers
 
     def close(self) -> None:
-        """Gives it back; the last one ends the hub, and waits for that. Idempotent."""
+        """Return the lease; the last one ends the hub and waits for that. Idempotent."""
         self._tenancy.leave(self)
 
 
 class _Tenancy:
-    """One graph's hub, and those who have a lease."""
+    """One graph's hub, and its leases."""
 
     def __init__(self, graph: Graph) -> None:
         self.workers = 0
         self._graph = graph
         self._hub: HubProcess | None = None
-        # What is dropped without a word vanishes from it by itself.
+        # A lease that is dropped without `close` disappears from it by itself.
         self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()
-        self._lock = threading.RLock()  # a signal's handler may close what is starting
+        self._lock = threading.RLock()  # a signal handler may close what is starting
         self._owner = os.getpid()
 
     def enter(self, lease: Lease, workers: int) -> None:
@@ -63,7 +63,7 @@ class _Tenancy:
 
     def leave(self, lease: Lease) -> None:
         if os.getpid() != self._owner:
-            return  # a fork's copy; the parent goes on
+            return  # a copy in a forked process; the parent goes on
         with self._lock:
             self._leases.discard(lease)
             if self._leases:
@@ -85,7 +85,7 @@ class _Tenancy:
 
 def _is_gone(hub: HubProcess) -> bool:
     try:
-        hub.start()  # one that is there already is left as it is
+        hub.start()  # no effect if it runs already
     except HubGone:
         hub.close()
         return True
@@ -98,7 +98,7 @@ _joined: weakref.WeakValueDictionary[tuple[int, str], Provider] = weakref.WeakVa
 
 
 def _tenancy_of(graph: Graph) -> _Tenancy:
-    key = os.getpid(), id(graph)  # which the tenancy keeps alive, so nobody else has its id
+    key = os.getpid(), id(graph)  # the tenancy keeps the graph alive, so its id is unique
     with _LOCK:
         tenancy = _tenancies.get(key)
         if tenancy is None:
@@ -107,7 +107,7 @@ def _tenancy_of(graph: Graph) -> _Tenancy:
 
 
 def joined(address: str) -> Provider:
-    """The hub or server at an address, joined once however many loaders read from it."""
+    """Return the hub or server at an address, joined once for all loaders that read from it."""
     key = os.getpid(), address
     with _LOCK:
         hub = _joined.get(key)

@@ -1,8 +1,8 @@
 """The inputs of a loader: which nodes or edges, and what is given with each of them.
 
-Whatever users say (nothing, ids, masks, types, splits) becomes what a backend registers. What a
-batch shows as `input_id` is looked up by place: of a mask the ids of the nodes, as in PyG, or what
-the user gave; otherwise the place itself.
+Whatever users give (nothing, ids, masks, types, splits) becomes what a backend registers. What a
+batch shows as `input_id` is looked up by position: for a mask the ids of the nodes, as in PyG, or
+what the user gave; otherwise the position itself.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Ids: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class NodeInputs:
-    """`num` nodes of a type (None: of the only one); `ids` None: all of them, in order.
+    """`num` nodes of a type (None: the only one); `ids` None: all of them, in order.
 
-    `input_id` has what a batch shows for the input at a place; None: the place itself. The `graph`
-    knows all ids, and those of a `split` that are not given.
+    `input_id` has what a batch shows for each input; None: its position. The `graph` is asked for
+    all ids, and for those of a `split`, if they are not given.
     """
 
     num: int
@@ -57,7 +57,7 @@ class NodeInputs:
         return given if self.node_type is None else (self.node_type, given)
 
     def all_ids(self) -> Ids:
-        """The ids, all of them; those of a split are fetched."""
+        """Return all ids; those of a split are fetched."""
         if self.ids is not None:
             return self.ids
         if self.split is None:
@@ -66,16 +66,16 @@ class NodeInputs:
 
     @property
     def columns(self) -> dict[str, Array]:
-        """A row for each input: `register_input`'s columns."""
+        """One row for each input: `register_input`'s columns."""
         return {} if self.time is None else {"time": self.time}
 
     @property
     def tables(self) -> dict[str, Any]:
-        """What belongs to all inputs: `register_input`'s tables."""
+        """What belongs to all inputs together: `register_input`'s tables."""
         return {}
 
     def at(self, index: Any) -> NodeInputs:
-        """The inputs at these places, in this order; each keeps its `input_id`."""
+        """Return the inputs at these positions, in this order; each keeps its `input_id`."""
         places = places_of(index, self.num)
         return replace(
             self,
@@ -89,10 +89,10 @@ class NodeInputs:
 
 @dataclass(frozen=True, eq=False)
 class LinkInputs:
-    """`num` edges of a type (None: of the only one); `ends` None: all, in the order of their ids.
+    """`num` edges of a type (None: the only one); `ends` None: all, in the order of their ids.
 
-    `label` is a column whose dtype was `label_dtype`. `tables` has weights for negatives, and by
-    how much labels are shifted, which depends on all of them. The `graph` knows the ends of all.
+    `label` is a column whose dtype was `label_dtype`. `tables` has weights for negatives, and the
+    shift of labels, which depends on all of them. The `graph` is asked for the ends of all edges.
     """
 
     num: int
@@ -113,12 +113,12 @@ class LinkInputs:
 
     @property
     def columns(self) -> dict[str, Array]:
-        """A row for each input: `register_input`'s columns."""
+        """One row for each input: `register_input`'s columns."""
         given = {"label": self.label, "time": self.time}
         return {name: column for name, column in given.items() if column is not None}
 
     def at(self, index: Any) -> LinkInputs:
-        """The inputs at these places, in this order; each keeps its `input_id`."""
+        """Return the inputs at these positions, in this order; each keeps its `input_id`."""
         places = places_of(index, self.num)
         ends = self.graph.coo(self.edge_type) if self.ends is None else self.ends
         return replace(
@@ -143,11 +143,19 @@ def node_inputs(
     time_attr: str | None = None,
     name: str = "input_nodes",
 ) -> NodeInputs:
-    """None for all nodes, ids, a mask of bool, the name of a split; or (node type, any of these).
+    """Read which nodes are the inputs.
 
-    A node type by itself stands for all of its nodes. With a mask, `input_id` are the nodes' ids;
-    of all nodes they are the places, whatever is given, as in PyG. `name` is what users know these
-    by.
+    With a mask, `input_id` are the nodes' ids. With all nodes they are the positions, whatever is
+    given, as in PyG.
+
+    Args:
+        source: where the nodes are.
+        input_nodes: None for all nodes, ids, a bool mask, the name of a split; or (node type, any
+            of these). A node type alone stands for all of its nodes.
+        input_time: the time of each input.
+        input_id: what batches show as `input_id`.
+        time_attr: the attribute with times, if sampling uses them.
+        name: the argument's name in errors.
     """
     graph = source.graph
     check_node_times(graph, input_time, time_attr)
@@ -180,7 +188,11 @@ def link_inputs(
     neg_sampling_ratio: float | None = None,
     time_attr: str | None = None,
 ) -> LinkInputs:
-    """None for all edges, their ends [2, n]; or (edge type, either of these), or an edge type."""
+    """Read which edges are the inputs.
+
+    They are None for all edges, or their ends [2, n]; or (edge type, either of these), or an edge
+    type.
+    """
     check_link_times(edge_label_time, time_attr)
     graph = source.graph
     edge_type, given = _edge_type_apart(graph, edge_label_index)
@@ -204,7 +216,7 @@ def link_inputs(
 
 
 def places_of(index: Any, num: int) -> Ids:
-    """Places among `num` inputs, as users write them: of any shape, counted from the end if < 0."""
+    """Return positions among `num` inputs from a user's index, of any shape, negative or not."""
     places = integers_of(index, "index").reshape(-1)
     places = np.where(places < 0, places + num, places)
     if len(places) and not 0 <= places.min() <= places.max() < num:
@@ -227,13 +239,13 @@ def _node_type_apart(graph: GraphView, given: Any) -> tuple[str | None, Any]:
             "input_nodes lacks a node type, as in 'type' or ('type', nodes): of a heterogeneous "
             f"graph it is needed; there are {there}"
         )
-    graph.num_nodes(node_type)  # complains of one that is not there
+    graph.num_nodes(node_type)  # raises for an unknown type
     return node_type, nodes
 
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
-    """Which nodes are meant: `ids`, or those of a `split`, or all; whether by a mask."""
+    """Which nodes are meant: `ids`, or those of a `split`, or all; `is_mask`: given by a mask."""
 
     num: int
     ids: Any
@@ -282,7 +294,7 @@ def _edge_type_apart(graph: GraphView, given: Any) -> tuple[EdgeType | None, Any
 
 
 def canonical(graph: GraphView, given: Any) -> EdgeType:
-    """An edge type by its three names, or by its ends, where these leave only one (or 'to')."""
+    """Return an edge type by its three names, or by its ends if only one (or 'to') fits."""
     names = tuple(given)
     if len(names) == 2:
         fitting = [kind for kind in graph.edge_types if (kind[0], kind[2]) == names]
@@ -290,7 +302,7 @@ def canonical(graph: GraphView, given: Any) -> EdgeType:
     if len(names) != 3 or not all(isinstance(name, str) for name in names):
         raise ValueError(f"edge_label_index names {given!r}; expected an edge type")
     for end in (names[0], names[2]):
-        graph.num_nodes(end)  # complains of one that is not there
+        graph.num_nodes(end)  # raises for an unknown type
     return names
 
 
@@ -328,7 +340,7 @@ def _tables(
             "to differentiate between positive and negative samples."
         )
     if negatives.is_binary() and label is not None:
-        # Where 0 is among them and not the least, PyG lets negatives have the same label.
+        # If 0 is among the labels and is not the smallest, PyG gives negatives the same label.
         shift = label_shift(label) if label.size and label.min() == 0 else 0
         tables["label_shift"] = np.array([shift], np.int64)
     return tables

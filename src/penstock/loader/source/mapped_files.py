@@ -1,9 +1,9 @@
-"""Arrays that lie in files already, and stay there: they may be larger than memory.
+"""Arrays that lie in files already and stay there, since they may be larger than memory.
 
-Users map such files themselves, by `np.memmap`, by `np.load` with a `mmap_mode`, or as tensors over
-either, which do not tell: whose memory an array lies in, the system is asked. Where others can map
-the same file, a graph has it from there, and writes to it are seen by all. Elsewhere than on Linux
-nothing is found, and arrays are copied.
+Users map such files themselves, with `np.memmap`, with `np.load` and a `mmap_mode`, or as tensors
+over either. These objects do not tell, so the operating system is asked which file an address
+belongs to. Where other processes can map the same file, a graph maps it, too, and all see writes to
+it. On systems other than Linux nothing is found, and arrays are copied.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from penstock.graph.shared import SharedArray
 from penstock.graph.tensors import PlainArray
 
 _MAPPED: Final = Path("/proc/self/maps")
-# Shared memory has names of files, too, but is memory.
+# Shared memory has file names, too, but is memory.
 _MEMORY: Final = ("/dev/", "/memfd:", "/SYSV")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an array begins: in which file, whatever has its name later, and at which byte."""
+    """Where an array begins: in which file (by inode, since names change) and at which byte."""
 
     path: str
     inode: int
@@ -39,9 +39,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A stretch of this process's memory that shows a file, from a byte of it on.
+    """A range of this process's memory that maps a file, from `offset` on.
 
-    `is_own`: what is written here is not written to the file.
+    `is_own`: writes here do not go to the file.
     """
 
     begin: int
@@ -52,13 +52,13 @@ class Region:
     is_own: bool
 
     def place_of(self, array: npt.NDArray[Any]) -> Place | None:
-        """Where others find the array; None if they cannot map it as it is here."""
+        """Return where other processes find the array; None if they cannot map it as it is here."""
         offset = self.offset + _address(array) - self.begin
         if self.is_own or not array.flags.c_contiguous or offset % array.itemsize:
             return None
         try:
             is_there = os.stat(self.path).st_ino == self.inode
-        except OSError:  # it has no name any more, or not one for us
+        except OSError:  # the file has no name any more, or we may not see it
             return None
         return (
             Place(self.path, self.inode, offset)
@@ -68,10 +68,10 @@ class Region:
 
 
 class MappedFiles:
-    """The files that this process has mapped at the moment it is first asked."""
+    """The files that this process has mapped when it is first asked."""
 
     def region_of(self, array: npt.NDArray[Any]) -> Region | None:
-        """The region an array begins in; None: it lies in memory."""
+        """Return the region in which an array begins; None: it is not in a file."""
         address = _address(array)
         at = bisect_right(self._regions, address, key=lambda region: region.begin)
         region = self._regions[at - 1] if at else None
@@ -84,7 +84,7 @@ class MappedFiles:
 
 
 class FiledDraft(Draft):
-    """A draft whose columns stay in their files, where others can map these: they are `placed`."""
+    """A draft whose columns stay in their files if others can map these: they are `placed`."""
 
     def __init__(self, *, is_hetero: bool) -> None:
         super().__init__(is_hetero=is_hetero)
@@ -92,7 +92,7 @@ class FiledDraft(Draft):
         self.placed: dict[ArrayKey, tuple[PlainArray, Place]] = {}
 
     def add_column(self, key: ArrayKey, column: PlainArray) -> None:
-        """An array that the graph will keep, or find where it is."""
+        """Add an array that the graph will copy, or map where it is."""
         region = self.files.region_of(column.array)
         place = None if region is None else region.place_of(column.array)
         if place is None:
@@ -101,7 +101,7 @@ class FiledDraft(Draft):
             self.placed[key] = column, place
 
     def opened(self) -> dict[ArrayKey, SharedArray]:
-        """What is placed, mapped: each file once."""
+        """Map the arrays that are `placed`, each file once."""
         paths = {place.path for _, place in self.placed.values()}
         segments = {path: Segment.open(path) for path in paths}
         return {
@@ -115,7 +115,7 @@ def _address(array: npt.NDArray[Any]) -> int:
 
 
 def _region(line: str) -> Region | None:
-    """A line of proc(5)'s `maps`, if it speaks of a file."""
+    """Parse a line of `/proc/self/maps`; None if it is not about a file."""
     words = line.split(maxsplit=5)
     if len(words) < 6 or not words[5].startswith("/") or words[5].startswith(_MEMORY):
         return None

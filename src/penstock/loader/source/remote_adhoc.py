@@ -1,6 +1,6 @@
-"""Batches out of turn, of a graph that is elsewhere: each by a channel of its own, of one batch.
+"""Single batches of a graph at a server: each through a channel of its own, with one batch.
 
-What is random follows from (seed, epoch, index) alone, so the bytes are those that `Maker` makes.
+Everything random follows from (seed, epoch, index), so the bytes are those of `AdhocBatches`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.loader.source.inputs import Inputs
 from penstock.sampling.kinds import InputKind
 from penstock.sampling.spec import Spec
 
-# They have no place in a channel.
+# Batches of unequal sizes cannot be a channel's.
 UNEVEN: Final = (
     "batch_sampler gives batches of unequal sizes: these are made in the process that has the "
     "graph. Give batches of one size (the last may be smaller), or put the loader where the "
@@ -26,24 +26,24 @@ UNEVEN: Final = (
 
 
 class RemoteAdhocBatches:
-    """As `Maker`. Any thread; each call is a channel, so that they do not wait for each other."""
+    """As `AdhocBatches`. Any thread; calls do not wait for each other, since each has a channel."""
 
     def __init__(self, provider: Provider, spec: Spec, inputs: Inputs) -> None:
         self._provider = provider
         self._spec = spec
-        # Of all inputs: what is added to labels does not depend on a batch's.
+        # From all inputs: the shift of labels must not depend on the inputs of one batch.
         self._tables = tables_of(spec, inputs.columns, inputs.tables)
         self._calls = 0
         self._lock = threading.Lock()
 
     def next_call(self) -> int:
-        """Counts the calls of `loader(index)`."""
+        """Count a call of `loader(index)`, and return its number."""
         with self._lock:
             self._calls += 1
             return self._calls - 1
 
     def make(self, inputs: Inputs, seed: int, epoch: int, index: int, step: int = 0) -> Batch:
-        """A batch of all these inputs, random as (seed, epoch, index) say."""
+        """Make a batch of all these inputs, random by (seed, epoch, index)."""
         if not inputs.num:
             raise ValueError("index is empty: a server makes batches of one input or more")
         if index:

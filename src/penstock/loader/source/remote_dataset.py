@@ -1,10 +1,10 @@
-"""A server's data, as torch sees it: ids, labels, features, and where batches come from.
+"""A server's data for torch: ids, labels, features, and the source of batches.
 
     data = penstock.connect("tcp://host:7070")
     loader = penstock.NeighborLoader(data, [10, 10], input_nodes="train", batch_size=1024)
 
 Batches are the same, byte for byte, as those of a loader that has the graph itself. On the server's
-own host they come by shared memory, without anybody asking for it.
+own host they come through shared memory, without an option for it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ from penstock.wire.transport.tls import StrPath
 class RemoteDistDataset(DistQueries[Tensor, torch.Size]):
     """What a server holds. Made by `penstock.connect`; loaders take it as `data`.
 
-    The questions are `DistServer`'s, by the same names; arrays are tensors here. `server` has all
-    of its methods, with NumPy's arrays. `provider` is where batches come from, `graph` what is
-    known of the graph: all of it on the server's own host, elsewhere all but its numbers.
+    It has the calls of `DistServer`, by the same names; arrays are tensors here. `server` has all
+    of its methods, with NumPy arrays. `provider` is the source of batches. `graph` is a full graph
+    on the server's own host; elsewhere it knows the graph's types and sizes, and holds none of its
+    arrays.
     """
 
     def __init__(self, store: Store, provider: Provider) -> None:
@@ -51,12 +52,12 @@ class RemoteDistDataset(DistQueries[Tensor, torch.Size]):
 
     @property
     def address(self) -> str:
-        """The server's."""
+        """The server's address."""
         return self._store.endpoint.address
 
     @property
     def graph(self) -> GraphView:
-        """What is known of the graph."""
+        """The graph: mapped on the server's own host, else its types and sizes."""
         return self.provider.graph
 
     @property
@@ -66,11 +67,11 @@ class RemoteDistDataset(DistQueries[Tensor, torch.Size]):
 
     @property
     def is_on_this_host(self) -> bool:
-        """Whether batches come by shared memory."""
+        """Return whether batches come through shared memory."""
         return self.graph.address is None
 
     def ask(self, verb: Verb, arguments: dict[str, Any]) -> Any:
-        """What a question comes to, with all its arguments by name; arrays are tensors."""
+        """Return the answer to a call, given all its arguments by name; arrays become tensors."""
         for name in verb.arrays:
             arguments[name] = None if arguments[name] is None else array_of(arguments[name])
         return _as_torch(verb, getattr(self.server, verb.name)(**arguments))
@@ -78,7 +79,7 @@ class RemoteDistDataset(DistQueries[Tensor, torch.Size]):
     # --- the end -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Takes leave of the server. Loaders are closed by themselves. Idempotent."""
+        """Disconnect from the server. Loaders must be closed separately. Idempotent."""
         self.provider.close()
         self._store.close()
 
@@ -112,17 +113,19 @@ def connect(
     patience: float = PATIENCE_S,
     name: str = "",
 ) -> RemoteDistDataset:
-    """The server at `address`, "tcp://host:port" or "tls://host:port"; waits for it, at most
-    `timeout` seconds.
+    """Connect to the server at `address`, "tcp://host:port" or "tls://host:port".
 
-    ca                who must have signed the server's certificate, a file in PEM; without one, an
-                      authority that this system trusts
-    certificate, key  our own, files in PEM, where the server lets in only those it knows
-    server_name       the name in the server's certificate, if it is not that in the address
-    token             where the server asks for one
-    same_host         whether to go by shared memory if the server is on this host
-    patience          seconds to wait for a server that was lost; then `ServerGone`
-    name              who we are, for people
+    Args:
+        address: where the server listens.
+        ca: PEM file of the authority that must have signed the server's certificate; by default an
+            authority that this system trusts.
+        certificate, key: our own, PEM files, for servers that admit known clients only.
+        server_name: the name in the server's certificate, if it is not that in the address.
+        token: for servers that require one.
+        same_host: use shared memory if the server is on this host.
+        timeout: seconds to wait for the server now.
+        patience: seconds to wait for a server that was lost; then `ServerGone`.
+        name: name of this client, for people.
     """
     endpoint = Endpoint.at(
         address,
@@ -143,15 +146,15 @@ def connect(
         raise
 
 
-# What this process has connected to by `init_compute_process`.
+# What this process has connected to with `init_compute_process`.
 _here: weakref.WeakSet[RemoteDistDataset] = weakref.WeakSet()
 
 
 def init_compute_process(address: str, **options: Any) -> RemoteDistDataset:
-    """A rank of a training job begins: connects to the server, as `connect` does.
+    """Begin a rank of a training job: connect to the server, as `connect` does.
 
-    Ranks are not counted, and wait for nobody. Whoever has begun so ends by
-    `shutdown_compute_process`, or simply ends.
+    Ranks are not counted and do not wait for each other. A rank that begins this way ends with
+    `shutdown_compute_process`, or simply exits.
     """
     dataset = connect(address, **options)
     _here.add(dataset)
@@ -159,9 +162,9 @@ def init_compute_process(address: str, **options: Any) -> RemoteDistDataset:
 
 
 def shutdown_compute_process(*datasets: RemoteDistDataset) -> None:
-    """A rank leaves: takes leave of these servers, or of all it has begun with. Idempotent.
+    """End a rank: disconnect from these servers, or from all it began with. Idempotent.
 
-    The server stays, and the other ranks notice nothing. Loaders are to be closed before.
+    The server goes on, and other ranks are not affected. Loaders must be closed before.
     """
     for dataset in datasets or tuple(_here):
         _here.discard(dataset)

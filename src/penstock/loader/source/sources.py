@@ -1,7 +1,7 @@
-"""Where batches come from: what a user calls `data`, as a graph and a template for batches.
+"""Turn what a user passes as `data` into a graph and a template for batches.
 
 `Data`, `HeteroData` and pairs of stores become a graph in shared memory, one for each content; a
-`Graph`, a hub, a server, and the address of one are there already.
+`Graph`, a hub, a server, and the address of one exist already.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.loader.source.remote_dataset import RemoteDistDataset
 
 @dataclass(frozen=True, eq=False)
 class DataSource:
-    """A graph, the hub that serves it already (None: nobody does yet), and what batches are like.
+    """A graph, the hub that serves it (None: none yet), and the template of its batches.
 
     `is_pair`: made of a feature store and a graph store.
     """
@@ -42,10 +42,12 @@ class DataSource:
 def source_of(
     data: Any, custom_cls: Callable[[], Any] | None = None, *, time_attr: str | None = None
 ) -> DataSource:
-    """The source that `data` is. Loaders of the same content share one graph.
+    """Return the source for `data`. Loaders of the same content share one graph.
 
-    `custom_cls` makes the batches of what has no class of its own; `time_attr` is fetched from
-    stores, whose features stay with them.
+    Args:
+        data: anything that a loader takes as `data`.
+        custom_cls: makes the batches of data that have no class of their own.
+        time_attr: is fetched from stores, whose other features stay with them.
     """
     if isinstance(data, DataSource):
         return data
@@ -70,7 +72,7 @@ def source_of(
 
 
 def no_workers(graph: GraphView) -> str:
-    """What to say if batches were to be made here, of a graph that is elsewhere."""
+    """Return the error text for making batches here of a graph that is elsewhere."""
     return (
         f"num_workers is 0, but the graph is at {graph.address}: leave it out, and the "
         "server's workers make the batches"

@@ -1,1 +1,4 @@
-"""What loaders report about themselves, and the live picture of it."""
+"""Statistics of loaders, and their live display.
+
+`meter` counts, `watcher` is the thread that asks for statistics, `picture` displays them.
+"""

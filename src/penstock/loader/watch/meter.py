@@ -1,4 +1,4 @@
-"""What a loader tells about itself: a frozen snapshot, and the counters it is taken from."""
+"""Statistics of a loader: a frozen snapshot, and the counters it is taken from."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Waits:
     """Seconds, by what was waited for.
 
     The rank waited for `sampling` (a batch that was not ready), `transfer` (tensors made over its
-    memory, pinned where that is wanted) and `transform` (the user's). The pool waited with this
-    loader's batches for `credit` (all slots taken: the rank is the slower one) and for its `turn`
-    (workers busy with others).
+    memory, and pinned if wanted) and `transform` (the user's). The pool waited with this loader's
+    batches for `credit` (all slots taken: the rank is the slower one) and for their `turn` (workers
+    busy with other channels).
     """
 
     sampling: float = 0.0
@@ -32,12 +32,12 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class LoaderStatistics:
-    """A loader in numbers. Rates are those of the time spent iterating, the user's included."""
+    """A loader's statistics. Rates are per second of iterating, the user's time included."""
 
     epoch: int
     step: int  # batches of the epoch that were delivered
-    steps: int  # that it has
-    batches: int  # delivered, of all epochs
+    steps: int  # batches of the epoch
+    batches: int  # delivered, in all epochs
     inputs: int
     failed: int
     substitutes: int
@@ -47,17 +47,17 @@ class LoaderStatistics:
     batches_per_second: float
     inputs_per_second: float
     time_to_first_batch: float | None  # from the first `iter()`
-    sampling_cost: float  # seconds the batches took to make, wherever that was
+    sampling_cost: float  # seconds it took to make the batches, in any process
     waits: Waits
     restarts_of_workers: int
     restarts_of_hub: int
     num_workers: int
-    hub: dict[str, Any] = field(default_factory=dict)  # its own numbers, of all it serves
+    hub: dict[str, Any] = field(default_factory=dict)  # the hub's statistics, for all its channels
 
 
 @dataclass(slots=True, eq=False)
 class Meter:
-    """Counts. One thread at a time."""
+    """A loader's counters. Only one thread at a time may write."""
 
     batches: int = 0
     inputs: int = 0
@@ -71,17 +71,17 @@ class Meter:
     spent: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("sampling", "transfer", "transform"), 0.0)
     )
-    _began: float | None = None  # the first `iter()`
-    _since: float | None = None  # the run goes on since
+    _began: float | None = None  # time of the first `iter()`
+    _since: float | None = None  # last update of `seconds` in this epoch
 
     def begin(self) -> None:
-        """An epoch is asked for."""
+        """Note that an epoch is asked for."""
         self._since = time.perf_counter()
         self._began = self._since if self._began is None else self._began
 
     @contextmanager
     def at(self, stage: Stage) -> Iterator[None]:
-        """Counts the time within as spent on a stage."""
+        """Count the time inside the context as spent on a stage."""
         began = time.perf_counter()
         try:
             yield
@@ -89,7 +89,7 @@ class Meter:
             self.spent[stage] += time.perf_counter() - began
 
     def count(self, batch: Batch) -> None:
-        """A batch is delivered."""
+        """Count a delivered batch."""
         self.batches += 1
         self.inputs += int(batch.facts.get("batch_size", 0))
         self.substitutes += batch.substitute
@@ -101,24 +101,24 @@ class Meter:
             self.first = time.perf_counter() - self._began
 
     def tick(self) -> None:
-        """Time has gone by in an epoch."""
+        """Add the time since the last call to `seconds`, if an epoch is being read."""
         if self._since is not None:
             now = time.perf_counter()
             self.seconds += now - self._since
             self._since = now
 
     def elapsed(self) -> float:
-        """`seconds` until now. Changes nothing: any thread may ask, in the middle of an epoch."""
+        """Return `seconds` until now. Changes nothing: any thread may call it during an epoch."""
         seconds, since = self.seconds, self._since
         return seconds if since is None else seconds + time.perf_counter() - since
 
     def pause(self) -> None:
-        """The epoch is over: what the user does now is no business of ours."""
+        """Note that the epoch is over: the user's time from here on is not counted."""
         self.tick()
         self._since = None
 
     def waits(self, hub: dict[str, Any], job: str, pid: int) -> Waits:
-        """By cause; the pool's are those of the channel that is open now."""
+        """Return the waits by cause; the pool's are those of the channel that is open now."""
         number = next(
             (
                 int(key)
@@ -135,5 +135,5 @@ class Meter:
 
 
 def lost_workers(hub: dict[str, Any]) -> int:
-    """How many workers died and were replaced."""
+    """Return how many workers died and were replaced."""
     return sum(group["lost"] for group in hub.get("scheduler", {}).get("groups", ()))

@@ -1,7 +1,7 @@
-"""How watched loaders are shown: a live picture in a terminal, now and then a line elsewhere.
+"""Display watched loaders: live in a terminal, elsewhere with a line now and then.
 
-On standard error, so that what a program prints stays what it printed. Reads what was looked at,
-and changes nothing.
+It writes to standard error, so that a program's output stays as it is. It reads the snapshots taken
+by the watcher, and changes nothing.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _CAUSES: Final = ("sampling", "transfer", "transform", "credit", "turn")
 
 
 def view_here() -> WatchView:
-    """What suits standard error: in notebooks, files and pipes, lines."""
+    """Return the view that suits standard error: lines in notebooks, files and pipes."""
     console = Console(stderr=True, force_jupyter=False)
     return LivePicture(console) if is_fit(console) else Lines()
 
 
 def is_fit(console: Console) -> bool:
-    """Whether something can be drawn again in place, and will not disturb somebody who types."""
+    """Return whether the console can redraw in place, and nobody types at a prompt there."""
     return console.is_terminal and not console.is_dumb_terminal and not hasattr(sys, "ps1")
 
 
 class Lines:
-    """A line for each loader that has read something since the last one."""
+    """Writes a line for each loader that has read something since its last line."""
 
     def __init__(self, pause: float = _LINES_S) -> None:
         self.pause = pause
@@ -53,7 +53,7 @@ class Lines:
         return None
 
     def show(self, watched: Sequence[Watched]) -> None:
-        """Says what is new. Before a line about a loader is the pause, but for the last."""
+        """Write what is new: after each pause, and at once for loaders that are leaving."""
         now = max((one.looks[-1].at for one in watched if one.looks), default=0.0)
         self._due = now + self.pause if self._due is None else self._due
         is_due = now >= self._due
@@ -66,24 +66,24 @@ class Lines:
     def _say(self, watched: Watched) -> None:
         numbers = watched.looks[-1].numbers
         state = numbers.batches, numbers.restarts_of_workers, numbers.restarts_of_hub
-        # What a loader had read before it was watched is no news; what came of the first look may
-        # be, which is taken some time after that.
+        # What a loader had read before it was watched is not new. What the first snapshot shows may
+        # be, since it is taken some time after that.
         if self._said.get(watched.name, (watched.before, *state[1:])) != state:
             self._said[watched.name] = state
-            # Nobody may be listening any more, and there may never have been anybody.
+            # Standard error may be closed by now, or may never have existed.
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 sys.stderr.write(f"penstock: {line(watched)}\n")
                 sys.stderr.flush()
 
 
 class LivePicture:
-    """Loaders, workers and other ranks, drawn again and again in place."""
+    """Draws loaders, workers and other ranks again and again, in place."""
 
     pause = _LIVE_S
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        # What is printed meanwhile goes above the picture; but not to where it was not meant for.
+        # Standard output of the program goes above the picture, but only if it is a terminal.
         self._live = Live(
             console=console,
             auto_refresh=False,
@@ -93,14 +93,14 @@ class LivePicture:
 
     def __enter__(self) -> Self:
         self._live.start()
-        self._console.show_cursor(True)  # a process that is killed could not bring it back
+        self._console.show_cursor(True)  # a killed process could not show it again
         return self
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def show(self, watched: Sequence[Watched]) -> None:
-        """Draws."""
+        """Draw the picture."""
         if any(one.looks for one in watched):
             self._live.update(picture(watched), refresh=True)
 
@@ -109,7 +109,7 @@ class LivePicture:
 
 
 def line(watched: Watched) -> str:
-    """How a loader stands, in a line."""
+    """Return a loader's progress as one line."""
     numbers = watched.looks[-1].numbers
     batches, inputs = rates(watched)
     parts = [
@@ -127,7 +127,7 @@ def line(watched: Watched) -> str:
 
 
 def picture(watched: Sequence[Watched]) -> RenderableType:
-    """How things stand, of all who are watched."""
+    """Return the picture of all watched loaders."""
     shown = [one for one in watched if one.looks]
     parts: list[RenderableType] = [_loaders(shown)]
     for one in _by_hub(shown):
@@ -151,7 +151,7 @@ def _loaders(watched: Sequence[Watched]) -> Table:
 
 
 def _by_hub(watched: Sequence[Watched]) -> list[Watched]:
-    """One for each hub, the last who looked: they would all tell the same of it."""
+    """Return one loader for each hub, the last: all of them have the same numbers of the hub."""
     found = {one.looks[-1].numbers.hub["hub"]["address"]: one for one in watched if _has_hub(one)}
     return list(found.values())
 
@@ -185,7 +185,7 @@ def _workers(hub: dict[str, Any]) -> Table:
 
 
 def _others(watched: Watched) -> Table:
-    """Channels of the same hub that other processes read: ranks, most of the time."""
+    """Return a table of the hub's channels in other processes, which are mostly ranks."""
     table = Table("read by", "pid", "epoch", "batches", "per s", expand=False)
     first, last = watched.looks[0], watched.looks[-1]
     seconds = last.at - first.at
@@ -226,7 +226,7 @@ def _restarts(watched: Sequence[Watched]) -> str:
 
 
 def rates(watched: Watched) -> tuple[float, float]:
-    """Batches and inputs per second: of the last few seconds, if there were two looks."""
+    """Return batches and inputs per second: over the window, if it has two snapshots."""
     first, last = watched.looks[0], watched.looks[-1]
     seconds = last.at - first.at
     if not seconds:
@@ -236,7 +236,7 @@ def rates(watched: Watched) -> tuple[float, float]:
 
 
 def shares(watched: Watched) -> dict[str, float]:
-    """The share of the last few seconds that went by waiting, by cause."""
+    """Return which share of the window was spent waiting, by cause."""
     first, last = watched.looks[0], watched.looks[-1]
     before, seconds = first.numbers.waits, last.at - first.at
     if not seconds:
@@ -248,6 +248,6 @@ def shares(watched: Watched) -> dict[str, float]:
 
 
 def _share(now: float, before: float, seconds: float) -> float:
-    # The pool counts anew when a channel is opened again; a wait that goes on is counted at its end
-    # only, and may be longer than the window.
+    # The pool counts from zero when a channel is opened again; and a wait is counted only when it
+    # ends, and may be longer than the window.
     return min(max(now - before, 0.0) / seconds, 1.0) if seconds else 0.0

@@ -1,8 +1,8 @@
-"""Watching loaders: a thread that looks at their statistics now and then, and has them shown.
+"""A thread that takes snapshots of loaders' statistics now and then, and displays them.
 
-One thread and one picture per process, however many loaders are watched; both end with the last of
-them. The loop that reads never waits for it: a look may take as long as a hub takes to come back.
-Nothing is known of loaders but their names and what `statistics()` says, and none is kept alive.
+There is one thread and one display per process for all watched loaders; both end with the last
+loader. The training loop never waits for it, though a snapshot may take as long as a hub takes to
+restart. It knows a loader's name and `statistics()` only, and keeps no loader alive.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from penstock.loader.watch.meter import LoaderStatistics
 log = logging.getLogger(__name__)
 
 VARIABLE: Final = "PENSTOCK_WATCH"
-# Numbers are shown as they were over so long.
+# Rates are shown over this window.
 WINDOW_S: Final = 5.0
-# For a last look and a last line. A hub that is just being replaced is not waited for.
+# Time for a last snapshot and a last line. A hub that is being replaced is not waited for.
 _LEAVING_S: Final = 2.0
 
 
 class Watchable(Protocol):
-    """What can be watched. `statistics` is called in a thread of ours."""
+    """A loader that can be watched. `statistics` is called in the watcher's thread."""
 
     def statistics(self) -> LoaderStatistics:
-        """A snapshot."""
+        """Return a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a loader said, and when (by the monotonic clock)."""
+    """A snapshot of a loader, and its time (monotonic clock)."""
 
     at: float
     numbers: LoaderStatistics
@@ -46,23 +46,24 @@ class Look:
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """A loader that is watched, and the looks at it within the window, oldest first."""
+    """A watched loader, and its snapshots within the window, oldest first."""
 
     name: str
     loader: weakref.ref[Watchable]
-    before: int = 0  # batches that it had read already
+    before: int = 0  # batches read before it was watched
     looks: deque[Look] = field(default_factory=deque)
     leaving: bool = False
-    gone: threading.Event = field(default_factory=threading.Event)  # nobody looks any more
+    # Set when the last snapshot was shown.
+    gone: threading.Event = field(default_factory=threading.Event)
 
     def look(self, now: float) -> bool:
-        """Looks; whether there is still something to look at."""
+        """Take a snapshot; return False if the loader is gone."""
         loader = self.loader()
         if loader is None:
             return False
         try:
             numbers = loader.statistics()
-        except Exception as error:  # the hub is being replaced, or is not ours to blame
+        except Exception as error:  # the hub is being replaced, or has failed otherwise
             log.debug("no statistics of %s: %s", self.name, error)
             return True
         self.looks.append(Look(now, numbers))
@@ -72,26 +73,26 @@ class Watched:
 
 
 class WatchView(Protocol):
-    """Who shows it. Entered and used in the watching thread."""
+    """Displays watched loaders. Entered and used in the watcher's thread."""
 
-    pause: float  # between looks
+    pause: float  # seconds between snapshots
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def show(self, watched: Sequence[Watched]) -> None:
-        """Time has gone by. Those that are leaving are shown for the last time."""
+        """Display the loaders, after each pause. Those that are leaving are shown a last time."""
 
 
 class Watching:
-    """A loader is being watched, until this is stopped or left, or the loader ends."""
+    """Handle of a watched loader: it is watched until this is stopped or the loader ends."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def stop(self) -> None:
-        """Ends it, with a last look. Idempotent, within a bound."""
+        """Stop, with a last snapshot. Idempotent; returns within a bounded time."""
         end(self._name)
 
     def __enter__(self) -> Self:
@@ -102,17 +103,17 @@ class Watching:
 
 
 class Watcher:
-    """The thread, while there is somebody to watch."""
+    """The thread that watches; it runs while there are loaders to watch."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self._lock = threading.RLock()  # a signal's handler may close a loader
+        self._lock = threading.RLock()  # a signal handler may close a loader
         self._watched: dict[str, Watched] = {}
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
 
     def begin(self, loader: Watchable, name: str, before: int) -> None:
-        """Watches a loader; one that is watched already is left alone."""
+        """Watch a loader, unless it is watched already."""
         with self._lock:
             if name in self._watched:
                 return
@@ -127,7 +128,7 @@ class Watcher:
                 self._thread.start()
 
     def end(self, *names: str) -> None:
-        """Has these looked at once more, and no longer. With nobody left, the thread ends."""
+        """Take a last snapshot of these loaders, then stop. Without any left, the thread ends."""
         with self._lock:
             known = [self._watched[name] for name in names if name in self._watched]
             leaving = [watched for watched in known if not watched.leaving]
@@ -144,7 +145,7 @@ class Watcher:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def end_all(self) -> None:
-        """Nobody is watched any more."""
+        """Stop to watch all loaders."""
         if self.owner == os.getpid():
             self.end(*list(self._watched))
 
@@ -158,16 +159,16 @@ class Watcher:
                 while self._look_round(view):
                     self._wake.wait(view.pause)
                     self._wake.clear()
-        except Exception:  # of no interest to those who train; and they must not wait for us
+        except Exception:  # training must neither fail nor wait because of it
             log.exception("loaders cannot be watched any longer")
         finally:
             self._let_go()
 
     def _look_round(self, view: WatchView) -> bool:
-        """Looks at everybody and has it shown. Whether anybody is left."""
+        """Take a snapshot of all loaders and display them. Return whether any is left."""
         with self._lock:
             everybody = list(self._watched.values())
-        # Whoever asks to leave from here on gets another look.
+        # A loader that begins to leave from here on gets another snapshot.
         leaving = [watched for watched in everybody if watched.leaving]
         now = time.monotonic()
         away = [watched for watched in everybody if not watched.look(now)]
@@ -181,7 +182,7 @@ class Watcher:
             return bool(self._watched)
 
     def _let_go(self) -> None:
-        """If something went wrong: nobody waits for a thread that is not there."""
+        """Release everybody who waits for this thread if it ends because of an error."""
         with self._lock:
             if self._thread is threading.current_thread():
                 self._thread = None
@@ -190,20 +191,21 @@ class Watcher:
                 self._watched.clear()
 
 
-_LOCK: Final = threading.RLock()  # a signal's handler may close a loader
+_LOCK: Final = threading.RLock()  # a signal handler may close a loader
 _watcher: Watcher | None = None
 
 
 def is_wanted() -> bool:
-    """Whether the environment asks for it."""
+    """Return whether the environment variable asks for it."""
     return os.environ.get(VARIABLE, "0") not in ("", "0")
 
 
 def begin(loader: Watchable, name: str, before: int = 0) -> Watching:
-    """Watches a loader, from now on. `before`: batches that it has read already."""
+    """Watch a loader from now on. `before`: batches that it has read already."""
     global _watcher
     with _LOCK:
-        if _watcher is None or _watcher.owner != os.getpid():  # a fork has no thread of its parent
+        # A forked process has no watching thread.
+        if _watcher is None or _watcher.owner != os.getpid():
             _watcher = Watcher()
             atexit.register(_watcher.end_all)
         watcher = _watcher
@@ -212,7 +214,7 @@ def begin(loader: Watchable, name: str, before: int = 0) -> Watching:
 
 
 def end(name: str) -> None:
-    """Watches it no longer. Idempotent, within a bound."""
+    """Stop to watch a loader. Idempotent; returns within a bounded time."""
     watcher = _watcher
     if watcher is not None and watcher.owner == os.getpid():
         watcher.end(name)

@@ -1,10 +1,10 @@
-"""The backends of a server, by key and by number; asked by any thread.
+"""The backends of a server, by key and by number. Thread-safe.
 
     (none) ── first caller of a key ──▶ MAKING ──▶ UP ── last channel goes ──▶ GOING ──▶ (none)
                                           └─ fails ──▶ (none): the key can be tried again
 
-Others who come with the key while it is being made wait for the first, and share its fate. Making
-and ending take time, during which no lock is held.
+Callers that ask for a key while its backend is being made wait for the first caller, and get the
+same result or error. No lock is held while a backend is made or ended, since both take time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.sampling.spec import Spec
 from penstock.server.dist.handles import HandleKind, Handles
 
 CLOSED: Final = "the server has ended"
-# Each has a connection to the hub.
+# Limited because each has a connection to the hub.
 MAX_BACKENDS: Final = 256
 
 
@@ -34,7 +34,7 @@ class BackendPhase(Enum):
 
 @dataclass(eq=False, slots=True)
 class ServedBackend:
-    """One of them. `entering` counts the channels that are being opened."""
+    """One backend. `entering` counts the channels that are being opened."""
 
     key: str
     spec: Spec
@@ -49,13 +49,13 @@ class ServedBackend:
 
     @property
     def up(self) -> SharedDistSamplingBackend:
-        """What samples."""
+        """Return what samples; only once the backend is up."""
         assert self.sampling is not None
         return self.sampling
 
     @property
     def is_left(self) -> bool:
-        """Whether its last channel has gone."""
+        """Return whether its last channel has gone."""
         return self.had_channels and not self.channels and not self.entering
 
 
@@ -70,12 +70,12 @@ class ServedBackends:
         self._by_number: dict[int, ServedBackend] = {}
         self._closed = False
 
-    # --- coming ---
+    # --- making ---
 
     def obtain(
         self, key: str, spec: Spec, make: Callable[[], SharedDistSamplingBackend], holder: int
     ) -> int:
-        """The number of the backend of a key, which is made if there is none."""
+        """Return the number of the backend of a key, which is made if there is none."""
         with self._changed:
             backend, is_new = self._by_key.get(key), False
             self._check_open()
@@ -101,14 +101,14 @@ class ServedBackends:
             self._by_number[backend.number] = backend
             self._changed.notify_all()
             closed = self._closed
-        if closed:  # meanwhile
+        if closed:  # the server was closed meanwhile
             self.close()
             self._check_open()
         return backend.number
 
     def _await(self, backend: ServedBackend, spec: Spec, holder: int) -> int:
         with self._changed:
-            # Whoever makes it does so within a bound, and says what came of it.
+            # The maker finishes within a bounded time, and sets the phase.
             self._changed.wait_for(lambda: backend.phase is not BackendPhase.MAKING)
             if backend.failure is not None:
                 raise PenstockError(
@@ -130,7 +130,11 @@ class ServedBackends:
     # --- channels ---
 
     def enter(self, number: Any) -> ServedBackend:
-        """The backend, kept from going until `stay` or `leave`; `KeyError` if it is not there."""
+        """Return a backend, and keep it from ending until `stay` or `leave` is called.
+
+        Raises:
+            KeyError: There is no such backend.
+        """
         self._numbers.check(number, HandleKind.BACKEND)
         with self._changed:
             self._check_open()
@@ -141,14 +145,18 @@ class ServedBackends:
             return backend
 
     def stay(self, backend: ServedBackend, channel: int) -> None:
-        """A channel was opened."""
+        """Record that a channel was opened."""
         with self._changed:
             backend.entering -= 1
             backend.channels.add(channel)
             backend.had_channels = True
 
     def leave(self, backend: ServedBackend, channel: int | None) -> bool:
-        """A channel has gone, or (None) was not opened; whether the backend went with it."""
+        """Record that a channel has gone, or (None) could not be opened.
+
+        Returns:
+            Whether that was the last channel, and the backend has ended with it.
+        """
         with self._changed:
             if channel is None:
                 backend.entering -= 1
@@ -160,10 +168,10 @@ class ServedBackends:
         self._end(backend)
         return True
 
-    # --- going ---
+    # --- ending ---
 
     def forget(self, holder: int) -> None:
-        """A session has ended: backends that only it wanted, and nobody uses, end too."""
+        """Forget a session that has ended; end backends that only it asked for and nobody uses."""
         with self._changed:
             unused = []
             for backend in self._by_number.values():
@@ -177,7 +185,10 @@ class ServedBackends:
             self._end(backend)
 
     def close(self) -> list[ServedBackend]:
-        """Ends all; those that were there. Idempotent. What is being made ends when it is."""
+        """End all backends, and return those that were up. Idempotent.
+
+        A backend that is still being made is ended as soon as it is made.
+        """
         with self._changed:
             self._closed = True
             there = [each for each in self._by_number.values() if each.phase is BackendPhase.UP]
@@ -188,7 +199,7 @@ class ServedBackends:
         return there
 
     def all(self) -> list[ServedBackend]:
-        """Those that are there now."""
+        """Return the backends there are now."""
         with self._changed:
             return list(self._by_number.values())
 

@@ -1,7 +1,8 @@
 """The channels of a server: each is one rank's stream of batches, fetched one at a time.
 
-Any thread may start, fetch and destroy. Starts and fetches of a channel take turns. A destroy waits
-for nobody and wins: who waits for a batch is told that there are no more.
+Any thread may start, fetch and destroy. Starts and fetches of one channel exclude each other. A
+destroy waits for nobody and takes precedence: a thread that waits for a batch then gets the end of
+the epoch.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from penstock.server.dist.id_map import IdMap
 log = logging.getLogger(__name__)
 
 SLOW_FETCH_S: Final = 1.0
-# Channels whose ranks vanished, whose numbers are kept to tell them if they come back.
+# How many numbers of channels whose ranks vanished are kept, to tell ranks that come back.
 _REMEMBERED: Final = 1 << 16
 
 
 @dataclass(eq=False)
 class ServedChannel:
-    """One of them. `gone` is set once, by whoever destroys it."""
+    """One channel. `gone` is set once, by whoever destroys it."""
 
     number: int
     backend: ServedBackend
@@ -49,7 +50,7 @@ class ServedChannel:
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self, epoch: int, first: int, first_step: int, timeout: float) -> None:
-        """Starts an epoch; of a channel that has gone, nothing."""
+        """Start an epoch; do nothing if the channel has gone."""
         with self._alone(Deadline(timeout)):
             if self.gone.is_set():
                 return
@@ -64,7 +65,7 @@ class ServedChannel:
             self.epoch = max(self.epoch, int(epoch))
 
     def fetch(self, timeout: float) -> tuple[Batch | None, bool]:
-        """The next message of the epoch; (None, True) at its end, or once the channel has gone."""
+        """Return the epoch's next batch; (None, True) at its end, or if the channel has gone."""
         deadline, began = Deadline(timeout), time.perf_counter()
         with self._alone(deadline):
             if self.gone.is_set():
@@ -77,11 +78,11 @@ class ServedChannel:
             return (None, True) if batch is None else (self._whole(batch), False)
 
     def is_epoch_done(self, epoch: int) -> bool:
-        """Whether every batch of an epoch has ended."""
+        """Return whether every batch of an epoch has ended."""
         return self.backend.up.is_channel_epoch_done(self.number, epoch)
 
     def numbers(self) -> dict[str, Any]:
-        """What is known of it, as plain data."""
+        """Return the channel's statistics as plain data."""
         return {
             "name": self.name,
             "backend": self.backend.number,
@@ -145,15 +146,17 @@ class ServedChannels:
         self._lost_in_order: deque[int] = deque()
 
     def add(self, channel: ServedChannel) -> None:
-        """One was opened."""
+        """Add a channel that was opened."""
         with self._lock:
             self._there[channel.number] = channel
 
     def find(self, number: Any) -> ServedChannel | None:
-        """The channel; None if it was destroyed.
+        """Return the channel, or None if it was destroyed.
 
-        `KeyError` for a number that was never given, `ChannelClosed` if the channel went with the
-        connection of its rank: it has not come to its end, and must not be taken to have.
+        Raises:
+            KeyError: The number was never given out.
+            ChannelClosed: The channel went with the connection of its rank. Its epoch has not
+                ended, and must not be taken to have.
         """
         self._numbers.check(number, HandleKind.CHANNEL)
         with self._lock:
@@ -165,7 +168,7 @@ class ServedChannels:
             return self._there.get(number)
 
     def take(self, number: Any, *, lost: bool = False) -> ServedChannel | None:
-        """Takes a channel away, for good; None if it is not there."""
+        """Remove a channel for good and return it; None if it is not there."""
         with self._lock:
             channel = self._there.pop(number, None)
             if channel is not None:
@@ -175,18 +178,18 @@ class ServedChannels:
             return channel
 
     def holder_of(self, number: int) -> int | None:
-        """The session that a channel is of; None if it is not there."""
+        """Return the session that a channel belongs to; None if there is no such channel."""
         with self._lock:
             channel = self._there.get(number)
             return None if channel is None else channel.holder
 
     def of(self, holder: int) -> list[int]:
-        """The numbers of a session's channels."""
+        """Return the numbers of a session's channels."""
         with self._lock:
             return [each.number for each in self._there.values() if each.holder == holder]
 
     def all(self) -> list[ServedChannel]:
-        """Those that are there now."""
+        """Return the channels there are now."""
         with self._lock:
             return list(self._there.values())
 

@@ -1,7 +1,7 @@
-"""What a server holds: a whole graph, or one part of it, under the ids of the whole.
+"""What a server holds: a whole graph or one partition of it, addressed by global ids.
 
-Ids that come from outside are always those of the whole graph. One that is not there, or that
-belongs to another part, is an error that names it.
+Ids that come from outside are always global ids, those of the whole graph. An id that does not
+exist, or belongs to another partition, is an error that names it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class ServedDataset:
-    """`graph` is what lies here, numbered from 0; `part` says which part it is, if it is one."""
+    """The served data: `graph` has local ids from 0; `part` is the partition, if it is one."""
 
     def __init__(self, data: Graph | Partition) -> None:
         if not isinstance(data, Graph | Partition):
@@ -37,21 +37,21 @@ class ServedDataset:
 
     @property
     def number(self) -> int:
-        """Which part this is."""
+        """Return which partition this is."""
         return 0 if self.part is None else self.part.number
 
     @property
     def num_partitions(self) -> int:
-        """How many parts there are."""
+        """Return how many partitions there are."""
         return 1 if self.part is None else self.part.num_partitions
 
     @property
     def edge_dir(self) -> EdgeDir:
-        """Which edges of its nodes are here: all those that lead in, or out."""
+        """Return which edges of its nodes are here: all that lead in, or all that lead out."""
         return "out" if self.part is not None and self.part.side == "source" else "in"
 
     def note(self, peers: tuple[str, ...] = ()) -> PartitionNote:
-        """The same in short, for a greeting."""
+        """Return the partition's description for `Welcome`."""
         if self.part is None:
             return PartitionNote(peers=peers)
         ranges = {
@@ -71,14 +71,14 @@ class ServedDataset:
     # --- types ---
 
     def node_type(self, given: Any) -> str:
-        """The type that is meant; ValueError names those there are."""
+        """Return the node type that is meant; `ValueError` names the existing ones."""
         if given is None and not self.graph.is_hetero:
             return NODE
         types = self.graph.node_types
         return known("node_type", given, dict.fromkeys(types, 0))
 
     def edge_type(self, given: Any) -> EdgeType:
-        """The type that is meant; ValueError names those there are."""
+        """Return the edge type that is meant; `ValueError` names the existing ones."""
         if given is None and not self.graph.is_hetero:
             return EDGE
         wanted = tuple(given) if isinstance(given, list) else given
@@ -87,26 +87,26 @@ class ServedDataset:
     # --- ids ---
 
     def node_book(self, node_type: str) -> PartitionBook:
-        """Where the nodes of a type are."""
+        """Return the partition book of the nodes of a type."""
         if self.part is None:
             return RangeBook((0, self.graph.num_nodes(node_type)))
         return self.part.node_books[node_type]
 
     def edge_book(self, edge_type: EdgeType) -> PartitionBook:
-        """Where the edges of a type are."""
+        """Return the partition book of the edges of a type."""
         if self.part is None:
             return RangeBook((0, self.graph.num_edges(edge_type)))
         return self.part.edge_books[edge_type]
 
     def local_nodes(self, node_type: str, ids: Any) -> Ids:
-        """The rows of nodes here."""
+        """Return the local ids of nodes given by global ids."""
         given = self._here(self.node_book(node_type), ids)
         if self.part is None:
             return given
         return np.searchsorted(self.part.node_ids[node_type], given).astype(np.int64)
 
     def global_nodes(self, node_type: str, rows: Ids) -> Ids:
-        """The ids of nodes that are here."""
+        """Return the global ids of nodes given by local ids."""
         if self.part is None:
             return rows
         ids: Ids = self.part.node_ids[node_type][rows]
@@ -115,19 +115,19 @@ class ServedDataset:
     # --- edges ---
 
     def num_edges(self, edge_type: EdgeType) -> int:
-        """How many edges of a type are here; of a part, those that lead elsewhere too."""
+        """Return how many edges of a type are here, including those that leave a partition."""
         held = self.graph if self.part is None else self.part
         return held.num_edges(edge_type)
 
     def edge_attributes(self, edge_type: EdgeType) -> dict[str, SharedArray]:
-        """The attributes of the edges that are here, by name; each has its row at `edge_rows`."""
+        """Return the edges' attributes, by name; `edge_rows` says where an edge's row is."""
         held = self.graph if self.part is None else self.part
         return held.edge_attributes(edge_type)
 
     def edge_rows(self, edge_type: EdgeType, ids: Any = None) -> Ids | None:
-        """The rows of edges among their attributes; without ids, of all in the order of ids.
+        """Return the rows of edges in their attributes; without ids, of all edges by id.
 
-        None where that is the order in which they stand.
+        None means that the rows are in the order of ids already.
         """
         if ids is None:
             return None if self.part is None else self.part.rows(edge_type).order
@@ -135,7 +135,7 @@ class ServedDataset:
         return given if self.part is None else self.part.rows(edge_type).places(given)
 
     def _here(self, book: PartitionBook, ids: Any) -> Ids:
-        parts = book.partition_of(ids)  # complains of ids that nobody has
+        parts = book.partition_of(ids)  # raises for ids that do not exist
         given = np.asarray(ids).astype(np.int64, copy=False)
         self._check_here(given, parts)
         return given

@@ -1,7 +1,7 @@
-"""`DistServer`: a graph, its sampling and its data, by methods; in this process or over a wire.
+"""`DistServer`: a graph, its sampling and its data, as methods; used in this process or by RPC.
 
-It is a client of a hub, its own or a lent one: who is served next, retries and epochs are the hub's
-concern. What is asked over a wire comes by `server.dist.rpc`, to the same methods.
+It is a client of a hub, its own or a lent one: fairness, retries and epochs are the hub's concern.
+Calls from ranks reach the same methods through `server.dist.rpc`.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ log = logging.getLogger(__name__)
 
 LOG_EVERY_N: Final = 1000
 REQUEST_TIMEOUT_S: Final = 60.0
-# Of steps that are over in a moment. Taking a backend along may take longer.
+# A destroy takes a moment; it may take longer if it ends the backend, too.
 SLOW_DESTROY_S: Final = 0.1
 SLOW_LAST_DESTROY_S: Final = 2.0
-# The session of those who call from this process, which never ends.
+# The session of callers in this process; it never ends.
 IN_PROCESS: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """What clients had not let go of when the server ended."""
+    """The backends and channels that clients had not released when the server ended."""
 
     backends: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
@@ -65,17 +65,23 @@ class LeftBehind:
 
 
 class DistServer(Queries, DistCalls):
-    """Serves a graph, or a part of one. Nothing runs before the first backend, or `start()`.
+    """Serves a graph, or a partition of one. Nothing runs before the first backend or `start()`.
 
-    The calls are those that `DistCalls` declares, with their words.
+    `DistCalls` declares and documents the calls.
 
-    `hub`: the pool to use; without one it has its own, of `num_workers` (0: batches are made in
-    this process), run by `pool_options`. `samplers`: the users' samplers that may be asked for, as
-    "module:Class". `input_folders`: where files of seeds may be read. `request_timeout`: seconds a
-    call may wait for a batch. `log_every_n`: fetches of a channel from one report to the next.
-    `limits`: what an answer, the inputs of a channel, those of all, a batch may have, and how many
-    channels there may be. `max_backends`: how many backends. `max_labels`: of an anchor, unless
-    asked otherwise. `exit_by_ranks`: whether `exit` may be called over the wire.
+    Args:
+        data: The graph, or the partition.
+        hub: The hub to use; without one the server starts its own, run by `pool_options`.
+        num_workers: Workers of its own hub; 0: batches are made in this process.
+        samplers: User samplers that may be asked for, as "module:Class".
+        input_folders: Folders from which files of seeds may be read.
+        request_timeout: Seconds that a call may wait for a batch.
+        log_every_n: Fetches of a channel between two reports in the log.
+        limits: Limits of an answer, of the inputs of one channel and of all, of a batch, and of the
+            number of channels.
+        max_backends: Limit of the number of backends.
+        max_labels: Labels of an anchor, unless the request says otherwise.
+        exit_by_ranks: Whether ranks may call `exit`.
     """
 
     def __init__(
@@ -115,10 +121,10 @@ class DistServer(Queries, DistCalls):
         )
         self._channels = ServedChannels(self._numbers)
         self._exit = threading.Event()
-        self._life = threading.RLock()  # starting and closing, one after the other
+        self._life = threading.RLock()  # start and close exclude each other
         self._left: LeftBehind | None = None
-        self._went = threading.Condition()  # a channel has gone
-        self.address: str | None = None  # where ranks find it, if there is a door
+        self._went = threading.Condition()  # notified when a channel has gone
+        self.address: str | None = None  # where ranks connect, if it is served by TCP
 
     def _check_hub(self, hub: Hub | None, options: PoolKeywords) -> None:
         for name in options if hub is not None else ():
@@ -132,20 +138,20 @@ class DistServer(Queries, DistCalls):
             **self._pool_options,
         )
 
-    # --- life --------------------------------------------------------------------------------
+    # --- starting and ending -----------------------------------------------------------------
 
     @property
     def boot(self) -> int:
-        """Which start of the server this is; every number it gives carries it."""
+        """Return the id of this start of the server; every handle it gives out contains it."""
         return self._numbers.boot
 
     @property
     def hub(self) -> Hub | None:
-        """The hub that samples; None if batches are made in this process."""
+        """Return the hub that samples; None if batches are made in this process."""
         return self._hub
 
     def start(self) -> None:
-        """Starts the hub, if it is the server's own. Idempotent; may be tried again."""
+        """Start the hub, if it is the server's own. Idempotent; can be retried after an error."""
         with self._life:
             self._check_open()
             hub = self._hub
@@ -166,14 +172,17 @@ class DistServer(Queries, DistCalls):
         return self._exit.wait(timeout)
 
     def drain(self, timeout: float) -> bool:
-        """Waits until no channel is left, at most so many seconds; whether that is so."""
+        """Wait until no channel is left, at most `timeout` seconds; return whether none is."""
         with self._went:
             return self._went.wait_for(lambda: not self._channels.all(), timeout)
 
     def close(self) -> LeftBehind:
-        """Ends all channels and backends, and the hub if it is the server's own. Idempotent.
+        """End all channels and backends, and the hub if it is the server's own. Idempotent.
 
-        Never waits for a client; what they had not let go of is told.
+        Never waits for a client.
+
+        Returns:
+            What clients had not released.
         """
         self._exit.set()
         with self._life:
@@ -261,12 +270,12 @@ class DistServer(Queries, DistCalls):
         self._destroy(channel_id)
 
     def check_holder(self, channel_id: int, holder: int) -> None:
-        """`PenstockError` if a channel is another session's: its number can be guessed."""
+        """Raise `PenstockError` if a channel is another session's: its number could be guessed."""
         if self._channels.holder_of(channel_id) not in (None, holder):
             raise PenstockError(f"channel {channel_id} was not opened by this connection")
 
     def release(self, holder: int) -> None:
-        """A session has ended: what it had goes. A rank that comes back for it is told."""
+        """Release what an ended session held; a rank that comes back for it gets an error."""
         for number in self._channels.of(holder):
             self._destroy(number, lost=True)
         self._backends.forget(holder)
@@ -286,7 +295,7 @@ class DistServer(Queries, DistCalls):
             along = f" and its backend {backend.key!r}" if was_last else ""
             log.warning("slow: channel %d%s took %.3f s to destroy", number, along, seconds)
 
-    # --- seeing what it does -----------------------------------------------------------------
+    # --- statistics --------------------------------------------------------------------------
 
     def statistics(self) -> dict[str, Any]:
         return {

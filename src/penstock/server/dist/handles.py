@@ -1,4 +1,4 @@
-"""Numbers for backends and channels: they count up, and tell which start of the server gave them.
+"""Handles: numbers of backends and channels that also say which start of the server gave them.
 
 62       32        1   0
  ┌────────┬────────┬────┐
@@ -20,14 +20,14 @@ _COUNT_BITS: Final = 31
 
 
 class HandleKind(IntEnum):
-    """What a number is of."""
+    """What a handle refers to."""
 
     BACKEND = 0
     CHANNEL = 1
 
 
 class Handles:
-    """The numbers of one start of a server. Never used again, not even by those that failed."""
+    """The handles of one start of a server. None is used twice, not even after a failure."""
 
     def __init__(self, boot: int | None = None) -> None:
         self.boot = boot if boot is not None else 1 + secrets.randbelow(2**_BOOT_BITS - 1)
@@ -36,13 +36,13 @@ class Handles:
         self._last = dict.fromkeys(HandleKind, 0)
 
     def take(self, kind: HandleKind) -> int:
-        """The next one."""
+        """Return the next handle."""
         with self._lock:
             count = self._last[kind] = next(self._counts[kind])
         return (self.boot << _COUNT_BITS | count) << 1 | kind
 
     def check(self, number: Any, kind: HandleKind) -> None:
-        """KeyError for one that was never given out, in the words that fit."""
+        """Raise `KeyError`, with the reason, for a handle that this server never gave out."""
         what = kind.name.lower()
         if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
             raise KeyError(f"{number!r} is no {what}; expected the number that was given for one")

@@ -1,7 +1,7 @@
-"""Ids of the whole graph and numbers within the part a server holds: one into the other.
+"""Maps between global ids (of the whole graph) and local ids (of the server's partition).
 
-Everything a rank says or hears is in ids of the whole; everything a hub samples is in numbers of
-the part. Of a server that holds all, they are the same, and nothing is done.
+All that ranks send and receive has global ids; all that the hub samples has local ids. For a server
+that holds the whole graph both are the same, and nothing is done.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from penstock.server.dist.dataset import Ids, ServedDataset
 
 Array = npt.NDArray[Any]
 
-# By the name of an array in a batch: its elements are ids of nodes, or of edges.
+# Names of arrays in a batch whose elements are ids of nodes, or of edges.
 _NODES: Final = "n_id"
 _EDGES: Final = ("e_id", "walk_edges")
 
 
 class IdMap:
-    """Translates seeds on their way in, and batches on their way out."""
+    """Maps the ids of seeds that come in, and of batches that go out."""
 
     def __init__(self, dataset: ServedDataset) -> None:
         self._dataset = dataset
 
     @property
     def is_identity(self) -> bool:
-        """Whether there is nothing to translate."""
+        """Return whether there is nothing to map."""
         return self._dataset.part is None
 
     # --- in ---
 
     def nodes(self, node_type: str, ids: Any) -> Any:
-        """Nodes by their numbers; a mask has no ids, and stays."""
+        """Return the local ids of nodes; a mask has no ids and stays as it is."""
         if self.is_identity or np.asarray(ids).dtype == np.bool_:
             return ids
         return self._dataset.local_nodes(node_type, ids)
 
     def links(self, edge_type: EdgeType, ends: Any) -> Any:
-        """The ends of edges [2, n] by their numbers."""
+        """Return the ends of edges [2, n] as local ids."""
         given = np.asarray(ends)
         if self.is_identity or given.ndim != 2 or len(given) != 2:
-            return ends  # whoever registers them complains
+            return ends  # an error where they are registered
         source, destination = edge_type[0], edge_type[2]
         local = self._dataset.local_nodes
         return np.stack([local(source, given[0]), local(destination, given[1])])
 
     def columns(self, spec: Spec, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """What comes with the inputs: nodes (labels, say) by their numbers, the rest as it is."""
+        """Return input columns with node ids (labels, for example) mapped, and others unchanged."""
         if self.is_identity:
             return dict(columns)
         owners = kind_of(spec).node_columns(spec)
@@ -72,14 +72,14 @@ class IdMap:
     # --- out ---
 
     def to_whole(self, arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> None:
-        """Writes the ids of the whole over the numbers in a batch's arrays."""
+        """Replace the local ids in a batch's arrays by global ids, in place."""
         for name, ids in self.translated(arrays, facts):
             arrays[name][...] = ids
 
     def translated(
         self, arrays: Mapping[str, Array], facts: Mapping[str, Any]
     ) -> Iterator[tuple[str, Array]]:
-        """The arrays that hold numbers, with the ids of the whole in their place."""
+        """Yield copies, with global ids, of the arrays that hold ids."""
         if self.is_identity:
             return
         for name, array in arrays.items():
@@ -92,7 +92,7 @@ class IdMap:
                 yield name, self._steps(array, facts)
 
     def _steps(self, edges: Array, facts: Mapping[str, Any]) -> Array:
-        """Edges of walks, a column for each step; -1 where a walk stayed."""
+        """Return global ids of walks' edges, a column for each step; -1 where a walk stayed."""
         named = facts.get("walk_edge_types")
         kinds = [EDGE] * edges.shape[1] if named is None else map(parsed_type, named)
         ids = np.full_like(edges, -1)

@@ -1,4 +1,4 @@
-"""The inputs of channels: found, counted, put into the part's own numbers, and registered."""
+"""Registers the inputs of channels: reads them, counts them, and maps them to local ids."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from penstock.wire.requests import RegisterBackendRequest, SamplerInput
 
 
 class InputRegistration:
-    """Takes in inputs and opens channels, as far as the limits allow.
+    """Registers inputs and opens channels, as far as the limits allow.
 
-    Whoever opens channels beside it counts with it: `inputs` and `channels`.
+    Other code that opens channels of this server must use the same budgets: `inputs` and
+    `channels`.
     """
 
     def __init__(
@@ -41,11 +42,11 @@ class InputRegistration:
         self.channels = Budget("channels", limits.max_channels, "max_channels")
 
     def read(self, file: str) -> npt.NDArray[Any]:
-        """The ids in a file that may be read."""
+        """Return the ids in a file, if it may be read."""
         return read_seeds(file, self._folders, self._limits.max_input_bytes)
 
     def register(self, backend: ServedBackend, request: RegisterBackendRequest, number: int) -> int:
-        """Opens a channel of a backend under a number; the bytes to be given back after it."""
+        """Open a channel of a backend, by number; return the bytes for `give_back` when it goes."""
         given = request.sampler_input
         if not isinstance(given, SamplerInput):
             raise ValueError(f"sampler_input is a {type(given).__name__}; expected a SamplerInput")
@@ -69,7 +70,7 @@ class InputRegistration:
         return nbytes
 
     def _channel_options(self, request: RegisterBackendRequest) -> ChannelKeywords:
-        """Those of a channel, whose batches are no larger than they may be."""
+        """Return the channel options, with the size of batches limited."""
         given, most = _channel_options_of(request), self._limits.max_batch_bytes
         check_names(given)
         _, asked = parsed(given)
@@ -78,7 +79,7 @@ class InputRegistration:
         return {**given, "max_batch_bytes": asked.max_batch_bytes or most}
 
     def give_back(self, nbytes: int) -> None:
-        """A channel has gone."""
+        """Give back the budgets of a channel that has gone."""
         self.inputs.give(nbytes)
         self.channels.give(1)
 
@@ -89,14 +90,14 @@ def _take(budget: Budget, amount: int, undo: ExitStack) -> None:
 
 
 def _nbytes(given: Any) -> int:
-    """What an argument takes; what is named (a split, all) takes nothing."""
+    """Return the bytes an argument takes; a split's name, or None for all inputs, takes none."""
     if isinstance(given, tuple):  # (type, ids)
         given = given[1]
     return 0 if given is None or isinstance(given, str) else np.asarray(given).nbytes
 
 
 def _channel_options_of(request: RegisterBackendRequest) -> ChannelKeywords:
-    """The terms of a channel, of which three have fields of their own."""
+    """Return the channel options of a request; three of them have fields of their own."""
     own = {
         "worker_key": request.worker_key or None,
         "buffer_capacity": request.buffer_capacity,

@@ -1,10 +1,10 @@
-"""Anchors with their labels, read off the graph: the input of anchor-based link prediction.
+"""Anchors and their labels, read from the graph: the input of anchor-based link prediction.
 
-Labels of a supervision edge type (s, r, d) are edges of the types (s, r + "_positive", d) and
-(s, r + "_negative", d), or of types that are given. There must be positive ones; without negative
-ones there are none. Row k belongs to anchor k, and has its labels in the order of the edges, padded
-with -1; with a cap, the first of them. Of a part, labels are those with both ends in it: others it
-could not sample with, and would refuse as inputs.
+Labels of a supervision edge type (s, r, d) are edges of the types (s, r + "_positive", d) and (s, r
++ "_negative", d), or of types that the request gives. The positive type must exist; without a
+negative type there are no negative labels. Row k belongs to anchor k and has its labels in the
+order of the edges, padded with -1; with a cap, the first of them. In a partition, only labels with
+both ends in it count: it could not sample with others, and would refuse them as inputs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def ablp_input(
     cap: int | None,
     check_size: Callable[[int], None],
 ) -> ABLPInput[Ids]:
-    """The labels of anchors, beside them; `check_size` is asked before memory is taken."""
+    """Return anchors and their labels; `check_size` is called before memory is taken."""
     supervision = _supervision(dataset, request)
     if cap is not None:
         check_integer(cap, "max_labels", 0, 2**31)
@@ -47,8 +47,11 @@ def ablp_input(
 def label_edges(
     dataset: ServedDataset, supervision: EdgeType, sign: Sign, given: Any = None
 ) -> EdgeType | None:
-    """The edge type that has the labels, if there is one; ValueError for a given one that is not
-    there, or whose ends are others."""
+    """Return the edge type that has the labels, or None if there is none.
+
+    Raises:
+        ValueError: A given type does not exist, or does not join the same node types.
+    """
     there = dataset.graph.edge_types
     if given is None:
         named = label_type(supervision, sign)

@@ -1,4 +1,4 @@
-"""A graph without its numbers, for ranks that will never have it."""
+"""A graph's description without its arrays, for ranks that never hold the graph."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from penstock.wire.messages import AbsentArray, Outline
 
 
 def outline_of(graph: Graph) -> Outline:
-    """Types, sizes and attributes; nothing that was made of them since.
+    """Return types, sizes and attributes, without derived arrays.
 
-    With the version, by which ranks know a graph again. Of a saved one it is known; of one in
-    memory it is computed now, which takes as long as reading it.
+    It includes the version, by which ranks recognise a graph. A saved graph has one; for a graph in
+    memory it is computed now, which takes as long as reading the graph.
     """
     return Outline(
         schema=graph.schema,

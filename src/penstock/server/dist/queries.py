@@ -1,7 +1,7 @@
-"""Questions about a server's data: ids, features, labels, edges, types, partition books.
+"""Answers queries about a server's data: ids, features, labels, edges, types, partition books.
 
-Ids in questions and answers are those of the whole graph. Every answer is bounded: what it takes is
-known before memory is, and one that is too large names the setting.
+Ids in queries and answers are global ids. Every answer is bounded: its size is known before memory
+is taken, and the error for one that is too large names the setting.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ID_BYTES: Final = 8
 
 
 class Queries(DistQueries[Array, Shape]):
-    """Answers, as `DistQueries` tells. Any thread may ask; nothing is shared that changes."""
+    """Implements `DistQueries`. Thread-safe, since it shares no mutable state."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Queries(DistQueries[Array, Shape]):
         cap = self._max_labels if request.max_labels is None else request.max_labels
         return ablp_input(self.dataset, anchors, request, cap, self._check_labels)
 
-    # --- what there is -----------------------------------------------------------------------
+    # --- metadata ----------------------------------------------------------------------------
 
     def get_dataset_meta(self) -> DatasetMeta:
         graph, number = self.dataset.graph, self.dataset.number
@@ -222,7 +222,7 @@ class Queries(DistQueries[Array, Shape]):
     def _edges(self, kind: EdgeType, first: int, end: int) -> Ids:
         if self.dataset.part is not None:
             return self.dataset.part.edge_index(kind, first, end)
-        (whole,) = self.dataset.graph.derived(Coo(kind))  # made once, and kept
+        (whole,) = self.dataset.graph.derived(Coo(kind))  # computed once and kept
         piece: Ids = whole.array[:, first:end]
         return piece
 
@@ -260,13 +260,13 @@ class Queries(DistQueries[Array, Shape]):
 
 
 def check_split(split: Any) -> None:
-    """ValueError unless it is one of the names there can be, or None."""
+    """Raise `ValueError` unless this is a known split, or None."""
     if split is not None and split not in SPLITS:
         raise ValueError(f"split is {split!r}; expected one of {', '.join(SPLITS)}, or None")
 
 
 def check_layout(layout: Any) -> None:
-    """ValueError unless it is "coo"."""
+    """Raise `ValueError` unless the layout is "coo"."""
     if layout != "coo":
         raise ValueError(f"layout is {layout!r}; expected 'coo'")
 

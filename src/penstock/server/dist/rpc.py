@@ -1,4 +1,4 @@
-"""Answers calls that come over a wire: each verb is a method of `DistServer`.
+"""Answers calls that come over the network: each verb is a method of `DistServer`.
 
 One `RpcSession` exists per connected rank that calls; what it makes goes when the rank goes.
 """
@@ -22,47 +22,47 @@ Answered: TypeAlias = tuple[Any, Mapping[str, npt.NDArray[Any]]]
 
 PING: Final = TransportCalls.ping.__name__
 STATISTICS: Final = TransportCalls.server_statistics.__name__
-# Why a session is over that its rank has ended; any other reason is a loss.
+# The reason of sessions that their ranks have ended; any other reason means a lost rank.
 GOODBYE: Final = "goodbye"
 
 _numbers: Final = itertools.count(1)  # of sessions
 
 
 class RpcSession(Protocol):
-    """One session's questions; several threads may ask at once."""
+    """Answers the calls of one session; several threads may use it at once."""
 
     def answer(self, call: Call, arrays: Arrays) -> Answered:
-        """Plain data and arrays; or raises what the rank is to raise."""
+        """Return plain data and arrays, or raise the exception that the rank is to raise."""
 
     def end(self, reason: str) -> None:
-        """The session is over: whatever it has made is let go of."""
+        """Release whatever the session has made, since it has ended."""
 
 
 RpcSessions: TypeAlias = Callable[[], RpcSession]
 
 
 class DistServerSession:
-    """Calls of one rank to a `DistServer`."""
+    """Answers the calls of one rank with a `DistServer`."""
 
     def __init__(self, store: DistServer) -> None:
         self._store = store
         self._number = next(_numbers)
 
     def answer(self, call: Call, arrays: Arrays) -> Answered:
-        """What the verb of this name comes to."""
+        """Return the result of the method that the call names."""
         return answer(self._store, call, arrays, self._number)
 
     def end(self, reason: str) -> None:
-        """What it made goes."""
+        """Release what the session has made."""
         farewell(self._store, self._number)
 
 
-# What is made by these belongs to the session, and goes with it.
+# Results of these verbs belong to the session, and are released with it.
 MAKING: Final = frozenset(verb.name for verb in VERBS.values() if verb.traits.makes)
 
 
 def answer(server: DistServer, call: Call, arrays: Arrays, caller: int) -> tuple[Any, Arrays]:
-    """What a call comes to; raises what the method raises. `caller` is the session's number."""
+    """Return a call's result, or raise what the method raises. `caller` is the session's number."""
     verb = VERBS.get(call.verb)
     if verb is None:
         raise ProtocolError(f"there is no verb {call.verb!r}")
@@ -73,14 +73,14 @@ def answer(server: DistServer, call: Call, arrays: Arrays, caller: int) -> tuple
         arguments["holder"] = caller
     if "channel_id" in arguments:
         server.check_holder(arguments["channel_id"], caller)
-    if "timeout" in arguments:  # nobody is kept for longer than by any other call
+    if "timeout" in arguments:  # no call may wait longer than any other
         asked, most = arguments["timeout"], server.request_timeout
         arguments["timeout"] = most if asked is None else min(asked, most)
     return pack(verb.form.apart(getattr(server, verb.name)(**arguments)))
 
 
 def farewell(server: DistServer, caller: int) -> None:
-    """A session has ended, however: what it made goes."""
+    """Release what a session has made, however it has ended."""
     server.release(caller)
 
 

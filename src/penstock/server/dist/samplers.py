@@ -1,4 +1,4 @@
-"""Ways of sampling, as requests ask for them: which are allowed, and what workers they get."""
+"""The sampling that requests ask for: which is allowed, and which workers it gets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.wire.requests import InitSamplingBackendRequest, WorkerOptions
 
 
 def wanted_spec(request: InitSamplingBackendRequest, samplers: Sequence[str]) -> Spec:
-    """The spec of a request, with its options; ValueError for a sampler that is not allowed."""
+    """Return the spec of a request with its options; `ValueError` if its sampler is not allowed."""
     spec = spec_of(request.sampling_config)
     if request.sampler_options:
         spec = spec_of(kind_of(spec).with_options(spec, request.sampler_options))
@@ -30,7 +30,7 @@ def wanted_spec(request: InitSamplingBackendRequest, samplers: Sequence[str]) ->
 
 
 def check_key(key: Any) -> str:
-    """ValueError unless it is text."""
+    """Return the key; raise `ValueError` unless it is text."""
     if not isinstance(key, str) or not key:
         raise ValueError(f"backend_key is {key!r}; expected text")
     return key
@@ -39,9 +39,9 @@ def check_key(key: Any) -> str:
 def backend_for(
     graph: Graph, hub: Hub | None, spec: Spec, options: WorkerOptions, start_timeout: float
 ) -> SharedDistSamplingBackend:
-    """A backend that is up: of the hub's pool, or, without a hub, in this process."""
+    """Return a backend that is up: of the hub's pool or, without a hub, in this process."""
     if options.input_kind is not None:
-        InputKind.named(options.input_kind)  # complains of one there is not
+        InputKind.named(options.input_kind)  # raises if unknown
     _check_pool(hub, options)
     group = None if kind_of(spec).users_code(spec) is None else options.num_workers
     backend = SharedDistSamplingBackend(
@@ -60,8 +60,11 @@ def backend_for(
 
 
 def _check_pool(hub: Hub | None, options: WorkerOptions) -> None:
-    """The pool is for all: a request cannot enlarge it, but learns that it is smaller. The group of
-    a user's sampler is no larger either."""
+    """Raise `ValueError` if a request asks for more workers than the pool has.
+
+    All requests share the pool, and none can enlarge it. The worker group of a user's sampler
+    cannot be larger than the pool either.
+    """
     has = hub.num_workers if isinstance(hub, HubProcess) else None
     for name in ("num_workers", "worker_concurrency"):
         wanted = getattr(options, name)

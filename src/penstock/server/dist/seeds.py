@@ -1,7 +1,7 @@
-"""Seeds as a request names them: ids, a split, a file on the server, or all there are.
+"""Seeds of a request: ids, a split, a file on the server, or all there are.
 
-Files are arrays as NumPy saves them, in folders that the server was started with. A name from
-elsewhere is never followed out of them, and nothing in a file is run.
+Files are arrays as NumPy saves them, in folders that the server was started with. A file name never
+leads out of these folders, and nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ StrPath = str | os.PathLike[str]
 def read_seeds(
     file: str, folders: Sequence[StrPath], most_bytes: int | None = None
 ) -> npt.NDArray[Any]:
-    """The integers in a file, mapped; ValueError for one that may not be read, or has none.
+    """Return the integers in a file, memory-mapped.
 
-    One that has more than `most_bytes` is `Overloaded`, and is not read.
+    Raises:
+        ValueError: The file may not be read, or holds no integers.
+        Overloaded: The file has more than `most_bytes`; it is not read.
     """
     path = _allowed(file, folders)
     try:
@@ -53,7 +55,7 @@ def sampler_input(
     kind: InputKind,
     read: Callable[[str], npt.NDArray[Any]],
 ) -> Any:
-    """What `register_input` of a backend takes, in the numbers of the graph that is here."""
+    """Return the argument for `register_input` of a backend, with local ids."""
     named = [name for name in ("ids", "split", "file") if getattr(given, name) is not None]
     if len(named) > 1:
         raise ValueError(f"sampler_input has {' and '.join(named)}: one of them says all")
@@ -84,7 +86,7 @@ def _allowed(file: str, folders: Sequence[StrPath]) -> Path:
     for root in roots:
         try:
             path = (root / file).resolve(strict=True)
-        except (OSError, ValueError, RuntimeError):  # not there, no name, or links in a circle
+        except (OSError, ValueError, RuntimeError):  # missing, invalid name, or cyclic links
             continue
         if path.is_relative_to(root) and path.is_file():
             return path

@@ -1,13 +1,12 @@
-"""A page for people and a few for programs, over HTTP: read, never written.
+"""Read-only HTTP pages: one for people, the others for programs.
 
     /healthz    200 while the server's threads live
     /readyz     200 when ranks can be served: the workers are up, and it is not leaving
-    /metrics    every statistic, as Prometheus reads them
+    /metrics    every statistic, in Prometheus format
     /statistics the same as JSON
     /           the same as a page
 
-It has threads of its own: a slow reader of pages holds up nothing else. There is no way to change
-anything from here.
+It has threads of its own, so a slow reader delays nothing else. Nothing can be changed from here.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from penstock.wire.transport.tcp import is_loopback
 log = logging.getLogger(__name__)
 
 MOST_READERS: Final = 32
-_SLOWEST_S: Final = 5.0  # that a reader may take over a request
+_SLOWEST_S: Final = 5.0  # seconds a client may take for a request
 _TEXT: Final = "text/plain; charset=utf-8"
 _STYLE: Final = (
     "body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}"
@@ -44,7 +43,7 @@ _STYLE: Final = (
 
 @dataclass(frozen=True)
 class PageSource:
-    """Where the pages come from. `healthy` and `ready` give None, or what is wrong."""
+    """Where the pages get their content. `healthy` and `ready` return None, or what is wrong."""
 
     statistics: Callable[[], Mapping[str, Any]]
     healthy: Callable[[], str | None]
@@ -54,7 +53,7 @@ class PageSource:
 
 @dataclass(frozen=True)
 class Page:
-    """What a reader gets."""
+    """One response."""
 
     body: str
     kind: str = _TEXT
@@ -85,21 +84,21 @@ class Pages:
 
     @property
     def address(self) -> str:
-        """The real one: http://host:port."""
+        """Return the address with the real port, http://host:port."""
         host, port = self._server.server_address[:2]
         named = host.decode() if isinstance(host, bytes) else host
         return f"http://[{named}]:{port}" if ":" in named else f"http://{named}:{port}"
 
     def close(self) -> None:
-        """Ends it. Idempotent."""
+        """Stop serving. Idempotent."""
         self._open = False
         with suppress(OSError):  # it has ended already
-            self._server.socket.shutdown(SHUT_RDWR)  # which wakes the thread
+            self._server.socket.shutdown(SHUT_RDWR)  # wakes the thread
         self._thread.join()
         self._server.server_close()
 
     def _serve(self) -> None:
-        # Not `serve_forever`, which looks twice a second whether it is to end.
+        # `serve_forever` would poll twice a second for the end.
         while self._open:
             self._server.handle_request()
 
@@ -118,7 +117,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Reader)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A thread for the reader, if there are not too many."""
+        """Handle the request in a thread, unless there are too many."""
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -129,14 +128,14 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """The reader's thread."""
+        """Handle the request, and free its place afterwards."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        """A reader that went away, or was too slow, is of no interest."""
+        """Ignore clients that disconnected or were too slow."""
         log.debug("a reader of pages was lost", exc_info=True)
 
 
@@ -146,7 +145,7 @@ class _Reader(BaseHTTPRequestHandler):
     sys_version = ""
 
     def setup(self) -> None:
-        """A reader that takes too long is let go of."""
+        """Set the timeout for slow clients."""
         super().setup()
         self.connection.settimeout(self.server.patience)
 
@@ -194,7 +193,7 @@ class _Reader(BaseHTTPRequestHandler):
 
 
 def page_of(source: PageSource) -> str:
-    """The statistics as a plain page."""
+    """Return the statistics as an HTML page."""
     wrong = source.healthy() or source.ready()
     state = html.escape(wrong or "ready")
     parts = [
@@ -224,7 +223,7 @@ def _shown(value: Any) -> str:
 
 
 def _rows(things: Any) -> str:
-    """Things of one kind, a row each."""
+    """Return a table with a row for each of several mappings."""
     columns = list(dict.fromkeys(key for thing in things for key in thing))
     head = "".join(f"<th>{html.escape(str(column))}" for column in columns)
     rows = (

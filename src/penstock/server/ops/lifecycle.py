@@ -1,9 +1,9 @@
-"""The server of a process: made once, found by all, ended in three phases.
+"""The one server of a process: made once, found by everyone, ended in three phases.
 
 Loaders destroy their channels; each compute process leaves; the server ends when somebody has
-called `exit`. It counts nobody and waits for nobody but, for a moment, for channels that are still
-open: a client that crashed cannot hold it up. Whether something was left behind is told by the exit
-status.
+called `exit`. It does not count clients and waits for none, except a short time for channels that
+are still open: a crashed client cannot delay its end. The exit status tells whether clients left
+something behind.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 GRACE_S: Final = 5.0
 _MOMENT_S: Final = 1.0
 CLEAN: Final = 0
-# Not 1 and 2, which are Python's and the shell's own.
+# Not 1 and 2, which Python and the shell use themselves.
 LEFT_BEHIND: Final = 3
 NEVER_ASKED: Final = 4
 
 
-# Those of `DistServer`'s options that `serve` hands on as they are; the others are its own, too.
+# Options of `DistServer` that `serve` takes as `store_options`; it has the others itself.
 _OWN_OPTIONS: Final = frozenset(
     each.name
     for each in signature(DistServer).parameters.values()
@@ -38,24 +38,24 @@ _OWN_OPTIONS: Final = frozenset(
 
 
 class Door(Protocol):
-    """What serves a `DistServer` at an address."""
+    """What serves a `DistServer` at an address: the interface of `serving.Server` used here."""
 
     @property
     def address(self) -> str:
-        """Where it is found."""
+        """Return the address that ranks connect to."""
 
     @property
     def store(self) -> DistServer:
-        """The server behind it."""
+        """Return the `DistServer` that is served."""
 
     def drain(self, grace: float) -> bool:
-        """Gives those who are there so many seconds; whether all have left."""
+        """Give connected ranks `grace` seconds to leave; return whether all have left."""
 
     def statistics(self) -> ServerStatistics:
-        """Who is there."""
+        """Return a snapshot, with the sessions."""
 
     def close(self) -> Any:
-        """Ends everything behind the door, too."""
+        """End it, with everything it serves."""
 
 
 _lock: Final = threading.Lock()
@@ -64,10 +64,13 @@ _door: Door | None = None
 
 
 def init_server(data: Graph | Partition, address: str | None = None, **options: Any) -> DistServer:
-    """Makes the server of this process, and starts it; at an address, if it is given one (then it
-    is `server.address`, with the real port).
+    """Make and start the server of this process; there is one at a time.
 
-    For the options see `DistServer` and, with an address, `serve`. There is one at a time.
+    Args:
+        data: The graph, or the partition.
+        address: Where to serve it; `server.address` then has the real port. Without an address only
+            this process can use it.
+        **options: Options of `DistServer` and, with an address, of `serve`.
     """
     global _server, _door
     with _lock:
@@ -84,18 +87,22 @@ def init_server(data: Graph | Partition, address: str | None = None, **options: 
 
 
 def get_server() -> DistServer:
-    """The server of this process."""
+    """Return the server of this process."""
     if (server := _server) is None:
         raise RuntimeError("this process has no server: make one by init_server()")
     return server
 
 
 def wait_and_shutdown_server(timeout: float | None = None, grace: float = GRACE_S) -> int:
-    """Waits until somebody calls `exit`, then ends the server; an exit status for the process.
+    """Wait until somebody calls `exit`, then end the server; does nothing without a server.
 
-    0; 3 if clients had left channels or backends behind; 4 if nobody called `exit` within `timeout`
-    seconds. `grace`: seconds for channels that are open to be destroyed by their ranks, and for
-    ranks to take leave. Without a server there is nothing to end.
+    Args:
+        timeout: Seconds to wait for `exit`.
+        grace: Seconds for ranks to destroy their open channels and to leave.
+
+    Returns:
+        An exit status for the process: 0; 3 if clients had left channels or backends behind; 4 if
+            nobody called `exit` in time.
     """
     global _server, _door
     server, door = _server, _door
@@ -104,7 +111,7 @@ def wait_and_shutdown_server(timeout: float | None = None, grace: float = GRACE_
     asked = server.wait_for_exit(timeout)
     if asked and door is not None:
         door.drain(grace)
-        # What a session had is let go of a moment after it has left.
+        # What a session held is released a moment after it has left.
         grace = min(grace, _MOMENT_S)
     if asked:
         server.drain(grace)
@@ -118,7 +125,7 @@ def wait_and_shutdown_server(timeout: float | None = None, grace: float = GRACE_
 
 
 def ended(server: DistServer, door: Door | None, *, asked: bool = True) -> int:
-    """Ends a server; how its process is to end, by what clients had left behind at its door."""
+    """End a server; return the exit status, by what its clients had left behind."""
     still_there = () if door is None else _channels_of(door)
     left = server.close()
     return _status_of(replace(left, channels=(*left.channels, *still_there)), asked=asked)
@@ -132,7 +139,7 @@ def _status_of(left: LeftBehind, *, asked: bool) -> int:
 
 
 def _channels_of(door: Door) -> tuple[str, ...]:
-    """The channels of loaders that came through the door."""
+    """Return the names of the channels that loaders have open."""
     sessions = door.statistics().sessions
     return tuple(each.job or each.name or each.peer for each in sessions if each.channel)
 

@@ -1,14 +1,13 @@
-"""Statistics as Prometheus reads them: every number there is, under the names it has.
+"""Statistics in Prometheus' text format: every number, named by its path.
 
-    {"door": {"sessions": 3}}                     penstock_door_sessions 3
+    {"server": {"opened": 3}}                     penstock_server_opened 3
     {"workers": [{"worker": 1, "cpu": 0.5}]}      penstock_workers_cpu{worker="1"} 0.5
     {"sessions": [{"number": 7, "calls": 2}]}     penstock_sessions_calls{session="7"} 2
     {"channels": {"4": {"slots": 6}}}             penstock_channels_slots{channel="4"} 6
 
-Of things of one kind, in a list or by their numbers, each becomes a line, told apart by its number,
-or by what it is called (`LABELS`). Names of metrics never have a number in them that comes and
-goes. Words are left out, but for those in labels. Nothing is counted here: what is shown is what
-was asked for.
+Each element of a list, or of a mapping by numbers, becomes one line, labelled by its number or by
+the fields in `LABELS`. Metric names never contain a number that comes and goes. Text is left out,
+except in labels. Nothing is counted here; the caller's numbers are only formatted.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 PREFIX: Final = "penstock"
-# What things have that are numbered, if the number is not the key that they are found by.
+# Fields with an element's number, where that is not its key.
 _NUMBERS: Final = ("number", "id")
-# What tells others apart; the first few of them that a thing has are its labels.
+# Fields that label other elements; the first few that an element has become its labels.
 LABELS: Final = ("worker", "channel", "session", "backend", "group", "name", "job", "pid", "kind")
 _NO_NAME: Final = re.compile(r"[^a-zA-Z0-9_]+")
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -30,7 +29,7 @@ _Sample = tuple[str, dict[str, str], float]
 
 
 def metrics_of(numbers: Mapping[str, Any]) -> str:
-    """All numbers, in the text format: those of one name together, as it must be."""
+    """Return all numbers in the text format, grouped by name, as the format requires."""
     by_name: dict[str, list[tuple[dict[str, str], float]]] = {}
     for name, labels, value in _samples((PREFIX,), {}, numbers):
         by_name.setdefault(name, []).append((labels, value))
@@ -43,7 +42,7 @@ def _family(name: str, samples: list[tuple[dict[str, str], float]]) -> str:
     for labels, value in samples:
         words = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
         sample = f"{name}{{{words}}}" if words else name
-        if sample not in seen:  # two lines of one name would spoil all of them
+        if sample not in seen:  # two equal lines would invalidate the whole answer
             seen.add(sample)
             lines.append(f"{sample} {_number(value)}")
     return "\n".join(lines) + "\n"
@@ -77,7 +76,7 @@ def _labels_of(kind: str, thing: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _one_of(path: tuple[str, ...]) -> str:
-    """What one of those is called that stand there: a channel, among channels."""
+    """Return the singular of a group's name: "channel" for channels."""
     return path[-1].removesuffix("s")
 
 

@@ -1,4 +1,4 @@
-"""What a server's own process takes, and what has gone over the host's network."""
+"""Resource usage of the server's own process, and traffic of the host's network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.workers.restraints import private_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStats:
-    """A snapshot. Bytes and seconds; of the host's network since its start."""
+    """A snapshot, in bytes and seconds; network traffic counts since the host's start."""
 
     pid: int
     cpu_seconds: float
@@ -25,7 +25,7 @@ class ProcessStats:
 
 
 def process_stats() -> ProcessStats:
-    """What this process takes now."""
+    """Return what this process uses now."""
     process = psutil.Process()
     with process.oneshot():
         times, memory = process.cpu_times(), process.memory_info()

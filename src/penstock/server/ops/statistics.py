@@ -1,6 +1,6 @@
-"""What a server tells about itself: frozen snapshots, plain enough for JSON.
+"""Statistics of a server: frozen snapshots, plain enough for JSON.
 
-Logs, metrics and status pages read these and nothing else. The hub's own numbers are its own.
+Logs, metrics and status pages read these and nothing else. The hub has statistics of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.server.ops.process_stats import ProcessStats
 
 @dataclass(frozen=True, slots=True)
 class SessionStatistics:
-    """One connection. `channel`: its number, 0 without one; `credits`: batches it may yet get."""
+    """One session. `channel`: its number, or 0; `credits`: batches it may get now."""
 
     number: int
     name: str
@@ -20,7 +20,7 @@ class SessionStatistics:
     host: str
     peer: str
     state: str
-    seconds: float  # since it came
+    seconds: float  # since it connected
     channel: int
     job: str
     slots: int
@@ -30,12 +30,12 @@ class SessionStatistics:
     calls_in_flight: int
     bytes_in: int
     bytes_out: int
-    unsent: int  # words that wait for the rank to read
+    unsent: int  # messages queued for the rank
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStatistics:
-    """All of them, and what has been since the server began."""
+    """All sessions, and totals since the server started."""
 
     address: str
     boot: str
@@ -44,14 +44,14 @@ class ServerStatistics:
     sessions: tuple[SessionStatistics, ...]
     channels: int
     strangers: int  # connections that have not said Hello
-    opened: int  # sessions there have been
+    opened: int  # sessions so far
     refused: int  # sessions, registrations and calls
-    turned_away: int  # connections that were ended before they had a session
+    turned_away: int  # connections closed before they had a session
     leases_lost: int
     batches: int
     calls: int
     bytes_in: int
     bytes_out: int
-    input_bytes: int  # of all channels, held now
+    input_bytes: int  # held now, of all channels
     certificate_days: float | None = None  # until it expires
     process: ProcessStats | None = None

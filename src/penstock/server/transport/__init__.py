@@ -1,1 +1,6 @@
-"""The server's end of the wire: who may connect, sessions, their messages, the event loop."""
+"""The server's side of the TCP connections.
+
+`connections`, `access`, `rate_limits`: who may connect. `session`, `rank_messages`,
+`registrations`, `relay`: connected ranks. `event_loop`, `poller`, `threads`, `tls_writers`: what
+runs them. `authority` makes certificates.
+"""

@@ -1,9 +1,9 @@
-"""Who may come in: everybody on this host, or whoever has a certificate or a token.
+"""Decides who may connect: everyone on this host, or holders of a certificate or a token.
 
-With a certificate everything is encrypted, and a rank knows that the server is the one it means. A
-client authority lets in only those whose certificate it has signed. Tokens are names with a word
-each; a rank says its word in its first message, which without a certificate anybody on the way can
-read.
+With a certificate all traffic is encrypted, and a rank can verify that it talks to the right
+server. A client authority admits only ranks whose certificate it has signed. Each token has a name;
+a rank sends its token in its first message. Without a certificate that message is plain text and
+can be read on the network.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _COMMENT: Final = "#"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end: the host, and the name in a certificate that was checked."""
+    """The other end of a connection: its host, and the name in its verified certificate."""
 
     host: str = ""
     name: str | None = None
 
 
 class Access:
-    """What a server wants of those who connect.
+    """What a server requires of those who connect.
 
-    Beyond loopback a server has a certificate, and lets in only who has one too, or a token; unless
-    plain text, or anyone, is allowed by name.
+    For an address beyond loopback a server needs a certificate, and admits only ranks that have a
+    certificate or a token; unless plain text, or anyone, is allowed explicitly.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Access:
         allow_anyone: bool = False,
     ) -> None:
         self.certificates = certificates
-        # Only their digests: of the same length, whatever is compared with them.
+        # Only the digests are kept: they have the same length, whatever is compared with them.
         self._tokens = {name: _digest(token) for name, token in (tokens or {}).items()}
         self._wants_token = tokens is not None
         self._allow_plaintext = allow_plaintext
@@ -66,7 +66,7 @@ class Access:
         allow_plaintext: bool = False,
         allow_anyone: bool = False,
     ) -> Access:
-        """Of what users give: files, or tokens by name."""
+        """Make one from what users give: file names, or tokens by name."""
         if certificate is None and (key is not None or client_ca is not None):
             given = "key" if key is not None else "client_ca"
             raise ValueError(f"{given} is given, but certificate, the server's own, is not")
@@ -82,7 +82,11 @@ class Access:
         return cls(certificates, tokens, allow_plaintext=allow_plaintext, allow_anyone=allow_anyone)
 
     def address(self, text: str) -> Address:
-        """Where to listen; ValueError for an address that this is too weak for, or that is none."""
+        """Return the address to listen on.
+
+        Raises:
+            ValueError: It is no address, or it would need better access control than this.
+        """
         address = Address.parse(text, listening=True)
         if self.certificates is not None:
             knows = self._wants_token or self.certificates.client_ca is not None
@@ -104,20 +108,20 @@ class Access:
         return address
 
     def check(self, hello: Hello) -> None:
-        """AccessDenied for a token that is not among those there are."""
+        """Raise `AccessDenied` if a token is required and this message's token is not known."""
         if not self._wants_token:
             return
         if hello.token is None:
             raise AccessDenied("this server wants a token, and none came (token=…)")
         given = _digest(hello.token)
-        # All of them, so that the time it takes tells nothing.
+        # Compare with all tokens, so that the time taken reveals nothing.
         matches = [hmac.compare_digest(given, known) for known in self._tokens.values()]
         if not any(matches):
             raise AccessDenied("this server does not know the token that came")
 
 
 def read_tokens(path: Path) -> dict[str, str]:
-    """Names and their words, a line each; what follows a # is for people."""
+    """Read names and their tokens, one pair per line; text after a # is a comment."""
     found: dict[str, str] = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         parts = line.split(_COMMENT)[0].split()
@@ -130,7 +134,11 @@ def read_tokens(path: Path) -> dict[str, str]:
 
 
 def add_token(path: Path, name: str) -> str:
-    """A new token under a name, added to the file; FileExistsError if the name is taken."""
+    """Make a new token for a name, and add it to the file.
+
+    Raises:
+        FileExistsError: The name has a token already.
+    """
     if not name or len(name.split()) != 1 or _COMMENT in name:
         raise ValueError(f"name is {name!r}; expected a word")
     if not path.exists():
@@ -145,7 +153,7 @@ def add_token(path: Path, name: str) -> str:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """A new file that only its owner can read; FileExistsError if there is one."""
+    """Write a new file that only its owner can read; `FileExistsError` if it exists."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)

@@ -1,14 +1,14 @@
-"""A certificate authority of one's own, in a folder: for whoever has none.
+"""A private certificate authority in a folder, for users who have no other.
 
     keys/
-      ca.pem            goes to every rank: by it they know the server
+      ca.pem            goes to every rank, which verifies the server with it
       ca.key            signs further certificates (mode 600): keep it, off the servers if you can
       server.pem        the server's certificate
       server.key        its private key (mode 600)
-      clients/rank-0.pem, clients/rank-0.key   of a rank that is to be known by name
+      clients/rank-0.pem, clients/rank-0.key   for a rank that is identified by name
 
-Keys are ECDSA over P-256, made by the package `cryptography` (extra `tls`). Nothing else here
-needs it: servers and ranks use what Python has, with certificates from anywhere.
+Keys are ECDSA over P-256, made by the package `cryptography` (extra `tls`). Only this module needs
+that package: servers and ranks use Python's own TLS, with certificates from any source.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ SERVER: Final = "server"
 CLIENTS: Final = "clients"
 CERTIFICATE: Final = ".pem"
 KEY: Final = ".key"
-# What a certificate is good for, in days; the authority's own for ten years.
+# Days for which a certificate is valid; the authority's own is valid for ten years.
 DAYS: Final = 730
 AUTHORITY_DAYS: Final = 3650
-# Every server can be reached so by ranks on its own host.
+# Names by which ranks on the server's own host can always reach it.
 _ALWAYS: Final = ("localhost", "127.0.0.1", "::1")
 _NAME: Final = re.compile(r"[\w.-]{1,64}")
-# Clocks of two hosts may differ.
+# The clocks of two hosts may differ.
 _LENIENCE: Final = timedelta(minutes=10)
 
 
 class Authority:
-    """The authority of a folder, made if there is none yet."""
+    """The authority in a folder; it is made if there is none yet."""
 
     def __init__(self, folder: Path) -> None:
         _check_installed()
@@ -58,38 +58,39 @@ class Authority:
 
     @property
     def certificate(self) -> Path:
-        """What ranks and servers trust."""
+        """Return the path of the authority's certificate, which ranks and servers trust."""
         return self.folder / f"{AUTHORITY}{CERTIFICATE}"
 
     @property
     def has_server(self) -> bool:
-        """Whether the server has a certificate."""
+        """Return whether the folder has a certificate for the server."""
         return (self.folder / f"{SERVER}{CERTIFICATE}").exists()
 
     def issue_server(self, hosts: Sequence[str] = (), days: int = DAYS) -> None:
-        """A certificate for a server that is reached by these names and addresses.
+        """Issue a certificate for a server with these host names and addresses.
 
-        One that is there is replaced, each file at once: who reads them meanwhile finds a whole
-        one.
+        An existing certificate is replaced, each file atomically, so that a reader never finds half
+        a file.
         """
         names = dict.fromkeys((*hosts, socket.gethostname(), *_ALWAYS))
         self._issue(self.folder, SERVER, tuple(names), days, server=True)
 
     def issue_client(self, name: str, days: int = DAYS) -> None:
-        """A certificate for a rank of this name; FileExistsError if there is one."""
+        """Issue a certificate for a rank of this name; `FileExistsError` if there is one."""
         _check_name(name)
         folder = self.folder / CLIENTS
         if (folder / f"{name}{CERTIFICATE}").exists():
             raise FileExistsError(f"{folder / name}{CERTIFICATE} is there already, and stays")
         self._issue(folder, name, (), days, server=False)
 
-    # --- within ------------------------------------------------------------------------------
+    # --- private -----------------------------------------------------------------------------
 
     def _make(self) -> None:
         from cryptography import x509
 
         key = _new_key()
-        # A name that no other authority has: of two of one name, one would be taken for the other.
+        # The name must be unique: clients could take one of two authorities of one name for the
+        # other.
         subject = _subject(f"Penstock authority {secrets.token_hex(4)} of {socket.gethostname()}")
         usage = _usage(key_cert_sign=True, crl_sign=True)
         signed = (

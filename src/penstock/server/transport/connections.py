@@ -1,9 +1,9 @@
-"""Connections without a session: those that have not said who they are, and those that are told why
-they must go.
+"""Connections without a session: those before `Hello`, and those that are being closed.
 
-Anybody can connect. So before a rank has said Hello it costs little, has little time, and there are
-few of it: by number, by host, by the second. Who was refused waits before it may try again, longer
-each time; not on loopback or behind a proxy, where many share a host's address.
+Anybody can connect. So before a rank has said `Hello`, its connection may use little memory and
+little time, and the number of such connections is limited: in all, per host and per second. A host
+that was refused must wait before it tries again, longer each time. This does not apply to loopback
+and proxies, where many ranks share one address.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ from penstock.wire.transport.tls import HANDSHAKE, NO_TLS_HERE, TlsSocket
 
 log = logging.getLogger(__name__)
 
-# Seconds to say Hello in; with many strangers there, the oldest may have only the second.
+# Seconds in which to say Hello. With many strangers connected, the oldest may be given only
+# LEAST_HELLO_S.
 HELLO_S: Final = 5.0
 LEAST_HELLO_S: Final = 0.5
-# Seconds without listening where no descriptor is left.
+# Seconds to stop accepting when the process has no descriptor left.
 NO_DESCRIPTOR_S: Final = 0.1
-# Connections that are accepted in one turn of the loop.
+# Connections accepted in one turn of the loop.
 AT_ONCE: Final = 64
-# Seconds that one who must go has for reading why, and how many may be about it.
+# Seconds that a refused peer has to read the reason, and how many such peers there may be.
 LAST_WORDS_S: Final = 1.0
 MOST_LEAVING: Final = 256
-# What `send` sends itself: the rest goes when the loop comes to it, or, where it is encrypted, by a
+# Bytes that `send` sends at once. The loop sends the rest later; encrypted data is sent by a
 # thread.
 INLINE: Final = 256 << 10
 RECEIVED_AT_ONCE: Final = 1 << 20
@@ -54,7 +55,7 @@ Admit = Callable[[TcpStream[Any], Hello, Peer, bool], None]
 
 
 class Stranger:
-    """A connection that has not said Hello."""
+    """A connection that has not said `Hello`."""
 
     __slots__ = ("handler", "host", "name", "since", "socket", "stream", "tls")
 
@@ -62,7 +63,7 @@ class Stranger:
         self.socket = connected
         self.host = host
         self.since = since
-        self.name: str | None = None  # by its certificate
+        self.name: str | None = None  # the name in its certificate
         self.tls: TlsSocket | None = None
         self.stream: TcpStream[Hello] | None = None
         self.handler: Callable[[int], None] = lambda events: None
@@ -75,22 +76,22 @@ class Stranger:
 
 
 class Strangers:
-    """All of them. `admit` is called for those who said Hello and may come in."""
+    """All connections before `Hello`. Calls `admit` for each that said `Hello` and is accepted."""
 
     def __init__(self, state: ServerState, threads: Threads, lease: float, admit: Admit) -> None:
         self._state = state
         self._threads = threads  # for handshakes
         self._lease = lease
         self._admit = admit
-        self._there: dict[Stranger, None] = {}  # the oldest first
+        self._there: dict[Stranger, None] = {}  # oldest first
         self._hosts: Counter[str] = Counter()
         limits = state.limits
         self._accepts = TokenBucket(limits.max_accepts, limits.max_accepts)
         self._handshakes = TokenBucket(limits.max_handshakes, limits.max_handshakes)
         self._penalties = Penalties()
-        self._unencrypted: dict[Stranger, None] = {}  # those who wait for a handshake
+        self._unencrypted: dict[Stranger, None] = {}  # those that wait for a handshake
         self._paused_until: float | None = None
-        self._scratch = memoryview(bytearray(SCRATCH))  # all streams of this thread share it
+        self._scratch = memoryview(bytearray(SCRATCH))  # shared by all streams of this thread
         self.farewells = Farewells(state)
         self._seconds = min(HELLO_S, lease)
         self._warned_at = float("-inf")
@@ -99,16 +100,16 @@ class Strangers:
     def __len__(self) -> int:
         return len(self._there)
 
-    # --- coming in ---------------------------------------------------------------------------
+    # --- accepting ---------------------------------------------------------------------------
 
     def accept(self, events: int) -> None:
-        """Takes those in who want to connect, as many as may at once."""
+        """Accept waiting connections, a limited number at once."""
         for _ in range(AT_ONCE):
             if not self._has_room():
                 return
             try:
                 found = self._state.listener.accept()
-            except BlockingIOError as error:  # no descriptor, say: one may be free soon
+            except BlockingIOError as error:  # e.g. no descriptor; one may be free soon
                 log.warning("nobody can be let in for a moment: %s", error.strerror)
                 self._pause(self.now + NO_DESCRIPTOR_S)
                 return
@@ -117,7 +118,7 @@ class Strangers:
             self._came(*found)
 
     def _has_room(self) -> bool:
-        """Whether another one may come now; if not, nobody is listened to for a while."""
+        """Return whether one more may connect now; if not, stop listening for a while."""
         if len(self._there) >= self._state.limits.max_strangers:
             oldest = next(iter(self._there))
             if self.now - oldest.since < LEAST_HELLO_S:
@@ -142,7 +143,7 @@ class Strangers:
             return
         try:
             notice_death(connected, UNACKNOWLEDGED * self._lease)
-        except OSError:  # it has gone
+        except OSError:  # the peer has gone
             connected.close()
             return
         stranger = Stranger(connected, host, self.now)
@@ -157,7 +158,7 @@ class Strangers:
         self._hosts[host] += 1
 
     def _objection(self, host: str) -> str:
-        """Why one may not even say Hello; "" if it may."""
+        """Return why a host may not even say Hello; "" if it may."""
         limits, state = self._state.limits, self._state
         if len(self._there) + len(state.sessions) >= limits.max_connections:
             if self.now - self._warned_at > 1.0:
@@ -176,10 +177,10 @@ class Strangers:
         return ""
 
     def _is_shared(self, host: str) -> bool:
-        """Whether many may share a host's address: then none suffers for the others."""
+        """Return whether ranks may share this address; then none is penalized for another."""
         return is_loopback(host) or host in self._state.proxies
 
-    # --- what they say -----------------------------------------------------------------------
+    # --- messages before a session -----------------------------------------------------------
 
     def _attend(self, stranger: Stranger, events: int) -> None:
         try:
@@ -191,12 +192,12 @@ class Strangers:
                 self._hear(stranger)
         except OSError as error:
             self._turn_away(stranger, f"it has gone: {error}")
-        except Exception:  # a mistake of ours is no reason to leave the others alone
+        except Exception:  # our own bug must not end the other connections
             log.exception("a connection of %s could not be dealt with", stranger.host)
             self._turn_away(stranger, "it could not be dealt with")
 
     def _begin(self, stranger: Stranger) -> None:
-        """Looks at the first byte, by which all who might speak here can be told apart."""
+        """Look at the first byte, which tells all protocols apart that peers may speak."""
         first = stranger.socket.recv(1, socket.MSG_PEEK)
         if not first:
             self._turn_away(stranger, "it has said nothing")
@@ -271,7 +272,7 @@ class Strangers:
 
     def _encrypt(self, stranger: Stranger) -> None:
         if not self._handshakes.take(self.now):
-            # Nothing more of it is read until there is time for it.
+            # Read no more from it until the rate limit allows its handshake.
             self._state.poller.forget(stranger.fileno())
             self._unencrypted[stranger] = None
             return
@@ -281,7 +282,7 @@ class Strangers:
         self._shake_hands(stranger)
 
     def _shake_hands(self, stranger: Stranger) -> None:
-        """Goes on with a handshake, by a thread: it takes longer than anything else here."""
+        """Continue a handshake in a thread, since it is the slowest step here."""
         assert stranger.tls is not None
         self._state.poller.forget(stranger.fileno())
         self._threads.ask(
@@ -304,10 +305,10 @@ class Strangers:
             self._state.poller.watch(stranger.fileno(), READ, stranger.handler)
             self._attend(stranger, READ)
 
-    # --- those who must go -------------------------------------------------------------------
+    # --- refusing ----------------------------------------------------------------------------
 
     def _refuse(self, stranger: Stranger, error: Exception) -> None:
-        """Says why it may not come in, and hangs up."""
+        """Send the reason why it is refused, and close the connection."""
         who = stranger.host
         log.info("%s is refused: %s", who, error)
         self._state.refused += 1
@@ -325,7 +326,7 @@ class Strangers:
             log.warning("%s was refused: it may try again in %g s", host, seconds)
 
     def _tell(self, stranger: Stranger, words: bytes, reason: str) -> None:
-        """Says something to one who does not speak as we do, and hangs up."""
+        """Send bytes to a peer that speaks another protocol, and close the connection."""
         with suppress(OSError):
             stranger.socket.send(words)
         self._part_from(stranger, reason)
@@ -336,7 +337,7 @@ class Strangers:
         reason: str,
         end: Callable[[socket.socket], End] | None = None,
     ) -> None:
-        """Hangs up on one who is still being told something."""
+        """Close a connection whose peer may still be reading what it was sent."""
         self._state.refused += 1
         log.info("%s is refused: %s", stranger.host, reason)
         self._forget(stranger)
@@ -350,7 +351,7 @@ class Strangers:
             stranger.close()
 
     def _forget(self, stranger: Stranger) -> None:
-        """It is none any more; its descriptor is still open."""
+        """Remove it from the strangers; its descriptor stays open."""
         del self._there[stranger]
         self._unencrypted.pop(stranger, None)
         self._hosts[stranger.host] -= 1
@@ -364,7 +365,7 @@ class Strangers:
     # --- time --------------------------------------------------------------------------------
 
     def due(self) -> float:
-        """When time is to pass next."""
+        """Return the time at which `pass_time` has to be called next."""
         due = self.farewells.due()
         if self._there:
             due = min(due, next(iter(self._there)).since + self._seconds)
@@ -375,7 +376,7 @@ class Strangers:
         return due
 
     def pass_time(self) -> None:
-        """Hangs up on those who had their time; listens again."""
+        """Close connections whose time is up, resume handshakes, and listen again."""
         self.farewells.pass_time(self.now)
         for stranger in list(self._there):
             if self.now - stranger.since < self._seconds:
@@ -385,13 +386,13 @@ class Strangers:
             del self._unencrypted[stranger]
             self._attend(stranger, READ)
             if stranger in self._unencrypted:
-                break  # there is time for no more
+                break  # the rate limit allows no more
         if self._paused_until is not None and self.now >= self._paused_until:
             self._paused_until = None
             self._state.poller.watch(self._state.listener.fileno(), READ, self.accept)
 
     def close(self) -> None:
-        """Lets go of all of them."""
+        """Close all of them."""
         for stranger in list(self._there):
             self._turn_away(stranger, "the server ends")
         self.farewells.close()
@@ -401,7 +402,7 @@ _WANTS_TLS: Final = "this server speaks TLS: connect to tls://host:port, with it
 
 
 class End(Protocol):
-    """What is done with a connection that is over, but for its last words."""
+    """A connection that is closed once its peer has read the last message."""
 
     @property
     def pending(self) -> bool: ...
@@ -415,7 +416,7 @@ class End(Protocol):
 
 
 class RawEnd:
-    """One that speaks otherwise than we do: all was said, by the kernel's account."""
+    """The end of a connection in another protocol: all of it is in the kernel's buffer already."""
 
     pending = broken = False
 
@@ -426,7 +427,7 @@ class RawEnd:
         return self._socket.fileno()
 
     def flush_some(self, nbytes: int) -> None:
-        """Nothing is left."""
+        """Do nothing: there is nothing left to send."""
 
     def finish(self) -> None:
         with suppress(OSError):
@@ -445,21 +446,21 @@ class RawEnd:
 
 
 class Farewells:
-    """Connections that are over, but for their last words, which their peers are to read.
+    """Connections that are closed once their peers have read the last message.
 
-    To close a socket in which something is unread would have the kernel take back what was sent.
+    Closing a socket with unread input would make the kernel discard what was sent.
     """
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
-        self._until: dict[End, float] = {}  # the first to go first
+        self._until: dict[End, float] = {}  # the first to expire first
         self._scratch = memoryview(bytearray(16 << 10))
 
     def __bool__(self) -> bool:
         return bool(self._until)
 
     def begin(self, stream: End, now: float) -> None:
-        """Sends what is left, and closes once the peer has: or in a while, whatever it does."""
+        """Send what is left; close when the peer has closed, or after a while in any case."""
         if stream.broken or len(self._until) >= MOST_LEAVING:
             self._state.poller.forget(stream.fileno())
             stream.close()
@@ -488,17 +489,17 @@ class Farewells:
         stream.close()
 
     def due(self) -> float:
-        """When the first one has had its time."""
+        """Return when the first of them expires."""
         return next(iter(self._until.values()), float("inf"))
 
     def pass_time(self, now: float) -> None:
-        """Closes those who had theirs."""
+        """Close those that have expired."""
         for stream, until in list(self._until.items()):
             if now < until:
                 return
             self._end(stream)
 
     def close(self) -> None:
-        """Closes all of them."""
+        """Close all of them."""
         for stream in list(self._until):
             self._end(stream)

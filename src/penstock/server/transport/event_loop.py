@@ -1,10 +1,10 @@
-"""The event loop: one thread and one poller, and everything that can happen to a server comes here.
+"""The server's event loop: one thread and one poller that handle every event.
 
-A turn: wait; hear hubs, threads and ranks; let time pass. Nothing waits but the poller, and nothing
-is looked at again and again: a connection's end, room in a socket and the answer of a thread all
-wake the loop.
+A turn: wait; handle what hubs, threads and ranks have sent; let time pass. Only the poller waits,
+and nothing is polled in intervals: the end of a connection, room in a socket and the result of a
+thread all wake the loop.
 
-Ranks are heard, and sent to, in portions, so that none keeps the others waiting.
+The loop reads from ranks and sends to them in portions, so that none delays the others.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ from penstock.wire.transport import tls
 
 log = logging.getLogger(__name__)
 
-# What one session is sent in one go, before the others have their turn.
+# Bytes sent to one session before the others have their turn.
 SENT_AT_ONCE: Final = 1 << 20
-# Leases that may go by without anything of a payload that was begun.
+# Leases that may pass without progress of a payload that has begun to arrive.
 UPLOAD_LEASES: Final = 4
-# How often the certificate is looked at.
+# How often the certificate's expiry is checked.
 CERTIFICATE_S: Final = 24 * 3600.0
-# After somebody has left, until its memory is given back to the system.
+# Seconds after a session has ended until its memory is given back to the system.
 GIVE_BACK_S: Final = 0.5
-# How long last words may take at the end.
+# How long sending last messages may take when the loop ends.
 CLOSE_S: Final = 0.5
 # Threads for TLS: for handshakes, and for encrypting.
 HANDSHAKE_THREADS: Final = 2
 ENCRYPTING_THREADS: Final = 4
-# Of a message that has come in part: what is not counted.
+# Bytes of a partly received message that are not counted against the budget.
 _SMALL: Final = 4096
 _LOOK_S: Final = 0.1
 _BATCHES: Final = (BatchReady, BatchLost)
 
 
 class EventLoop(threading.Thread):
-    """Runs from `start()` until `stop()`. `failure` is what ended it, should that ever happen."""
+    """The thread, from `start()` until `stop()`. `failure` is the exception that ended it."""
 
     def __init__(self, state: ServerState, wakeup: Wakeup, clock: tls.Clock = tls.now) -> None:
         super().__init__(name="penstock-loop", daemon=True)
@@ -74,18 +74,18 @@ class EventLoop(threading.Thread):
         self._touched = state.touched
         self._messages = RankMessages(state, self._statistics_of_this_turn, self._hear_hub)
         self._counted_at = -math.inf
-        self._counted: ServerStatistics | None = None  # what it was then
+        self._counted: ServerStatistics | None = None  # the statistics of that time
         self._handshaking = Threads("penstock-handshake", HANDSHAKE_THREADS, wakeup)
         self._writers = TlsWriters(ENCRYPTING_THREADS, wakeup)
         self._strangers = Strangers(state, self._handshaking, self._lease, self._admit)
         self._now = self._began = time.monotonic()
         self._leases_at = math.inf  # when the first lease may end
         self._certificate_at = self._began
-        self._unread: set[Session] = set()  # those with more to hear that no poller tells of
-        self._unwritten: set[Session] = set()  # those that are over, and still being encrypted for
-        self._left = False  # whether somebody has, since memory was given back
+        self._unread: set[Session] = set()  # with buffered input that epoll does not see
+        self._unwritten: set[Session] = set()  # ended, while a thread still encrypts
+        self._left = False  # whether a session has ended since memory was given back
         self._stopping = False
-        # Set when the last session has left a server that is leaving.
+        # Set when the last session has ended on a server that is leaving.
         self.empty = threading.Event()
         self.failure: BaseException | None = None
         self._poller.watch(state.listener.fileno(), READ, self._strangers.accept)
@@ -93,23 +93,23 @@ class EventLoop(threading.Thread):
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Return the address it listens on."""
         return self._state.listener.address
 
     @property
     def boot(self) -> str:
-        """Which start of the server this is."""
+        """Return the id of this start of the server."""
         return self._state.welcome.boot
 
     @property
     def leaving(self) -> bool:
-        """Whether nobody is taken in any more."""
+        """Return whether new ranks are refused because the server is leaving."""
         return self._state.leaving is not None
 
-    # --- asked by others ---------------------------------------------------------------------
+    # --- called from other threads -----------------------------------------------------------
 
     def stop(self, reason: str) -> None:
-        """Ends the thread soon; from any thread."""
+        """End the thread soon. Thread-safe."""
 
         def stop() -> None:
             self._leave(reason, 0.0)
@@ -118,15 +118,15 @@ class EventLoop(threading.Thread):
         self._wakeup.call(stop)
 
     def drain(self, reason: str, grace: float) -> None:
-        """Takes nobody in any more, and tells those who are there; from any thread."""
+        """Accept no more ranks, and tell those that are connected. Thread-safe."""
         self._wakeup.call(lambda: self._leave(reason, grace))
 
     def reload_certificates(self) -> None:
-        """Reads the certificate's files again, for those who connect from now on; any thread."""
+        """Read the certificate files again, for later connections. Thread-safe."""
         self._wakeup.call(self._reload)
 
     def statistics(self) -> ServerStatistics:
-        """A snapshot; from any thread."""
+        """Return a snapshot. Thread-safe."""
         if not self.is_alive():
             return self._statistics()
         taken: list[ServerStatistics] = []
@@ -138,24 +138,24 @@ class EventLoop(threading.Thread):
 
         self._wakeup.call(take)
         while self.is_alive() and not done.wait(_LOOK_S):
-            pass  # it may end without having heard the question
+            pass  # the loop may end without having run `take`
         return taken[0] if taken else self._statistics()
 
     # --- the loop ----------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Turns until it is told to stop."""
+        """Run turns until told to stop."""
         try:
             while not self._stopping:
                 self.turn()
-        except BaseException as error:  # a mistake of ours, and no rank's doing
+        except BaseException as error:  # our own bug, not caused by a rank
             log.exception("the event loop has failed")
             self.failure = error
         finally:
             self._close()
 
     def turn(self) -> None:
-        """Waits for something to happen, and deals with it."""
+        """Wait for events, and handle them."""
         due = min(self._leases_at, self._strangers.due(), self._certificate_at)
         self._handle(0.0 if self._unread else max(0.0, due - time.monotonic()))
         if self._unread:
@@ -171,8 +171,8 @@ class EventLoop(threading.Thread):
             self._attend(session, READ)
 
     def _let_time_pass(self) -> None:
-        # Between the waking and the clock this process may have been stopped: what was said
-        # meanwhile is heard before anybody is taken for silent.
+        # This process may have been stopped between waking and reading the clock. Messages that
+        # came meanwhile are handled before any rank is taken for silent.
         self._handle(0.0)
         if self._now >= self._strangers.due():
             self._strangers.pass_time()
@@ -193,7 +193,7 @@ class EventLoop(threading.Thread):
     # --- ranks -------------------------------------------------------------------------------
 
     def _admit(self, stream: TcpStream[Any], hello: Hello, peer: Peer, encrypted: bool) -> None:
-        """Somebody has said Hello, and may come in."""
+        """Open a session for a rank that has said Hello and is accepted."""
         state = self._state
         state.opened += 1
         session = Session(
@@ -223,12 +223,12 @@ class EventLoop(threading.Thread):
                 self._flush(session)
             if events & ~WRITE and session.ending is None:
                 self._hear(session)
-        except Exception as error:  # a mistake of ours is no reason to leave the others alone
+        except Exception as error:  # our own bug must not end the other sessions
             log.exception("%r could not be dealt with", session)
             self._dismiss(session, error)
 
     def _hear(self, session: Session) -> None:
-        """What a rank has said, as much as it may say at once."""
+        """Handle what a rank has sent, as much as one turn allows."""
         stream = session.stream
         try:
             received = stream.receive()
@@ -259,7 +259,7 @@ class EventLoop(threading.Thread):
             session.partial = counted
 
     def _flush(self, session: Session) -> None:
-        """Sends some of what waits for a rank to read."""
+        """Send some of what is queued for a rank."""
         if session.encrypted:
             self._encrypt(session)
         else:
@@ -282,7 +282,7 @@ class EventLoop(threading.Thread):
         self._writers.write(session.stream, gone)
 
     def _watch(self, session: Session) -> None:
-        """Waits for what a rank says, and for room for what it is to be sent."""
+        """Wait for input from a rank, and for room in its socket if data is queued."""
         stream = session.stream
         if stream.broken:
             session.lost = True
@@ -297,10 +297,10 @@ class EventLoop(threading.Thread):
     # --- hubs --------------------------------------------------------------------------------
 
     def _hear_hub(self, session: Session, events: int) -> None:
-        """A hub has something to say to a rank, or takes again what a rank says."""
+        """Pass on what a hub has sent to a rank, or send on what waits for the hub."""
         relay = session.relay
         if relay is None or session.ending is not None:
-            return  # given up a moment ago
+            return  # the channel was closed a moment ago
         if events & WRITE:
             relay.flush()
             self._messages.watch_relay(session)
@@ -309,7 +309,7 @@ class EventLoop(threading.Thread):
                 self._carry(session)
             except ConnectionError as error:
                 self._dismiss(session, HubGone(f"the hub of this server has gone: {error}"))
-            except Exception as error:  # memory, descriptors: whatever it is, it is this one's
+            except Exception as error:  # e.g. no memory: it ends this session only
                 log.exception("what the hub says cannot be carried to %r", session)
                 self._dismiss(session, error)
 
@@ -336,7 +336,7 @@ class EventLoop(threading.Thread):
         self._leases_at = min(self._leases_at, at)
 
     def _look_at_leases(self) -> None:
-        """Ends sessions that nothing was heard of, and those whose arrays do not come."""
+        """End sessions that have been silent for a lease, and those whose payload has stalled."""
         now, self._leases_at = self._now, math.inf
         for session in list(self._state.sessions):
             silent, stalled = now - session.heard_at, session.stalled_for(now)
@@ -371,7 +371,7 @@ class EventLoop(threading.Thread):
     # --- sessions that end -------------------------------------------------------------------
 
     def _tidy(self) -> None:
-        """Looks at sessions that something has become of."""
+        """Update what is watched for touched sessions, and close those that have ended."""
         touched = self._touched
         while touched:
             session = touched.pop()
@@ -392,13 +392,13 @@ class EventLoop(threading.Thread):
             self.empty.set()
 
     def _hang_up(self, session: Session) -> None:
-        """Ends the connection; a rank that still reads is told why first."""
+        """Close the connection; a rank that still reads is sent the reason first."""
         stream = session.stream
         self._unwritten.discard(session)
         if session.lost or stream.broken:
             self._poller.forget(stream.fileno())
             stream.close()
-        elif session.in_writers:  # they come back with it as soon as there is no more room
+        elif session.in_writers:  # the writers call back as soon as the socket has no more room
             self._poller.forget(stream.fileno())
             self._unwritten.add(session)
         else:
@@ -412,7 +412,7 @@ class EventLoop(threading.Thread):
             self.empty.set()
 
     def _close(self) -> None:
-        """Lets go of every session, and of the socket."""
+        """End every session, and close the listener and the poller."""
         for session in list(self._state.sessions):
             session.end(self._state.leaving or "the server has failed")
         self._tidy()
@@ -425,7 +425,7 @@ class EventLoop(threading.Thread):
         self.empty.set()
 
     def _wait_for_last_words(self) -> None:
-        """Until all that was said has been read, for a while. Nobody else is listened to."""
+        """Wait, for a bounded time, until last messages were read. Nobody else is accepted."""
         self._poller.forget(self._state.listener.fileno())
         deadline = time.monotonic() + CLOSE_S
         while self._has_last_words() and (left := deadline - time.monotonic()) > 0:
@@ -435,7 +435,7 @@ class EventLoop(threading.Thread):
         return bool(self._strangers.farewells or self._unwritten)
 
     def _statistics_of_this_turn(self) -> ServerStatistics:
-        """One who asks again and again has them counted once a turn."""
+        """Return statistics that are counted once a turn, however often they are asked for."""
         if self._counted is None or self._counted_at != self._now:
             self._counted, self._counted_at = self._statistics(), self._now
         return self._counted

@@ -1,8 +1,8 @@
-"""What those are told who speak as versions before this one did, over ZeroMQ.
+"""Tells clients of earlier versions, which speak ZeroMQ, that they are too old.
 
-They take part in a handshake (ZMTP 3.0) before anything is said: a greeting of 64 bytes each, then
-a command each. Ours are always the same. Once theirs have come, a message follows that their side
-raises as an error. Whoever encrypted (CURVE) cannot be told.
+Such clients exchange a handshake (ZMTP 3.0) first: each side sends a greeting of 64 bytes, then a
+command. Ours are constant. When theirs have come, we send a message that the client raises as an
+error. A client that uses encryption (CURVE) cannot be told.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from penstock.hub.reports import report_of
 from penstock.wire.framing import encode
 from penstock.wire.messages import PROTOCOL, Refused
 
-# The first byte of whoever speaks it.
+# The first byte that such a client sends.
 FIRST: Final = 0xFF
 _GREETING: Final = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 _COMMAND, _LONG = 4, 2
-# More than their handshake has; who sends as much without an end of it is not waited for.
+# More bytes than their handshake has; after that many the client is told without waiting for the
+# end of its handshake.
 _MOST: Final = 1024
 _WORDS: Final = (
     f"you speak protocol 1, over ZeroMQ; this server speaks {PROTOCOL}, over TCP and TLS: install "
@@ -30,7 +31,7 @@ _WORDS: Final = (
 
 
 class OldClient:
-    """A connection of such a client, from its first byte to the end: see `connections.End`."""
+    """A connection of such a client, from its first byte to the end; a `connections.End`."""
 
     pending = False
 
@@ -42,20 +43,20 @@ class OldClient:
         self._send(_GREETING + _ready())
 
     def fileno(self) -> int:
-        """The socket's descriptor."""
+        """Return the socket's descriptor."""
         return self._socket.fileno()
 
     def flush_some(self, nbytes: int) -> None:
-        """Nothing waits."""
+        """Do nothing: nothing is queued."""
 
     def finish(self) -> None:
-        """Not before it was told."""
+        """Shut down the sending side, but not before the client was told."""
         if self._told:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
 
     def discard(self, scratch: memoryview) -> bool:
-        """Listens for its handshake, and then tells it; False once it has hung up."""
+        """Read the client's handshake, then tell it; return False once it has closed."""
         try:
             nbytes = self._socket.recv_into(scratch)
         except BlockingIOError:
@@ -72,7 +73,7 @@ class OldClient:
         return nbytes > 0
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._socket.close()
 
     def _send(self, data: bytes) -> None:
@@ -83,7 +84,7 @@ class OldClient:
 
 
 def _is_shaken(heard: bytearray) -> bool:
-    """Whether a greeting has come, and a command behind it."""
+    """Return whether a greeting and a command have come."""
     size = len(_GREETING)
     return len(heard) > size + 1 and len(heard) >= size + 2 + heard[size + 1]
 

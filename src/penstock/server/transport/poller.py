@@ -1,4 +1,4 @@
-"""What the event loop waits for: descriptors, each with a handler."""
+"""The event loop's poller: descriptors, each with a handler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.wire.framing import LONGEST_POLL
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 _AT_ONCE: Final = 1024
-# What the system waits for at most, in whole seconds: it counts in milliseconds.
+# The longest wait the system can do, in whole seconds; it counts milliseconds.
 _LONGEST_S: Final = LONGEST_POLL // 1000
 
 # Called with the events that have come.
@@ -19,14 +19,14 @@ Handler: TypeAlias = Callable[[int], None]
 
 
 class Poller:
-    """Calls a handler for each descriptor that can be read or written, or has ended."""
+    """Watches descriptors with epoll, and returns the handlers of those with events."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._handlers: dict[int, tuple[int, Handler]] = {}
 
     def watch(self, descriptor: int, events: int, handler: Handler) -> None:
-        """Waits for these events, on behalf of `handler`."""
+        """Watch a descriptor for these events on behalf of `handler`."""
         before = self._handlers.get(descriptor)
         if before is None:
             self._epoll.register(descriptor, events)
@@ -35,12 +35,12 @@ class Poller:
         self._handlers[descriptor] = events, handler
 
     def forget(self, descriptor: int) -> None:
-        """Waits for nothing of a descriptor, which is still open. Idempotent."""
+        """Stop watching a descriptor, which must still be open. Idempotent."""
         if self._handlers.pop(descriptor, None) is not None:
             self._epoll.unregister(descriptor)
 
     def poll(self, timeout: float) -> list[tuple[Handler, int]]:
-        """The handlers that something has happened to, and what; none after `timeout` seconds."""
+        """Return handlers and their events; none if nothing happens for `timeout` seconds."""
         handlers = self._handlers
         return [
             (handlers[descriptor][1], events)
@@ -49,6 +49,6 @@ class Poller:
         ]
 
     def close(self) -> None:
-        """Lets go of what the system keeps for it. Idempotent."""
+        """Close the epoll descriptor. Idempotent."""
         self._handlers.clear()
         self._epoll.close()

@@ -1,9 +1,9 @@
-"""What remote ranks say: checked, answered, or handed to those who can answer.
+"""Handles messages of remote ranks: checks them, answers them, or passes them on.
 
-A request that cannot be granted is refused, with the reason. A message that makes no sense ends the
-session that sent it, and no other. Nothing a rank can say stops the server.
+A request that cannot be granted is refused with the reason. An invalid message ends the session
+that sent it, and no other. Nothing that a rank can send stops the server.
 
-A request with a payload is looked at twice: `reserve`, before any memory is taken for it, and
+A request with a payload is checked twice: by `reserve`, before any memory is taken for it, and by
 `handle`, when all of it is there.
 """
 
@@ -44,9 +44,9 @@ from penstock.wire.transport.tcp import awaits_reader
 
 log = logging.getLogger(__name__)
 
-END: Final = "end"  # of a session: no verb, but something that has to be done in its turn
-# Memory for a byte of plain data, at most, roughly: it may be an empty list. A little of it is
-# counted only for all sessions together.
+END: Final = "end"  # of a session: no verb of the protocol, but queued like one
+# _READ_AS: rough upper bound of the memory for one byte of plain data, which may be an empty list.
+# The first _SMALL bytes count only towards the limit of all sessions together.
 _READ_AS: Final = 32
 _SMALL: Final = 4096
 _GONE: Final = "nobody is there to be answered"
@@ -54,7 +54,7 @@ _HEARTBEAT: Final = Heartbeat()
 
 
 class RankMessages:
-    """Handles the messages of sessions. `relay_ready` is called when a hub speaks to a rank."""
+    """Handles the messages of sessions. Calls `relay_ready` when a hub has sent something."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class RankMessages:
         self._relay_ready = relay_ready
 
     def handle(self, session: Session, message: FromRankToServer, payload: Bytes | None) -> None:
-        """One message, with its payload, which `reserve` has granted."""
+        """Handle one message and its payload, which `reserve` has granted."""
         try:
             if payload is None:
                 session.conversation.rank_says(message)
-            if type(message) is Heartbeat:  # which comes most often, of ranks that are idle
+            if type(message) is Heartbeat:  # checked first, since idle ranks send mostly these
                 if message.reply:
                     session.say(_HEARTBEAT)
                 if session.stream.pending or session.pauses:
@@ -80,12 +80,12 @@ class RankMessages:
             self._handle(session, message, payload)
         except (ProtocolError, HubGone, Overloaded) as error:
             self.expel(session, error)
-        except Exception as error:  # a mistake of ours is no reason to leave the others alone
+        except Exception as error:  # our own bug must not end the other sessions
             log.exception("%r has said something that could not be dealt with", session)
             self.expel(session, error)
 
     def _look_at_pause(self, session: Session) -> None:
-        """A rank that lives and does not read is not given up by the kernel, which would."""
+        """Stop the kernel from giving up on a rank that is alive but does not read."""
         stream = session.stream
         pauses = stream.pending and awaits_reader(stream.fileno())
         if pauses != session.pauses:
@@ -93,14 +93,18 @@ class RankMessages:
             stream.give_up_after(0 if pauses else UNACKNOWLEDGED * self._state.welcome.lease)
 
     def reserve(self, session: Session, message: FromRankToServer, nbytes: int) -> Bytes | None:
-        """Memory for the payload of a request; None if it is refused. ProtocolError ends all."""
+        """Return memory for the payload of a request, or None if the request is refused.
+
+        Raises:
+            ProtocolError: The message is invalid; the session must end.
+        """
         if not isinstance(message, Register | Call):
             raise ProtocolError(f"{type(message).__name__} cannot have a payload")
         session.conversation.rank_says(message)
         return self._granted(session, message, nbytes)
 
     def expel(self, session: Session, error: Exception) -> None:
-        """Says what made no sense, and ends the session."""
+        """Send the rank what was wrong, and end its session."""
         self._state.refused += 1
         log.warning("%r is over: %s", session, shortened(str(error), SHORT))
         session.say_last(Refused(request=0, report=report_of(error)))
@@ -122,7 +126,7 @@ class RankMessages:
             case Unregister():
                 self._unregister(session, message)
             case Goodbye():
-                session.stream.drop_queued()  # nobody will read it
+                session.stream.drop_queued()  # the rank will read nothing more
                 session.end(GOODBYE)
 
     # --- requests ----------------------------------------------------------------------------
@@ -139,7 +143,7 @@ class RankMessages:
             self._ask(session, request, arrays)
 
     def _granted(self, session: Session, request: Register | Call, nbytes: int) -> Bytes | None:
-        """Memory for a request's payload; None if the request was refused."""
+        """Return memory for a request's payload, or None if the request was refused."""
         session.check_new(request.request)
         grant = self._grant_register if isinstance(request, Register) else self._grant_call
         try:
@@ -158,7 +162,7 @@ class RankMessages:
         session.say(Refused(request=request, report=report_of(error)))
 
     def check_staying(self) -> None:
-        """HubGone once the server takes nobody in any more."""
+        """Raise `HubGone` once the server accepts no more ranks."""
         if self._state.leaving is not None:
             raise HubGone(f"the server is leaving: {self._state.leaving}")
 
@@ -175,7 +179,7 @@ class RankMessages:
         session.input_bytes, session.registering = counted, asked.request
         try:
             return reserved(asked.arrays, nbytes)
-        except BaseException:  # no memory for it: it may ask for less
+        except BaseException:  # no memory: the rank may ask for less
             session.registering = 0
             self.give_up_channel(session)
             raise
@@ -188,7 +192,7 @@ class RankMessages:
         )
 
     def _registered(self, session: Session, request: int, outcome: Any) -> None:
-        """In the loop's thread: the hub has a channel for it, or has not."""
+        """Answer a registration with its outcome. Runs in the loop's thread."""
         session.registering = 0
         if isinstance(outcome, Exception):
             self.give_up_channel(session)
@@ -196,7 +200,7 @@ class RankMessages:
                 self._refuse(session, request, outcome)
             return
         relay, nbytes = outcome
-        if session.ending is not None:  # it left meanwhile
+        if session.ending is not None:  # the session ended meanwhile
             relay.close()
             self._state.registrations.budget.give(nbytes)
             return
@@ -213,7 +217,7 @@ class RankMessages:
         self.watch_relay(session)
 
     def watch_relay(self, session: Session) -> None:
-        """Sees to it that the hub is heard, and that what could not be sent to it will be."""
+        """Watch the relay for messages of the hub, and for room if messages are queued."""
         if (relay := session.relay) is not None:
             events = READ | WRITE if relay.pending else READ
             self._state.poller.watch(
@@ -230,7 +234,7 @@ class RankMessages:
         self.give_up_channel(session)
 
     def give_up_channel(self, session: Session) -> None:
-        """Lets go of a session's channel and of its inputs. Idempotent."""
+        """Close a session's channel, and give back the budget of its inputs. Idempotent."""
         relay, session.relay = session.relay, None
         if relay is not None:
             self._state.poller.forget(relay.fileno())
@@ -261,7 +265,7 @@ class RankMessages:
             raise
 
     def _forget_call(self, session: Session, request: int) -> None:
-        """Its arguments are not kept any more."""
+        """Forget a call, and give back the budget of its arguments."""
         if (counted := session.calls.pop(request, None)) is not None:
             self._state.call_budget.give(counted.of_all)
 
@@ -282,7 +286,8 @@ class RankMessages:
             check_at_most(packed.nbytes, most, "bytes of an answer", "max_answer_bytes")
             return Answer(request=call.request, value=value, arrays=packed.arrays), packed
 
-        # When the session ends, all it has goes at once: only what is being made is waited for.
+        # When the session ends, all it owns is released at once, but calls that are still making
+        # something must finish first.
         if call.verb in MAKING:
             session.asked.add(call.request)
         self._state.answering.ask(
@@ -290,7 +295,7 @@ class RankMessages:
         )
 
     def _answer(self, session: Session, call: Call, outcome: Any) -> None:
-        """In the loop's thread: somebody has worked it out, or failed to."""
+        """Answer a call with its outcome. Runs in the loop's thread."""
         session.asked.discard(call.request)
         self._forget_call(session, call.request)
         if session.ending is not None:
@@ -314,7 +319,7 @@ class RankMessages:
     # --- the end -----------------------------------------------------------------------------
 
     def farewell(self, session: Session) -> None:
-        """A session is over: whatever hung on it is let go of."""
+        """Release everything that a session which has ended still holds."""
         log.info("%r is over: %s", session, session.ending)
         state = self._state
         state.leases_lost += session.lost
@@ -325,8 +330,8 @@ class RankMessages:
         state.partial_budget.give(session.partial)
         session.partial = 0
         self.give_up_channel(session)
-        # What is being answered keeps its arrays, and what they count for, until it is; what has
-        # only come in part is dropped.
+        # Calls that are being answered keep their arrays and their share of the budget until they
+        # are done. Requests that have come only in part are dropped.
         for request in session.granted:
             self._forget_call(session, request)
         for then in (*state.registering.drop(session), *state.answering.drop(session)):
@@ -334,7 +339,7 @@ class RankMessages:
         self._end_asking(session)
 
     def _end_asking(self, session: Session) -> None:
-        """Tells whoever answered its calls, once none is being answered any more."""
+        """End the session's `RpcSession`, once no call of it is making something any more."""
         rpc_session, reason = session.rpc_session, session.ending or ""
         if rpc_session is not None and not session.asked:
             session.rpc_session = None

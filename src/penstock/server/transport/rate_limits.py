@@ -1,6 +1,6 @@
-"""How often something may happen: so many a second, and ever more seldom for who was refused.
+"""Rate limits: so many events a second, and growing pauses for hosts that were refused.
 
-Nothing here knows a clock: every question says what time it is.
+Nothing here reads a clock: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import math
 from collections import OrderedDict
 from typing import Final
 
-# Of hosts that were refused: how many are remembered. Forgetting one early does little harm.
+# How many refused hosts are remembered. Forgetting one early does little harm.
 _MOST_HOSTS: Final = 4096
 
 
 class TokenBucket:
-    """Something that may happen `rate` times a second, and up to `burst` times at once."""
+    """Allows an event `rate` times a second, and up to `burst` times at once."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
@@ -23,7 +23,7 @@ class TokenBucket:
         self._at = -math.inf
 
     def take(self, now: float) -> bool:
-        """Whether it may happen now; then it counts."""
+        """Return whether the event may happen now; if so, count it."""
         self._fill(now)
         if self._tokens < 1.0:
             return False
@@ -31,7 +31,7 @@ class TokenBucket:
         return True
 
     def when(self, now: float) -> float:
-        """When it may happen next."""
+        """Return when the event may happen next."""
         self._fill(now)
         return now + max(0.0, 1.0 - self._tokens) / self._rate
 
@@ -42,7 +42,7 @@ class TokenBucket:
 
 
 class Penalties:
-    """Who was refused waits: `first` seconds, twice as long after each further refusal."""
+    """Refused hosts must wait: `first` seconds, and twice as long after each further refusal."""
 
     def __init__(self, first: float = 1.0, longest: float = 60.0) -> None:
         self._first = first
@@ -50,9 +50,9 @@ class Penalties:
         self._hosts: OrderedDict[str, tuple[float, float]] = OrderedDict()  # until when, how long
 
     def note(self, host: str, now: float) -> float:
-        """A host was refused; how many seconds it waits."""
+        """Record that a host was refused, and return how many seconds it must wait."""
         until, seconds = self._hosts.pop(host, (now, 0.0))
-        # Who has behaved for as long as it was made to wait begins anew.
+        # A host that was not refused for as long as it had to wait starts again at `first`.
         grew = 2 * seconds if seconds and now <= until + seconds else self._first
         seconds = min(grew, self._longest)
         self._hosts[host] = now + seconds, seconds
@@ -61,10 +61,10 @@ class Penalties:
         return seconds
 
     def waits(self, host: str, now: float) -> bool:
-        """Whether a host is to wait now."""
+        """Return whether a host must wait now."""
         found = self._hosts.get(host)
         return found is not None and now < found[0]
 
     def forget(self, host: str) -> None:
-        """A host was let in after all."""
+        """Forget a host that was accepted after all."""
         self._hosts.pop(host, None)

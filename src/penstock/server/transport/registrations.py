@@ -1,8 +1,8 @@
-"""A registration: from what a remote rank asks for to a channel of the hub.
+"""Registers a channel at the hub for a remote rank.
 
-Takes as long as it takes (inputs are copied, what a sampler needs of the graph may have to be
-made), so it is done by a thread of its own. Everything is checked as if a local rank had asked, and
-beyond that: which samplers may run here, which files may be read.
+That may take long (inputs are copied, derived arrays may have to be made), so it runs in a thread.
+Everything is checked as for a local rank, and in addition: which samplers may run here, and which
+files may be read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.server.transport.relay import Relay
 from penstock.wire.messages import Register
 from penstock.wire.payload import Arrays
 
-# Making what a sampler needs of a large graph takes its time; the hub itself answers at once.
+# Making derived arrays of a large graph takes long; the hub itself answers at once.
 PATIENCE_S: Final = 600.0
 _ID_BYTES: Final = 8
 _GROUPS: Final = ("columns", "tables")
@@ -41,7 +41,7 @@ _GROUPS: Final = ("columns", "tables")
 
 @dataclass(frozen=True, eq=False)
 class Registrations:
-    """What a server registers remote ranks with."""
+    """Registers remote ranks, within the server's limits."""
 
     hub: HubProcess
     id_map: IdMap
@@ -52,7 +52,7 @@ class Registrations:
     folders: tuple[StrPath, ...] = ()
 
     def make(self, asked: Register, arrays: Arrays) -> tuple[Relay, int]:
-        """The channel, and how many bytes of a file it has taken of the budget."""
+        """Register a channel; return its relay, and the bytes an input file took of the budget."""
         spec = self._checked(asked)
         register = self._wishes(asked)
         with ExitStack() as undo:
@@ -78,7 +78,7 @@ class Registrations:
         return _CountedRelay(session, self.id_map, register.options.job, self.channels)
 
     def _inputs(self, spec: Spec, feed: Feed, seeds: Any, arrays: Arrays) -> Inputs:
-        """The inputs in the numbers of the graph that is here."""
+        """Return the inputs with the local ids of the graph at this server."""
         columns, tables = _more(arrays)
         columns = self.id_map.columns(spec, columns)
         if feed.edge_type is not None or InputKind.of(spec) is InputKind.LINK:
@@ -106,7 +106,7 @@ class Registrations:
         return spec
 
     def _wishes(self, asked: Register) -> Register:
-        """What the hub is asked for: nothing that is the server's affair."""
+        """Return the request to the hub, without the parts that concern the server only."""
         options, most = asked.options, self.limits.max_batch_bytes
         for wanted in (options.slot_bytes, options.max_batch_bytes):
             check_at_most(wanted or 0, most, "bytes of a batch are asked for", "max_batch_bytes")
@@ -127,7 +127,7 @@ class Registrations:
         )
 
     def _seeds(self, asked: Register, arrays: Arrays) -> tuple[Any, int]:
-        """The inputs (None: all there are), and how many bytes of the budget they have taken."""
+        """Return the inputs (None: all there are) and the bytes they took of the budget."""
         given = [asked.split, asked.file, arrays.get("ids")]
         if sum(one is not None for one in given) > 1:
             raise ValueError("inputs are given twice; expected a split, a file or ids")
@@ -140,7 +140,7 @@ class Registrations:
 
 
 class _CountedRelay(Relay):
-    """One of the channels there may be, until it is closed."""
+    """A relay that counts towards the limit of channels until it is closed."""
 
     def __init__(self, session: HubSession, id_map: IdMap, job: str, channels: Budget) -> None:
         super().__init__(session, id_map, job)
@@ -148,7 +148,7 @@ class _CountedRelay(Relay):
         self._counts = 1
 
     def close(self) -> None:
-        """Gives the channel up. Idempotent."""
+        """Close the channel. Idempotent."""
         super().close()
         counted, self._counts = self._counts, 0
         self._channels.give(counted)
@@ -164,12 +164,12 @@ def _check_code(code: str | None, samplers: frozenset[str]) -> None:
 
 
 def _are_ids(seeds: Any) -> bool:
-    """Rather than the name of a split, or nothing for all there are."""
+    """Return whether these are ids, rather than the name of a split, or None for all inputs."""
     return isinstance(seeds, np.ndarray)
 
 
 def _more(arrays: Arrays) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The columns and tables among the arrays that came."""
+    """Return the columns and the tables among the arrays that came."""
     found: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS}
     for name, array in arrays.items():
         group, slash, member = name.partition("/")

@@ -1,9 +1,9 @@
-"""A relay: one remote rank's channel, kept with the hub as a local rank would keep it.
+"""A relay: one remote rank's channel, held at the hub as a local rank would hold it.
 
-The server is a client of its hub. What the hub says goes to the rank as it is, with the bytes of a
-batch as its payload, out of the slot they lie in. What the rank says goes to the hub, once it is
-known to be about this channel and about slots that are out. So credits, fairness, epochs and
-retries are the hub's, for those who are far as for those who are near.
+The server is a client of its hub. Messages of the hub go to the rank unchanged, with the bytes of a
+batch as payload, sent directly from the slot. Messages of the rank go to the hub after a check that
+they concern this channel and slots that the rank has. So the hub does credits, fairness, epochs and
+retries for remote ranks as for local ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.wire.messages import (
 )
 from penstock.wire.payload import NOTHING, Packed, pack_batch
 
-# Messages on their way to a hub that does not listen, beside one for each slot.
+# Messages that may be queued for a hub that does not read, in addition to one for each slot.
 MOST_WAITING: Final = 1024
 
 ForTheRank: TypeAlias = tuple[FromServerToRank, Packed]
@@ -44,8 +44,8 @@ class Relay:
     def __init__(self, session: HubSession, id_map: IdMap, job: str = "") -> None:
         self._session = session
         self._id_map = id_map
-        self._out: set[int] = set()  # slots with batches that the rank has not given back
-        self._unsent: set[int] = set()  # those of them of which the rank cannot have all
+        self._out: set[int] = set()  # slots with batches that the rank has not returned
+        self._unsent: set[int] = set()  # those of them that are not completely sent yet
         self.channel = session.channel
         self.job = job
         self.slots = session.plan.slots
@@ -53,29 +53,29 @@ class Relay:
 
     @property
     def credits(self) -> int:
-        """How many batches may come before the rank has to give a slot back."""
+        """Return how many batches may come before the rank has to return a slot."""
         return self.slots - len(self._out)
 
     def fileno(self) -> int:
-        """Readable when the hub has said something, or has gone."""
+        """Return the descriptor; it is readable when the hub has sent something or has gone."""
         return self._session.connection.fileno()
 
     @property
     def pending(self) -> bool:
-        """Whether something waits for room on the way to the hub."""
+        """Return whether messages to the hub wait for room in the socket."""
         return self._session.connection.pending
 
     @property
     def is_overfull(self) -> bool:
-        """Whether far more waits on the way to the hub than an honest rank has to say."""
+        """Return whether far more is queued for the hub than a well-behaved rank would send."""
         return self._session.connection.queued > MOST_WAITING + self.slots
 
     def flush(self) -> None:
-        """Sends it, as far as there is room."""
+        """Send queued messages to the hub, as far as there is room."""
         self._session.connection.flush()
 
     def forward(self, message: StartEpoch | ReturnSlot | Reweigh) -> None:
-        """A word of the rank's, checked. The hub looks at the rest."""
+        """Check a message of the rank, and send it to the hub, which checks the rest."""
         if message.channel != self.channel:
             raise ProtocolError(f"channel {message.channel} is not this session's")
         if isinstance(message, ReturnSlot):
@@ -85,11 +85,11 @@ class Relay:
         self._session.connection.post(message)
 
     def note_sent(self, slot: int) -> None:
-        """The rank may have all of a batch by now: from now on it can give the slot back."""
+        """Record that all of a batch was sent: from now on the rank may return the slot."""
         self._unsent.discard(slot)
 
     def hear(self) -> Iterator[ForTheRank]:
-        """What the hub has said, for the rank. `ConnectionError` when the hub has gone."""
+        """Yield what the hub has sent, for the rank; `ConnectionError` when the hub has gone."""
         received = self._session.connection.receive()
         try:
             while received:
@@ -121,6 +121,6 @@ class Relay:
         return moved, packed
 
     def close(self) -> None:
-        """Gives the channel up: the connection to the hub is the lease. Idempotent."""
+        """Close the channel: the connection to the hub is its lease. Idempotent."""
         with suppress(OSError):
             self._session.close()

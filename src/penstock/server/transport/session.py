@@ -1,8 +1,8 @@
-"""A session: one rank's connection after Hello, and what hangs on it.
+"""A session: one rank's connection after `Hello`, and everything that belongs to it.
 
-The session is the lease: when it ends, however it ends, its channel goes, and what it has brought.
-What a rank leaves unread is bounded: batches by its credits, answers by their bytes, and other
-messages by theirs.
+The session is the lease: when it ends, for whatever reason, its channel and its inputs are
+released. What a rank may leave unread is bounded: batches by its credits, answers and other
+messages by their bytes.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from penstock.wire.messages import Answer, BatchReady, FromServerToRank, Hello, 
 from penstock.wire.payload import NOTHING, Packed
 from penstock.wire.tcp_stream import TcpStream, Then
 
-# Of a lease: how long what was sent may stay unacknowledged. It begins with the next thing that is
-# sent, which is half a lease later at the most, and is to end with the lease.
+# Share of a lease for which sent data may stay unacknowledged. This time begins with the next send,
+# at most half a lease later, and has to end with the lease.
 UNACKNOWLEDGED: Final = 0.6
-# Bytes of messages, other than batches, that may wait to be read, and what each takes beside its
-# own: the objects around it.
+# Bytes of messages, other than batches, that may wait to be read, and the overhead of each: the
+# objects around it.
 MOST_UNREAD: Final = 4 << 20
 BESIDE_A_MESSAGE: Final = 512
 _OF_CALLS: Final = (Answer, Refused)
 
 
 def _nothing(events: int) -> None:
-    """Nobody waits yet."""
+    """Do nothing; the default before a handler is set."""
 
 
 def lane_of(request: int) -> int:
-    """The lane of a call: answers of different calls do not wait for each other."""
+    """Return the lane of a call: answers of different calls do not wait for each other."""
     return 1 + request % CALL_LANES
 
 
 class CallBytes(NamedTuple):
-    """What the arguments of a call count for: by its session's limit, and by that of all."""
+    """The bytes that a call's arguments count towards its session's limit and the limit of all."""
 
     of_session: int
     of_all: int
 
 
 class Session:
-    """One rank's; `number` is never used again."""
+    """One rank's session. Its `number` is never used again."""
 
     def __init__(
         self,
@@ -71,56 +71,56 @@ class Session:
         self.encrypted = encrypted
         self.conversation = Conversation(Medium.TCP)
         self.relay: Relay | None = None
-        self.rpc_session: RpcSession | None = None  # who answers its calls, since it made one
+        self.rpc_session: RpcSession | None = None  # answers its calls; made with the first one
         self.calls: dict[int, CallBytes] = {}  # not answered yet
-        self.granted: set[int] = set()  # requests that were granted, and have not come completely
-        self.asked: set[int] = set()  # calls that make something, while they do
-        # What the poller calls: for the rank's socket, and for the hub's.
+        self.granted: set[int] = set()  # requests that were granted but have not arrived completely
+        self.asked: set[int] = set()  # calls that are making something now
+        # The poller's handlers for the rank's socket and for the hub's.
         self.on_socket: Callable[[int], None] = _nothing
         self.on_relay: Callable[[int], None] | None = None
         self.input_bytes = 0  # of its channel
-        self.registering = 0  # the number of its registration, while that lasts
+        self.registering = 0  # the request number of its registration, while that is in progress
         self.unread = Budget("bytes", max_answer_bytes, "max_answer_bytes")  # of answers
-        self.partial = 0  # bytes of a message that has come in part, as they were counted
-        # Why it is over; None while it is well.
+        self.partial = 0  # bytes of a partly received message that were counted
+        # Why the session has ended; None while it has not.
         self.ending: str | None = None
-        self.lost = False  # it is over because the rank has gone, or might as well have
-        self.pauses = False  # whether it lives, and reads nothing
+        self.lost = False  # it ended because the rank has gone, or must be taken to have
+        self.pauses = False  # whether the rank is alive but does not read
         self.in_writers = False  # whether a thread is encrypting for it
-        self._touched = touched  # those that the loop is to look at: ended, or waiting for room
+        self._touched = touched  # sessions the loop must look at: ended, or waiting for room
         self._since = self.heard_at = time.monotonic()
         self._payload_in = 0
         self._payload_at = self._since
         self.batches = self.calls_heard = 0
         self._kept = Budget("bytes of messages", MOST_UNREAD, "")
 
-    # --- hearing -----------------------------------------------------------------------------
+    # --- receiving ---------------------------------------------------------------------------
 
     def begin_call(self, request: int, nbytes: CallBytes) -> None:
-        """A call is to be answered, with so many bytes of arguments."""
+        """Record a call that is to be answered, and the bytes of its arguments."""
         self.calls[request] = nbytes
         self.calls_heard += 1
 
     def check_new(self, request: int) -> None:
-        """ProtocolError for a number that cannot be told from others."""
+        """Raise `ProtocolError` for a request number that is 0 or in use."""
         if request < 1 or request in self.calls or request == self.registering:
             raise ProtocolError(f"request {request} cannot be used: it is 0, or not answered yet")
 
     def stalled_for(self, now: float) -> float:
-        """For how many seconds a payload has been on its way here, and nothing of it has come."""
+        """Return for how many seconds an incoming payload has made no progress."""
         came = self.stream.payload_in
         if came != self._payload_in or not self.stream.is_open:
             self._payload_in, self._payload_at = came, now
         return now - self._payload_at
 
-    # --- saying ------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------
 
     def say(
         self, message: FromServerToRank, packed: Packed = NOTHING, then: Then | None = None
     ) -> None:
-        """Says something, without waiting. To one that is gone it is said in vain.
+        """Send a message without waiting. Does nothing if the session has ended.
 
-        `then` is called, in any thread, once nothing of it is kept.
+        `then` is called, in any thread, once no part of the message is kept any more.
         """
         if self.ending is not None:
             if then is not None:
@@ -165,15 +165,15 @@ class Session:
         self.stream.send_encoded(body, payload=packed.views, lane=lane, then=gone)
 
     def say_encoded(self, message: FromServerToRank, encoded: bytes) -> None:
-        """Says what is in bytes already."""
+        """Send a message that is encoded already."""
         self.conversation.hub_says(message)
         self.stream.send_encoded(encoded)
         self._touched.add(self)
 
     def say_last(self, refused: Refused) -> None:
-        """Says why it is over, before all that waits to be read: nobody will read that."""
+        """Send why the session ends, and drop all that is queued, since it will not be read."""
         if self.ending is None and not self.stream.broken:
-            with suppress(ProtocolError):  # it has taken leave, and hears nothing more
+            with suppress(ProtocolError):  # the rank has said Goodbye and may be sent nothing
                 self.conversation.hub_says(refused)
                 self.stream.drop_queued()
                 self.stream.send(refused, lane=CONTROL_LANE)
@@ -181,13 +181,13 @@ class Session:
     # --- the end -----------------------------------------------------------------------------
 
     def end(self, reason: str) -> None:
-        """Marks it as one to be closed; the first reason stands."""
+        """Mark the session to be closed; the first reason is kept."""
         if self.ending is None:
             self.ending = reason
             self._touched.add(self)
 
     def statistics(self, now: float) -> SessionStatistics:
-        """A snapshot."""
+        """Return a snapshot."""
         relay = self.relay
         return SessionStatistics(
             number=self.number,

@@ -1,4 +1,4 @@
-"""What the event loop, the handlers of messages and the sessions of a server share.
+"""The state that the event loop, the message handlers and the sessions of a server share.
 
 All of it belongs to the loop's thread.
 """
@@ -22,7 +22,7 @@ from penstock.wire.transport.tcp import TcpListener
 
 @dataclass(eq=False)
 class ServerState:
-    """Tools, settings, and who is connected."""
+    """The server's components, its settings, its sessions and its counters."""
 
     listener: TcpListener
     access: Access
@@ -35,13 +35,13 @@ class ServerState:
     proxies: frozenset[str] = frozenset()
     poller: Poller = field(default_factory=Poller)
     sessions: set[Session] = field(default_factory=set)
-    touched: set[Session] = field(default_factory=set)  # those that something has become of
-    leaving: str | None = None  # why no new sessions and channels are taken
+    touched: set[Session] = field(default_factory=set)  # sessions the loop must look at again
+    leaving: str | None = None  # why no new sessions and channels are accepted
     opened: int = 0
     refused: int = 0
-    turned_away: int = 0  # connections that were ended before they said anything that counts
+    turned_away: int = 0  # connections that were closed before they had a session
     leases_lost: int = 0
-    # Of sessions that are over.
+    # Totals of the sessions that have ended.
     batches_before: int = 0
     calls_before: int = 0
     bytes_in_before: int = 0

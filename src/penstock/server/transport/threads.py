@@ -1,7 +1,7 @@
-"""Slow work, done by threads; what came of it is told to the event loop.
+"""Thread pools for slow work; results return to the event loop.
 
-The event loop never waits. What it hands over here comes back as a call in its own thread, so that
-everything about sessions is done by one thread and needs no lock.
+The event loop never waits. The result of work it hands over here comes back as a call in the loop's
+own thread. So one thread does everything that concerns sessions, and no locks are needed.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any, Final, TypeAlias
 log = logging.getLogger(__name__)
 
 Work: TypeAlias = Callable[[], Any]
-# Hears what came of it: a value, or the exception.
+# Receives the result of the work: a value, or the exception.
 Then: TypeAlias = Callable[[Any], None]
 
 JOIN_S: Final = 10.0
-# Threads that look things up, each of which may need memory for an answer; and that wait for the
-# server's end, where the others wait for their turn to wait.
+# LOOKING_UP: threads for lookups; there are few because each may need memory for an answer.
+# WAITING: threads for calls that wait for the server's end; further ones queue for a thread.
 LOOKING_UP: Final = 16
 WAITING: Final = 4
-# Verbs that wait for nothing, beside those whose names say so.
+# Verbs that do not wait for batches, in addition to those whose names start with `get_`.
 _QUICK: Final = frozenset({"statistics", "server_statistics", "exit"})
 
 
 class Wakeup:
-    """Calls to be made in the loop's thread, and a descriptor that wakes it."""
+    """Calls to be made in the loop's thread, and a descriptor that wakes the loop."""
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], None]] = deque()
@@ -41,29 +41,29 @@ class Wakeup:
         self._closing = threading.Lock()
 
     def fileno(self) -> int:
-        """Readable when there is something to be called."""
+        """Return the descriptor; it is readable when there are calls to make."""
         return self._fd
 
     def call(self, call: Callable[[], None]) -> None:
-        """Has this called in the loop's thread; from any thread."""
+        """Have `call` called in the loop's thread. Thread-safe."""
         self._calls.append(call)
         with self._closing:
             if self._fd >= 0:
                 os.eventfd_write(self._fd, 1)
 
     def run(self) -> None:
-        """Makes the calls; in the loop's thread."""
+        """Make the calls that wait. Must run in the loop's thread."""
         if self._fd >= 0:
             with suppress(BlockingIOError):
                 os.eventfd_read(self._fd)
         while self._calls:
             try:
                 self._calls.popleft()()
-            except Exception:  # a mistake of ours: the others are still to be told
+            except Exception:  # our own bug; the remaining calls must still be made
                 log.exception("what came of some work could not be dealt with")
 
     def close(self) -> None:
-        """Calls that come now are kept, and made by whoever calls `run` last."""
+        """Close the descriptor. Later calls are kept for whoever calls `run` last."""
         with self._closing:
             fd, self._fd = self._fd, -1
             if fd >= 0:
@@ -72,7 +72,7 @@ class Wakeup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """Work for somebody, who may go before it is begun."""
+    """Work for an owner that may be gone before the work begins."""
 
     work: Work
     then: Then
@@ -80,7 +80,7 @@ class _Job:
 
 
 class Threads:
-    """Up to `most` threads, started when there is work for them."""
+    """A pool of up to `most` threads, which are started when there is work for them."""
 
     def __init__(self, name: str, most: int, wakeup: Wakeup) -> None:
         self._name = name
@@ -88,14 +88,14 @@ class Threads:
         self._wakeup = wakeup
         self._jobs: OrderedDict[int, _Job] = OrderedDict()
         self._numbers = count()
-        self._waiting: dict[object, set[int]] = {}  # by owner, those that were not begun
+        self._waiting: dict[object, set[int]] = {}  # jobs not yet begun, by owner
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._closed = False
 
     def ask(self, work: Work, then: Then, owner: object = None) -> None:
-        """Has work done by a thread, and `then` called in the loop's; called by the loop's."""
+        """Have a thread do the work, and `then` called in the loop's thread. Loop thread only."""
         with self._changed:
             if self._closed:
                 return
@@ -110,12 +110,16 @@ class Threads:
             self._changed.notify()
 
     def drop(self, owner: object) -> list[Then]:
-        """Forgets the work for one who has gone, as far as it was not begun; whom to tell so."""
+        """Drop the work of an owner that has gone, unless it has begun.
+
+        Returns:
+            The `then` callbacks of the dropped work; the caller has to call them.
+        """
         with self._changed:
             return [self._jobs.pop(number).then for number in self._waiting.pop(owner, ())]
 
     def close(self, timeout: float = JOIN_S) -> None:
-        """Ends the threads when they have done what they have. Idempotent, and bounded."""
+        """End the threads once all queued work is done. Idempotent, and takes a bounded time."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -129,7 +133,7 @@ class Threads:
         while (job := self._next()) is not None:
             outcome, then = _outcome(job.work), job.then
             self._wakeup.call(lambda then=then, outcome=outcome: then(outcome))  # type: ignore[misc]
-            del job, then, outcome  # nothing of it may be kept alive by waiting
+            del job, then, outcome  # an idle thread must not keep any of these alive
 
     def _next(self) -> _Job | None:
         with self._changed:
@@ -148,8 +152,11 @@ class Threads:
 
 
 class CallThreads:
-    """Threads for calls, by what they wait for: who looks something up does not stand behind
-    those who wait for batches, nor those behind others who wait for the server's end."""
+    """Thread pools for calls, chosen by what a call waits for.
+
+    So lookups do not queue behind calls that wait for batches, and those do not queue behind calls
+    that wait for the server's end.
+    """
 
     def __init__(self, most: int, wakeup: Wakeup) -> None:
         self._looking_up = Threads("penstock-look", LOOKING_UP, wakeup)
@@ -157,17 +164,17 @@ class CallThreads:
         self._others = Threads("penstock-answer", most, wakeup)
 
     def ask(self, verb: str, work: Work, then: Then, owner: object = None) -> None:
-        """As `Threads` does, by those for a verb."""
+        """Do as `Threads.ask`, with the pool for this verb."""
         quick = verb.startswith("get_") or verb in _QUICK
         threads = self._looking_up if quick else self._by_verb.get(verb, self._others)
         threads.ask(work, then, owner)
 
     def drop(self, owner: object) -> list[Then]:
-        """As `Threads` does, by all of them."""
+        """Do as `Threads.drop`, with all pools."""
         return [then for threads in self._all for then in threads.drop(owner)]
 
     def close(self) -> None:
-        """Ends them all. Idempotent, and bounded."""
+        """End all pools. Idempotent, and takes a bounded time."""
         for threads in self._all:
             threads.close()
 

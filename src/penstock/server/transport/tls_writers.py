@@ -1,8 +1,8 @@
-"""Encrypting large arrays, by threads: what one rank is sent is nobody else's latency.
+"""Threads that encrypt large payloads, so that sending to one rank does not delay the others.
 
-Encrypting takes longer than copying. So the event loop sends what is small itself, and hands a
-session with more than that to a thread, which sends a piece of it, and then of the next one that
-waits, in turn.
+Encrypting takes longer than copying. So the event loop sends small messages itself and hands a
+stream with more data to a thread. The thread sends one piece of it, then one piece of the next
+waiting stream, in turn.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from penstock.wire.tcp_stream import TcpStream
 
 log = logging.getLogger(__name__)
 
-# What is encrypted of one session before the others have their turn.
+# Bytes of one session that are encrypted before the next session has its turn.
 PIECE: Final = 256 << 10
 _JOIN_S: Final = 5.0
 
 
 class TlsWriters:
-    """Up to `most` threads, started when there is work for them."""
+    """A pool of up to `most` threads, which are started when there is work for them."""
 
     def __init__(self, most: int, wakeup: Wakeup) -> None:
         self._most = most
@@ -36,8 +36,10 @@ class TlsWriters:
         self._closed = False
 
     def write(self, stream: TcpStream[Any], then: Callable[[], None]) -> None:
-        """Sends what a stream keeps; `then` is called in the loop's thread once all of it has gone,
-        or the socket has no room."""
+        """Send what a stream has queued.
+
+        `then` is called in the loop's thread once all of it was sent or the socket has no room.
+        """
         with self._changed:
             if self._closed:
                 return
@@ -50,7 +52,7 @@ class TlsWriters:
             self._changed.notify()
 
     def close(self) -> None:
-        """Ends the threads. Idempotent, and bounded."""
+        """End the threads. Idempotent, and takes a bounded time."""
         with self._changed:
             self._closed = True
             self._waiting.clear()
@@ -63,7 +65,7 @@ class TlsWriters:
             stream, then = job
             try:
                 stream.flush_some(PIECE)
-            except Exception:  # no memory, say: it is this session's end, and no other's
+            except Exception:  # no memory, for example: ends this session only
                 log.exception("what a rank is sent could not be encrypted")
                 stream.hang_up()
                 self._wakeup.call(then)
@@ -73,7 +75,7 @@ class TlsWriters:
             else:
                 with self._changed:
                     self._waiting.append(job)
-            del job, stream, then  # nothing of it may be kept alive by waiting
+            del job, stream, then  # an idle thread must not keep any of these alive
 
     def _next(self) -> tuple[TcpStream[Any], Callable[[], None]] | None:
         with self._changed:

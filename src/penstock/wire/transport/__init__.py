@@ -1,9 +1,8 @@
-"""What a transport is, and those there are.
+"""Transports: listen, connect, send, receive and end.
 
-A transport is listen, connect, send, receive and end. Above it are messages and the order in which
-they may come; below it are bytes. `unix` is for processes of one host, and carries descriptors;
-`tcp`, plain or with TLS, is for hosts, and carries payloads. Whoever adds another one (RDMA, a
-network that a test slows down) implements these classes, and nothing above notices.
+`unix` is for processes of one host, and sends descriptors; `tcp`, plain or with `tls`, is for
+hosts, and sends payloads. Another transport (RDMA, a slow network for tests) implements these
+protocols; messages and their order, which are above, do not change.
 """
 
 from __future__ import annotations
@@ -17,51 +16,51 @@ Received_co = TypeVar("Received_co", covariant=True)
 
 
 class Link(Protocol[Received_co]):
-    """One end of a connection that carries messages. See `wire.stream` and `wire.tcp_stream`.
+    """One end of a connection for messages. See `wire.stream` and `wire.tcp_stream`.
 
-    `send` is safe from any thread and never waits; all else belongs to one thread.
+    `send` is safe from any thread and never blocks; all other methods belong to one thread.
     """
 
     def send(self, message: Message) -> None:
-        """Sends a message, or keeps it until there is room."""
+        """Send a message, or queue it until there is room."""
 
     def receive(self) -> Sequence[tuple[Received_co, Any]]:
-        """The messages that are complete, each with what came beside it."""
+        """Return the messages that are complete, each with its descriptors or payload."""
 
     def flush(self, timeout: float = 0.0) -> bool:
-        """Sends what is kept; true if nothing is left."""
+        """Send what is queued; return whether nothing is left."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until there is something to receive, or the end."""
+        """Wait until there is something to receive, or the end."""
 
     @property
     def pending(self) -> bool:
-        """Whether something waits for room: flush when `fileno` is writable."""
+        """Whether data waits for room: call `flush` when `fileno` is writable."""
 
     @property
     def ended(self) -> bool:
-        """Whether all has been received, and nothing more will come."""
+        """Whether all has been received, and nothing more will arrive."""
 
     def fileno(self) -> int:
-        """For a selector."""
+        """Return the descriptor, for a selector."""
 
     def close(self) -> None:
-        """Ends the connection. Idempotent."""
+        """End the connection. Idempotent."""
 
 
 Accepted_co = TypeVar("Accepted_co", covariant=True)
 
 
 class Listener(Protocol[Accepted_co]):
-    """Where connections come in."""
+    """A listening socket."""
 
     address: str  # with the real port or name
 
     def fileno(self) -> int:
-        """For a selector: readable when somebody wants to connect."""
+        """Return the descriptor, which is readable when a client wants to connect."""
 
     def accept(self) -> Accepted_co | None:
-        """The next one who wants to; None if nobody does."""
+        """Return the next connection; None if there is none."""
 
     def close(self) -> None:
-        """Takes no more connections. Idempotent."""
+        """Accept no more connections. Idempotent."""

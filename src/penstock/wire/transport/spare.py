@@ -1,7 +1,7 @@
-"""A descriptor in reserve, for hanging up on one for whom there is none left.
+"""A spare descriptor, for accepting and closing a connection when no other one is left.
 
-A visitor who cannot be accepted stays in the listening socket's queue, and wakes whoever listens
-for ever.
+A connection that cannot be accepted stays in the queue of the listening socket, which then stays
+readable, so the listener's loop would never sleep.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 
 class SpareDescriptor:
-    """Kept open for nothing."""
+    """A descriptor that is kept open only to be given up when it is needed."""
 
     def __init__(self) -> None:
         self._descriptor = -1
@@ -20,7 +20,7 @@ class SpareDescriptor:
 
     @contextmanager
     def given_up(self) -> Iterator[None]:
-        """For a moment there is one descriptor more; unless another thread is quicker."""
+        """Make one descriptor available for a moment, unless another thread takes it first."""
         self.close()
         try:
             yield
@@ -28,11 +28,11 @@ class SpareDescriptor:
             self._reserve()
 
     def close(self) -> None:
-        """Gives it up. Idempotent."""
+        """Close the descriptor. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     def _reserve(self) -> None:
-        with suppress(OSError):  # there is none: perhaps later
+        with suppress(OSError):  # none is left now; the next call tries again
             self._descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

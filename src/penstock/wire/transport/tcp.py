@@ -1,9 +1,8 @@
-"""TCP between hosts: addresses, listening, connecting, and how a dead peer is noticed.
+"""TCP between hosts: addresses, listening, connecting, and detecting a dead peer.
 
-A connection whose process has ended ends with it. That a host has vanished is noticed by the
-kernel: it asks after an idle peer (keep-alive) and gives up on data that nobody acknowledges
-(`TCP_USER_TIMEOUT`). That a process was stopped, whose kernel still answers, only a heartbeat of
-the protocol tells.
+A connection ends with its process. The kernel detects that a host has vanished: it probes an idle
+peer (keep-alive), and gives up on data that is not acknowledged (`TCP_USER_TIMEOUT`). Only the
+heartbeats of the protocol detect a process that is stopped while its kernel still answers.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from penstock.wire.transport.spare import SpareDescriptor
 PLAIN: Final = "tcp"
 ENCRYPTED: Final = "tls"
 BACKLOG: Final = 4096
-# What the kernel keeps of what is sent over loopback. More would only take the caches from those
-# who sample: sending beside two workers costs an eighth less processor time. Over a network the
-# kernel knows better how much may be on its way.
+# The send buffer over loopback. A larger one would only take cache from the samplers: with this
+# size, sending beside two workers costs an eighth less CPU time. Over a network the kernel knows
+# better how much may be under way.
 NEAR_UNSENT: Final = 512 << 10
 
 _ADDRESS: Final = re.compile(r"(tcp|tls)://(\[[^\]]+\]|[^:/\[\]]+):(\d{1,9}|\*)")
-# What the kernel takes for a time between two questions.
+# The kernel's longest time between two keep-alive probes.
 _LONGEST_S: Final = 32767
-# Linux: bytes that were not acknowledged yet, and those of them that were not even sent.
+# Linux: bytes that are not acknowledged yet, and those of them that are not sent yet.
 _SIOCOUTQ: Final = 0x5411
 _SIOCOUTQNSD: Final = 0x894B
 _MOST_PORT: Final = (1 << 16) - 1
 _OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
-# Of what `accept` may raise: there is nobody any more.
+# Errors of `accept` that mean: no connection is waiting.
 _NOBODY: Final = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EBADF, errno.EINVAL)
-# And: that one was gone before it was let in.
+# Errors of `accept` that mean: the client was gone before it was accepted.
 _GONE: Final = (
     errno.ECONNABORTED,
     errno.EINTR,
@@ -54,7 +53,7 @@ _GONE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`tcp://host:port`, or `tls://host:port` where the connection is encrypted."""
+    """`tcp://host:port`, or `tls://host:port` if the connection is encrypted."""
 
     scheme: str
     host: str
@@ -62,7 +61,10 @@ class Address:
 
     @classmethod
     def parse(cls, text: str, *, listening: bool = False) -> Address:
-        """The address in `text`. ValueError if there is none; port 0 is for listening."""
+        """Return the address in `text`; raise ValueError if it is not valid.
+
+        Port 0 (or "*"), which means any free port, is valid only for `listening`.
+        """
         match = _ADDRESS.fullmatch(str(text))
         port = 0 if match is None or match[3] == "*" else int(match[3])
         if match is None or port > _MOST_PORT or (port == 0 and not listening):
@@ -75,7 +77,7 @@ class Address:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether TLS is spoken there."""
+        """Whether connections to it use TLS."""
         return self.scheme == ENCRYPTED
 
     @property
@@ -89,7 +91,7 @@ class Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, by name or by number, is this one by way of loopback."""
+    """Return whether a host name or number is a loopback address."""
     if host == "localhost":
         return True
     try:
@@ -105,7 +107,7 @@ class HasOptions(Protocol):
 
 
 class TcpListener:
-    """A listening socket. `accept` never waits."""
+    """A listening socket. `accept` never blocks."""
 
     def __init__(self, address: Address) -> None:
         self._socket = _listening(address)
@@ -115,13 +117,14 @@ class TcpListener:
         self._near = is_loopback(host)
 
     def fileno(self) -> int:
-        """For a selector: readable when somebody wants to connect."""
+        """Return the descriptor, which is readable when a client wants to connect."""
         return self._socket.fileno()
 
     def accept(self) -> tuple[socket.socket, str] | None:
-        """The next connection and the host it comes from; None if there is none.
+        """Return the next connection and the host it comes from; None if there is none.
 
-        BlockingIOError if somebody is there for whom the system has no memory or descriptor now.
+        Raises:
+            BlockingIOError: A client waits, but the system has no memory or descriptor now.
         """
         while True:
             try:
@@ -141,7 +144,7 @@ class TcpListener:
             return connected, _without_mapping(str(peer[0]))
 
     def close(self) -> None:
-        """Takes no more connections. Idempotent."""
+        """Accept no more connections. Idempotent."""
         if self._socket.fileno() >= 0:
             self._socket.close()
             self._spare.close()
@@ -151,12 +154,12 @@ class TcpListener:
             try:
                 self._socket.accept()[0].close()
             except OSError as error:
-                if error.errno in _OUT_OF_DESCRIPTORS:  # another thread was quicker to take it
+                if error.errno in _OUT_OF_DESCRIPTORS:  # another thread has taken the descriptor
                     raise BlockingIOError(error.errno, "no descriptor is left") from None
 
 
 def _without_mapping(host: str) -> str:
-    """127.0.0.1 of ::ffff:127.0.0.1, as a socket for both kinds of address has it."""
+    """Return 127.0.0.1 for ::ffff:127.0.0.1, as a dual-stack socket reports it."""
     found = ipaddress.ip_address(host.partition("%")[0])
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
     return host if mapped is None else str(mapped)
@@ -183,7 +186,12 @@ def _listening(address: Address) -> socket.socket:
 
 
 def connect(address: Address, timeout: float | None) -> socket.socket:
-    """A connection to `address`. `ConnectionError` with the reason, `TimeoutError` without."""
+    """Return a connection to `address`, which does not block.
+
+    Raises:
+        ConnectionError: It failed; the message has the reason.
+        TimeoutError: There was no answer in time.
+    """
     try:
         connected = socket.create_connection((address.host, address.port), timeout)
     except socket.gaierror as error:
@@ -198,10 +206,11 @@ def connect(address: Address, timeout: float | None) -> socket.socket:
 
 
 def notice_death(connected: socket.socket, seconds: float) -> None:
-    """Has the kernel end a connection whose other host has vanished for so long."""
+    """Let the kernel end a connection whose other host has vanished for `seconds`."""
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Asked after half of the time, then up to ten times in the other half; the kernel has bounds.
+    # The first probe is after half of the time, then up to ten in the other half, within the
+    # kernel's bounds.
     half = max(1, min(int(seconds / 2), _LONGEST_S))
     asked = min(10, half)
     for name, value in (
@@ -215,9 +224,9 @@ def notice_death(connected: socket.socket, seconds: float) -> None:
 
 
 def give_up_after(connected: HasOptions, seconds: float) -> None:
-    """Has the kernel end a connection when nothing is acknowledged for so long; 0: never.
+    """Let the kernel end a connection if nothing is acknowledged for `seconds`; 0: never.
 
-    It does so as well where the other side acknowledges, but reads nothing: see `awaits_reader`.
+    The kernel also does so if the other end acknowledges, but reads nothing: see `awaits_reader`.
     """
     if (option := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
         value = max(1, int(min(seconds, 2 * _LONGEST_S) * 1000)) if seconds else 0
@@ -225,9 +234,9 @@ def give_up_after(connected: HasOptions, seconds: float) -> None:
 
 
 def awaits_reader(descriptor: int) -> bool:
-    """Whether all that was sent has been acknowledged, and what is left waits for room over there.
+    """Return whether all sent data is acknowledged, so that the rest waits for the reader.
 
-    So it is if the other side lives and does not read. Where the system does not tell: true.
+    That is so if the other end is alive and does not read. If the system cannot tell: True.
     """
     try:
         unacknowledged, unsent = (

@@ -1,8 +1,8 @@
 """TLS 1.3: encrypted sockets, the certificates of a server, and what ranks trust.
 
-A server has a certificate and its key, of its own authority (`penstock keys`) or from elsewhere.
-A rank knows the authority (`ca`) and checks the server's name. With `client_ca` the server lets in
-only those whose certificate that authority has signed.
+A server has a certificate and its key, from its own authority (`penstock keys`) or from another
+one. A rank knows the authority (`ca`) and checks the server's name. With `client_ca` the server
+accepts only clients whose certificate that authority has signed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ log = logging.getLogger(__name__)
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
-# What one record of TLS carries: more is not encrypted in one call anyway.
+# The most data of one TLS record. One call does not encrypt more anyway.
 RECORD: Final = 16 << 10
-# What is encrypted in one go, and received: OpenSSL keeps as much memory for each connection.
+# Bytes encrypted or received at once: OpenSSL keeps as much memory for each connection.
 AT_ONCE: Final = 64 << 10
 MOST_AT_ONCE: Final = 256 << 10
-# Bytes that may come and carry nothing, a handshake's included: several times those of one record.
+# Received bytes that may carry no data, including a handshake: several times the largest record.
 MOST_IDLE: Final = 128 << 10
-# How long before a certificate expires its owner is warned.
+# How long before a certificate expires the operator is warned.
 WARN_BEFORE: Final = timedelta(days=30)
-# The first byte of whoever begins to speak TLS.
+# The first byte of a client that uses TLS.
 HANDSHAKE: Final = 0x16
-# What one who speaks TLS is told where nobody does: a fatal alert, "protocol version".
+# The answer to a TLS client where TLS is not used: a fatal alert, "protocol version".
 NO_TLS_HERE: Final = bytes((0x15, 3, 3, 0, 2, 2, 70))
-# Parts of the names that OpenSSL has for alerts about a certificate.
+# Parts of OpenSSL's names for alerts about a certificate.
 _ABOUT_CERTIFICATES: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR")
 
 
@@ -49,12 +49,12 @@ _ABOUT_CERTIFICATES: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DEC
 class TlsSocket:
     """An encrypted connection over a plain socket, as `wire.tcp_stream` uses a socket.
 
-    OpenSSL works on memory here, not on the socket: else one call could go on reading for as long
-    as a peer sends records that carry nothing, and keep the caller's thread for itself.
+    OpenSSL works on memory here and not on the socket. Otherwise one call could go on reading, and
+    block its thread, for as long as a peer sends records that carry no data.
 
-    One thread may read while another one writes. OpenSSL cannot bear that, so each call to it has a
-    lock, for as long as one record takes. It may be entered again, since a finalizer that runs in
-    the reader's thread may have something to send.
+    One thread may read while another one writes. OpenSSL does not allow that, so each call to it
+    holds a lock, for the time of one record. The lock is reentrant, because a finalizer that runs
+    in the reader's thread may have something to send.
     """
 
     def __init__(
@@ -73,20 +73,21 @@ class TlsSocket:
         )
         self._lock = threading.RLock()
         self._at_once = at_once
-        self._unsent = memoryview(b"")  # encrypted, and not with the kernel yet
-        self._accepted = 0  # bytes that it was made of, which the caller was not told of
-        self._idle = 0  # bytes received since the last that carried something
+        self._unsent = memoryview(b"")  # encrypted, and not yet given to the kernel
+        self._accepted = 0  # plain bytes of it, which were not yet reported to the caller
+        self._idle = 0  # bytes received since the last record with data
 
     def fileno(self) -> int:
-        """The socket's descriptor; -1 once closed."""
+        """Return the socket's descriptor; -1 once closed."""
         return self._socket.fileno()
 
-    # --- the handshake ---
+    # --- the handshake -----------------------------------------------------------------------
 
     def handshake(self) -> int | None:
-        """Goes on with the handshake. None once it is done, else the event to poll for.
+        """Continue the handshake. Return None once it is done, else the event to poll for.
 
-        OSError, as `explained` tells, if it fails.
+        Raises:
+            OSError: It failed; `explained` says what that means.
         """
         while True:
             done = self._shake()
@@ -110,28 +111,31 @@ class TlsSocket:
             except ssl.SSLError:
                 self._collect()
                 with suppress(OSError):
-                    self._flush()  # the other side is told why
+                    self._flush()  # sends the alert with the reason
                 raise
             finally:
                 self._collect()
 
     def peer_name(self) -> str | None:
-        """The name in the other side's certificate, which was checked; None if there is none."""
+        """Return the name in the other end's checked certificate; None if there is none."""
         found: dict[str, Any] = self._tls.getpeercert() or {}
         named = dict(pair for pairs in found.get("subject", ()) for pair in pairs)
         return named.get("commonName")
 
-    # --- out ---
+    # --- sending -----------------------------------------------------------------------------
 
     def send(self, data: bytes) -> int:
-        """Sends the beginning of what is given; how many bytes. BlockingIOError without room."""
+        """Send the beginning of data, as `sendmsg` does."""
         return self.sendmsg([data])
 
     def sendmsg(self, buffers: list[Any]) -> int:
-        """Sends the beginning of what is given; how many bytes. BlockingIOError without room.
+        """Send the beginning of the buffers, and return the number of bytes.
 
-        What was encrypted and found no room is sent by the next call, which must be given the same
-        bytes again. Small buffers are put together into one record.
+        Small buffers are joined into one record.
+
+        Raises:
+            BlockingIOError: The socket has no room. The next call sends what is already encrypted,
+                and must be given the same bytes again.
         """
         if not self._accepted:
             first = buffers[0]
@@ -144,7 +148,7 @@ class TlsSocket:
 
     def _encrypt(self, view: memoryview) -> None:
         while self._accepted < len(view):
-            with self._lock:  # for one record: others may need it in between
+            with self._lock:  # for one record, so that the reader can take it in between
                 self._accepted += self._tls.write(view[self._accepted :])
         with self._lock:
             self._collect()
@@ -154,7 +158,7 @@ class TlsSocket:
             self._unsent = memoryview(bytes(self._unsent) + self._outgoing.read())
 
     def _flush(self) -> bool:
-        """Gives the kernel what is encrypted; False if it has no room for all of it."""
+        """Send what is encrypted; return False if the socket has no room for all of it."""
         while self._unsent:
             try:
                 sent = self._socket.send(self._unsent)
@@ -163,10 +167,14 @@ class TlsSocket:
             self._unsent = self._unsent[sent:]
         return True
 
-    # --- in ---
+    # --- receiving ---------------------------------------------------------------------------
 
     def recv_into(self, buffer: Any) -> int:
-        """Receives what one record has; how many bytes, 0 at the end. BlockingIOError for none."""
+        """Receive the data of one record, and return the number of bytes; 0 at the end.
+
+        Raises:
+            BlockingIOError: No complete record has arrived.
+        """
         nbytes = self._decrypt(buffer) if self.has_buffered else None
         if nbytes is None:
             self._receive()
@@ -177,14 +185,14 @@ class TlsSocket:
 
     @property
     def has_buffered(self) -> bool:
-        """Whether something was received and not decrypted: perhaps a part of a record only."""
+        """Whether data was received and not returned yet, perhaps only a part of a record."""
         if self._incoming.pending:
             return True
         with self._lock:
             return self._tls.pending() > 0
 
     def recvmsg_into(self, buffers: list[Any]) -> tuple[int]:
-        """Receives into the first of some buffers, as many records as there are for it."""
+        """Receive into the first buffer only, as many records as have arrived and fit."""
         received, view = 0, buffers[0]
         try:
             while received < len(view) and (nbytes := self.recv_into(view[received:])):
@@ -195,10 +203,10 @@ class TlsSocket:
         return (received,)
 
     def _decrypt(self, buffer: Any) -> int | None:
-        """What is there, of one record; None if there is no complete one."""
+        """Decrypt data of one record; return the number of bytes, None if none is complete."""
         with self._lock:
             try:
-                nbytes: Any = self._tls.read(len(buffer), buffer)  # the stub means another form
+                nbytes: Any = self._tls.read(len(buffer), buffer)  # the stub says it returns bytes
             except ssl.SSLWantReadError:
                 return None
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
@@ -208,10 +216,10 @@ class TlsSocket:
         return int(nbytes)
 
     def _receive(self) -> None:
-        """Takes in some of what has come. BlockingIOError if nothing has.
+        """Receive encrypted data; raise BlockingIOError if there is none.
 
-        A peer may send records that carry nothing (`KeyUpdate`), each of which costs time, or a
-        handshake without end. Nobody who means well sends much of either.
+        A peer may send records that carry no data (`KeyUpdate`), each of which costs time, or a
+        handshake without end. A well-behaved peer sends little of either, so they are limited.
         """
         if self._idle > MOST_IDLE:
             raise ConnectionAbortedError(errno.ECONNABORTED, "records came that carry nothing")
@@ -224,23 +232,23 @@ class TlsSocket:
             else:
                 self._incoming.write_eof()
 
-    # --- the socket itself ---
+    # --- the socket itself -------------------------------------------------------------------
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
-        """Sets an option of the plain socket."""
+        """Set an option of the plain socket."""
         self._socket.setsockopt(level, option, value)
 
     def shutdown(self, how: int) -> None:
-        """Ends a direction of the connection, without TLS's own farewell."""
+        """End a direction of the connection, without a `close_notify` of TLS."""
         self._socket.shutdown(how)
 
     def close(self) -> None:
-        """Closes the connection. Idempotent."""
+        """Close the connection. Idempotent."""
         self._socket.close()
 
 
 def _joined(buffers: list[Any]) -> bytearray:
-    """As much of small buffers as fits one record."""
+    """Return as much of small buffers as fits in one record."""
     joined = bytearray()
     for buffer in buffers:
         joined += buffer[: RECORD - len(joined)]
@@ -253,7 +261,7 @@ _memory = threading.local()
 
 
 def _scratch() -> memoryview:
-    """This thread's memory for what is received: a connection of its own would cost too much."""
+    """Return this thread's receive buffer; one for each connection would cost too much memory."""
     found: memoryview | None = getattr(_memory, "scratch", None)
     if found is None:
         found = _memory.scratch = memoryview(bytearray(MOST_AT_ONCE))
@@ -261,9 +269,9 @@ def _scratch() -> memoryview:
 
 
 def explained(error: OSError, address: str) -> Exception:
-    """What a failed handshake means, as an error to raise.
+    """Return what a failed handshake means, as an error to raise.
 
-    `AccessDenied` for what will fail again: a certificate that one side does not trust.
+    It is `AccessDenied` if a retry would fail, too: one end does not trust a certificate.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return AccessDenied(
@@ -281,9 +289,9 @@ def explained(error: OSError, address: str) -> Exception:
 
 
 def is_about_certificates(reason: str) -> bool:
-    """Whether a connection ended because one side does not trust the other's certificate.
+    """Return whether a connection ended because one end does not trust the other's certificate.
 
-    With TLS 1.3 a client may hear of that only when it reads for the first time.
+    With TLS 1.3 a client may learn that only when it reads for the first time.
     """
     return any(word in reason.upper().replace(" ", "_") for word in _ABOUT_CERTIFICATES)
 
@@ -292,26 +300,26 @@ def is_about_certificates(reason: str) -> bool:
 
 
 class Clock(Protocol):
-    """Tells the time; a test brings its own."""
+    """Returns the time; tests use their own."""
 
     def __call__(self) -> datetime: ...
 
 
 def now() -> datetime:
-    """The time, in UTC."""
+    """Return the time, in UTC."""
     return datetime.now(UTC)
 
 
 @dataclass(eq=False)
 class ServerCertificates:
-    """The files of a server's certificate, and what was read from them last.
+    """The files of a server's certificate, and what was last read from them.
 
-    `reload` reads them again: connections that are made from then on use what it found, those there
-    are keep what they have.
+    `reload` reads them again. New connections then use what it has read; existing ones do not
+    change.
     """
 
     certificate: Path
-    key: Path | None = None  # None: it is in the certificate's file
+    key: Path | None = None  # None: the key is in the certificate's file
     client_ca: Path | None = None
     context: ssl.SSLContext = field(init=False)
     expires: datetime = field(init=False)
@@ -320,10 +328,10 @@ class ServerCertificates:
         self.reload()
 
     def reload(self) -> None:
-        """Reads the files. If they make no sense, ValueError, and all stays as it was."""
+        """Read the files; if they are not valid, raise ValueError and change nothing."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.num_tickets = 0  # ranks connect once, and a ticket costs memory
+        context.num_tickets = 0  # ranks connect once, and tickets cost memory
         load_chain(context, self.certificate, self.key)
         if self.client_ca is not None:
             load_authority(context, self.client_ca)
@@ -331,7 +339,7 @@ class ServerCertificates:
         self.context, self.expires = context, expiry_of(self.certificate)
 
     def warning(self, at: datetime) -> str | None:
-        """What to tell the operator about the certificate's age; None while there is time."""
+        """Return a warning that the certificate expires soon; None while there is time."""
         left = self.expires - at
         if left > WARN_BEFORE:
             return None
@@ -347,7 +355,13 @@ class ServerCertificates:
 def client_context(
     ca: StrPath | None, certificate: StrPath | None = None, key: StrPath | None = None
 ) -> ssl.SSLContext:
-    """What a rank trusts, and who it is. Without `ca` it trusts the system's authorities."""
+    """Return the TLS context of a rank.
+
+    Args:
+        ca: The authority that it trusts; None: those of the system.
+        certificate: Its own certificate, if the server wants one.
+        key: The certificate's key; None: it is in the same file.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     if ca is None:
@@ -360,10 +374,10 @@ def client_context(
 
 
 def load_chain(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
-    """Gives a context its certificate. ValueError or OSError that names the file."""
+    """Load a context's own certificate; raise ValueError or OSError that names the file."""
     for path in (certificate, key):
         if path is not None:
-            path.open("rb").close()  # an OSError that names it
+            path.open("rb").close()  # raises an OSError that names the file
     private = key or certificate
     if os.name == "posix" and private.stat().st_mode & 0o007:
         log.warning("others can read the private key %s: chmod 600 it", private)
@@ -377,7 +391,7 @@ def load_chain(context: ssl.SSLContext, certificate: Path, key: Path | None) -> 
 
 
 def load_authority(context: ssl.SSLContext, path: Path) -> None:
-    """Has a context trust what an authority signs. ValueError or OSError that names the file."""
+    """Make a context trust an authority; raise ValueError or OSError that names the file."""
     path.open("rb").close()
     try:
         context.load_verify_locations(path)
@@ -395,7 +409,7 @@ _SEQUENCE, _EXPLICIT_0, _UTC_TIME = 0x30, 0xA0, 0x17
 
 
 def expiry_of(path: Path) -> datetime:
-    """When the first certificate in a PEM file expires. ValueError if there is none."""
+    """Return when the first certificate in a PEM file expires; ValueError if there is none."""
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     text = path.read_text(errors="replace")
     first = text.partition(begin)[2].partition(end)[0]
@@ -406,25 +420,25 @@ def expiry_of(path: Path) -> datetime:
 
 
 def _not_after(der: bytes) -> datetime:
-    """The end of validity in an X.509 certificate: of its fields only these are looked at."""
+    """Return the end of validity of an X.509 certificate; the other fields are skipped."""
     _, certificate, _ = _element(der)
     _, signed, _ = _element(certificate)
     kind, _, rest = _element(signed)
-    if kind == _EXPLICIT_0:  # the version, where it is not the first
+    if kind == _EXPLICIT_0:  # the version field, which is absent in version 1
         kind, _, rest = _element(rest)
     for _ in ("algorithm", "issuer"):
         _, _, rest = _element(rest)
     _, validity, _ = _element(rest)
     _, _, rest = _element(validity)
     kind, until, _ = _element(rest)
-    # Years of two digits are those from 1950 to 2049; `strptime` has 1969 to 2068, which is the
+    # Years of two digits mean 1950 to 2049; for `strptime` they mean 1969 to 2068, which is the
     # same for a certificate that has not expired.
     form = "%y%m%d%H%M%SZ" if kind == _UTC_TIME else "%Y%m%d%H%M%SZ"
     return datetime.strptime(until.decode("ascii"), form).replace(tzinfo=UTC)
 
 
 def _element(data: bytes) -> tuple[int, bytes, bytes]:
-    """The first element of DER: its tag, its content, and what follows it."""
+    """Return the first element of DER data: its tag, its content, and what follows it."""
     tag, size, at = data[0], data[1], 2
     if size & 0x80:
         at += size & 0x7F

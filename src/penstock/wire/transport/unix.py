@@ -1,8 +1,8 @@
-"""Unix sockets on one host: where a hub is found, listening there, and knowing who answers.
+"""Unix sockets on one host: addresses, connecting, listening, and the user at the other end.
 
-An address is "unix://@name" (no file; Linux) or "unix:///path/to/socket". Any user may bind a name
-that is free, so both ends look at whose process the other one is: a rank speaks to hubs of its own
-user only, and a hub to ranks of its own.
+An address is "unix://@name" (no file; Linux) or "unix:///path/to/socket". Any user may bind a free
+name, so both ends check the user of the other process: a rank talks only to hubs of its own user,
+and a hub only to ranks of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 SCHEME: Final = "unix://"
-# The kernel keeps a socket's address in 108 bytes, one of them for a closing or leading zero.
+# The kernel stores a socket's address in 108 bytes, one of them for a leading or trailing zero.
 LONGEST: Final = 107
 BACKLOG: Final = 512
 
@@ -23,7 +23,7 @@ _CREDENTIALS: Final = struct.Struct("iII")  # pid, uid, gid, as SO_PEERCRED give
 
 
 def socket_address(address: str) -> str:
-    """What `bind` and `connect` take for `address`; ValueError if it is none."""
+    """Return `address` as `bind` and `connect` take it; raise ValueError if it is not valid."""
     name = address.removeprefix(SCHEME)
     if name == address or not name or name[0] not in "@/" or len(name) < 2 or "\0" in name:
         raise ValueError(
@@ -35,21 +35,24 @@ def socket_address(address: str) -> str:
 
 
 def socket_file(address: str) -> str | None:
-    """The file that listening at `address` makes; None where it makes none."""
+    """Return the file that listening at `address` makes; None if it makes none."""
     name = socket_address(address)
     return None if name.startswith("\0") else name
 
 
-# --- who is there ------------------------------------------------------------------------------
+# --- the other end ---------------------------------------------------------------------------
 
 
 def peer_user(connected: socket.socket) -> int:
-    """The user whose process connected, or listened, at the other end: by the kernel's word."""
+    """Return the user of the process that connected or listened at the other end.
+
+    The kernel reports it, so it can be trusted.
+    """
     return _credentials(connected)[1]
 
 
 def peer_process(connected: socket.socket) -> int:
-    """A descriptor for the process at the other end; -1 where there is none to be had."""
+    """Return a pidfd of the process at the other end; -1 if that is not possible."""
     try:
         return os.pidfd_open(_credentials(connected)[0])
     except (AttributeError, OSError):  # an old kernel, another namespace, no descriptors left
@@ -62,14 +65,15 @@ def _credentials(connected: socket.socket) -> tuple[int, int, int]:
     return pid, user, group
 
 
-# --- connecting --------------------------------------------------------------------------------
+# --- connecting ------------------------------------------------------------------------------
 
 
 def connect(address: str) -> socket.socket:
-    """A connection to the hub at `address`, which does not block.
+    """Return a connection to the hub at `address`, which does not block.
 
-    `ConnectionError` where nobody listens, or somebody does who is another user: nothing is said to
-    that one.
+    Raises:
+        ConnectionError: No process listens there, or that of another user, to which nothing is
+            sent.
     """
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -83,7 +87,7 @@ def connect(address: str) -> socket.socket:
             )
     except BaseException as error:
         connected.close()
-        if isinstance(error, BlockingIOError):  # its queue of visitors is full
+        if isinstance(error, BlockingIOError):  # the queue of the listening socket is full
             raise ConnectionRefusedError(f"the hub at {address} is too busy to answer") from None
         if isinstance(error, FileNotFoundError):
             raise ConnectionRefusedError(f"there is no socket at {address}") from None
@@ -91,15 +95,15 @@ def connect(address: str) -> socket.socket:
     return connected
 
 
-# --- listening ---------------------------------------------------------------------------------
+# --- listening -------------------------------------------------------------------------------
 
 
 class UnixListener:
     """A listening socket at an address, and its file, if it has one.
 
-    It belongs to whoever starts hubs, and is handed on to each of them in turn. So nobody else can
-    take the address while one hub has died and the next one has not come; who connects meanwhile
-    waits for the next one.
+    The process that starts hubs owns it, and hands it to each of them in turn. So no other process
+    can take the address between the death of one hub and the start of the next; clients that
+    connect meanwhile wait for the next hub.
     """
 
     def __init__(self, address: str) -> None:
@@ -109,14 +113,15 @@ class UnixListener:
         self._socket = _listen(socket_address(address), self._file)
 
     def fileno(self) -> int:
-        """The socket's descriptor; -1 once closed."""
+        """Return the socket's descriptor; -1 once closed."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Nobody can connect any more; takes the file away. Idempotent."""
+        """Stop listening, and remove the file. Idempotent."""
         if self._socket.fileno() < 0:
             return
-        # The name goes first: whoever finds it can still connect. A fork's copy is not the owner.
+        # The file is removed first, so that a client which finds it can still connect. The copy of
+        # this object in a forked process does not own the file.
         if self._file is not None and os.getpid() == self._owner:
             with suppress(FileNotFoundError):
                 os.unlink(self._file)
@@ -140,10 +145,10 @@ def _listen(name: str, file: str | None) -> socket.socket:
 
 
 def _remove_if_abandoned(file: str) -> None:
-    """Takes away the socket of a hub that was killed; nobody answers at it any more."""
+    """Remove the socket file of a hub that was killed, at which no process listens."""
     try:
         if not stat.S_ISSOCK(os.lstat(file).st_mode):
-            return  # somebody's file: `bind` will complain
+            return  # another kind of file: `bind` will raise
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -153,4 +158,4 @@ def _remove_if_abandoned(file: str) -> None:
         except ConnectionRefusedError:
             os.unlink(file)
         except OSError:
-            pass  # in use, or not ours: `bind` will complain
+            pass  # in use, or not ours: `bind` will raise
