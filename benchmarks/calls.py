@@ -92,8 +92,8 @@ def over_tcp(graph: Graph) -> Iterator[Reader]:
             store.connect(Deadline(WAIT_S))
             hub = RemoteHub(store)
             given = inputs_of(hub.graph, inputs(), InputKind.NODE, None, {})
-            wishes = Registration.make(hub.graph, SPEC, given, {"batch_size": SEEDS})
-            channel = Channel(hub, wishes)
+            registration = Registration.make(hub.graph, SPEC, given, {"batch_size": SEEDS})
+            channel = Channel(hub, registration)
             channel.start(0)
             (child,) = psutil.Process(server.pid).children()
             yield Reader(

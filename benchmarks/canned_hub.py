@@ -56,13 +56,13 @@ class CannedHub(JoinedHub):
     def __init__(self, graph: Graph, num_workers: Any, *, address: Any = None, **_: Any) -> None:
         address = f"unix://@penstock-canned-{uuid.uuid4().hex}"
         super().__init__(address, graph)
-        command = [sys.executable, __file__, address, *map(str, self.wishes)]
+        command = [sys.executable, __file__, address, *map(str, self.registration)]
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._child.stdout is not None
         self.nbytes = json.loads(self._child.stdout.readline())["nbytes"]
         self.pid = self._child.pid
 
-    wishes: tuple[object, ...] = ()
+    registration: tuple[object, ...] = ()
 
     def start(self) -> None:
         """Do nothing: it is running already."""
@@ -77,7 +77,7 @@ def run_canned_server(folder: Path, spec: Any, seeds: int, slots: int, **options
     """Run a real server over a canned hub, until standard input ends."""
     from penstock.server import serving
 
-    CannedHub.wishes = (folder, seeds, slots, msgspec.json.encode(spec).decode())
+    CannedHub.registration = (folder, seeds, slots, msgspec.json.encode(spec).decode())
     serving.HubProcess = CannedHub  # type: ignore[assignment, misc]
     with serving.serve(folder, num_workers=1, **options) as server:
         print(json.dumps({"address": server.address, "nbytes": server.hub.nbytes}), flush=True)

@@ -66,8 +66,8 @@ class Job:
             )
             for each in self.edges
         ]
-        channels = tuple(twin.Channel(*channel) for channel in self.channels)
-        options = twin.Options(**self.options, channels=channels)
+        channels = tuple(twin.PPRChannel(*channel) for channel in self.channels)
+        options = twin.PPROptions(**self.options, channels=channels)
         return twin.ppr(
             len(self.num_nodes), relations, options, self.seeds, self.key, self.seed_type
         )

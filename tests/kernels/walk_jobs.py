@@ -54,7 +54,7 @@ class Walking:
 
     def twin(self) -> tuple[Array, Array]:
         return twin.walk(
-            [twin.Rows(rows.indptr, rows.neighbors, rows.edge_ids) for rows in self.path],
+            [twin.WalkTwinRows(rows.indptr, rows.neighbors, rows.edge_ids) for rows in self.path],
             self.starts,
             self.key,
             length=self.length,

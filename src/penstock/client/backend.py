@@ -88,7 +88,7 @@ class SharedDistSamplingBackend:
             self._hub = self._owned()
         else:
             self._borrow(source, num_workers, {"address": address} if address else options)
-        self._service: BackendLease | None = None
+        self._lease: BackendLease | None = None
         self._ready = self._shut = False
         self._starting = threading.RLock()  # reentrant: a signal handler may shut down during start
         self._channels = ChannelRegistry()
@@ -121,26 +121,26 @@ class SharedDistSamplingBackend:
             prepared(self._spec, self._graph)  # before a hub is told which arrays the graph has
             check_spec(self._spec, self._graph)
             if self._hub is not None:
-                self._service = self._start(self._hub)
+                self._lease = self._start(self._hub)
             self._ready = True
             if self._shut:  # shutdown() was called meanwhile
                 self.shutdown()
                 self._check_not_shut()
 
     def _start(self, hub: Hub) -> BackendLease:
-        service = BackendLease(hub, self._spec, self._group)
+        lease = BackendLease(hub, self._spec, self._group)
         deadline = Deadline(self._start_timeout)
         try:
             if isinstance(hub, HubProcess) and self._owned is not None:
                 hub.start()
-            service.wait_for_workers(deadline)
+            lease.wait_for_workers(deadline)
         except BaseException:
-            service.close()
+            lease.close()
             if self._owned is not None:
                 hub.close()
                 self._hub = self._owned()
             raise
-        return service
+        return lease
 
     def shutdown(self) -> None:
         """Close all channels, and the hub if this backend owns it. Idempotent, in bounded time."""
@@ -149,8 +149,8 @@ class SharedDistSamplingBackend:
         self._shut, self._ready = True, False
         self._channels.close()
         with self._starting:
-            if self._service is not None:
-                self._service.close()
+            if self._lease is not None:
+                self._lease.close()
             if self._owned is not None and self._hub is not None:
                 self._hub.close()
 
@@ -222,18 +222,18 @@ class SharedDistSamplingBackend:
             more = tables_of(self._spec, columns, tables)
             inputs = inputs_of(self._graph, sampler_input, self._kind, columns, more)
             try:
-                wishes = Registration.make(
+                registration = Registration.make(
                     self._graph, self._spec, inputs, channel_options, self._group
                 )
-                self._channels.add(channel_id, self._open(wishes.named(str(channel_id))))
+                self._channels.add(channel_id, self._open(registration.named(str(channel_id))))
             except BaseException:
                 inputs.close()
                 raise
 
-    def _open(self, wishes: Registration) -> AnyChannel:
+    def _open(self, registration: Registration) -> AnyChannel:
         if self._hub is None:
-            return InlineChannel(self._graph, wishes)
-        return Channel(self._hub, wishes)
+            return InlineChannel(self._graph, registration)
+        return Channel(self._hub, registration)
 
     def unregister_input(self, channel_id: ChannelId) -> None:
         """Close a channel without waiting for anything. Does nothing if the channel is unknown."""

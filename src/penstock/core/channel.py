@@ -27,7 +27,7 @@ from penstock.core.slots import Slots
 from penstock.core.story import Story
 from penstock.options import ChannelOptions
 
-CREW_FAILING = " (while the whole group was failing)"  # appended to the cause of a failure
+GROUP_FAILING = " (while the whole group was failing)"  # appended to the cause of a failure
 
 
 class ChannelPhase(Enum):
@@ -229,7 +229,7 @@ class ScheduledChannel(Flow):
             task.attempt += attempted
             self._try_again(task)
         else:
-            self.fail(task, cause + (CREW_FAILING if task.excused else ""), now, out)
+            self.fail(task, cause + (GROUP_FAILING if task.excused else ""), now, out)
 
     def _charge(self, task: Task, excusable: bool) -> None:
         """Count one lost attempt. The number of excused ones is limited, so that retries end."""

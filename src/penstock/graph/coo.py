@@ -35,7 +35,7 @@ class TypedArgument(NamedTuple):
     value: Any
 
 
-class Arguments(NamedTuple):
+class CooArguments(NamedTuple):
     """The arguments of `Graph.from_coo`, grouped by what they mean."""
 
     edge_index: Any
@@ -48,7 +48,7 @@ class Arguments(NamedTuple):
     graph_attrs: Mapping[str, Any] | None
 
 
-def draft_from_coo(given: Arguments) -> Draft:
+def draft_from_coo(given: CooArguments) -> Draft:
     """Return the draft of the graph that the arguments describe."""
     if given.edge_index is None:
         raise ValueError("edge_index is missing; a graph without edges has an empty one, [2, 0]")
@@ -60,7 +60,7 @@ def draft_from_coo(given: Arguments) -> Draft:
     return draft
 
 
-def _add_nodes(draft: Draft, given: Arguments) -> None:
+def _add_nodes(draft: Draft, given: CooArguments) -> None:
     if not draft.is_hetero:
         draft.mention(NODE)
     for node_type, label, count in _per_node_type(draft, "num_nodes", given.num_nodes):
@@ -75,7 +75,7 @@ def _add_nodes(draft: Draft, given: Arguments) -> None:
             draft.add_split(node_type, split, label, nodes)
 
 
-def _node_columns(draft: Draft, given: Arguments) -> Iterator[tuple[ArrayKey, str, Any]]:
+def _node_columns(draft: Draft, given: CooArguments) -> Iterator[tuple[ArrayKey, str, Any]]:
     for argument, value in given.node_columns.items():
         for node_type, label, column in _per_node_type(draft, argument, value):
             name = _STORED_AS.get(argument, argument)
@@ -85,7 +85,7 @@ def _node_columns(draft: Draft, given: Arguments) -> Iterator[tuple[ArrayKey, st
             yield ArrayKey("node", node_type, name), f"{label}[{name!r}]", column
 
 
-def _add_edges(draft: Draft, given: Arguments) -> None:
+def _add_edges(draft: Draft, given: CooArguments) -> None:
     for edge_type, label, edges in _per_edge_type(draft, "edge_index", given.edge_index):
         draft.mention(edge_type[0])
         draft.mention(edge_type[2])

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from penstock.graph import format as on_disk
 from penstock.graph import sharing
 from penstock.graph.build import build
-from penstock.graph.coo import Arguments, draft_from_coo
+from penstock.graph.coo import CooArguments, draft_from_coo
 from penstock.graph.derived import (
     ByTime,
     Coo,
@@ -108,7 +108,7 @@ class Graph(GraphView):
             graph_attrs: Arrays and JSON values that belong to the whole graph.
             kind: The kind of shared memory; see `Segment.create`.
         """
-        given = Arguments(
+        given = CooArguments(
             edge_index=edge_index,
             num_nodes=num_nodes,
             node_columns={"x": x, "y": y, "node_time": node_time},

@@ -25,7 +25,7 @@ _MASKS: Final = {f"{split}_mask": split for split in ("train", "val", "test")}
 
 
 @dataclass(frozen=True)
-class _Store:
+class _PygStore:
     """One of PyG's stores, and what its contents belong to in the graph."""
 
     data: Any
@@ -50,7 +50,7 @@ def draft_from_pyg(data: Any) -> Draft:
 
 def _from_data(data: Any) -> Draft:
     draft = Draft(is_hetero=False)
-    whole = _Store(data, data.stores[0], "data", node_type=NODE, edge_type=EDGE)
+    whole = _PygStore(data, data.stores[0], "data", node_type=NODE, edge_type=EDGE)
     _add_nodes(draft, NODE, whole)
     _add_edges(draft, EDGE, whole)
     _add_attributes(draft, whole)
@@ -61,20 +61,20 @@ def _from_hetero_data(data: Any) -> Draft:
     draft = Draft(is_hetero=True)
     for name, store in data.node_items():
         node_type = check.node_type("data", name)
-        found = _Store(data, store, f"data[{name!r}]", node_type, node_type=node_type)
+        found = _PygStore(data, store, f"data[{name!r}]", node_type, node_type=node_type)
         _add_nodes(draft, node_type, found)
         _add_attributes(draft, found)
     for name, store in data.edge_items():
         edge_type = check.edge_type("data", name)
         label = f"data[{', '.join(map(repr, edge_type))}]"
-        found = _Store(data, store, label, edge_type, edge_type=edge_type)
+        found = _PygStore(data, store, label, edge_type, edge_type=edge_type)
         _add_edges(draft, edge_type, found)
         _add_attributes(draft, found)
-    _add_attributes(draft, _Store(data, data.stores[0], "data"))
+    _add_attributes(draft, _PygStore(data, data.stores[0], "data"))
     return draft
 
 
-def _add_nodes(draft: Draft, node_type: str, source: _Store) -> None:
+def _add_nodes(draft: Draft, node_type: str, source: _PygStore) -> None:
     draft.mention(node_type)
     # Where the number is unknown, PyG warns, and the draft takes it from the edges.
     count = source.store.num_nodes
@@ -82,7 +82,7 @@ def _add_nodes(draft: Draft, node_type: str, source: _Store) -> None:
         draft.add_count(node_type, f"{source.label}.num_nodes", count)
 
 
-def _add_edges(draft: Draft, edge_type: EdgeType, source: _Store) -> None:
+def _add_edges(draft: Draft, edge_type: EdgeType, source: _PygStore) -> None:
     draft.mention(edge_type[0])
     draft.mention(edge_type[2])
     edges = source.store.get("edge_index")
@@ -92,7 +92,7 @@ def _add_edges(draft: Draft, edge_type: EdgeType, source: _Store) -> None:
     draft.add_edges(edge_type, f"{source.label}.edge_index", edges)
 
 
-def _complain_of_a_matrix(source: _Store) -> None:
+def _complain_of_a_matrix(source: _PygStore) -> None:
     """Raise if edges are given in a form not read here; otherwise there are no edges."""
     for name in ("adj", "adj_t"):
         if source.store.get(name) is not None:
@@ -102,13 +102,13 @@ def _complain_of_a_matrix(source: _Store) -> None:
             )
 
 
-def _add_attributes(draft: Draft, source: _Store) -> None:
+def _add_attributes(draft: Draft, source: _PygStore) -> None:
     for name, value in source.store.items():
         if value is not None and name not in _TOPOLOGY:
             _add_attribute(draft, source, name, value)
 
 
-def _add_attribute(draft: Draft, source: _Store, name: str, value: Any) -> None:
+def _add_attribute(draft: Draft, source: _PygStore, name: str, value: Any) -> None:
     label = f"{source.label}.{name}"
     key = _row_key(source, name, value)
     if key is None:
@@ -123,7 +123,7 @@ def _add_attribute(draft: Draft, source: _Store, name: str, value: Any) -> None:
         draft.add_split(str(key.type), split, label, value)
 
 
-def _row_key(source: _Store, name: str, value: Any) -> ArrayKey | None:
+def _row_key(source: _PygStore, name: str, value: Any) -> ArrayKey | None:
     """Return the key of an attribute with a row per node or per edge; None for any other."""
     if is_sparse(value):
         raise ValueError(f"{source.label}.{name} is sparse; make it dense or remove it")

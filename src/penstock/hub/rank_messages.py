@@ -195,28 +195,28 @@ class RankMessages:
                 connection.send(answer, self._state.graph.descriptors(handle))
 
     def _create_backend(
-        self, connection: RankConnection, wish: CreateBackend, fds: list[int]
+        self, connection: RankConnection, register: CreateBackend, fds: list[int]
     ) -> None:
         state = self._state
-        if wish.workers is not None:
-            _check_workers(wish.workers, least=1)
-        self._supplement(wish, fds)
-        check_spec(wish.spec, state.graph.graph)
-        backend = state.backends.find(wish.spec) or state.backends.create(wish.spec)
+        if register.workers is not None:
+            _check_workers(register.workers, least=1)
+        self._supplement(register, fds)
+        check_spec(register.spec, state.graph.graph)
+        backend = state.backends.find(register.spec) or state.backends.create(register.spec)
         backend.holders.add(connection.number)
         connection.backends.add(backend.number)
-        backend.workers = max(backend.workers, wish.workers or 0)
-        backend.follows |= wish.workers is None
+        backend.workers = max(backend.workers, register.workers or 0)
+        backend.follows |= register.workers is None
         self._ensure_group(backend)
-        connection.send(BackendCreated(request=wish.request, backend=backend.number))
+        connection.send(BackendCreated(request=register.request, backend=backend.number))
 
-    def _supplement(self, wish: CreateBackend, fds: list[int]) -> None:
-        if wish.supplement is None:
+    def _supplement(self, register: CreateBackend, fds: list[int]) -> None:
+        if register.supplement is None:
             if fds:
                 raise ProtocolError(f"{len(fds)} descriptors came with a backend that needs none")
             return
         taken, fds[:] = list(fds), []
-        self._state.graph.supplement(wish.supplement, taken)
+        self._state.graph.supplement(register.supplement, taken)
 
     def _ensure_group(self, backend: HubBackend) -> None:
         """Start the backend's group if it does not exist, or enlarge it if necessary."""
@@ -224,43 +224,43 @@ class RankMessages:
         if backend.group not in self._state.groups or self._state.groups[backend.group] < wanted:
             self._executor.size_group(backend.group, wanted)
 
-    def _resize(self, connection: RankConnection, wish: Resize) -> None:
+    def _resize(self, connection: RankConnection, register: Resize) -> None:
         """Resize the pool: the group of the built-in samplers, and groups that follow its size."""
-        _check_workers(wish.workers)
+        _check_workers(register.workers)
         state = self._state
-        state.workers = wish.workers
+        state.workers = register.workers
         groups = {backend.group: backend.group_size(state.workers) for backend in state.backends}
         if BUILT_IN in state.groups or not groups:
             groups[BUILT_IN] = state.workers
         for group, workers in groups.items():
             self._executor.size_group(group, workers)
         awaited = BUILT_IN if BUILT_IN in groups else next(iter(groups))
-        self._await_workers(connection, wish.request, awaited)
+        self._await_workers(connection, register.request, awaited)
 
-    def _register(self, connection: RankConnection, wish: Register, fds: list[int]) -> None:
+    def _register(self, connection: RankConnection, register: Register, fds: list[int]) -> None:
         state = self._state
-        backend = state.backends.get(wish.backend)
+        backend = state.backends.get(register.backend)
         if backend is None:
-            raise KeyError(f"there is no backend {wish.backend} on this boot of the hub")
-        wish.options.check()
-        plan = plan_of(wish.feed, wish.options)
-        check_inputs(backend.spec, wish.feed, state.graph.graph, fds)
-        self._check_room(wish)
-        arena = self._arena(wish, backend)
+            raise KeyError(f"there is no backend {register.backend} on this boot of the hub")
+        register.options.check()
+        plan = plan_of(register.feed, register.options)
+        check_inputs(backend.spec, register.feed, state.graph.graph, fds)
+        self._check_room(register)
+        arena = self._arena(register, backend)
         ids, fds[:] = tuple(fds), []
         channel = HubChannel(
             number=state.channels.next_number(),
             connection=connection,
             backend=backend,
-            feed=wish.feed,
-            options=wish.options,
+            feed=register.feed,
+            options=register.options,
             arena=arena,
             ids=ids,
             plan=plan,
         )
         self._enrol(channel)
         connection.send(
-            Registered(request=wish.request, channel=channel.number, arena=arena.plan),
+            Registered(request=register.request, channel=channel.number, arena=arena.plan),
             arena.descriptors,
         )
         self.describe(f"{channel} came")
@@ -275,20 +275,20 @@ class RankMessages:
         channel.connection.channels.add(channel.number)
         channel.backend.channels.add(channel.number)
 
-    def _check_room(self, wish: Register) -> None:
+    def _check_room(self, register: Register) -> None:
         limit = self._state.config.pool.max_channels
         if len(self._state.channels) >= limit:
             raise Overloaded(
                 f"the hub has {limit} channels, as many as it may have (setting: max_channels)"
             )
 
-    def _arena(self, wish: Register, backend: HubBackend) -> Arena:
-        state, options, pool = self._state, wish.options, self._state.config.pool
+    def _arena(self, register: Register, backend: HubBackend) -> Arena:
+        state, options, pool = self._state, register.options, self._state.config.pool
         workers = state.groups.get(backend.group, 0)
         slots = slots_for(options, workers, pool.worker_concurrency)
         slot_bytes = options.slot_bytes
         if slot_bytes is None:
-            slot_bytes = slot_bytes_for(backend.spec, state.graph.graph, wish.feed)
+            slot_bytes = slot_bytes_for(backend.spec, state.graph.graph, register.feed)
         limit, there = pool.max_arena_bytes, state.channels.slot_bytes
         if limit is not None and there + arena_bytes(slots, slot_bytes) > limit:
             raise Overloaded(

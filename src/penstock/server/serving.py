@@ -76,7 +76,7 @@ class Server:
 
     def statistics(self) -> ServerStatistics:
         """Return a snapshot of the sessions and this process. The hub has statistics of its own."""
-        counted = self.store.intake.channels.taken
+        counted = self.store.input_registration.channels.taken
         return replace(self._loop.statistics(), channels=counted, process=process_stats())
 
     def overview(self) -> dict[str, Any]:
@@ -257,13 +257,13 @@ def _registrations(
     files: Sequence[StrPath],
 ) -> Registrations:
     """Return what registers the channels of loaders; it shares its budgets with the store."""
-    intake = store.intake
+    input_registration = store.input_registration
     return Registrations(
         hub=hub,
-        id_map=intake.id_map,
+        id_map=input_registration.id_map,
         limits=limits,
-        budget=intake.inputs,
-        channels=intake.channels,
+        budget=input_registration.inputs,
+        channels=input_registration.channels,
         samplers=frozenset(samplers),
         folders=tuple(files),
     )

@@ -61,7 +61,7 @@ _RECEIVING: Final = ((_CHUNK,), (_ANCILLARY,), (_CLOSE_ON_EXEC,))
 _Ancillary: TypeAlias = list[tuple[int, int, Any]]
 
 
-class _Parcel:
+class _OutgoingFrame:
     """One frame to send. `sent` bytes, and the descriptors before `fds_sent`, have been sent."""
 
     __slots__ = ("data", "fds", "fds_sent", "sent")
@@ -150,7 +150,7 @@ class Stream(Sender, Generic[Received]):
         if not fds and not self._outbox and not self._turn.locked():
             self._send_at_once(frame)
         else:
-            self._outbox.append(_Parcel(frame, _duplicates(fds) if fds else []))
+            self._outbox.append(_OutgoingFrame(frame, _duplicates(fds) if fds else []))
         if self._outbox:
             self._push()
 
@@ -204,7 +204,7 @@ class Stream(Sender, Generic[Received]):
         """Send on the fast path, for the common case: a small message and an empty outbox."""
         with self._turn:
             if self._outbox or self._unsure or self._broken or self._closed:
-                self._outbox.append(_Parcel(frame, []))
+                self._outbox.append(_OutgoingFrame(frame, []))
                 return
             self._unsure = True
             try:
@@ -212,7 +212,7 @@ class Stream(Sender, Generic[Received]):
             except OSError as error:
                 sent = self._sent_nothing(error)
             if sent < len(frame) and not self._broken:
-                self._outbox.appendleft(_Parcel(frame, [], sent))
+                self._outbox.appendleft(_OutgoingFrame(frame, [], sent))
             self._unsure = False
 
     def _drain(self, nbytes: float) -> bool:
@@ -225,7 +225,7 @@ class Stream(Sender, Generic[Received]):
         self._unsure = False
         return goes_on
 
-    def _send_piece(self, parcel: _Parcel) -> bool:
+    def _send_piece(self, parcel: _OutgoingFrame) -> bool:
         piece, rights = parcel.next_piece()
         try:
             sent = self._sock.sendmsg([piece], rights)

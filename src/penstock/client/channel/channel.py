@@ -57,7 +57,7 @@ class Channel(Reader):
         self._ends = _Ends(registration.inputs)
         # It runs at exit, too: the hub then sees the socket close, even if batches are still held.
         self._finalizer = weakref.finalize(self, self._ends.close)
-        self._ends.session = self._enroll(Deadline(None))
+        self._ends.session = self._open_session(Deadline(None))
 
     @property
     def rank(self) -> int:
@@ -154,10 +154,10 @@ class Channel(Reader):
 
     # --- sessions ---
 
-    def _enroll(self, deadline: Deadline) -> AnySession:
+    def _open_session(self, deadline: Deadline) -> AnySession:
         if self._patience is None:
             self._patience = Deadline(self._hub.patience)
-        session = self._hub.enroll(self.registration, deadline, self._patience)
+        session = self._hub.open_session(self.registration, deadline, self._patience)
         self._patience, self._moment = None, _MOMENT_S
         self._sessions += 1
         return session
@@ -165,7 +165,7 @@ class Channel(Reader):
     def _start_over(self, deadline: Deadline) -> None:
         """Open another session, which resumes at the first step that has not come."""
         self._lose_session()
-        session = self._enroll(deadline)
+        session = self._open_session(deadline)
         reading = self._reading
         if reading is not None:
             step, beyond = reading.resume()

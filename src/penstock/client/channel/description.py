@@ -26,10 +26,10 @@ class ChannelDescription:
 
     @classmethod
     def of(
-        cls, channel_id: ChannelId, channel: Reader, wishes: Registration, workers: int
+        cls, channel_id: ChannelId, channel: Reader, registration: Registration, workers: int
     ) -> ChannelDescription:
         """Return the description of an open channel."""
-        seen, feed = channel.statistics(), wishes.feed
+        seen, feed = channel.statistics(), registration.feed
         return cls(
             channel_id,
             epoch=seen.epoch,

@@ -93,7 +93,7 @@ class InlineChannel(Reader):
             except Exception as error:
                 self._quarantined.add(source)
                 failure = error
-        return _Failure(failure)
+        return _FailedBatch(failure)
 
     def _substitutes_for(self, reading: ReorderBuffer[Content]) -> Iterator[int]:
         """Yield the steps after the due one, around the epoch, as far as the limit allows."""
@@ -149,7 +149,7 @@ class _Made:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Failure:
+class _FailedBatch:
     """A batch that could not be sampled."""
 
     error: Exception

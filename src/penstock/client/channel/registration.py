@@ -110,7 +110,7 @@ class Registration:
         options = msgspec.structs.replace(self.options, **changes)
         return replace(self, register=msgspec.structs.replace(self.register, options=options))
 
-    def enroll(self, hub: Hub, deadline: Deadline, patience: Deadline) -> HubSession:
+    def open_session(self, hub: Hub, deadline: Deadline, patience: Deadline) -> HubSession:
         """Register with whichever boot of the hub answers, and return the session."""
         while True:
             connection = hub.reach(deadline, patience)

@@ -44,7 +44,7 @@ class Provider(ABC):
     patience: float = PATIENCE_S
 
     @abstractmethod
-    def enroll(
+    def open_session(
         self, registration: Registration, deadline: Deadline, patience: Deadline
     ) -> AnySession:
         """Register a channel with whichever boot answers, and return the session."""
@@ -132,11 +132,11 @@ class Hub(Provider):
     def _open(self, deadline: Deadline) -> HubConnection:
         return HubConnection.open(self.address, deadline)
 
-    def enroll(
+    def open_session(
         self, registration: Registration, deadline: Deadline, patience: Deadline
     ) -> AnySession:
         """Register a channel with whichever boot of the hub answers, and return the session."""
-        return registration.enroll(self, deadline, patience)
+        return registration.open_session(self, deadline, patience)
 
     def gone(self, error: Exception) -> HubGone:
         """Return the error to raise when patience has ended."""

@@ -71,7 +71,7 @@ class HubStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class _Failure:
+class _HubFailure:
     """Why there is no hub. `hopeless`: if the first start fails so, another would fail, too."""
 
     cause: str
@@ -93,7 +93,7 @@ class Supervisor:
         self.served = False  # readers set it when a batch came; earlier deaths then do not count
         self._listener: UnixListener | None = None
         self._wake, self._waker = os.pipe()
-        self._thread = threading.Thread(target=self._run, name="penstock-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="penstock-supervisor", daemon=True)
         _running.add(self)
         self._thread.start()
 
@@ -137,8 +137,8 @@ class Supervisor:
             self._tell(HubPhase.GONE if self._state.cause else HubPhase.STOPPED, self._state.cause)
         except BaseException as error:
             # This thread has no caller that would see the error: those who wait for the hub get it.
-            log.exception("the keeper of a hub failed")
-            self._tell(HubPhase.GONE, f"its keeper failed: {error!r}")
+            log.exception("the supervisor of a hub failed")
+            self._tell(HubPhase.GONE, f"its supervisor failed: {error!r}")
         finally:
             self._let_go()
 
@@ -154,7 +154,7 @@ class Supervisor:
         try:
             child = Child()
         except OSError as error:  # no descriptors or no processes left: try again later
-            return self._after_death("a hub", _Failure(f"it could not be started: {error}"))
+            return self._after_death("a hub", _HubFailure(f"it could not be started: {error}"))
         try:
             failure = self._bring_up(child)
             if failure is None and not child.watch(self._wake, restart_log.tell_of_worker):
@@ -166,10 +166,10 @@ class Supervisor:
         if self.served or time.monotonic() - born > _LONG_LIFE_S:
             self._deaths = 0
         self.served = False
-        failure = failure or _Failure(f"it ended {how}")
+        failure = failure or _HubFailure(f"it ended {how}")
         return self._after_death(f"the hub (pid {child.pid})", failure)
 
-    def _bring_up(self, child: Child) -> _Failure | None:
+    def _bring_up(self, child: Child) -> _HubFailure | None:
         """Configure the hub; return why it did not come up, or None if it did."""
         assert self._listener is not None
         message, fds = self._config_source(self._listener.fileno())
@@ -177,21 +177,21 @@ class Supervisor:
             child.configure(message, fds, Deadline(self._start_timeout))
         except TimeoutError:
             bound = f"{self._start_timeout:g} s (setting: start_timeout)"
-            return _Failure(f"it was not up within {bound}", hopeless=True)
+            return _HubFailure(f"it was not up within {bound}", hopeless=True)
         except ConnectionError:
             how = child.bury()
-            return _Failure(f"it ended {how} before it was up", hopeless=not child.was_killed)
+            return _HubFailure(f"it ended {how} before it was up", hopeless=not child.was_killed)
         except OSError as error:
-            return _Failure(f"it could not be told what to be: {error}")
+            return _HubFailure(f"it could not be told what to be: {error}")
         except HubGone as error:
-            return _Failure(str(error), hopeless=True)
+            return _HubFailure(str(error), hopeless=True)
         with self._news:
             boots = self._state.boots + 1
             self._state = HubStatus(HubPhase.UP, boots, child.pid)
             self._news.notify_all()
         return None
 
-    def _after_death(self, who: str, failure: _Failure) -> bool:
+    def _after_death(self, who: str, failure: _HubFailure) -> bool:
         """Return whether to start another hub; if so, first wait until it is time for it."""
         self._deaths += 1
         never_up = failure.hopeless and not self._state.boots

@@ -59,7 +59,7 @@ class RemoteHub(Provider):
             self._tries.failed(error)
             raise
 
-    def enroll(
+    def open_session(
         self, registration: Registration, deadline: Deadline, patience: Deadline
     ) -> RemoteSession:
         """Register a channel with whichever boot of the server answers, and return the session."""

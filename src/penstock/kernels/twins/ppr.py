@@ -37,7 +37,7 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
+class PPRChannel:
     """The relations it follows, by number, and how many nodes of each type it may claim."""
 
     relations: tuple[int, ...]
@@ -45,14 +45,14 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PPROptions:
     alpha: float = 0.5
     eps: float = 1e-4
     max_ppr_nodes: int = 50
     num_neighbors_per_hop: int = 1000
     max_fetch_iterations: int | None = None
     residual_topup: bool = True
-    channels: tuple[Channel, ...] = ()
+    channels: tuple[PPRChannel, ...] = ()
     with_edges: bool = False
 
 
@@ -94,7 +94,7 @@ class Push:
 
     relations: Sequence[Relation]
     followed: Sequence[int]
-    options: Options
+    options: PPROptions
     key: int
     reached: dict[tuple[int, int], Reached] = field(default_factory=dict)
 
@@ -181,7 +181,7 @@ def ranked(pairs: list[tuple[float, Reached]]) -> list[tuple[float, Reached]]:
 
 
 def mixed(
-    lists: list[list[tuple[float, Reached]]], channels: Sequence[Channel], most: int
+    lists: list[list[tuple[float, Reached]]], channels: Sequence[PPRChannel], most: int
 ) -> list[tuple[int, list[float]]]:
     """Merge the lists of all channels: return nodes, and the attributes of each."""
     by_node: dict[int, dict[int, tuple[float, Reached]]] = {}
@@ -228,13 +228,15 @@ def closeness(hop: int) -> float:
 def ppr(
     num_types: int,
     relations: Sequence[Relation],
-    options: Options,
+    options: PPROptions,
     seeds: Array,
     key: int,
     seed_type: int = 0,
 ) -> Sample:
     """Return a batch: push from each seed by itself, then relabel what was found."""
-    channels = options.channels or (Channel(tuple(range(len(relations))), options.max_ppr_nodes),)
+    channels = options.channels or (
+        PPRChannel(tuple(range(len(relations))), options.max_ppr_nodes),
+    )
     lists = [Relabeler() for _ in range(num_types)]
     lists[seed_type].add_seeds(seeds)
     links: list[list[tuple[int, int]]] = [[] for _ in range(num_types)]
@@ -263,7 +265,7 @@ def ppr(
     )
 
 
-def taken(pushes: list[Push], options: Options, type_: int) -> list[tuple[int, list[float]]]:
+def taken(pushes: list[Push], options: PPROptions, type_: int) -> list[tuple[int, list[float]]]:
     """Return the nodes of a type that are relevant to a seed, and the attributes of each."""
     lists = [push.best(type_) for push in pushes]
     if options.channels:
@@ -273,7 +275,7 @@ def taken(pushes: list[Push], options: Options, type_: int) -> list[tuple[int, l
 
 def looked_at(
     relations: Sequence[Relation],
-    options: Options,
+    options: PPROptions,
     key: int,
     lists: list[Relabeler],
     opened: set[tuple[int, int, int]],

@@ -16,7 +16,7 @@ MORE_DRAWS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class WalkTwinRows:
     """The rows of a step, as plain arrays."""
 
     indptr: Array
@@ -44,7 +44,7 @@ class Bias:
 
 
 def walk(
-    path: Sequence[Rows],
+    path: Sequence[WalkTwinRows],
     starts: Array,
     key: int,
     *,
@@ -68,7 +68,7 @@ def walk(
 
 
 def _one(
-    path: Sequence[Rows], start: int, key: int, length: int, stays: bool, bias: Bias | None
+    path: Sequence[WalkTwinRows], start: int, key: int, length: int, stays: bool, bias: Bias | None
 ) -> tuple[list[int], list[int]]:
     nodes, edges = [start], []
     for step in range(length):
@@ -89,7 +89,7 @@ def _one(
     return nodes, edges
 
 
-def _weight(rows: Rows, node: int, before: int, bias: Bias) -> int:
+def _weight(rows: WalkTwinRows, node: int, before: int, bias: Bias) -> int:
     if node == before:
         return bias.back
     return bias.common if before in rows.row(node)[0] else bias.far

@@ -44,7 +44,7 @@ class InputWords(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class BatchParts:
+class CollatedParts:
     """A batch by type: node ids, edge ends, edge ids (None: unknown), trees, numbers per hop.
 
     `said` has everything else, by its place; a value of None does not belong in a batch.
@@ -96,7 +96,7 @@ class Wording:
         return said
 
 
-def output_of(parts: BatchParts, wording: Wording, *, is_hetero: bool) -> Any:
+def output_of(parts: CollatedParts, wording: Wording, *, is_hetero: bool) -> Any:
     """Return the batch as the output of one of PyG's samplers."""
     said = wording.complete(parts.said)
     metadata = tuple(said[places[0]] for places in wording.metadata)
@@ -123,10 +123,10 @@ def output_of(parts: BatchParts, wording: Wording, *, is_hetero: bool) -> Any:
     )
 
 
-def parts_of(out: Any, wording: Wording) -> BatchParts:
+def parts_of(out: Any, wording: Wording) -> CollatedParts:
     """Return the parts of a sampler's output, which a user may have changed."""
     if isinstance(out, HeteroSamplerOutput):
-        parts = BatchParts(
+        parts = CollatedParts(
             dict(out.node),
             {kind: torch.stack([out.row[kind], out.col[kind]]) for kind in out.row},
             dict(out.edge or {}),
@@ -135,7 +135,7 @@ def parts_of(out: Any, wording: Wording) -> BatchParts:
             out.num_sampled_edges,
         )
     elif isinstance(out, SamplerOutput):
-        parts = BatchParts(
+        parts = CollatedParts(
             {NODE: out.node},
             {EDGE: torch.stack([out.row, out.col])},
             {EDGE: out.edge},
@@ -189,9 +189,9 @@ class Collate:
 
     # --- taking a batch apart ------------------------------------------------------------------
 
-    def _apart(self, batch: Batch, inputs: Inputs) -> tuple[BatchParts, dict[Place, Tensor]]:
+    def _apart(self, batch: Batch, inputs: Inputs) -> tuple[CollatedParts, dict[Place, Tensor]]:
         """Split a batch into what was sampled, and all other arrays, such as rows of attributes."""
-        parts, others = BatchParts(), dict[Place, Tensor]()
+        parts, others = CollatedParts(), dict[Place, Tensor]()
         for name, array in batch.arrays.items():
             owner, attribute = place = self._place(name)
             tensor = tensor_over(array, batch.dtypes.get(name))
@@ -238,7 +238,7 @@ class Collate:
                 case "edge_label" if isinstance(inputs, LinkInputs):
                     said[place] = value.to(_label_dtype(inputs, value))
 
-    def _reach_all(self, parts: BatchParts) -> None:
+    def _reach_all(self, parts: CollatedParts) -> None:
         """Add empty entries for types that the sampler does not mention: they were not reached."""
         if self._graph.is_hetero:
             for name in self._graph.node_types:
@@ -249,7 +249,7 @@ class Collate:
 
     # --- putting it together -------------------------------------------------------------------
 
-    def _filled(self, parts: BatchParts, others: dict[Place, Tensor]) -> Any:
+    def _filled(self, parts: CollatedParts, others: dict[Place, Tensor]) -> Any:
         template = self._template
         data = template.blank()
         for kind, given in template.ends.items():
@@ -265,7 +265,7 @@ class Collate:
         template.complete(data, parts.nodes)
         return data
 
-    def _say(self, data: Any, parts: BatchParts) -> None:
+    def _say(self, data: Any, parts: CollatedParts) -> None:
         """Set what was sampled and the facts about it. A user's own `n_id` and `e_id` are kept."""
         for name, nodes in parts.nodes.items():
             if "n_id" not in (store := store_of(data, name)):
@@ -286,7 +286,7 @@ class Collate:
         for owner, value in values.items():
             store_of(data, owner)[name] = value
 
-    def _row(self, row: Row, parts: BatchParts, others: dict[Place, Tensor]) -> Any:
+    def _row(self, row: Row, parts: CollatedParts, others: dict[Place, Tensor]) -> Any:
         """Return the rows of an attribute: as the workers gathered them, or gathered here."""
         place = (row.owner if any(row.owner) else NODE, row.name)
         value = others.pop(place, None)
@@ -296,7 +296,7 @@ class Collate:
             value = value.to(row.device)
         return value
 
-    def _cut(self, row: Row, parts: BatchParts) -> Any:
+    def _cut(self, row: Row, parts: CollatedParts) -> Any:
         owner = row.owner
         ids = parts.edges.get(owner) if isinstance(owner, tuple) else parts.nodes.get(owner)
         if ids is None:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from penstock.loader.pyg.base import Loader
-from penstock.loader.pyg.collate import BatchParts, Collate, Place
+from penstock.loader.pyg.collate import Collate, CollatedParts, Place
 from penstock.loader.pyg.options import options_of
 from penstock.loader.pyg.template import store_of
 from penstock.loader.source.inputs import node_inputs
@@ -82,7 +82,7 @@ class PPRLoader(Loader):
 class PPRCollate(Collate):
     """Adds edges that are not the graph's, and leaves out edge types without edges."""
 
-    def _filled(self, parts: BatchParts, others: dict[Place, Tensor]) -> Any:
+    def _filled(self, parts: CollatedParts, others: dict[Place, Tensor]) -> Any:
         data = super()._filled(parts, others)
         for kind, ends in parts.ends.items():
             if kind not in self._template.ends:

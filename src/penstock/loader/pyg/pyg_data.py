@@ -34,7 +34,7 @@ _MASKS: Final = {f"{split}_mask": split for split in ("train", "val", "test")}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Store:
+class _DataStore:
     """One of PyG's stores and its types; the store of a homogeneous graph has both types."""
 
     data: Any
@@ -86,7 +86,7 @@ def read_data(data: Any) -> tuple[Draft, Template]:
     for found, row in rows:
         if row.value is None:
             _add_column(draft, found, row)
-    whole = [_Store(data, data.stores[0], "data")] if is_hetero else []
+    whole = [_DataStore(data, data.stores[0], "data")] if is_hetero else []
     changes = Changes(
         [*whole, *stores], {(row.owner, row.name) for _, row in rows if row.value is None}
     )
@@ -106,18 +106,18 @@ def read_data(data: Any) -> tuple[Draft, Template]:
     )
 
 
-def _stores(data: Any) -> Iterator[_Store]:
+def _stores(data: Any) -> Iterator[_DataStore]:
     if isinstance(data, Data):
-        yield _Store(data, data.stores[0], "data", NODE, EDGE)
+        yield _DataStore(data, data.stores[0], "data", NODE, EDGE)
         return
     for name, store in data.node_items():
-        yield _Store(data, store, f"data[{name!r}]", node_type=check.node_type("data", name))
+        yield _DataStore(data, store, f"data[{name!r}]", node_type=check.node_type("data", name))
     for name, store in data.edge_items():
         kind = check.edge_type("data", name)
-        yield _Store(data, store, f"data[{', '.join(map(repr, kind))}]", edge_type=kind)
+        yield _DataStore(data, store, f"data[{', '.join(map(repr, kind))}]", edge_type=kind)
 
 
-def _add_nodes(draft: Draft, found: _Store) -> None:
+def _add_nodes(draft: Draft, found: _DataStore) -> None:
     if found.node_type is None:
         return
     draft.mention(found.node_type)
@@ -127,7 +127,7 @@ def _add_nodes(draft: Draft, found: _Store) -> None:
         draft.add_count(found.node_type, f"{found.label}.num_nodes", count)
 
 
-def _add_edges(draft: Draft, found: _Store) -> None:
+def _add_edges(draft: Draft, found: _DataStore) -> None:
     if found.edge_type is None:
         return
     draft.mention(found.edge_type[0])
@@ -139,12 +139,12 @@ def _add_edges(draft: Draft, found: _Store) -> None:
     draft.add_edges(found.edge_type, f"{found.label}.edge_index", edges)
 
 
-def _plain_edges(found: _Store) -> Any:
+def _plain_edges(found: _DataStore) -> Any:
     edges = found.store.get("edge_index")
     return edges.as_tensor() if hasattr(edges, "as_tensor") else edges  # PyG's EdgeIndex
 
 
-def _ends(found: _Store) -> Ends | None:
+def _ends(found: _DataStore) -> Ends | None:
     """Return how the edges are given. Like PyG, look for a matrix first."""
     for name in ("adj", "adj_t"):
         matrix = found.store.get(name)
@@ -163,7 +163,7 @@ def _ends(found: _Store) -> Ends | None:
     return Ends(edges.dtype, edges.device if edges.device.type != "cpu" else None)
 
 
-def _add_column(draft: Draft, found: _Store, row: Row) -> None:
+def _add_column(draft: Draft, found: _DataStore, row: Row) -> None:
     label, value = f"{found.label}.{row.name}", found.store[row.name]
     group, column = "edge" if row.of_edges else "node", plain(label, value)
     draft.add_column(ArrayKey(group, row.owner, row.name), column)  # type: ignore[arg-type]

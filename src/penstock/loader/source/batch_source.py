@@ -209,12 +209,12 @@ class BatchSource:
         tables = tables_of(self._spec, columns, inputs.tables)
         shared = inputs_of(self._graph, inputs.sampler_input, kind, columns, tables)
         try:
-            wishes = Registration.make(self._graph, self._spec, shared, channel_options).named(
-                self.known_as[0]
-            )
+            registration = Registration.make(
+                self._graph, self._spec, shared, channel_options
+            ).named(self.known_as[0])
             if hub is None:
-                return InlineChannel(self._graph.here(no_workers(self._graph)), wishes)
-            return Channel(hub, wishes)
+                return InlineChannel(self._graph.here(no_workers(self._graph)), registration)
+            return Channel(hub, registration)
         except BaseException:
             shared.close()
             raise

@@ -48,13 +48,13 @@ class RemoteAdhocBatches:
             raise ValueError("index is empty: a server makes batches of one input or more")
         if index:
             raise ValueError(UNEVEN)
-        with Channel(self._provider, self._wishes(inputs, seed)) as channel:
+        with Channel(self._provider, self._registration(inputs, seed)) as channel:
             channel.start(epoch)
             batch = channel.next()
         assert batch is not None
         return batch
 
-    def _wishes(self, inputs: Inputs, seed: int) -> Registration:
+    def _registration(self, inputs: Inputs, seed: int) -> Registration:
         graph, kind = self._provider.graph, InputKind.of(self._spec)
         shared = inputs_of(graph, inputs.sampler_input, kind, inputs.columns, self._tables)
         try:

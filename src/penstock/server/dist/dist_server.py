@@ -106,7 +106,7 @@ class DistServer(Queries, DistCalls):
         super().__init__(ServedDataset(data), max_answer_bytes=most, max_labels=max_labels)
         self._check_hub(hub, pool_options)
         self._samplers = tuple(samplers)
-        self.intake = InputRegistration(self.dataset, input_folders, limits)
+        self.input_registration = InputRegistration(self.dataset, input_folders, limits)
         self.request_timeout = positive_seconds(request_timeout, "request_timeout")
         self.log_every_n = check_integer(log_every_n, "log_every_n", 1, 2**63)
         self.exit_by_ranks = exit_by_ranks
@@ -241,11 +241,11 @@ class DistServer(Queries, DistCalls):
         channel = ServedChannel(
             number=number,
             backend=backend,
-            id_map=self.intake.id_map,
+            id_map=self.input_registration.id_map,
             name=request.worker_key,
             holder=holder,
             log_every_n=self.log_every_n,
-            nbytes=self.intake.register(backend, request, number),
+            nbytes=self.input_registration.register(backend, request, number),
         )
         self._backends.stay(backend, number)
         self._channels.add(channel)
@@ -286,7 +286,7 @@ class DistServer(Queries, DistCalls):
             return
         backend = channel.backend
         backend.up.unregister_input(number)
-        self.intake.give_back(channel.nbytes)
+        self.input_registration.give_back(channel.nbytes)
         was_last = self._backends.leave(backend, number)
         with self._went:
             self._went.notify_all()

@@ -37,7 +37,7 @@ _OWN_OPTIONS: Final = frozenset(
 ) - {"num_workers", "samplers", "input_folders", "limits"}
 
 
-class Door(Protocol):
+class RunningServer(Protocol):
     """What serves a `DistServer` at an address: the interface of `serving.Server` used here."""
 
     @property
@@ -60,7 +60,7 @@ class Door(Protocol):
 
 _lock: Final = threading.Lock()
 _server: DistServer | None = None
-_door: Door | None = None
+_running: RunningServer | None = None
 
 
 def init_server(data: Graph | Partition, address: str | None = None, **options: Any) -> DistServer:
@@ -72,17 +72,17 @@ def init_server(data: Graph | Partition, address: str | None = None, **options: 
             this process can use it.
         **options: Options of `DistServer` and, with an address, of `serve`.
     """
-    global _server, _door
+    global _server, _running
     with _lock:
         if _server is not None:
             raise RuntimeError("this process has a server: end it by wait_and_shutdown_server()")
         if address is None:
-            server, door = _started(DistServer(data, **options)), None
+            server, running = _started(DistServer(data, **options)), None
         else:
-            door = _opened(data, address, options)
-            server = door.store
-            server.address = door.address
-        _server, _door = server, door
+            running = _opened(data, address, options)
+            server = running.store
+            server.address = running.address
+        _server, _running = server, running
     return server
 
 
@@ -104,29 +104,29 @@ def wait_and_shutdown_server(timeout: float | None = None, grace: float = GRACE_
         An exit status for the process: 0; 3 if clients had left channels or backends behind; 4 if
             nobody called `exit` in time.
     """
-    global _server, _door
-    server, door = _server, _door
+    global _server, _running
+    server, running = _server, _running
     if server is None:
         return CLEAN
     asked = server.wait_for_exit(timeout)
-    if asked and door is not None:
-        door.drain(grace)
+    if asked and running is not None:
+        running.drain(grace)
         # What a session held is released a moment after it has left.
         grace = min(grace, _MOMENT_S)
     if asked:
         server.drain(grace)
-    status = ended(server, door, asked=asked)
-    if door is not None:
-        door.close()
+    status = ended(server, running, asked=asked)
+    if running is not None:
+        running.close()
     with _lock:
         if _server is server:
-            _server = _door = None
+            _server = _running = None
     return status
 
 
-def ended(server: DistServer, door: Door | None, *, asked: bool = True) -> int:
+def ended(server: DistServer, running: RunningServer | None, *, asked: bool = True) -> int:
     """End a server; return the exit status, by what its clients had left behind."""
-    still_there = () if door is None else _channels_of(door)
+    still_there = () if running is None else _channels_of(running)
     left = server.close()
     return _status_of(replace(left, channels=(*left.channels, *still_there)), asked=asked)
 
@@ -138,9 +138,9 @@ def _status_of(left: LeftBehind, *, asked: bool) -> int:
     return CLEAN if asked else NEVER_ASKED
 
 
-def _channels_of(door: Door) -> tuple[str, ...]:
+def _channels_of(running: RunningServer) -> tuple[str, ...]:
     """Return the names of the channels that loaders have open."""
-    sessions = door.statistics().sessions
+    sessions = running.statistics().sessions
     return tuple(each.job or each.name or each.peer for each in sessions if each.channel)
 
 
@@ -153,10 +153,10 @@ def _started(server: DistServer) -> DistServer:
     return server
 
 
-def _opened(data: Graph | Partition, address: str, options: dict[str, Any]) -> Door:
+def _opened(data: Graph | Partition, address: str, options: dict[str, Any]) -> RunningServer:
     from penstock.server.serving import serve
 
     own = {name: options.pop(name) for name in _OWN_OPTIONS & options.keys()}
     files = options.pop("input_folders", ())
-    door: Door = serve(data, address, files=files, store_options=own, **options)
-    return door
+    running: RunningServer = serve(data, address, files=files, store_options=own, **options)
+    return running

@@ -54,7 +54,7 @@ class Registrations:
     def make(self, asked: Register, arrays: Arrays) -> tuple[Relay, int]:
         """Register a channel; return its relay, and the bytes an input file took of the budget."""
         spec = self._checked(asked)
-        register = self._wishes(asked)
+        register = self._registration(asked)
         with ExitStack() as undo:
             self.channels.take(1)
             undo.callback(self.channels.give, 1)
@@ -71,8 +71,10 @@ class Registrations:
         try:
             register = structs.replace(register, feed=_feed(register.feed, inputs))
             graph = self.hub.graph
-            wishes = Registration.checked(graph, spec, inputs, register, workers)
-            session = wishes.enroll(self.hub, Deadline(PATIENCE_S), Deadline(self.hub.patience))
+            registration = Registration.checked(graph, spec, inputs, register, workers)
+            session = registration.open_session(
+                self.hub, Deadline(PATIENCE_S), Deadline(self.hub.patience)
+            )
         finally:
             inputs.close()  # the hub has its own hold on them
         return _CountedRelay(session, self.id_map, register.options.job, self.channels)
@@ -105,7 +107,7 @@ class Registrations:
         check(spec, self.hub.graph)
         return spec
 
-    def _wishes(self, asked: Register) -> Register:
+    def _registration(self, asked: Register) -> Register:
         """Return the request to the hub, without the parts that concern the server only."""
         options, most = asked.options, self.limits.max_batch_bytes
         for wanted in (options.slot_bytes, options.max_batch_bytes):
