@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from penstock.errors import Overloaded
 from penstock.graph import Graph
+from penstock.options import Limits
 from penstock.sampling.spec import CustomSpec, LinkSpec, NeighborSpec, PPRSpec
 from penstock.server.dist.dist_server import DistServer
 from penstock.wire.requests import SamplerInput, WorkerOptions
@@ -131,11 +130,17 @@ def test_a_group_of_nobody_is_refused(server: AnyServer, key: str) -> None:
         backend(server, key, worker_options=WorkerOptions(num_workers=0))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_option_that_there_is_not_is_refused_by_name(graph: Graph, workers: int) -> None:
+    with pytest.raises(TypeError, match="no option 'max_input_bytes'"):
+        DistServer(graph, num_workers=workers, max_input_bytes=800)  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize("way", WAYS[:2])
 def test_what_a_server_takes_on_is_limited(graph: Graph, key: str, way: str) -> None:
     """CONTRACT 53: backends, and the inputs of a channel and of all; the setting is named."""
-    options: dict[str, Any] = {"max_backends": 1, "max_input_bytes": 800, "max_inputs_bytes": "1k"}
-    with reached(way, graph, num_workers=0, **options) as (server, _):
+    limits = Limits(max_input_bytes=800, max_inputs_bytes=1024)
+    with reached(way, graph, num_workers=0, max_backends=1, limits=limits) as (server, _):
         made = backend(server, key)
         with pytest.raises(Overloaded, match="setting: max_backends"):
             backend(server, key + "'")

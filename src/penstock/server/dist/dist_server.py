@@ -17,6 +17,7 @@ from penstock.client.backend import SharedDistSamplingBackend
 from penstock.client.deadline import positive_seconds
 from penstock.client.dist_calls import DistCalls, Message
 from penstock.client.hub.hub import Hub
+from penstock.client.hub.hub_config import settled
 from penstock.client.hub.hub_process import START_TIMEOUT_S, HubProcess
 from penstock.errors import ChannelClosed, PenstockError
 from penstock.graph import Graph
@@ -129,6 +130,7 @@ class DistServer(Queries, DistCalls):
     def _check_hub(self, hub: Hub | None, options: PoolKeywords) -> None:
         for name in options if hub is not None else ():
             raise ValueError(f"{name} is given, but the pool is lent: ask its owner")
+        settled(options)  # also where there is no pool: what a pool refuses is refused
 
     def _own_hub(self) -> HubProcess:
         return HubProcess(
