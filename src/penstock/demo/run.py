@@ -6,6 +6,8 @@ Only the ranks use torch; this process starts them, watches, and sums up.
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -48,10 +50,10 @@ def run(subject: Subject, plan: Plan, view: DemoView) -> DemoReport:
     """
     story = Chronicle(plan, time.monotonic())
     with (
-        tempfile.TemporaryDirectory(prefix=PREFIX) as scratch,
+        _scratch_folder() as scratch,
         _quiet_hub(),
         HubProcess(subject.graph, plan.workers) as hub,
-        RankProcesses(plan, Path(scratch)) as ranks,
+        RankProcesses(plan, scratch) as ranks,
         view,
     ):
         ranks.start(hub.address)
@@ -60,6 +62,20 @@ def run(subject: Subject, plan: Plan, view: DemoView) -> DemoReport:
         ranks.join()
     graph = subject.graph
     return report_of(story, subject.chance, graph.num_nodes(), graph.num_edges())
+
+
+@contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """A folder that is removed at the end, also if Ctrl-C strikes while it is made.
+
+    `tempfile.TemporaryDirectory` knows the folder's name only after making it.
+    """
+    folder = Path(tempfile.gettempdir(), PREFIX + secrets.token_hex(8))
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Performance:
