@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -219,6 +221,27 @@ def test_a_finalizer_may_close_the_stream_in_the_middle_of_sending() -> None:
         received = numbers(received_until_end(right))
         assert received == list(range(len(received)))
         assert left.fileno() == -1
+
+
+@pytest.mark.parametrize("fds", [(), (0,)], ids=["at once", "by the queue"])
+def test_who_closes_in_the_middle_of_sending_leaves_no_socket_open(fds: tuple[int, ...]) -> None:
+    class Slamming(socket.socket):
+        """As a signal's handler or another thread would: closes while its data is being sent."""
+
+        def send(self, *arguments: Any) -> int:
+            stream.close()
+            return super().send(*arguments)
+
+        def sendmsg(self, *arguments: Any) -> int:
+            stream.close()
+            return super().sendmsg(*arguments)
+
+    ours, theirs = socket.socketpair()
+    stream: Stream[Note] = Stream(Slamming(fileno=ours.detach()), Note)
+    with theirs:
+        stream.send(Note(number=1), fds)
+        assert stream.fileno() == -1
+        assert not stream.pending
 
 
 def test_closing_while_others_send_ends_the_connection() -> None:

@@ -151,7 +151,7 @@ class Stream(Sender, Generic[Received]):
             self._send_at_once(frame)
         else:
             self._outbox.append(_OutgoingFrame(frame, _duplicates(fds) if fds else []))
-        if self._outbox:
+        if self._outbox or self._closed:  # by others, who have left it to us
             self._push()
 
     def wait(self, timeout: float | None = None) -> bool:

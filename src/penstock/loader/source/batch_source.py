@@ -97,8 +97,14 @@ class BatchSource:
     def resume(self, run: Run) -> None:
         """Rewind the channel to a run's position, or start the epoch there if it reads another."""
         channel = self._channel
-        goes_on = channel is not None and not channel.closed and channel.epoch == run.epoch
-        if channel is not None and goes_on and self._run is run and self._feeds(run, self.hub()):
+        if (
+            channel is not None
+            and not channel.closed
+            and not run.is_uneven  # which no channel makes
+            and self._run is run
+            and channel.epoch == run.epoch
+            and self._feeds(run, self.hub())
+        ):
             channel.rewind(run.step)
         else:
             self.start(run)
