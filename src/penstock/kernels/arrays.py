@@ -11,11 +11,19 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 Ids: TypeAlias = npt.NDArray[np.int64]
 
+_IDS: Final = np.dtype(np.int64)  # there is one such object; others that equal it are converted
+
 MOST_NEIGHBORS: Final = 2**62  # more than any list can hold; sums of it do not overflow
 
 
 def as_ids(values: npt.ArrayLike, name: str) -> Ids:
     """Return `values` as one-dimensional int64; other kinds of ids are an error, not converted."""
+    # Nearly all ids are as they must be. This comes first because `np.require` takes longer than
+    # all the other checks of a small batch together.
+    if type(values) is np.ndarray and values.dtype is _IDS and values.ndim == 1:
+        ids: Ids = values
+        if ids.flags.aligned:
+            return ids
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"{name} must have one dimension, not shape {list(array.shape)}")
@@ -53,6 +61,8 @@ def raw_bytes(array: Array, name: str = "array") -> npt.NDArray[np.uint8]:
 
 def check_integer(value: Any, name: str, low: int, high: int) -> int:
     """Return `value` as a plain int with low <= value < high; bools and fractions are refused."""
+    if type(value) is int and low <= value < high:
+        return value
     try:
         number = operator.index(value) if not isinstance(value, (bool, np.bool_)) else None
     except TypeError:

@@ -7,6 +7,7 @@ so slashes, commas and per cent signs in them are escaped as in a URL ("%2F").
 
 from __future__ import annotations
 
+import functools
 from typing import Final, TypeAlias
 
 from penstock.graph.schema import EdgeType
@@ -17,6 +18,8 @@ _PLAIN: Final = {"%25": "%", "%2F": "/", "%2C": ","}
 _ESCAPED: Final = str.maketrans({plain: escaped for escaped, plain in _PLAIN.items()})
 
 
+# Cached because every array of every batch has such a name, and a graph has few of them.
+@functools.lru_cache(maxsize=4096)
 def qualified(owner: Owner, name: str) -> str:
     """Return the name in a batch of attribute `name` of a type; unnamed types add no prefix."""
     attribute = name.translate(_ESCAPED)

@@ -9,9 +9,10 @@ Names are those of PyG's loaders. Where they would set None, the attribute is mi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -22,7 +23,7 @@ from penstock.client.channel.batch import Batch
 from penstock.graph import EdgeType
 from penstock.graph.features import FeatureSource
 from penstock.graph.schema import EDGE, NODE
-from penstock.loader.pyg.template import Row, store_of
+from penstock.loader.pyg.template import Row, Stores
 from penstock.loader.pyg.tensors import tensor_over
 from penstock.loader.source.inputs import Inputs, LinkInputs, NodeInputs
 from penstock.loader.source.sources import DataSource
@@ -59,14 +60,20 @@ class CollatedParts:
     said: dict[Place, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Wording:
     """Where a kind of batch has the attributes of its inputs, which have type `of`."""
 
     kind: InputWords
     of: Owner
 
-    @property
+    # Asked for with every batch, and always the same.
+    @cached_property
+    def places(self) -> dict[Place, None]:
+        """All places of `metadata`."""
+        return dict.fromkeys(place for places in self.metadata for place in places)
+
+    @cached_property
     def metadata(self) -> list[tuple[Place, ...]]:
         """The places of what PyG's samplers pass on as `metadata`, in that order."""
         of = self.of
@@ -88,7 +95,7 @@ class Wording:
 
     def complete(self, said: dict[Place, Any]) -> dict[Place, Any]:
         """Add None for every missing place, so that no other attribute is taken for it."""
-        said = dict.fromkeys(place for places in self.metadata for place in places) | said
+        said = self.places | said
         if self.kind is InputWords.NODES and said[self.of, "input_id"] is not None:
             said[self.of, "batch_size"] = len(said[self.of, "input_id"])
         if self.kind is InputWords.TRIPLETS:
@@ -150,6 +157,21 @@ def parts_of(out: Any, wording: Wording) -> CollatedParts:
     return parts
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Roles:
+    """What the arrays of a batch are: each with its type, or place, and its name in the batch.
+
+    The edge ids of an edge type may be unknown: then their name is None.
+    """
+
+    nodes: list[tuple[str, str]] = field(default_factory=list)
+    ends: list[tuple[EdgeType, str]] = field(default_factory=list)
+    edges: list[tuple[EdgeType, str | None]] = field(default_factory=list)
+    trees: list[tuple[str, str]] = field(default_factory=list)
+    said: list[tuple[Place, str]] = field(default_factory=list)
+    others: list[tuple[Place, str]] = field(default_factory=list)
+
+
 # The edges of an edge type that was not sampled.
 _NOWHERE: Final = torch.empty((2, 0), dtype=torch.int64)
 
@@ -163,7 +185,7 @@ class Collate:
         self._inputs = inputs
         self._wording = _wording_of(spec, inputs)
         self._is_disjoint = kind_of(spec).is_disjoint(spec)
-        self._places: dict[str, Place] = {}
+        self._roles: dict[tuple[str, ...], _Roles] = {}
         self._sources: dict[Place, FeatureSource] = {}
 
     def data(self, batch: Batch, inputs: Inputs | None = None) -> Any:
@@ -191,33 +213,46 @@ class Collate:
 
     def _apart(self, batch: Batch, inputs: Inputs) -> tuple[CollatedParts, dict[Place, Tensor]]:
         """Split a batch into what was sampled, and all other arrays, such as rows of attributes."""
-        parts, others = CollatedParts(), dict[Place, Tensor]()
-        for name, array in batch.arrays.items():
-            owner, attribute = place = self._place(name)
-            tensor = tensor_over(array, batch.dtypes.get(name))
+        names, dtypes = tuple(batch.arrays), batch.dtypes
+        roles = self._roles.get(names)
+        if roles is None:
+            roles = self._roles[names] = self._roles_of(names)
+        tensors = {
+            name: tensor_over(array, dtypes.get(name)) for name, array in batch.arrays.items()
+        }
+        parts = CollatedParts(
+            {kind: tensors[name] for kind, name in roles.nodes},
+            {kind: tensors[name] for kind, name in roles.ends},
+            {kind: None if name is None else tensors[name] for kind, name in roles.edges},
+            {kind: tensors[name] for kind, name in roles.trees} or None,
+            self._hops(batch, "nodes"),
+            self._hops(batch, "edges"),
+            {place: tensors[name] for place, name in roles.said},
+        )
+        self._translate(parts.said, inputs)
+        return parts, {place: tensors[name] for place, name in roles.others}
+
+    def _roles_of(self, names: Iterable[str]) -> _Roles:
+        """Return which array is what; all batches of a loader have the same arrays, or nearly."""
+        roles, ids = _Roles(), dict[EdgeType, str]()
+        for name in names:
+            owner, attribute = place = parsed(name)
             match attribute:
                 case "n_id":
-                    parts.nodes[_node_type(owner)] = tensor
+                    roles.nodes.append((_node_type(owner), name))
                 case "edge_index":
-                    parts.ends[_edge_type(owner)] = tensor
+                    roles.ends.append((_edge_type(owner), name))
                 case "e_id":
-                    parts.edges[_edge_type(owner)] = tensor
+                    ids[_edge_type(owner)] = name
                 case "batch" if self._is_disjoint:
-                    parts.trees = (parts.trees or {}) | {_node_type(owner): tensor}
+                    roles.trees.append((_node_type(owner), name))
+                case _ if place in self._wording.places:
+                    roles.said.append((place, name))
                 case _:
-                    others[place] = tensor
-        for kind in parts.ends:
-            parts.edges.setdefault(kind, None)
-        parts.node_hops, parts.edge_hops = self._hops(batch, "nodes"), self._hops(batch, "edges")
-        said = {place for places in self._wording.metadata for place in places}
-        parts.said = {place: others.pop(place) for place in said & others.keys()}
-        self._translate(parts.said, inputs)
-        return parts, others
-
-    def _place(self, name: str) -> Place:
-        if name not in self._places:
-            self._places[name] = parsed(name)
-        return self._places[name]
+                    roles.others.append((place, name))
+        ids_or_none = ids | {kind: ids.get(kind) for kind, _ in roles.ends}
+        roles.edges.extend(ids_or_none.items())
+        return roles
 
     def _hops(self, batch: Batch, of: str) -> dict[Any, list[int]] | None:
         counts = batch.facts.get(f"num_sampled_{of}")
@@ -252,39 +287,40 @@ class Collate:
     def _filled(self, parts: CollatedParts, others: dict[Place, Tensor]) -> Any:
         template = self._template
         data = template.blank()
+        stores = Stores(data)
         for kind, given in template.ends.items():
             nodes = len(parts.nodes.get(kind[0], ())), len(parts.nodes.get(kind[2], ()))
-            given.put(store_of(data, kind), parts.ends.get(kind), parts.edges.get(kind), nodes)
+            given.put(stores[kind], parts.ends.get(kind), parts.edges.get(kind), nodes)
         for name in template.counted:
-            store_of(data, name)["num_nodes"] = len(parts.nodes.get(name, ()))
+            stores[name]["num_nodes"] = len(parts.nodes.get(name, ()))
         for row in template.rows:
-            store_of(data, row.owner)[row.name] = self._row(row, parts, others)
+            stores[row.owner][row.name] = self._row(row, parts, others)
         for (owner, name), tensor in others.items():
-            store_of(data, owner)[name] = tensor
-        self._say(data, parts)
+            stores[owner][name] = tensor
+        self._say(stores, parts)
         template.complete(data, parts.nodes)
         return data
 
-    def _say(self, data: Any, parts: CollatedParts) -> None:
+    def _say(self, stores: Stores, parts: CollatedParts) -> None:
         """Set what was sampled and the facts about it. A user's own `n_id` and `e_id` are kept."""
         for name, nodes in parts.nodes.items():
-            if "n_id" not in (store := store_of(data, name)):
+            if "n_id" not in (store := stores[name]):
                 store["n_id"] = nodes
         for kind, edges in parts.edges.items():
-            if edges is not None and "e_id" not in (store := store_of(data, kind)):
-                store["e_id"] = edges.to(torch.int64)
-        self._set_all(data, "batch", parts.trees, NODE)
-        self._set_all(data, "num_sampled_nodes", parts.node_hops, NODE)
-        self._set_all(data, "num_sampled_edges", parts.edge_hops, EDGE)
+            if edges is not None and "e_id" not in (store := stores[kind]):
+                store["e_id"] = edges if edges.dtype == torch.int64 else edges.to(torch.int64)
+        self._set_all(stores, "batch", parts.trees, NODE)
+        self._set_all(stores, "num_sampled_nodes", parts.node_hops, NODE)
+        self._set_all(stores, "num_sampled_edges", parts.edge_hops, EDGE)
         for (owner, name), value in self._wording.complete(parts.said).items():
-            store_of(data, owner)[name] = value
+            stores[owner][name] = value
 
-    def _set_all(self, data: Any, name: str, values: Any, only: Owner) -> None:
+    def _set_all(self, stores: Stores, name: str, values: Any, only: Owner) -> None:
         """Set an attribute for every type that has it; in a homogeneous batch at least to None."""
         if values is None:
             values = {} if self._graph.is_hetero else {only: None}
         for owner, value in values.items():
-            store_of(data, owner)[name] = value
+            stores[owner][name] = value
 
     def _row(self, row: Row, parts: CollatedParts, others: dict[Place, Tensor]) -> Any:
         """Return the rows of an attribute: as the workers gathered them, or gathered here."""

@@ -7,6 +7,7 @@ module does not know where the rows come from, nor what else a batch has.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,6 +65,8 @@ class Ends:
     device: torch.device | None = None
 
     def like(self, edge_index: Tensor) -> Tensor:
+        if self.device is None and edge_index.dtype == self.dtype:
+            return edge_index
         return edge_index.to(self.device or edge_index.device, self.dtype)
 
     def put(
@@ -113,6 +116,20 @@ def template_of(graph: GraphView, custom_cls: Callable[[], Any] | None = None) -
 
     ends = {kind: Ends() for kind in graph.edge_types}
     return Template(graph.is_hetero, blank, tuple(rows), ends, frozenset(graph.node_types))
+
+
+class Stores(dict[Owner, Any]):
+    """The stores of one batch by type, each looked up once."""
+
+    def __init__(self, data: Any) -> None:
+        super().__init__()
+        self._data = data
+
+    def __missing__(self, owner: Owner) -> Any:
+        store = self[owner] = store_of(self._data, owner)
+        # PyG looks for this cache whenever an attribute is set. To find none takes it microseconds.
+        vars(store).setdefault("_cached_attr", defaultdict(set))
+        return store
 
 
 def store_of(data: Any, owner: Owner) -> Any:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from penstock.client.channel.batch import Batch
 
@@ -55,6 +53,21 @@ class LoaderStatistics:
     hub: dict[str, Any] = field(default_factory=dict)  # the hub's statistics, for all its channels
 
 
+class _Stopwatch:
+    """Adds up the time inside its context. Not a generator, which would take longer than a step."""
+
+    __slots__ = ("_began", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = self._began = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._began
+
+
 @dataclass(slots=True, eq=False)
 class Meter:
     """A loader's counters. Only one thread at a time may write."""
@@ -68,8 +81,8 @@ class Meter:
     cost: float = 0.0
     seconds: float = 0.0
     first: float | None = None
-    spent: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("sampling", "transfer", "transform"), 0.0)
+    _watches: dict[Stage, _Stopwatch] = field(
+        default_factory=lambda: {stage: _Stopwatch() for stage in get_args(Stage)}
     )
     _began: float | None = None  # time of the first `iter()`
     _since: float | None = None  # last update of `seconds` in this epoch
@@ -79,14 +92,14 @@ class Meter:
         self._since = time.perf_counter()
         self._began = self._since if self._began is None else self._began
 
-    @contextmanager
-    def at(self, stage: Stage) -> Iterator[None]:
-        """Count the time inside the context as spent on a stage."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.spent[stage] += time.perf_counter() - began
+    def at(self, stage: Stage) -> _Stopwatch:
+        """Return a context: the time inside it counts as spent on the stage."""
+        return self._watches[stage]
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """The seconds spent on each stage."""
+        return {stage: watch.seconds for stage, watch in self._watches.items()}
 
     def count(self, batch: Batch) -> None:
         """Count a delivered batch."""
