@@ -214,8 +214,10 @@ void bind_khop(nb::module_& m) {
            "num_nodes"_a, "adjacencies"_a, "expands"_a, "finds"_a, "name_hashes"_a, "fanouts"_a,
            "num_hops"_a, "replace"_a, "node_caps"_a, "weights"_a = EdgeColumns(),
            "times"_a = EdgeColumns(), "disjoint"_a = false, "last"_a = false)
-      .def("sample", &KHopSampler::sample, "batch_key"_a, "seeds"_a, "nodes"_a, "rows"_a, "cols"_a,
-           "edge_ids"_a.none(), "trees"_a = nb::none(), "times"_a = nb::none());
+      // What is written to is not converted: nobody would see the copy.
+      .def("sample", &KHopSampler::sample, "batch_key"_a, "seeds"_a, "nodes"_a.noconvert(),
+           "rows"_a.noconvert(), "cols"_a.noconvert(), "edge_ids"_a.none().noconvert(),
+           "trees"_a.none().noconvert() = nb::none(), "times"_a = nb::none());
 
   m.def("sample_hop", &py_sample_hop, "adjacency"_a, "nodes"_a.noconvert(), "fanout"_a,
         "replace"_a, "hop_key"_a, "counts"_a.noconvert(), "neighbors"_a.noconvert(),

@@ -6,13 +6,13 @@ its end, and with the same story told to a fresh scheduler, which must answer th
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeVar
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from msgspec.structs import replace
 
 from penstock.core.events import (
     BatchBegun,

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import pytest
 
 from penstock.core.events import (
@@ -343,7 +344,9 @@ class Walk:
         """What well-behaved surroundings do next; None when everything has ended."""
         event = state.run.benign()
         if isinstance(event, BatchDone):
-            return replace(event, cost=float(self.plan.costs[event.batch.channel - 1]))
+            return msgspec.structs.replace(
+                event, cost=float(self.plan.costs[event.batch.channel - 1])
+            )
         if event is None and state.run.busy:
             return self.later(state)
         return event

@@ -6,7 +6,6 @@ buffer has some room to spare. A reader that keeps its batches simply gets new b
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from typing import Any, Final
 
@@ -29,10 +28,7 @@ class BufferPool:
 
     def lend(self, nbytes: int) -> Bytes:
         """Return `nbytes` bytes, which come back to the pool when the last view of them is gone."""
-        piece = self._piece(nbytes)
-        loan = _Loan(piece)
-        weakref.finalize(loan, self._kept.append, piece).atexit = False
-        return np.asarray(loan)[:nbytes]
+        return np.asarray(_Loan(self._piece(nbytes), self._kept))[:nbytes]
 
     def _piece(self, nbytes: int) -> Bytes:
         """Return the buffer that was returned last and is large enough; else a new one.
@@ -49,7 +45,14 @@ class BufferPool:
 
 
 class _Loan:
-    """The base object of all arrays over a buffer; its finalizer returns the buffer."""
+    """The base object of all arrays over a buffer; when it ends, the buffer is returned."""
 
-    def __init__(self, memory: Bytes) -> None:
-        self.__array_interface__: dict[str, Any] = memory.__array_interface__
+    __slots__ = ("__array_interface__", "_home", "_piece")
+
+    def __init__(self, piece: Bytes, home: deque[Bytes]) -> None:
+        self.__array_interface__: dict[str, Any] = piece.__array_interface__
+        self._piece = piece
+        self._home = home
+
+    def __del__(self) -> None:
+        self._home.append(self._piece)

@@ -10,13 +10,18 @@ every user-written sampler has its own, so that it cannot harm the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from penstock.errors import PenstockError
 from penstock.options import ChannelOptions, fields_of
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A small frozen record. Some are made for every batch: frozen dataclasses take much longer."""
 
 
 class BatchKey(NamedTuple):
@@ -48,8 +53,7 @@ class Leave(Enum):
 # --- events ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSized:
+class GroupSized(Record, frozen=True):
     """A group is to have this many workers; 0 keeps a group without workers.
 
     The first such event creates the group. A group that is not `kept` is removed some time after
@@ -62,8 +66,7 @@ class GroupSized:
     kept: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelRegistered:
+class ChannelRegistered(Record, frozen=True):
     """A rank opened a stream of batches. `channel` is larger than every id before it.
 
     `slots` is the number of its slots, whether or not the options set it.
@@ -73,12 +76,11 @@ class ChannelRegistered:
     channel: int
     group: str
     slots: int
-    options: ChannelOptions = field(default_factory=ChannelOptions)
+    options: ChannelOptions = msgspec.field(default_factory=ChannelOptions)
     estimate: float = 0.0  # seconds a batch is likely to cost; 0: unknown
 
 
-@dataclass(frozen=True, slots=True)
-class WeightChanged:
+class WeightChanged(Record, frozen=True):
     """A channel's share is proportional to this weight from now on."""
 
     now: float
@@ -86,8 +88,7 @@ class WeightChanged:
     weight: float
 
 
-@dataclass(frozen=True, slots=True)
-class EpochStarted:
+class EpochStarted(Record, frozen=True):
     """A rank wants these steps of an epoch, in order. To resume, the range starts later."""
 
     now: float
@@ -96,8 +97,7 @@ class EpochStarted:
     steps: range
 
 
-@dataclass(frozen=True, slots=True)
-class SlotReturned:
+class SlotReturned(Record, frozen=True):
     """A rank no longer uses the batch in this slot."""
 
     now: float
@@ -105,24 +105,21 @@ class SlotReturned:
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelUnregistered:
+class ChannelUnregistered(Record, frozen=True):
     """A rank left, or was lost."""
 
     now: float
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerReady:
+class WorkerReady(Record, frozen=True):
     """A worker that was started can take batches."""
 
     now: float
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class BatchBegun:
+class BatchBegun(Record, frozen=True):
     """A worker is about to begin one of its batches. From now on the attempt counts.
 
     It does not count if the worker is already being killed: this batch is not the cause then.
@@ -133,8 +130,7 @@ class BatchBegun:
     batch: BatchKey
 
 
-@dataclass(frozen=True, slots=True)
-class BatchDone:
+class BatchDone(Record, frozen=True):
     """A worker has written a batch; `cost` is what it took, in seconds."""
 
     now: float
@@ -143,8 +139,7 @@ class BatchDone:
     cost: float
 
 
-@dataclass(frozen=True, slots=True)
-class BatchFailed:
+class BatchFailed(Record, frozen=True):
     """A worker could not make a batch, and is still alive. A retry would end the same way."""
 
     now: float
@@ -154,8 +149,7 @@ class BatchFailed:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerBeat:
+class WorkerBeat(Record, frozen=True):
     """A worker sent a heartbeat, with the bytes of its private memory."""
 
     now: float
@@ -163,8 +157,7 @@ class WorkerBeat:
     private_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLost:
+class WorkerLost(Record, frozen=True):
     """A worker's process has ended and was reaped: it can no longer write to any memory."""
 
     now: float
@@ -172,8 +165,7 @@ class WorkerLost:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Record, frozen=True):
     """Time has passed. Sent only after all pending input has been handled."""
 
     now: float
@@ -199,24 +191,21 @@ Event: TypeAlias = (
 # --- instructions ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StartWorker:
+class StartWorker(Record, frozen=True):
     """Start a process for this group, with this new id."""
 
     worker: int
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class RetireWorker:
+class RetireWorker(Record, frozen=True):
     """Ask a worker to exit once it has answered for every batch it holds."""
 
     worker: int
     reason: Leave
 
 
-@dataclass(frozen=True, slots=True)
-class KillWorker:
+class KillWorker(Record, frozen=True):
     """Kill a worker now, after a dump of its stacks. `batch` is the one it had begun, if any."""
 
     worker: int
@@ -224,8 +213,7 @@ class KillWorker:
     batch: BatchKey | None
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(Record, frozen=True):
     """Give a batch to a worker, to be written into `slot`.
 
     `source` is the step whose seeds are sampled: the batch's own step, or that of its substitute.
@@ -239,8 +227,7 @@ class Assign:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Record, frozen=True):
     """Tell the rank that a batch is in a slot. The rank owns the slot until it returns it."""
 
     batch: BatchKey
@@ -249,8 +236,7 @@ class Deliver:
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Record, frozen=True):
     """Tell the rank that it will not get a batch, and why. The batch's slot is free again.
 
     `attempts` counts those at the last source; 0 if that source had already failed as a substitute.
@@ -261,8 +247,7 @@ class Fail:
     attempts: int
 
 
-@dataclass(frozen=True, slots=True)
-class FinishEpoch:
+class FinishEpoch(Record, frozen=True):
     """Tell the rank that every batch of the epoch has ended; once per epoch, after the last one."""
 
     channel: int
@@ -272,8 +257,7 @@ class FinishEpoch:
     cancelled: int
 
 
-@dataclass(frozen=True, slots=True)
-class BreakChannel:
+class BreakChannel(Record, frozen=True):
     """Tell the rank that no worker can serve its channel, and why. Its epoch is cancelled."""
 
     channel: int
@@ -281,15 +265,13 @@ class BreakChannel:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(Record, frozen=True):
     """Release a channel's memory: no worker can access it any more."""
 
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
-class TrimSlots:
+class TrimSlots(Record, frozen=True):
     """Give the pages of these free slots, unused for a while, back to the system."""
 
     channel: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from penstock.errors import BatchTooLarge, GraphFormatError
@@ -50,8 +51,7 @@ class Relation:
     times: Array | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Buffers:
+class Buffers(msgspec.Struct, frozen=True, eq=False):
     """Memory for batches: one int64 array per node type, three per relation.
 
     `edge_ids` is None if they are not wanted; `trees`, one more array per node type, are given if
@@ -88,8 +88,8 @@ class Buffers:
                 check_output(array, f"out.{name}[{number}]")
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+# Structs, because they are made for every batch, and frozen dataclasses take longer to make.
+class Sample(msgspec.Struct, frozen=True, eq=False):
     """A sampled batch: views of the buffers, cut to length.
 
     `nodes[t]` are global ids, seeds first; `rows[r]` and `cols[r]` are positions in the node lists
@@ -107,8 +107,7 @@ class Sample:
     trees: list[Ids] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Start:
+class _Start(msgspec.Struct, frozen=True, eq=False):
     """The checked inputs of a batch."""
 
     key: int
@@ -201,7 +200,6 @@ class KHop:
         )
         self._check_start(start)
         if out is not None:
-            out.check()
             if (out.trees is not None) != self.disjoint:
                 raise ValueError("out.trees must be there for disjoint sampling, and only for it")
             return self._sample_into(start, out)
@@ -212,16 +210,20 @@ class KHop:
             return self._sample_into(start, self._guess(start, with_edge_ids))
 
     def _sample_into(self, start: _Start, out: Buffers) -> Sample:
-        code, hop_nodes, hop_edges = self._native.sample(
-            start.key,
-            start.seeds,
-            out.nodes,
-            out.rows,
-            out.cols,
-            out.edge_ids,
-            out.trees,
-            start.times,
-        )
+        try:
+            code, hop_nodes, hop_edges = self._native.sample(
+                start.key,
+                start.seeds,
+                out.nodes,
+                out.rows,
+                out.cols,
+                out.edge_ids,
+                out.trees,
+                start.times,
+            )
+        except (TypeError, ValueError):
+            out.check()  # names the array that it refused
+            raise
         if code == _DAMAGED:
             raise GraphFormatError(_DAMAGE)
         nodes, edges = [sum(hops) for hops in hop_nodes], [sum(hops) for hops in hop_edges]

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 # More than any memory holds; sums of it are still exact.
 _MOST = 2**62
 # Kernels need room in whole chunks: with this much extra, one run is enough.
 SPARE = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(msgspec.Struct, frozen=True):
     """The number of nodes of each type, and of edges of each relation."""
 
     nodes: tuple[int, ...]

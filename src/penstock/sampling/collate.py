@@ -11,9 +11,9 @@ about memory only that something allocates arrays (`BatchBuffer`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from penstock.errors import BatchTooLarge, PenstockError
 from penstock.graph import Graph
@@ -43,14 +43,13 @@ class Outgrown(PenstockError):
         self.sizes = sizes
 
 
-@dataclass(slots=True)
-class _Regions:
+class _Regions(msgspec.Struct, eq=False):
     """Where the kernel writes. `ends` are [2, edges], neighbours above the nodes they led from."""
 
-    nodes: list[Ids] = field(default_factory=list)
-    trees: list[Ids] = field(default_factory=list)
-    ends: list[Ids] = field(default_factory=list)
-    edge_ids: list[Ids] = field(default_factory=list)
+    nodes: list[Ids] = msgspec.field(default_factory=list)
+    trees: list[Ids] = msgspec.field(default_factory=list)
+    ends: list[Ids] = msgspec.field(default_factory=list)
+    edge_ids: list[Ids] = msgspec.field(default_factory=list)
 
     def buffers(self, *, with_edge_ids: bool) -> Buffers:
         rows, cols = [ends[0] for ends in self.ends], [ends[1] for ends in self.ends]
@@ -113,7 +112,8 @@ class NeighborBatches(Batches):
             if len(self._enough) < _ROOMS:
                 self._enough[key] = bound
             return bound
-        return self.shape.divided(room, self._most or bound, start.array_specs)
+        likely = bound if self._most is None else self._most.with_spare()
+        return self.shape.divided(room, likely, start.array_specs)
 
     def write(
         self,
@@ -163,14 +163,14 @@ class NeighborBatches(Batches):
                 times=start.times,
             )
         except BatchTooLarge as error:
-            raise Outgrown(self._remembered(error.nodes, error.edges)) from None
-        self._remembered(map(len, sample.nodes), map(len, sample.rows))
+            sizes = Sizes(tuple(error.nodes), tuple(error.edges))
+            self._remember(sizes)
+            raise Outgrown(sizes.with_spare()) from None
+        self._remember(Sizes(tuple(map(len, sample.nodes)), tuple(map(len, sample.rows))))
         return sample
 
-    def _remembered(self, nodes: Iterable[int], edges: Iterable[int]) -> Sizes:
-        sizes = Sizes(tuple(nodes), tuple(edges)).with_spare()
+    def _remember(self, sizes: Sizes) -> None:
         self._most = sizes if self._most is None else self._most.at_least(sizes)
-        return sizes
 
     def _settle(self, sample: Sample, regions: _Regions, buffer: BatchBuffer) -> None:
         for owner, nodes in zip(self.shape.node_types, sample.nodes, strict=True):

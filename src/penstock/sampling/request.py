@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from penstock.graph.schema import EDGE, EdgeType
@@ -12,8 +12,7 @@ from penstock.kernels import batch_key
 from penstock.kernels.arrays import Array, Ids
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class Request(msgspec.Struct, frozen=True, eq=False):
     """One batch. `seeds` are its inputs, nodes [b] or edges [2, b]; `positions` their positions.
 
     `columns` have a row for each input of the batch; `tables` belong to the feed as a whole.
@@ -26,8 +25,8 @@ class Request:
     positions: Ids
     node_type: str = ""
     edge_type: EdgeType = EDGE
-    columns: Mapping[str, Array] = field(default_factory=dict)
-    tables: Mapping[str, Array] = field(default_factory=dict)
+    columns: Mapping[str, Array] = msgspec.field(default_factory=dict)
+    tables: Mapping[str, Array] = msgspec.field(default_factory=dict)
 
     @property
     def key(self) -> int:

@@ -8,9 +8,9 @@ all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from penstock.graph.dtypes import dtype_name
@@ -24,8 +24,7 @@ IDS = "int64"
 ArraySpec = tuple[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Seeds:
+class Seeds(msgspec.Struct, frozen=True, eq=False):
     """Seeds by number of their node type, and what the batch contains besides the sample.
 
     `times` are the seeds' (None: nothing is restricted by time, or nodes have their own). `trees`
@@ -34,8 +33,8 @@ class Seeds:
 
     seeds: list[Ids]
     times: list[Ids] | None = None
-    arrays: dict[str, Array] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, Array] = msgspec.field(default_factory=dict)
+    facts: dict[str, Any] = msgspec.field(default_factory=dict)
     trees: Ids | None = None
 
     def tell_trees(self, sampled: Iterable[Ids]) -> None:

@@ -77,16 +77,16 @@ class BatchWriter:
             self._refuse()
         if name in self._layouts:
             raise ValueError(f"name is {name!r}: the batch has such an array already")
-        storage, sizes, offset = storage_dtype(dtype), normal_shape(shape), self._end
-        if len(sizes) > _MOST_DIMENSIONS:
-            raise ValueError(
-                f"{name!r} has {len(sizes)} dimensions: at most {_MOST_DIMENSIONS} are read"
-            )
-        end = offset + storage.itemsize * math.prod(sizes)
-        if end > self._memory.nbytes:
-            raise SlotTooSmall(end, self._memory.nbytes)
-        array = np.ndarray(sizes, storage, self._memory, offset)
-        self._layouts[name] = ArrayLayout(name, dtype_name(dtype), sizes, offset)
+        storage, offset = storage_dtype(dtype), self._end
+        try:
+            array = np.ndarray(shape, storage, self._memory, offset)
+        except (TypeError, ValueError, OverflowError):
+            self._check_fits(name, storage, shape)
+            raise
+        if array.shape != shape or array.ndim > _MOST_DIMENSIONS:  # NumPy takes -1 for the rest
+            self._check_fits(name, storage, shape)
+        end = offset + array.nbytes
+        self._layouts[name] = ArrayLayout(name, dtype_name(dtype), array.shape, offset)
         self._ends[name] = self._limits[name] = end
         self._end = -(-end // ALIGNMENT) * ALIGNMENT
         return array
@@ -108,6 +108,17 @@ class BatchWriter:
         self._layouts[name] = ArrayLayout(name, now.dtype, sizes, offset)
         self._ends[name] = end
         return np.ndarray(sizes, storage, self._memory, offset)
+
+    def _check_fits(self, name: str, storage: np.dtype[Any], shape: Shape) -> None:
+        """Raise what is wrong with the next array. NumPy checks the same, and says less."""
+        sizes = normal_shape(shape)
+        if len(sizes) > _MOST_DIMENSIONS:
+            raise ValueError(
+                f"{name!r} has {len(sizes)} dimensions: at most {_MOST_DIMENSIONS} are read"
+            )
+        end = self._end + storage.itemsize * math.prod(sizes)
+        if end > self.room:
+            raise SlotTooSmall(end, self.room)
 
     def clear(self) -> None:
         """Start again without arrays; those returned so far are not part of the batch."""
@@ -159,16 +170,18 @@ def read(memory: Bytes, layouts: Iterable[ArrayLayout]) -> Arrays:
         if (
             storage is None
             or len(shape) > _MOST_DIMENSIONS
-            or min(shape, default=0) < 0
-            or offset < 0
+            or offset < 0  # which NumPy takes
             or offset % ALIGNMENT
-            or offset + storage.itemsize * math.prod(shape) > room
         ):
             _check_place(planned, room)  # says what is wrong
         try:
-            arrays[name] = np.ndarray(shape, storage, memory, offset)
-        except (ValueError, OverflowError) as error:  # sizes that NumPy does not support
+            # NumPy checks that it lies inside the memory.
+            arrays[name] = array = np.ndarray(shape, storage, memory, offset)
+        except (TypeError, ValueError, OverflowError) as error:
+            _check_place(planned, room)
             raise ProtocolError(f"{_told(planned)} cannot be: {error}") from None
+        if array.shape != shape:  # NumPy takes -1 for the rest of the memory
+            _check_place(planned, room)
     return arrays
 
 

@@ -33,8 +33,7 @@ Bytes = npt.NDArray[np.uint8]
 LARGEST_SLOT: Final = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """A batch in memory: the layout of its arrays, its size, and its facts that are no arrays."""
 
     layouts: tuple[ArrayLayout, ...]

@@ -7,7 +7,6 @@ hub writes one when a worker dies; `penstock replay` reads it.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import time
@@ -194,7 +193,7 @@ def request_again(recipe: Recipe) -> Request:
     wanted = bare.num_inputs * (1 if recipe.feed.edge_type is None else 2)
     if recipe.seeds is not None and len(recipe.seeds) != wanted:
         raise PenstockError(f"the recipe has {len(recipe.seeds)} seeds; its batch has {wanted}")
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         bare,
         seeds=bare.seeds if recipe.seeds is None else _ends(recipe, np.array(recipe.seeds)),
         edge_type=recipe.feed.edge_type or EDGE,
