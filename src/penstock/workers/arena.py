@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import mmap
 import os
-import weakref
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Self
 
@@ -51,7 +51,10 @@ class Arena:
         self._segment = segment
         data = segment.view("uint8", segment.nbytes)
         stride = plan.slot_bytes + GUARD
-        self._slots = [data[at : at + plan.slot_bytes] for at in range(0, data.nbytes, stride)]
+        self._slots: list[Bytes] = [
+            np.asarray(_Window(data[at : at + plan.slot_bytes]))
+            for at in range(0, data.nbytes, stride)
+        ]
         for at in range(plan.slot_bytes, data.nbytes, stride):
             forbid_access(data[at : at + GUARD])
 
@@ -120,7 +123,7 @@ class Arena:
 
     def memory(self, slot: int) -> Bytes:
         """Return exactly the bytes of a slot, writable."""
-        return np.asarray(_Window(self._slot(slot)))
+        return self._slot(slot)
 
     def lend(self, slot: int, give_back: Callable[[int], object]) -> Bytes:
         """Return the bytes of a slot; call `give_back(slot)` when the last view of them has gone.
@@ -129,11 +132,7 @@ class Arena:
         thread that drops the last view, possibly in the middle of other work of that thread; also
         after `close()`. It is not called at interpreter exit, nor in a forked child.
         """
-        window = _Window(self._slot(slot))
-        memory: Bytes = np.asarray(window)
-        # At exit views may still be read; the end of the connection returns all slots.
-        weakref.finalize(window, _give_back, give_back, slot, os.getpid()).atexit = False
-        return memory
+        return np.asarray(_Loan(self._slot(slot), give_back, slot))
 
     def trim(self, slots: Iterable[int]) -> None:
         """Give the pages of these slots back to the system; there must be no batch in them."""
@@ -169,15 +168,34 @@ class _Window:
     An array made by slicing would have the whole mapping as its base.
     """
 
+    __slots__ = ("__array_interface__", "_memory")
+
     def __init__(self, memory: Bytes) -> None:
         self._memory = memory  # keeps the mapping alive
         self.__array_interface__: dict[str, Any] = memory.__array_interface__
 
 
-def _give_back(give_back: Callable[[int], object], slot: int, lender: int) -> None:
-    # A forked child inherits the view, but must not return the slot.
-    if os.getpid() == lender:
-        give_back(slot)
+class _Loan(_Window):
+    """The base object of arrays over a slot that is given back when the last of them is gone."""
+
+    __slots__ = ("_give_back", "_lender", "_slot")
+
+    def __init__(self, memory: Bytes, give_back: Callable[[int], object], slot: int) -> None:
+        super().__init__(memory)
+        self._give_back = give_back
+        self._slot = slot
+        self._lender = os.getpid()
+
+    # The functions are arguments because at exit the modules may be gone before the last view.
+    def __del__(
+        self,
+        is_exiting: Callable[[], bool] = sys.is_finalizing,
+        process: Callable[[], int] = os.getpid,
+    ) -> None:
+        # At exit the end of the connection returns all slots. A forked child inherits the view, but
+        # must not return the slot.
+        if not is_exiting() and process() == self._lender:
+            self._give_back(self._slot)
 
 
 def _total(slots: int, slot_bytes: int) -> int:
