@@ -34,7 +34,7 @@ class ChannelKeywords(TypedDict, total=False):
     remainder: Literal["wrap", "drop"]
 
     # Batches that may be in the making, ready or in the reader's hands. None: enough to keep all
-    # workers busy.
+    # workers busy, and more if batches are small.
     slots: int | None
     buffer_capacity: int | None
 

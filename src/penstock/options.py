@@ -224,7 +224,7 @@ class ChannelOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
         int | None,
         About(
             "Batches that may be in the making, ready or in the reader's hands. None: enough to "
-            "keep all workers busy.",
+            "keep all workers busy, and more if batches are small.",
             least=1,
             most=1024,
             aliases=("buffer_capacity",),

@@ -37,6 +37,10 @@ from penstock.workers.arena import Arena
 # The least and the greatest number of slots if the rank does not give one.
 FEWEST_SLOTS: Final = 4
 MANY_SLOTS: Final = 64
+# Small batches get up to so many slots, as far as these bytes suffice. Whoever wakes up then finds
+# several batches at a time: two workers make half as many again, with 32 seeds a batch.
+SMALL_SLOTS: Final = 16
+SMALL_BYTES: Final = 8 << 20
 SPOILED_KEPT: Final = 64
 
 
@@ -137,17 +141,18 @@ class HubChannels:
         return channel
 
 
-def slots_for(options: ChannelOptions, workers: int, concurrency: int) -> int:
+def slots_for(options: ChannelOptions, workers: int, concurrency: int, slot_bytes: int) -> int:
     """Return the number of slots that the rank asks for, or enough to keep all workers busy.
 
-    The default includes two slots for the reader, and is bounded. If the rank sets only
-    `buffer_size`, that is divided into a fixed number of slots.
+    The default includes two slots for the reader, and is bounded; it is larger for small batches.
+    If the rank sets only `buffer_size`, that is divided into a fixed number of slots.
     """
     if options.slots is not None:
         return options.slots
     if options.buffer_size is not None:
         return DIVIDED_INTO
-    return max(FEWEST_SLOTS, min(workers * concurrency + 2, MANY_SLOTS))
+    small = min(SMALL_BYTES // slot_bytes, SMALL_SLOTS)
+    return max(FEWEST_SLOTS, small, min(workers * concurrency + 2, MANY_SLOTS))
 
 
 def arena_bytes(slots: int, slot_bytes: int) -> int:

@@ -285,10 +285,10 @@ class RankMessages:
     def _arena(self, register: Register, backend: HubBackend) -> Arena:
         state, options, pool = self._state, register.options, self._state.config.pool
         workers = state.groups.get(backend.group, 0)
-        slots = slots_for(options, workers, pool.worker_concurrency)
         slot_bytes = options.slot_bytes
         if slot_bytes is None:
             slot_bytes = slot_bytes_for(backend.spec, state.graph.graph, register.feed)
+        slots = slots_for(options, workers, pool.worker_concurrency, slot_bytes)
         limit, there = pool.max_arena_bytes, state.channels.slot_bytes
         if limit is not None and there + arena_bytes(slots, slot_bytes) > limit:
             raise Overloaded(
