@@ -5,6 +5,7 @@ Channels need only what a `Provider` has. A server on another host is a `Provide
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -48,6 +49,10 @@ class Provider(ABC):
         self, registration: Registration, deadline: Deadline, patience: Deadline
     ) -> AnySession:
         """Register a channel with whichever boot answers, and return the session."""
+
+    def known_as(self, name: str) -> tuple[str, int]:
+        """Return the job and process by which the hub knows a channel of this process."""
+        return name, os.getpid()
 
     def persist(
         self,

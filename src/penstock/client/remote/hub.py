@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from typing import Any, Final
 
@@ -35,10 +37,9 @@ class RemoteHub(Provider):
         self.graph = RemoteGraph(store.outline, self.address, RemoteDistServer(store), sizes)
         self._tries = Tries()
 
-    @property
-    def pid(self) -> int:
-        """The server's process id, by which its hub knows our channels."""
-        return self.store.welcome.pid
+    def known_as(self, name: str) -> tuple[str, int]:
+        """Return the job and process by which the server's hub knows a channel: the server's."""
+        return f"{name}@{socket.gethostname()}:{os.getpid()}", self.store.welcome.pid
 
     def reach(self, deadline: Deadline, patience: Deadline | None = None) -> RemoteConnection:
         """Return a connection once the server answers; `ServerGone` if it has another graph now."""

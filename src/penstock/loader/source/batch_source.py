@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import weakref
 from typing import Any
 
@@ -22,7 +21,6 @@ from penstock.client.channel.registration import Registration, prepared
 from penstock.client.deadline import Deadline
 from penstock.client.hub.hub import Provider
 from penstock.client.hub.hub_process import HubProcess
-from penstock.client.remote.hub import RemoteHub
 from penstock.errors import ChannelClosed, HubGone
 from penstock.graph.view import GraphView
 from penstock.hub.backends import check_spec
@@ -146,9 +144,8 @@ class BatchSource:
     @property
     def known_as(self) -> tuple[str, int]:
         """The job and process by which the hub knows the channel; for a server, the server's."""
-        if isinstance(self._given, RemoteHub):
-            return f"{self.name}@{socket.gethostname()}:{os.getpid()}", self._given.pid
-        return self.name, os.getpid()
+        given = self._given
+        return (self.name, os.getpid()) if given is None else given.known_as(self.name)
 
     @property
     def recoveries(self) -> int:
