@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +22,25 @@ json.dump(sorted({module.partition(".")[0] for module in sys.modules}), sys.stdo
 """
 HEAVY = {"torch", "torch_geometric", "pyarrow"}
 
+ROOT = Path(__file__).parents[1]
+# What tells users how to get the package.
+TOLD = ["*.md", "*.toml", "*.txt", "Makefile", ".ci/*", "docs", "src", "examples", "benchmarks"]
+# A name to install, or a name with an extra: on package indexes `penstock` is another project.
+ANOTHER_PROJECT = re.compile(
+    r"\binstall(?:\s+[^\s#;&`]+)*?\s+['\"]?penstock(?![\w/.-])|(?<![\w-])penstock\\?\[[a-z]"
+)
+
+
+def texts() -> Iterator[Path]:
+    """The files that users and their tools read."""
+    for pattern in TOLD:
+        for found in ROOT.glob(pattern):
+            inside = found.rglob("*") if found.is_dir() else [found]
+            yield from (path for path in inside if path.suffix in TEXTS and path.is_file())
+
+
+TEXTS = {".md", ".toml", ".txt", ".py", ".pyi", ""}
+
 
 def packages_loaded_by(*names: str) -> set[str]:
     """The top-level packages in a fresh interpreter that has imported `names`."""
@@ -28,7 +50,35 @@ def packages_loaded_by(*names: str) -> set[str]:
 
 
 def test_the_version_is_the_one_that_was_installed() -> None:
-    assert penstock.__version__ == metadata.version("penstock")
+    assert penstock.__version__ == metadata.version("penstock-gnn")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_another"),
+    [
+        ("pip install penstock", True),
+        ("pip install -U 'penstock==0.1'", True),
+        ("`pip install 'penstock[demo]'`", True),
+        (r"match=r'penstock\[tls\]'", True),
+        ("install the same version of penstock on both sides", True),
+        ("pip install 'penstock-gnn[demo]'", False),
+        ("pip install penstock-gnn", False),
+        ("pip install '.[pyg]'  # in the checkout; then import penstock", False),
+        ("torchrun and penstock, wherever they are installed", False),
+    ],
+)
+def test_a_line_that_installs_another_project_is_found(line: str, is_another: bool) -> None:
+    assert bool(ANOTHER_PROJECT.search(line)) == is_another
+
+
+def test_nobody_is_told_to_install_another_project() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}: {line}"
+        for path in texts()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if ANOTHER_PROJECT.search(line)
+    ]
+    assert not wrong
 
 
 @pytest.mark.parametrize("name", penstock.__all__)

@@ -34,7 +34,7 @@ def test_without_pyg_the_demo_says_so_before_it_makes_a_graph(missing: str, tmp_
     assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (1, "", [])
     assert done.stderr == (
         f"Error: the demo trains with PyTorch and PyG (no module named {missing}): "
-        "pip install 'penstock[demo]'\n"
+        "pip install 'penstock-gnn[demo]'\n"
     )
 
 

@@ -109,7 +109,7 @@ def test_without_matplotlib_there_is_no_plot_and_the_reason_is_told(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(
-        NoPlot, match=r"matplotlib is not installed: pip install 'penstock\[demo\]'"
+        NoPlot, match=r"matplotlib is not installed: pip install 'penstock-gnn\[demo\]'"
     ):
         plot(report(), tmp_path)
     assert list(tmp_path.iterdir()) == []

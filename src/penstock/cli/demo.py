@@ -132,7 +132,7 @@ def _look_for_what_training_needs() -> None:
     if missing:
         raise PenstockError(
             f"the demo trains with PyTorch and PyG (no module named {' or '.join(missing)}): "
-            "pip install 'penstock[demo]'"
+            "pip install 'penstock-gnn[demo]'"
         )
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME: Final = "rates.png"
-_MISSING: Final = "matplotlib is not installed: pip install 'penstock[demo]'"
+_MISSING: Final = "matplotlib is not installed: pip install 'penstock-gnn[demo]'"
 # The rate at a moment is averaged over the time around it, a fortieth of the whole: long enough to
 # be a rate.
 _POINTS: Final = 400

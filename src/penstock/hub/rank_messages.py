@@ -141,7 +141,7 @@ class RankMessages:
         if hello.protocol != PROTOCOL:
             raise ProtocolError(
                 f"you speak protocol {hello.protocol}, this hub {PROTOCOL}: "
-                "install the same version of penstock on both sides"
+                "install the same version of penstock-gnn on both sides"
             )
         connection.pid = hello.pid
         connection.send(

@@ -15,5 +15,5 @@ try:
         import torch_geometric  # noqa: F401 - so that it is there for all that follows
 except ImportError as error:
     raise ImportError(
-        "the loaders need torch and torch_geometric: pip install 'penstock[pyg]'"
+        "the loaders need torch and torch_geometric: pip install 'penstock-gnn[pyg]'"
     ) from error

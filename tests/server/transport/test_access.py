@@ -265,5 +265,5 @@ def test_what_is_missing_to_make_certificates_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cryptography", None)
-    with pytest.raises(PenstockError, match=r"pip install 'penstock\[tls\]'"):
+    with pytest.raises(PenstockError, match=r"pip install 'penstock-gnn\[tls\]'"):
         Authority(tmp_path)

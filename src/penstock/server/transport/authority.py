@@ -167,8 +167,8 @@ def _check_installed() -> None:
         import cryptography  # noqa: F401
     except ImportError:
         raise PenstockError(
-            "making certificates needs the package cryptography: pip install 'penstock[tls]'; or "
-            "use certificates from elsewhere"
+            "making certificates needs the package cryptography: pip install 'penstock-gnn[tls]'; "
+            "or use certificates from elsewhere"
         ) from None
 
 

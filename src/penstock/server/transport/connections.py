@@ -257,7 +257,7 @@ class Strangers:
         if hello.protocol != PROTOCOL:
             raise ProtocolError(
                 f"you speak protocol {hello.protocol}, this server {PROTOCOL}: "
-                "install the same version of penstock on both sides"
+                "install the same version of penstock-gnn on both sides"
             )
         if self._state.leaving is not None:
             raise HubGone(f"the server is leaving: {self._state.leaving}")
