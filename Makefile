@@ -32,7 +32,7 @@ AT_ONCE ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup native demo test bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-calls bench-small soak check format stubs clean distclean \
+.PHONY: help setup native demo test bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-calls bench-small soak wheel check format stubs clean distclean \
         check-format check-lint check-types check-layers check-stubs check-wheel check-native \
         check-kernels sanitized
 
@@ -62,7 +62,7 @@ $(VENV)/.tools: $(VENV)/.created pyproject.toml constraints.txt
 $(VENV)/.installed: $(VENV)/.tools pyproject.toml constraints.txt
 	@echo "installing dependencies"
 	@$(INSTALL) $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-	  --no-build-isolation --config-settings=wheel.cmake=false \
+	  --no-build-isolation --config-settings=wheel.cmake=false --config-settings=wheel.py-api= \
 	  --config-settings=editable.mode=inplace --editable '.[pyg,demo,bench,dev]'
 	@touch $@
 
@@ -119,6 +119,15 @@ bench-small: setup ## Measure loaders of small batches (ARGS='--before PYTHON' b
 soak: setup ## Run what takes longer than CI should: slow tests, property tests with many examples
 	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m 'soak or hypothesis' --timeout=7200 $(ARGS)
 
+$(VENV)/.release: $(VENV)/.installed
+	@$(INSTALL) $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  $$($(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["release"])')
+	@touch $@
+
+# Compiled anew, from the source distribution: what it lacks, the wheel lacks.
+wheel: setup $(VENV)/.release ## Build what is published into dist/: the sources and a wheel
+	@.ci/distributions $(PY) dist
+
 format: setup ## Format the Python code and fix what lint can fix
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
@@ -149,7 +158,8 @@ check-stubs: setup
 
 # The wheel as it would be distributed, except that warnings are errors.
 check-wheel: setup
-	@$(STEP) "a wheel, native code with -Wall -Wextra -Werror" $(COMPILE) .ci/wheel $(PY) $(WHEEL_BUILD)
+	@$(STEP) "a wheel, native code with -Wall -Wextra -Werror" $(COMPILE) .ci/wheel $(PY) $(WHEEL_BUILD) build/dist \
+	  --config-settings=cmake.define.PENSTOCK_WERROR=ON
 
 build/asan/.configured: $(VENV)/.tools CMakeLists.txt Makefile
 	@$(COMPILE) $(CONFIGURE) -B build/asan -DPENSTOCK_SANITIZE=ON -DPENSTOCK_TESTS=ON -DPENSTOCK_WERROR=ON

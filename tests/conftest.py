@@ -50,7 +50,7 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 # Where tests start whole programs. They are few and long: one that begins last keeps all waiting.
-LONG = frozenset({"benchmarks", "compat", "demo", "examples", "faults", "loader"})
+LONG = frozenset({"benchmarks", "compat", "demo", "examples", "faults", "loader", "wheel"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
