@@ -178,7 +178,7 @@ check-kernels: setup sanitized
 # --- tidying up ------------------------------------------------------------------------------
 
 clean: ## Remove everything built, and the caches; keep the environment
-	rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist wheelhouse .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	rm -f src/penstock/kernels/_native*.so src/penstock/kernels/_native*.so.new
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
