@@ -18,6 +18,7 @@ from penstock.options import (
     ChannelOptions,
     Field,
     Limits,
+    LoadingOptions,
     Options,
     PoolOptions,
     fields_of,
@@ -32,13 +33,21 @@ _SIZES = {40: "TiB", 30: "GiB", 20: "MiB", 10: "KiB"}
 
 def types() -> str:
     """src/penstock/option_types.py."""
+    loader = _typed_dict(
+        "LoaderKeywords",
+        "What every loader takes beside what to sample.",
+        *fields_of(LoadingOptions).values(),
+        *_of_loaders(),
+    )
     channel = _typed_dict(
         "ChannelKeywords",
         "What a channel can be opened with. Only `batch_size` must be given.",
-        BatchOptions,
-        ChannelOptions,
+        *fields_of(BatchOptions).values(),
+        *fields_of(ChannelOptions).values(),
     )
-    pool = _typed_dict("PoolKeywords", "How the pool of a hub can be run.", PoolOptions)
+    pool = _typed_dict(
+        "PoolKeywords", "How the pool of a hub can be run.", *fields_of(PoolOptions).values()
+    )
     head = [
         '"""The types of users\' keywords, for editors and type checkers.',
         "",
@@ -47,9 +56,20 @@ def types() -> str:
         "",
         "from __future__ import annotations",
         "",
-        "from typing import Literal, TypedDict",
+        "from collections.abc import Callable, Iterable",
+        "from typing import TYPE_CHECKING, Any, Literal, TypedDict",
+        "",
+        "if TYPE_CHECKING:",
+        "    from multiprocessing.context import BaseContext",
+        "",
+        "    import torch",
     ]
-    return "\n".join([*head, *channel, *pool]) + "\n"
+    return "\n".join([*head, *loader, *channel, *pool]) + "\n"
+
+
+def _of_loaders() -> Iterator[Field]:
+    """The options of channels that are keywords of loaders, too."""
+    return (each for each in fields_of(ChannelOptions).values() if each.about.for_loaders)
 
 
 def page() -> str:
@@ -60,11 +80,19 @@ def page() -> str:
         "Written by `python -m tests.options` from `src/penstock/options.py`; a test keeps it so.",
         'Sizes are bytes, or text such as `"64MB"`; times are seconds.',
         "",
+        "## Loaders",
+        "",
+        "What `NeighborLoader`, `LinkNeighborLoader`, `HGTLoader`, `ABLPLoader` and `PPRLoader`",
+        "take beside what to sample. The options before `seed` are those of torch's `DataLoader`;",
+        "[training](guides/training.md) says more. A loader takes the options of channels",
+        "with a \\* as well.",
+        "",
+        *_table(LoadingOptions),
+        "",
         "## Channels",
         "",
         "What `register_input` takes beside the inputs. Those with a \\* are",
-        "keywords of loaders, too, which have torch's words for the others",
-        "([training](guides/training.md)).",
+        "keywords of loaders, too.",
         "",
         *_table(BatchOptions),
         *_table(ChannelOptions)[2:],
@@ -86,16 +114,33 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _typed_dict(name: str, words: str, *structs: type[Options]) -> Iterator[str]:
+def _typed_dict(name: str, words: str, *fields: Field) -> Iterator[str]:
     yield from ("", "", f"class {name}(TypedDict, total=False):", f'    """{words}"""')
-    for field in (field for struct in structs for field in fields_of(struct).values()):
-        yield ""
-        yield from (f"    # {line}" for line in wrap(field.about.meaning, 92))
-        yield from (f"    {name}: {_keyword_type(field)}" for name in field.names)
+    for field in fields:
+        for keyword in field.names:
+            yield ""
+            yield f"    {keyword}: {_keyword_type(field)}"
+            yield from (f"    {line}" for line in wrap(f'"""{_words(field)}"""', 95))
+
+
+def _words(field: Field) -> str:
+    """What a field means, and what holds without it."""
+    return f"{field.about.meaning} {_by_default(field)}."
+
+
+def _by_default(field: Field) -> str:
+    return "It must be given" if field.default is msgspec.NODEFAULT else f"Default: {_value(field)}"
+
+
+def _value(field: Field) -> str:
+    is_size = field.about.is_size and isinstance(field.default, int)
+    return _size(field.default) if is_size else repr(field.default)
 
 
 def _keyword_type(field: Field) -> str:
     """The type of what users may give, which is more than the field itself has."""
+    if field.about.written:
+        return field.about.written
     found = _type(field)
     if field.about.choices is not None:
         words = ", ".join(f'"{choice.value}"' for choice in field.about.choices)
@@ -120,6 +165,8 @@ def _row(field: Field, struct: type[Options]) -> str:
 
 def _page_type(field: Field) -> str:
     about = field.about
+    if about.written:
+        return f"`{about.written}`".replace("|", "\\|")
     if about.choices is not None:
         return " or ".join(f"`{choice.value!r}`" for choice in about.choices)
     if about.most is not None:
@@ -130,9 +177,8 @@ def _page_type(field: Field) -> str:
 def _default(field: Field) -> str:
     if field.default is msgspec.NODEFAULT:
         return "must be given"
-    if field.about.is_size and isinstance(field.default, int):
-        return _size(field.default)
-    return f"`{field.default!r}`"
+    is_size = field.about.is_size and isinstance(field.default, int)
+    return _value(field) if is_size else f"`{_value(field)}`"
 
 
 def _size(nbytes: int) -> str:

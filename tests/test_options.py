@@ -13,6 +13,7 @@ from penstock.options import (
     BatchOptions,
     ChannelOptions,
     Limits,
+    LoadingOptions,
     Options,
     PoolOptions,
     fields_of,
@@ -52,7 +53,7 @@ def test_no_other_class_declares_them() -> None:
     assert found == REQUESTS
 
 
-@pytest.mark.parametrize("struct", STRUCTS)
+@pytest.mark.parametrize("struct", [*STRUCTS, LoadingOptions])
 def test_every_field_says_what_it_means(struct: type[Options]) -> None:
     assert set(fields_of(struct)) == set(struct.__struct_fields__)
     for field in fields_of(struct).values():

@@ -1,8 +1,9 @@
-"""Every option of a channel, setting of a pool and limit of a server: each is declared here, once.
+"""Every option of a loader and of a channel, setting of a pool and limit of a server, each once.
 
-The rest follows from these structs: users' keywords and their types (`option_types.py`), messages,
-the scheduler's settings, `penstock serve --limit` and `--pool`, and `docs/options.md`. To add one,
-add a field here, use it where it matters, and run `python -m tests.options`.
+The rest follows from these structs: users' keywords and their types (`option_types.py`), what
+`help` says of a loader, messages, the scheduler's settings, `penstock serve --limit` and `--pool`,
+and `docs/options.md`. To add one, add a field here, use it where it matters, and run
+`python -m tests.options`.
 
 Users may write sizes as text and use other names for some options; the client parses that
 (`client.keywords`), and all other code sees plain values. This module must not know who uses the
@@ -68,6 +69,8 @@ class About:
         aliases: Other names under which users may give the field.
         for_loaders: Loaders take the field as a keyword and pass it on. For the other fields,
             loaders have arguments of their own.
+        written: The type of the keyword as it is written in code, if the field's own type does not
+            say it: types of torch, which this module must not import, and several types at once.
     """
 
     meaning: str
@@ -81,6 +84,7 @@ class About:
     kind: str = ""
     aliases: tuple[str, ...] = ()
     for_loaders: bool = True
+    written: str = ""
 
     def allows(self, value: Any) -> bool:
         """Return whether a value of the right type is within the bounds."""
@@ -312,6 +316,103 @@ class ChannelOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
     def substitutes(self) -> int:
         """How many batches of an epoch may be substituted: 0 unless `on_error` allows it."""
         return self.max_substitutes if self.on_error == OnError.SUBSTITUTE else 0
+
+
+class LoadingOptions(Options, frozen=True, kw_only=True):
+    """What every loader takes beside what to sample, and beside the options of its channel.
+
+    The fields before `seed` are those of torch's `DataLoader`. No bounds here: the loaders check
+    them (`loader.pyg.options`), in torch's words.
+    """
+
+    batch_size: Annotated[int, About("Inputs of one batch.")] = 1
+    shuffle: Annotated[
+        bool | None,
+        About("Shuffle the inputs, in another order for each epoch. None: in the order given."),
+    ] = None
+    sampler: Annotated[
+        Any,
+        About(
+            "The order of the inputs, as positions; asked once per epoch, so it must end.",
+            written="Iterable[Any] | None",
+        ),
+    ] = None
+    batch_sampler: Annotated[
+        Any,
+        About(
+            "The batches of an epoch, as lists of positions; asked once per epoch, so it must end. "
+            "Instead of `batch_size`, `shuffle`, `sampler` and `drop_last`.",
+            written="Iterable[Any] | None",
+        ),
+    ] = None
+    num_workers: Annotated[
+        Any,
+        About(
+            "0: batches are made in this process. Else by a pool that all loaders of the same data "
+            "share, with the largest number of workers that any of them asks for; 'auto': as many "
+            "as the machine has room for. None: 0, or the pool of a hub or server that is given as "
+            "`data`. The bytes are the same in any case.",
+            written='int | Literal["auto"] | None',
+        ),
+    ] = None
+    pin_memory: Annotated[bool, About("Copy batches to page-locked memory, for a GPU.")] = False
+    drop_last: Annotated[
+        bool, About("Leave out the last batch of an epoch if it has fewer inputs.")
+    ] = False
+    timeout: Annotated[float, About("Seconds to wait for a batch. 0: no limit.")] = 0
+    worker_init_fn: Annotated[
+        Any,
+        About(
+            "Refused with workers, which run no torch: use `transform`.",
+            written="Callable[[int], object] | None",
+        ),
+    ] = None
+    multiprocessing_context: Annotated[
+        Any,
+        About(
+            "Accepted if it is 'spawn' or 'forkserver': workers are never forked.",
+            written="str | BaseContext | None",
+        ),
+    ] = None
+    generator: Annotated[
+        Any,
+        About(
+            "Where the seed is drawn from if `seed` is not given; not for several ranks.",
+            written="torch.Generator | None",
+        ),
+    ] = None
+    prefetch_factor: Annotated[
+        int | None, About("Batches made ahead, per worker. None: enough to keep all workers busy.")
+    ] = None
+    persistent_workers: Annotated[
+        bool, About("No effect: workers stay from epoch to epoch in any case.")
+    ] = False
+    pin_memory_device: Annotated[str, About("No effect; torch itself has given it up.")] = ""
+    in_order: Annotated[bool, About("No effect: batches come in order in any case.")] = True
+    seed: Annotated[
+        int | None,
+        About(
+            "All that is random follows from this number. None: drawn from `generator`, or from "
+            "torch's own; 0 with several ranks, which must agree."
+        ),
+    ] = None
+    rank: Annotated[
+        int | None,
+        About(
+            "Which rank of `world_size` this is. None: that of torch.distributed, or of torchrun's "
+            "environment."
+        ),
+    ] = None
+    world_size: Annotated[
+        int | None,
+        About(
+            "How many ranks share the list of batches; rank r takes batches r, r + W, …. None: as "
+            "for `rank`. 1: all batches."
+        ),
+    ] = None
+    prefetch: Annotated[
+        int | None, About("Batches made ahead, by all workers together; see `prefetch_factor`.")
+    ] = None
 
 
 class PoolOptions(Options, frozen=True, kw_only=True, omit_defaults=True):

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec.structs import replace as changed
 
 from penstock.graph import EdgeType
 from penstock.graph.view import GraphView
 from penstock.loader.pyg.base import Loader
+from penstock.loader.pyg.help import shows_options
 from penstock.loader.pyg.options import options_of
 from penstock.loader.pyg.specs import neighbor_spec
+from penstock.loader.pyg.typed import Batches, Column, DataT, FanOuts, InputNodes, MadeT, Transform
 from penstock.loader.source.anchors import Labels, anchor_inputs, labels_of, supervision_of
 from penstock.loader.source.sources import source_of
+from penstock.option_types import LoaderKeywords
 from penstock.sampling.ablp import SIGNS, check_labels, label_types
 from penstock.sampling.kinds import check
 from penstock.sampling.normalize import settled
 from penstock.sampling.spec import ABLPSpec, NeighborSpec
 
 
-class ABLPLoader(Loader):
+@shows_options
+class ABLPLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
     """Anchor-based link prediction: anchors, their labels, and the neighbourhoods of all of them.
 
     Batches are `Data` or `HeteroData` with `y_positive` and `y_negative` [2, labels] on the store
@@ -28,35 +32,62 @@ class ABLPLoader(Loader):
     positions in `n_id`.
 
     Args:
-        data, num_neighbors, replace, disjoint, weight_attr and others: as for `NeighborLoader`.
-        anchors: nodes, given like `NeighborLoader`'s `input_nodes`. Where a node type is needed, it
-            is that of `supervision`.
-        supervision: the edge types to predict, from anchors to labels: one, or a list whose anchors
+        data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
+            or a server (what `penstock.connect` returns), or the address of one.
+        num_neighbors: How many neighbours to sample in each hop (-1: all), as a list; or such a
+            list for each edge type, as a dict.
+        anchors: The nodes to start from, given like `NeighborLoader`'s `input_nodes`. Where a node
+            type is needed, it is that of `supervision`.
+        supervision: The edge types to predict, from anchors to labels: one, or a list whose anchors
             have one type. May be None for a homogeneous graph.
-        positive: where labels come from: an edge type, or a tensor [anchors, labels] of node ids,
+        positive: Where labels come from: an edge type, or a tensor [anchors, labels] of node ids,
             one row per anchor, padded with -1; with several supervision edge types, a list or a
             dict of these. None: the edge type named like the supervision edge type, with
             "_positive" after its relation. Edges that are labels are not sampled.
-        negative: likewise, with "_negative"; optional.
-        max_labels: keep at most this many labels of each sign per anchor, the first ones.
+        negative: Likewise, with "_negative"; optional.
+        max_labels: Keep at most this many labels of each sign per anchor, the first ones.
+        replace: Whether a neighbour may be taken more than once.
+        disjoint: Whether each input has a tree of its own, which shares no node with the others.
+        weight_attr: An attribute of edges to draw by; an edge of weight 0 is never taken.
+        transform: Called with each batch in this process; what it returns is given instead.
+        custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
+            `HeteroData`.
+        input_id: A number for each input, which comes with its batch; by default its position.
+        **options: The options of every loader, such as `batch_size`, `num_workers` and `seed`: see
+            `penstock.option_types.LoaderKeywords`, or docs/options.md.
+
+    Raises:
+        ValueError: An argument is not valid; the error names it, the position and the value.
+        TypeError: There is no such option.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> import penstock as ps
+        >>> data = Data(x=torch.rand(100, 8), edge_index=torch.randint(100, (2, 500)))
+        >>> labels = torch.randint(100, (100, 3))  # three nodes that each node is close to
+        >>> with ps.ABLPLoader(data, [5], positive=labels, batch_size=25, seed=0) as loader:
+        ...     batch = next(iter(loader))
+        >>> batch.y_positive.shape
+        torch.Size([2, 75])
     """
 
     def __init__(
         self,
-        data: Any,
-        num_neighbors: Any,
-        anchors: Any = None,
-        supervision: Any = None,
+        data: DataT,
+        num_neighbors: FanOuts,
+        anchors: InputNodes = None,
+        supervision: EdgeType | Sequence[EdgeType] | None = None,
         positive: Any = None,
         negative: Any = None,
         max_labels: int | None = None,
         replace: bool = False,
         disjoint: bool = False,
         weight_attr: str | None = None,
-        transform: Callable[[Any], Any] | None = None,
-        custom_cls: Any = None,
-        input_id: Any = None,
-        **options: Any,
+        transform: Transform[MadeT] | None = None,
+        custom_cls: Callable[[], Any] | None = None,
+        input_id: Column = None,
+        **options: Unpack[LoaderKeywords],
     ) -> None:
         self.data, self.num_neighbors, self.anchors = data, num_neighbors, anchors
         self.supervision, self.max_labels = supervision, max_labels
@@ -78,7 +109,7 @@ class ABLPLoader(Loader):
         spec = changed(spec, neighbors=neighbors)
         inputs = anchor_inputs(source, anchors, kinds, labels, input_id)
         check_labels(spec, source.graph, inputs.columns)
-        settled = options_of(options, type(self).__name__, source.hub)
+        settled = options_of({**options}, type(self).__name__, source.hub)
         Loader.__init__(self, source, spec, inputs, settled)
 
 

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
-import torch_geometric.loader
 from torch_geometric.loader.utils import infer_filter_per_worker
 
 from penstock.graph.view import GraphView
 from penstock.loader.pyg.base import Loader
+from penstock.loader.pyg.help import shows_options
 from penstock.loader.pyg.neighbor_loader import NeighborLoader
 from penstock.loader.pyg.options import options_of
+from penstock.loader.pyg.typed import (
+    Batches,
+    Column,
+    DataT,
+    InputNodes,
+    MadeT,
+    PyGHGTLoader,
+    Transform,
+)
 from penstock.loader.source.inputs import node_inputs
 from penstock.loader.source.sources import source_of
+from penstock.option_types import LoaderKeywords
 from penstock.sampling.kinds import check
 from penstock.sampling.spec import HGTSpec
 
@@ -29,26 +39,60 @@ class LayerSampler:
     edge_permutation: None = None  # edge ids are those that were given
 
 
-class HGTLoader(Loader, torch_geometric.loader.HGTLoader):  # type: ignore[misc]
+@shows_options
+class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[misc]
     """Sample a fixed number of nodes of each type per layer: PyG's loader of that name, by a pool.
 
-    `data` and `options` are as for `NeighborLoader`, so `data` may be more than a `HeteroData`. The
-    arguments up to `filter_per_worker` mean what they mean in PyG. Batches are `HeteroData`, or
-    `Data` for a homogeneous graph.
+    Batches are `HeteroData`, or `Data` for a homogeneous graph.
+
+    Args:
+        data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
+            or a server (what `penstock.connect` returns), or the address of one.
+        num_samples: How many nodes of every type to sample in each layer, as a list; or such a
+            list for each node type, as a dict.
+        input_nodes: The nodes to start from, as for `NeighborLoader`.
+        is_sorted: No effect: edges are sorted in any case. PyG's.
+        transform: Called with each batch in this process; what it returns is given instead.
+        transform_sampler_output: Called with PyG's `SamplerOutput` of each batch, before rows of
+            attributes are joined to it.
+        filter_per_worker: What `collate_fn` gives: a batch (True), or what a sampler gives (False).
+            None: as PyG decides.
+        custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
+            `HeteroData`.
+        input_id: A number for each input, which comes with its batch; by default its position.
+        **options: The options of every loader, such as `batch_size`, `num_workers` and `seed`: see
+            `penstock.option_types.LoaderKeywords`, or docs/options.md.
+
+    Raises:
+        ValueError: An argument is not valid; the error names it, the position and the value.
+        TypeError: There is no such option.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.data import HeteroData
+        >>> import penstock as ps
+        >>> data = HeteroData()
+        >>> data["user"].x, data["item"].x = torch.rand(40, 8), torch.rand(60, 4)
+        >>> data["user", "buys", "item"].edge_index = torch.randint(40, (2, 500))
+        >>> data["item", "bought_by", "user"].edge_index = torch.randint(40, (2, 500))
+        >>> with ps.HGTLoader(data, [16, 16], "user", batch_size=20, seed=0) as loader:
+        ...     sizes = [batch["user"].batch_size for batch in loader]
+        >>> sizes
+        [20, 20]
     """
 
     def __init__(
         self,
-        data: Any,
-        num_samples: Any,
-        input_nodes: Any,
+        data: DataT,
+        num_samples: Sequence[int] | Mapping[str, Sequence[int]],
+        input_nodes: InputNodes,
         is_sorted: bool = False,
-        transform: Callable[[Any], Any] | None = None,
+        transform: Transform[MadeT] | None = None,
         transform_sampler_output: Callable[[Any], Any] | None = None,
         filter_per_worker: bool | None = None,
-        custom_cls: Any = None,
-        input_id: Any = None,
-        **options: Any,
+        custom_cls: Callable[[], Any] | None = None,
+        input_id: Column = None,
+        **options: Unpack[LoaderKeywords],
     ) -> None:
         self.data, self.num_samples, self.input_nodes = data, num_samples, input_nodes
         self.is_sorted, self.custom_cls, self.input_id = is_sorted, custom_cls, input_id
@@ -60,7 +104,7 @@ class HGTLoader(Loader, torch_geometric.loader.HGTLoader):  # type: ignore[misc]
         spec = _spec(source.graph, num_samples)
         self.node_sampler = LayerSampler(spec, num_samples)
         inputs = node_inputs(source, input_nodes, input_id=input_id)
-        settled = options_of(options, type(self).__name__, source.hub)
+        settled = options_of({**options}, type(self).__name__, source.hub)
         Loader.__init__(self, source, spec, inputs, settled)
 
     input_data = NeighborLoader.input_data

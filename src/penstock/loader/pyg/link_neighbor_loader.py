@@ -3,52 +3,117 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import torch
-import torch_geometric.loader
 from torch_geometric.loader.utils import infer_filter_per_worker
 from torch_geometric.sampler import EdgeSamplerInput
+from torch_geometric.sampler.base import SubgraphType
 
 from penstock.loader.pyg.base import Loader
+from penstock.loader.pyg.help import shows_options
 from penstock.loader.pyg.neighbor_loader import SharedSampler, spec_by
 from penstock.loader.pyg.options import options_of
 from penstock.loader.pyg.specs import link_spec, negatives_of
+from penstock.loader.pyg.typed import (
+    Batches,
+    Column,
+    DataT,
+    FanOuts,
+    InputEdges,
+    MadeT,
+    PyGLinkNeighborLoader,
+    Transform,
+)
 from penstock.loader.source.inputs import LinkInputs, link_inputs
 from penstock.loader.source.sources import source_of
+from penstock.option_types import LoaderKeywords
 
 
-class LinkNeighborLoader(Loader, torch_geometric.loader.LinkNeighborLoader):  # type: ignore[misc]
+@shows_options
+class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader):  # type: ignore[misc]
     """Sample links and the neighbourhoods of their ends: PyG's loader of that name, by a pool.
 
-    `data` and `options` are as for `NeighborLoader`. The arguments up to `directed` mean what they
-    mean in PyG. Batches are `Data` or `HeteroData`.
+    Batches are `Data` or `HeteroData`, as `data` is, with `edge_label_index` and `edge_label`, or
+    with `src_index`, `dst_pos_index` and `dst_neg_index` for triplets.
+
+    Args:
+        data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
+            or a server (what `penstock.connect` returns), or the address of one.
+        num_neighbors: How many neighbours to sample in each hop (-1: all), as a list; or such a
+            list for each edge type, as a dict.
+        edge_label_index: The links to start from: their ends [2, links]; with an edge type before
+            it, as a tuple, if the graph has types. None: all edges.
+        edge_label: The label of each link.
+        edge_label_time: The time of each link; needs `time_attr`.
+        replace: Whether a neighbour may be taken more than once.
+        subgraph_type: "directional": the sampled edges. "bidirectional": and their reverse.
+            "induced": all edges among the sampled nodes.
+        disjoint: Whether each input has a tree of its own, which shares no node with the others.
+        temporal_strategy: With `time_attr`, take any edge that is not too late ("uniform"), or the
+            latest ("last").
+        neg_sampling: Pairs that are no links, as PyG's `NegativeSampling`, or what it is made of:
+            "binary" or "triplet", a ratio, a dict.
+        neg_sampling_ratio: PyG's old word for a binary `neg_sampling` of that ratio.
+        time_attr: An attribute of nodes or edges with times: nothing later than the input is taken.
+        weight_attr: An attribute of edges to draw by; an edge of weight 0 is never taken.
+        transform: Called with each batch in this process; what it returns is given instead.
+        transform_sampler_output: Called with PyG's `SamplerOutput` of each batch, before rows of
+            attributes are joined to it.
+        is_sorted: No effect: edges are sorted in any case. PyG's.
+        filter_per_worker: What `collate_fn` gives: a batch (True), or what a sampler gives (False).
+            None: as PyG decides.
+        neighbor_sampler: The `link_sampler` of another loader, to sample in the same way.
+        directed: PyG's old word: False means `subgraph_type="induced"`.
+        custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
+            `HeteroData`.
+        input_id: A number for each input, which comes with its batch; by default its position.
+        **options: The options of every loader, such as `batch_size`, `num_workers` and `seed`: see
+            `penstock.option_types.LoaderKeywords`, or docs/options.md.
+
+    Raises:
+        ValueError: An argument is not valid; the error names it, the position and the value.
+        TypeError: There is no such option.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> import penstock as ps
+        >>> edges = torch.arange(100).repeat(2, 1)
+        >>> data = Data(x=torch.rand(100, 8), edge_index=edges)
+        >>> loader = ps.LinkNeighborLoader(
+        ...     data, [5], neg_sampling="binary", batch_size=50, shuffle=True, seed=0
+        ... )
+        >>> with loader:
+        ...     batch = next(iter(loader))
+        >>> batch.edge_label.tolist() == [1.0] * 50 + [0.0] * 50
+        True
     """
 
     def __init__(
         self,
-        data: Any,
-        num_neighbors: Any,
-        edge_label_index: Any = None,
-        edge_label: Any = None,
-        edge_label_time: Any = None,
+        data: DataT,
+        num_neighbors: FanOuts,
+        edge_label_index: InputEdges = None,
+        edge_label: Column = None,
+        edge_label_time: Column = None,
         replace: bool = False,
-        subgraph_type: Any = "directional",
+        subgraph_type: str | SubgraphType = "directional",
         disjoint: bool = False,
         temporal_strategy: str = "uniform",
         neg_sampling: Any = None,
         neg_sampling_ratio: float | None = None,
         time_attr: str | None = None,
         weight_attr: str | None = None,
-        transform: Callable[[Any], Any] | None = None,
+        transform: Transform[MadeT] | None = None,
         transform_sampler_output: Callable[[Any], Any] | None = None,
         is_sorted: bool = False,
         filter_per_worker: bool | None = None,
-        neighbor_sampler: Any = None,
+        neighbor_sampler: SharedSampler | None = None,
         directed: bool = True,
-        custom_cls: Any = None,
-        input_id: Any = None,
-        **options: Any,
+        custom_cls: Callable[[], Any] | None = None,
+        input_id: Column = None,
+        **options: Unpack[LoaderKeywords],
     ) -> None:
         if (edge_label_time is not None) != (time_attr is not None):
             is_set = {True: "set", False: "not set"}
@@ -98,7 +163,7 @@ class LinkNeighborLoader(Loader, torch_geometric.loader.LinkNeighborLoader):  # 
             time_attr=time_attr,
             **wanted,
         )
-        settled = options_of(options, type(self).__name__, source.hub)
+        settled = options_of({**options}, type(self).__name__, source.hub)
         Loader.__init__(self, source, spec, inputs, settled)
 
     @property

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import torch
-import torch_geometric.loader
 from torch_geometric.loader.utils import infer_filter_per_worker
 from torch_geometric.sampler import NodeSamplerInput
-from torch_geometric.sampler.base import NumNeighbors
+from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.loader.pyg.base import Loader
+from penstock.loader.pyg.help import shows_options
 from penstock.loader.pyg.options import options_of
 from penstock.loader.pyg.specs import neighbor_spec
+from penstock.loader.pyg.typed import (
+    Batches,
+    Column,
+    DataT,
+    FanOuts,
+    InputNodes,
+    MadeT,
+    PyGNeighborLoader,
+    Transform,
+)
 from penstock.loader.source.inputs import NodeInputs, node_inputs
 from penstock.loader.source.sources import DataSource, source_of
+from penstock.option_types import LoaderKeywords
 from penstock.sampling.spec import NeighborSpec
 
 
@@ -52,38 +63,79 @@ def spec_by(sampler: Any, source: DataSource, num_neighbors: Any, **options: Any
     )
 
 
-class NeighborLoader(Loader, torch_geometric.loader.NeighborLoader):  # type: ignore[misc]
+@shows_options
+class NeighborLoader(Batches[DataT, MadeT], Loader, PyGNeighborLoader):  # type: ignore[misc]
     """Sample neighbourhoods of nodes: PyG's loader of that name, with a pool of workers.
 
-    Batches are `Data` or `HeteroData`. The arguments up to `directed` mean what they mean in PyG.
+    Batches are `Data` or `HeteroData`, as `data` is.
 
     Args:
-        data: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub or a server (what
-            `penstock.connect` returns), or the address of one.
-        options: torch's options and ours, see `penstock.loader.pyg.options.LoaderOptions`.
+        data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
+            or a server (what `penstock.connect` returns), or the address of one.
+        num_neighbors: How many neighbours to sample in each hop (-1: all), as a list; or such a
+            list for each edge type, as a dict.
+        input_nodes: The nodes to start from: ids, a mask, or the name of a split; with a node type
+            before it, as a tuple, if the graph has types. None: all nodes.
+        input_time: The time of each input, if it is not that of its node.
+        replace: Whether a neighbour may be taken more than once.
+        subgraph_type: "directional": the sampled edges. "bidirectional": and their reverse.
+            "induced": all edges among the sampled nodes.
+        disjoint: Whether each input has a tree of its own, which shares no node with the others.
+        temporal_strategy: With `time_attr`, take any edge that is not too late ("uniform"), or the
+            latest ("last").
+        time_attr: An attribute of nodes or edges with times: nothing later than the input is taken.
+        weight_attr: An attribute of edges to draw by; an edge of weight 0 is never taken.
+        transform: Called with each batch in this process; what it returns is given instead.
+        transform_sampler_output: Called with PyG's `SamplerOutput` of each batch, before rows of
+            attributes are joined to it.
+        is_sorted: No effect: edges are sorted in any case. PyG's.
+        filter_per_worker: What `collate_fn` gives: a batch (True), or what a sampler gives (False).
+            None: as PyG decides.
+        neighbor_sampler: The `node_sampler` of another loader, to sample in the same way.
+        directed: PyG's old word: False means `subgraph_type="induced"`.
+        custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
+            `HeteroData`.
+        input_id: A number for each input, which comes with its batch; by default its position.
+        **options: The options of every loader, such as `batch_size`, `num_workers` and `seed`: see
+            `penstock.option_types.LoaderKeywords`, or docs/options.md.
+
+    Raises:
+        ValueError: An argument is not valid; the error names it, the position and the value.
+        TypeError: There is no such option.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> import penstock as ps
+        >>> edges = torch.arange(100).repeat(2, 1)
+        >>> data = Data(x=torch.rand(100, 8), edge_index=edges)
+        >>> with ps.NeighborLoader(data, [10, 5], batch_size=32, seed=0) as loader:
+        ...     sizes = [batch.batch_size for batch in loader]
+        >>> sizes
+        [32, 32, 32, 4]
     """
 
     def __init__(
         self,
-        data: Any,
-        num_neighbors: Any,
-        input_nodes: Any = None,
-        input_time: Any = None,
+        data: DataT,
+        num_neighbors: FanOuts,
+        input_nodes: InputNodes = None,
+        input_time: Column = None,
         replace: bool = False,
-        subgraph_type: Any = "directional",
+        subgraph_type: str | SubgraphType = "directional",
         disjoint: bool = False,
         temporal_strategy: str = "uniform",
         time_attr: str | None = None,
         weight_attr: str | None = None,
-        transform: Callable[[Any], Any] | None = None,
+        transform: Transform[MadeT] | None = None,
         transform_sampler_output: Callable[[Any], Any] | None = None,
         is_sorted: bool = False,
         filter_per_worker: bool | None = None,
-        neighbor_sampler: Any = None,
+        neighbor_sampler: SharedSampler | None = None,
         directed: bool = True,
-        custom_cls: Any = None,
-        input_id: Any = None,
-        **options: Any,
+        custom_cls: Callable[[], Any] | None = None,
+        input_id: Column = None,
+        **options: Unpack[LoaderKeywords],
     ) -> None:
         if input_time is not None and time_attr is None:
             raise ValueError(
@@ -116,7 +168,7 @@ class NeighborLoader(Loader, torch_geometric.loader.NeighborLoader):  # type: ig
         )
         self.node_sampler = SharedSampler.of(spec, num_neighbors)
         inputs = node_inputs(source, input_nodes, input_time, input_id, time_attr=time_attr)
-        settled = options_of(options, type(self).__name__, source.hub)
+        settled = options_of({**options}, type(self).__name__, source.hub)
         Loader.__init__(self, source, spec, inputs, settled)
 
     @property

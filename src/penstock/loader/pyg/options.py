@@ -1,17 +1,18 @@
 """The options that every loader takes besides what to sample: torch's keywords and ours.
 
-Each option is honoured, or refused by name with the reason; none is ignored silently.
-`LoaderOptions` has them as given and checked, and derives the options of a channel from them.
+`penstock.options.LoadingOptions` declares them. Here each option is honoured, or refused by name
+with the reason; none is ignored silently. `LoaderOptions` has them as given and checked, and
+derives the options of a channel from them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
+import msgspec
 import torch
 from torch.utils.data import RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
@@ -20,10 +21,8 @@ from penstock.client.hub.hub import Provider
 from penstock.loader.epoch.ranks import RankShare, ranks_of
 from penstock.loader.pyg.torch_shims import InputIndices
 from penstock.option_types import ChannelKeywords
-from penstock.options import ChannelOptions, OnError, Remainder, fields_of
+from penstock.options import ChannelOptions, LoadingOptions, OnError, Remainder, fields_of
 from penstock.workers.limits import auto_workers
-
-Workers: TypeAlias = int | Literal["auto"]
 
 # A reader holds one batch while it takes the next, and the hub needs two more to go on with.
 _IN_HANDS: Final = 2
@@ -38,50 +37,15 @@ _SUBSTITUTES: Final = 16
 _OWN: Final = ("dataset", "collate_fn")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LoaderOptions:
-    """A loader's options as given. The first are torch's, the others ours.
+class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=True):
+    """A loader's options as given, checked.
 
-    Args:
-        num_workers: 0: batches are made in this process. Else by a pool that all loaders of the
-            same data share, with the largest number of workers that any of them asks for, or
-            "auto". None: 0, or the pool of a hub that is given as `data`, whose owner decides its
-            size. The bytes are the same in any case.
-        prefetch_factor: batches made ahead, per worker; `prefetch` says it for all workers
-            together.
-        persistent_workers: no effect: workers stay from epoch to epoch in any case.
-        timeout: seconds to wait for a batch; 0: no limit.
-        sampler: like `batch_sampler`, asked once per epoch, for the whole epoch; so it must end.
-        generator: source of the seed if `seed` is not given; not for several ranks.
-        seed: seed of everything random. By default drawn from `generator` or torch's own; with
-            several ranks, which must agree, it is 0.
-        rank, world_size: by default those of torch.distributed or torchrun's environment: rank r of
-            W takes the batches r, r + W, … of the list. `world_size=1`: all of them.
-        channel: the channel options, each a keyword of its own: `on_error`, `weight` and all others
-            that `penstock.options.ChannelOptions` has for loaders. None: the default.
+    Attributes:
+        channel: The channel options among the loader's keywords, by name, where they are given.
             `max_substitutes` is 16 if batches are to be substituted.
     """
 
-    batch_size: int = 1
-    shuffle: bool | None = None
-    sampler: Any = None
-    batch_sampler: Any = None
-    num_workers: Workers | None = None
-    pin_memory: bool = False
-    drop_last: bool = False
-    timeout: float = 0
-    worker_init_fn: None = None
-    multiprocessing_context: Any = None
-    generator: torch.Generator | None = None
-    prefetch_factor: int | None = None
-    persistent_workers: bool = False
-    pin_memory_device: str = ""
-    in_order: bool = True
-    seed: int | None = None
-    rank: int | None = None
-    world_size: int | None = None
-    prefetch: int | None = None
-    channel: Mapping[str, Any] = field(default_factory=dict)
+    channel: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in REFUSED:
@@ -249,8 +213,8 @@ def options_of(given: dict[str, Any], who: str, hub: Provider | None) -> LoaderO
 
 
 def _own_names() -> Iterator[str]:
-    """Yield the keywords that are fields of `LoaderOptions`."""
-    return (each.name for each in fields(LoaderOptions) if each.name != "channel")
+    """Yield the keywords that are not options of the channel."""
+    return iter(fields_of(LoadingOptions))
 
 
 def _channel_of(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,39 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from torch import Tensor
 
 from penstock.loader.pyg.base import Loader
 from penstock.loader.pyg.collate import Collate, CollatedParts, Place
+from penstock.loader.pyg.help import shows_options
 from penstock.loader.pyg.options import options_of
 from penstock.loader.pyg.template import store_of
+from penstock.loader.pyg.typed import Batches, Column, DataT, InputNodes, MadeT, Transform
 from penstock.loader.source.inputs import node_inputs
 from penstock.loader.source.sources import source_of
+from penstock.option_types import LoaderKeywords
 from penstock.sampling.kinds import check
 from penstock.sampling.normalize import settled
 from penstock.sampling.spec import PPRSpec
 
 
-class PPRLoader(Loader):
+@shows_options
+class PPRLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
     """Give every seed the nodes that matter most to it, at any distance.
 
-    docs/ppr.md has the arguments. Batches are `HeteroData` with edges (type of the seeds, "ppr",
-    type), from seeds to the nodes that matter to them, best first, with `edge_attr` = [score, 1 /
-    (1 + hop)]; `include_sampled_edges` adds the edges of the graph. A homogeneous graph gives
-    `Data`, whose edges are the former.
+    Batches are `HeteroData` with edges (type of the seeds, "ppr", type), from seeds to the nodes
+    that matter to them, best first, with `edge_attr` = [score, 1 / (1 + hop)]. A homogeneous graph
+    gives `Data`, whose edges are these. docs/ppr.md has the algorithm.
 
     Args:
-        data, input_nodes, options: as for `NeighborLoader`.
-        edge_dir: follow in-edges ("in") or out-edges ("out").
-        channels: (name, edge types, share) each, or a dict of name to (edge types, share).
+        data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
+            or a server (what `penstock.connect` returns), or the address of one.
+        input_nodes: The nodes to start from, as for `NeighborLoader`.
+        alpha: The probability that a walk starts again at its seed.
+        eps: How small a rest may be left at a node, per neighbour, before it is not passed on.
+        max_ppr_nodes: How many nodes a seed gets, at most.
+        enable_residual_topup: Whether nodes that were reached and not yet scored fill the places
+            that are left.
+        num_neighbors_per_hop: How many neighbours of a node are looked at, at most.
+        max_fetch_iterations: How often neighbours are looked up for a seed, at most. None: until
+            it is done.
+        channels: Several rankings at once, each along edge types of its own: (name, edge types,
+            share) each, or a dict of name to (edge types, share).
+        include_sampled_edges: Whether to add the edges of the graph among the nodes.
+        edge_dir: Follow in-edges ("in") or out-edges ("out").
+        transform: Called with each batch in this process; what it returns is given instead.
+        custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
+            `HeteroData`.
+        input_id: A number for each input, which comes with its batch; by default its position.
+        **options: The options of every loader, such as `batch_size`, `num_workers` and `seed`: see
+            `penstock.option_types.LoaderKeywords`, or docs/options.md.
+
+    Raises:
+        ValueError: An argument is not valid; the error names it, the position and the value.
+        TypeError: There is no such option.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> import penstock as ps
+        >>> around = torch.arange(100)  # a ring
+        >>> data = Data(x=torch.rand(100, 8), edge_index=torch.stack([around, around.roll(1)]))
+        >>> with ps.PPRLoader(data, batch_size=10, max_ppr_nodes=3, seed=0) as loader:
+        ...     batch = next(iter(loader))
+        >>> batch.edge_index.shape, batch.edge_attr.shape
+        (torch.Size([2, 30]), torch.Size([30, 2]))
     """
 
     def __init__(
         self,
-        data: Any,
-        input_nodes: Any = None,
+        data: DataT,
+        input_nodes: InputNodes = None,
         alpha: float = 0.5,
         eps: float = 1e-4,
         max_ppr_nodes: int = 50,
@@ -45,10 +81,10 @@ class PPRLoader(Loader):
         channels: Any = None,
         include_sampled_edges: bool = False,
         edge_dir: str = "in",
-        transform: Callable[[Any], Any] | None = None,
-        custom_cls: Any = None,
-        input_id: Any = None,
-        **options: Any,
+        transform: Transform[MadeT] | None = None,
+        custom_cls: Callable[[], Any] | None = None,
+        input_id: Column = None,
+        **options: Unpack[LoaderKeywords],
     ) -> None:
         if edge_dir not in ("in", "out"):
             raise ValueError(f"edge_dir is {edge_dir!r}; expected 'in' or 'out'")
@@ -75,7 +111,7 @@ class PPRLoader(Loader):
         check(spec, source.graph)
         inputs = node_inputs(source, input_nodes, input_id=input_id)
         collate = PPRCollate(source, spec, inputs)
-        wanted = options_of(options, type(self).__name__, source.hub)
+        wanted = options_of({**options}, type(self).__name__, source.hub)
         Loader.__init__(self, source, spec, inputs, wanted, collate)
 
 
