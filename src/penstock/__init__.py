@@ -37,6 +37,7 @@ if _typing.TYPE_CHECKING:
     from penstock.loader.pyg.neighbor_loader import NeighborLoader
     from penstock.loader.pyg.ppr_loader import PPRLoader
     from penstock.loader.source.remote_dataset import (
+        ConnectKeywords,
         RemoteDistDataset,
         init_compute_process,
         shutdown_compute_process,
@@ -161,21 +162,48 @@ _LOADED_ON_USE = {
 }
 
 
-def connect(address: str, **options: _typing.Any) -> _typing.Any:
+@_typing.overload
+def connect(  # a hub has no other keyword, so those tell a server
+    address: str, *, timeout: float | None = 30.0
+) -> JoinedHub | RemoteDistDataset: ...
+@_typing.overload
+def connect(address: str, **options: _typing.Unpack[ConnectKeywords]) -> RemoteDistDataset: ...
+def connect(address: str, **options: _typing.Any) -> JoinedHub | RemoteDistDataset:
     """Connect to the hub or the server at an address.
 
     Args:
         address: "unix://…", the `address` of a hub or a loader on this host; or "tcp://host:port"
             of a server (`penstock serve`), or "tls://host:port" if the connection is encrypted.
-        **options: For a hub, `timeout`. For a server, see
-            `penstock.loader.source.remote_dataset.connect`.
+        **options: `timeout`: seconds to wait for an answer now (30; None: no limit). For a server
+            also: `ca`, `certificate`, `key` and `server_name` for TLS, `token`, `same_host` (False:
+            no shared memory), `patience` (seconds to wait for a server that was lost) and `name`
+            (of this client, for people); `penstock.loader.source.remote_dataset.connect` says more.
 
     Returns:
-        A `JoinedHub` for a unix address, a `RemoteDistDataset` for the others.
+        A `JoinedHub` for a unix address, a `RemoteDistDataset` for the others. A type checker
+            cannot read the address: where it matters, `assert isinstance(data, RemoteDistDataset)`,
+            or call `init_compute_process`, which is for servers alone.
+
+    Raises:
+        HubGone: No hub answers; `ServerGone` if it is a server that does not.
+        AccessDenied: The server refused this client.
+        TypeError: There is no such option.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> with ps.serve(graph, num_workers=1) as server:
+        ...     with ps.connect(server.address) as data:
+        ...         with ps.NeighborLoader(data, [2], "train", batch_size=2, seed=0) as loader:
+        ...             print([batch.n_id.tolist() for batch in loader])
+        [[0, 2, 1]]
     """
     is_remote = str(address).startswith(("tcp://", "tls://"))
     home = "penstock.loader.source.remote_dataset" if is_remote else "penstock.client.hub.joined"
-    return _importlib.import_module(home).connect(address, **options)
+    connected: JoinedHub | RemoteDistDataset = _importlib.import_module(home).connect(
+        address, **options
+    )
+    return connected
 
 
 if not _typing.TYPE_CHECKING:  # a type checker would take this to mean that every name exists

@@ -492,7 +492,12 @@ def _size(meaning: str) -> About:
 class Limits(Options, frozen=True, kw_only=True):
     """The limits of a server, in bytes or as counts. A refusal names the limit that was reached.
 
-    See `docs/options.md` for what each limit bounds.
+    docs/options.md says what each limit bounds.
+
+    Examples:
+        >>> import penstock as ps
+        >>> ps.Limits(max_channels=64, max_batch_bytes=1 << 30).max_channels
+        64
     """
 
     max_connections: Annotated[int, _count("Connections, whoever has them.")] = 8192

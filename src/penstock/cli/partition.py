@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import track
 
 from penstock.graph import Graph
+from penstock.graph.partition.cutter import Method, Side
 from penstock.graph.partition.partition import METHODS, SIDES, Partition
 
 
@@ -29,7 +30,7 @@ from penstock.graph.partition.partition import METHODS, SIDES, Partition
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def partition(
-    graph: Path, folder: Path, parts: int, method: str, edges: str, as_json: bool
+    graph: Path, folder: Path, parts: int, method: Method, edges: Side, as_json: bool
 ) -> None:
     """Cut the graph saved in the folder GRAPH into parts, and write them into FOLDER.
 

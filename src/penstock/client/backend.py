@@ -44,6 +44,9 @@ class SharedDistSamplingBackend:
 
     The constructor starts nothing; `init_backend` does.
 
+    Beside these arguments it takes the settings of a pool, such as `worker_concurrency`
+    (`penstock.option_types.PoolKeywords`, docs/options.md).
+
     Args:
         source: A graph, for a pool of the backend's own; or a hub, whose pool is borrowed.
         sampling_config: A spec, or the class of a user's sampler.
@@ -52,7 +55,22 @@ class SharedDistSamplingBackend:
         input_kind: What the inputs are, if the caller wants to state it; checked against the spec.
         start_timeout: Seconds within which all workers must be ready.
         address: Where other processes can join the backend's own hub.
-        options: How the pool is run, such as `worker_concurrency`.
+
+    Raises:
+        ValueError: An argument is not valid; the error names it.
+        TypeError: There is no such option.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> spec = ps.NeighborSpec(num_neighbors=(2,))
+        >>> with ps.SharedDistSamplingBackend(graph, spec, num_workers=1) as backend:
+        ...     backend.register_input("mine", "train", batch_size=1, shuffle=True, seed=0)
+        ...     for epoch in range(2):
+        ...         backend.start_new_epoch_sampling("mine", epoch)
+        ...         print([batch["n_id"].tolist() for batch in backend.batches("mine")])
+        [[0, 2], [2, 1]]
+        [[2, 1], [0, 2]]
     """
 
     def __init__(
@@ -210,7 +228,13 @@ class SharedDistSamplingBackend:
             columns: Arrays with a row for each input (`time`, `label`, …).
             tables: Arrays that belong to all inputs (`src_weight`, …). What a spec does with
                 columns and tables is documented with the spec.
-            channel_options: See `ChannelKeywords`.
+            **channel_options: The options of a channel: see
+                `penstock.option_types.ChannelKeywords`, or docs/options.md.
+
+        Raises:
+            ValueError: An argument is not valid; the error names it.
+            KeyError: Another channel has this id.
+            Overloaded: The hub has no room for another channel.
         """
         self._check_ready()
         check_names(channel_options)
@@ -280,14 +304,32 @@ class SharedDistSamplingBackend:
         return ChannelDescription.of(channel_id, channel, channel.registration, self.num_workers)
 
     def reweigh(self, channel_id: ChannelId, weight: float) -> None:
-        """Change a channel's share of the workers."""
+        """Change a channel's share of the workers.
+
+        Args:
+            channel_id: The channel.
+            weight: Its share, against the weights of other channels.
+        """
         self._check_ready()
         self._channels[channel_id].reweigh(weight)
 
     # --- reading -----------------------------------------------------------------------------
 
     def next_batch(self, channel_id: ChannelId, timeout: float | None = None) -> Batch | None:
-        """Return the next batch of a channel's epoch, None at its end; see `Reader.next`."""
+        """Return the next batch of a channel's epoch.
+
+        Args:
+            channel_id: The channel.
+            timeout: Seconds to wait. None: no limit.
+
+        Returns:
+            The batch; None at the end of the epoch.
+
+        Raises:
+            TimeoutError: No batch came in time.
+            SamplingError: The batch could not be made. The next call goes on with the batch after.
+            WorkerDied: The batch lost a worker too often. Likewise.
+        """
         self._check_ready()
         return self._channels[channel_id].next(timeout)
 

@@ -56,6 +56,18 @@ def install(*, induced: bool = False) -> None:
 
     Raises:
         RuntimeError: PyG is imported already, or the real library is installed.
+
+    Examples:
+        >>> import subprocess, sys
+        >>> script = '''
+        ... from penstock.compat import pyg_lib
+        ... pyg_lib.install()
+        ... from torch_geometric import typing
+        ... print(typing.WITH_PYG_LIB)
+        ... '''
+        >>> done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        >>> done.stdout
+        'True\\n'
     """
     wanted = {"pyg", "torch_sparse"} if induced else {"pyg"}
     missing = wanted - _installed
@@ -77,6 +89,10 @@ def uninstall() -> None:
     """Undo `install`; a PyG that is imported then finds no pyg_lib any more. Idempotent.
 
     Loaders that were made meanwhile stop working.
+
+    Examples:
+        >>> from penstock.compat import pyg_lib
+        >>> pyg_lib.uninstall()  # there is nothing to undo here
     """
     import torch
 

@@ -25,7 +25,22 @@ _T = TypeVar("_T", bound=_Sliced)
 
 @dataclass(frozen=True, slots=True)
 class ServerSlice:
-    """The fraction from `first`/`of` to `end`/`of` of the inputs of server number `server`."""
+    """The fraction from `first`/`of` to `end`/`of` of the inputs of server number `server`.
+
+    Attributes:
+        server: The number of the server.
+        first: Where the fraction begins.
+        end: Where it ends.
+        of: The number of parts that `first` and `end` count.
+
+    Raises:
+        ValueError: The numbers make no fraction.
+
+    Examples:
+        >>> import penstock as ps
+        >>> ps.ServerSlice(0, first=1, end=2, of=4).cut(["a", "b", "c", "d"])
+        ['b']
+    """
 
     server: int
     first: int = 0
@@ -67,6 +82,19 @@ def compute_server_assignments(servers: int, ranks: int, rank: int) -> dict[int,
         servers: The number of servers.
         ranks: The number of ranks that share them.
         rank: The rank whose slices are computed.
+
+    Returns:
+        A slice for each server that the rank has something of.
+
+    Raises:
+        ValueError: A number is out of range.
+
+    Examples:
+        >>> import penstock as ps
+        >>> for server, part in ps.compute_server_assignments(servers=3, ranks=2, rank=0).items():
+        ...     print(server, part.first, part.end, part.of)
+        0 0 2 2
+        1 0 1 2
     """
     for name, value, least in (("servers", servers, 1), ("ranks", ranks, 1), ("rank", rank, 0)):
         _check_integer(name, value)

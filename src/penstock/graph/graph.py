@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -37,6 +37,8 @@ from penstock.graph.draft import Draft
 from penstock.graph.features import FeatureSource, LocalFeatures
 from penstock.graph.handles import FileHandle, MemfdHandle, NamedHandle
 from penstock.graph.lookup import pick
+from penstock.graph.partition.cutter import Method
+from penstock.graph.partition.cutter import Side as EdgeSide
 from penstock.graph.partition.partition import partition
 from penstock.graph.pyg import draft_from_pyg
 from penstock.graph.schema import ArrayKey, Arrays, EdgeType, Schema
@@ -56,6 +58,21 @@ class Graph(GraphView):
 
     Made by `from_coo`, `from_pyg`, `open` or `attach`. Methods that take a type need it only for a
     heterogeneous graph. Arrays are read-only views; they stay valid after `close()`.
+
+    Args:
+        schema: The types, and which arrays there are.
+        arrays: The arrays, by key.
+        version: The digest of the content, if it is known.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> graph
+        Graph(num_nodes=3, num_edges=3, train=2)
+        >>> graph.save("ring.graph")
+        >>> with ps.Graph.open("ring.graph") as opened:
+        ...     print(opened.split("train").tolist())
+        [0, 2]
     """
 
     def __init__(self, schema: Schema, arrays: Arrays, version: str | None = None) -> None:
@@ -103,10 +120,36 @@ class Graph(GraphView):
         Args:
             edge_index: [2, edges], sources above destinations.
             num_nodes: If None, taken from node attributes, masks or the largest id, in this order.
-            train: The nodes of this split, as ids or a bool mask; `val` and `test` likewise.
-            node_attrs: Further node attributes by name; `edge_attrs` likewise.
+            x: Features of nodes, a row for each.
+            y: Labels of nodes.
+            train: The nodes of this split, as ids or a bool mask.
+            val: Likewise.
+            test: Likewise.
+            node_time: Times of nodes.
+            edge_attr: Features of edges, a row for each.
+            edge_weight: Weights of edges.
+            edge_time: Times of edges.
+            node_attrs: Further attributes of nodes, by name.
+            edge_attrs: Further attributes of edges, by name.
             graph_attrs: Arrays and JSON values that belong to the whole graph.
-            kind: The kind of shared memory; see `Segment.create`.
+            kind: The kind of shared memory, "memfd" or "named". None: PENSTOCK_SHARED_MEMORY
+                decides.
+
+        Returns:
+            The graph, in shared memory.
+
+        Raises:
+            ValueError: An argument is not valid; the error names it, the position and the value.
+
+        Examples:
+            >>> import numpy as np
+            >>> import penstock as ps
+            >>> ps.Graph.from_coo(np.array([[0, 1], [1, 2]]), x=np.ones((3, 4), np.float32))
+            Graph(num_nodes=3, num_edges=2, x=float32[3, 4])
+            >>> edges = {("user", "buys", "item"): [[0, 1], [2, 0]]}
+            >>> shop = ps.Graph.from_coo(edges, num_nodes={"user": 2, "item": 3})
+            >>> shop.node_types, shop.edge_types
+            (('user', 'item'), (('user', 'buys', 'item'),))
         """
         given = CooArguments(
             edge_index=edge_index,
@@ -132,6 +175,24 @@ class Graph(GraphView):
         of the whole graph may be arrays or JSON values, such as lists of words of any length; an
         error names what a graph cannot keep. `edge_weight` must be finite; negative weights, which
         PyG allows, are kept, but cannot be sampled by.
+
+        Args:
+            data: The data.
+            kind: The kind of shared memory, as for `from_coo`.
+
+        Returns:
+            The graph, in shared memory.
+
+        Raises:
+            ValueError: Something in the data cannot be kept; the error names it.
+
+        Examples:
+            >>> import torch
+            >>> from torch_geometric.data import Data
+            >>> import penstock as ps
+            >>> data = Data(x=torch.ones(3, 4), edge_index=torch.tensor([[0, 1], [1, 2]]))
+            >>> ps.Graph.from_pyg(data)
+            Graph(num_nodes=3, num_edges=2, x=float32[3, 4])
         """
         return cls._from_draft(draft_from_pyg(data), kind)
 
@@ -141,7 +202,15 @@ class Graph(GraphView):
 
     @classmethod
     def open(cls, path: StrPath) -> Self:
-        """Open the graph saved in the folder `path`. Files are mapped, which takes milliseconds."""
+        """Open the graph saved in the folder `path`. Files are mapped, which takes milliseconds.
+
+        Args:
+            path: The folder.
+
+        Raises:
+            FileNotFoundError: There is no graph.
+            GraphFormatError: The folder is damaged, or of a version that is not known here.
+        """
         opened = on_disk.read(path)
         return cls(opened.schema, opened.arrays, opened.version)
 
@@ -157,7 +226,14 @@ class Graph(GraphView):
         """
         self._version = on_disk.write(path, self._schema, self._arrays, progress)
 
-    def partition(self, n: int, path: StrPath, **options: Any) -> list[Path]:
+    def partition(
+        self,
+        n: int,
+        path: StrPath,
+        method: Method = "range",
+        edges: EdgeSide = "destination",
+        progress: Callable[[int, int], object] | None = None,
+    ) -> list[Path]:
         """Write `n` parts of the graph into the folder `path`, one for each server to hold.
 
         `Partition.open` opens a part.
@@ -165,15 +241,32 @@ class Graph(GraphView):
         Args:
             n: The number of parts.
             path: The folder for the parts.
-            **options: `method`: how nodes are assigned, "range" of ids (the default) or "hash".
-                `edges`: whether edges go with their "destination" (the default) or "source".
-                `progress`: called as `progress(done, parts)`.
+            method: How nodes are assigned: by "range" of ids, or by "hash".
+            edges: Whether edges go with their "destination" or their "source".
+            progress: Called as `progress(done, parts)`.
+
+        Returns:
+            The folders of the parts.
+
+        Examples:
+            >>> import penstock as ps
+            >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3)
+            >>> [part.name for part in graph.partition(2, "parts")]
+            ['part-0', 'part-1']
         """
-        return partition(self, path, n, **options)
+        return partition(self, path, n, method, edges, progress)
 
     @classmethod
     def attach(cls, handle: GraphHandle, fds: Sequence[int] = ()) -> Self:
-        """Map the graph that another process described. Takes `fds` over and closes them."""
+        """Map the graph that another process described.
+
+        Args:
+            handle: The other process's `handle()`.
+            fds: Its `descriptors`, as they arrived here; they are taken over and closed.
+
+        Returns:
+            The same graph, without a copy.
+        """
         arrays = sharing.attach(handle, fds)
         try:
             return cls(handle.schema, arrays, handle.version)
@@ -263,7 +356,14 @@ class Graph(GraphView):
         of_nodes: bool,
         side: Side = "in",
     ) -> tuple[Topology, npt.NDArray[np.int64]]:
-        """Return in- or out-edges with every row in order of time, and the times in that order."""
+        """Return in- or out-edges with every row in order of time, and the times in that order.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+            attribute: The attribute that has the times.
+            of_nodes: Whether it is an attribute of the neighbours, not of the edges.
+            side: In-edges ("in"), or out-edges ("out").
+        """
         name = self._edge_type(edge_type)
         entries, times = self.derived(ByTime(name, attribute, of_nodes, side))
         return Topology(rows_of(self, name, side).indptr, entries.array), times.array
@@ -271,7 +371,13 @@ class Graph(GraphView):
     def weight_sums(
         self, edge_type: EdgeType | None, attribute: str, side: Side = "in"
     ) -> npt.NDArray[np.int64]:
-        """Return running sums of an edge attribute within each row, as weighted draws use them."""
+        """Return running sums of an edge attribute within each row, as weighted draws use them.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+            attribute: The attribute that has the weights.
+            side: In-edges ("in"), or out-edges ("out").
+        """
         return self.derived(WeightSums(self._edge_type(edge_type), attribute, side))[0].array
 
     def sorted_rows(self, edge_type: EdgeType | None = None, side: Side = "in") -> Ids:

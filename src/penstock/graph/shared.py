@@ -46,6 +46,22 @@ class SharedArray:
 
     `array` is made anew at each access, so that it matches the segment's state: writable under
     construction, read-only after `freeze()`. Views keep the memory alive, also after `close()`.
+
+    Args:
+        segment: The mapping that contains the array.
+        dtype: The element type.
+        shape: The sizes of the dimensions.
+        offset: Where the array begins in the segment, in bytes.
+
+    Raises:
+        ValueError: The array is not inside the segment.
+
+    Examples:
+        >>> import numpy as np
+        >>> import penstock as ps
+        >>> with ps.SharedArray.from_array(np.arange(3)) as shared:
+        ...     print(shared.array, shared.dtype, shared.shape, shared.writable)
+        [0 1 2] int64 (3,) False
     """
 
     def __init__(self, segment: Segment, dtype: object, shape: Shape, offset: int = 0) -> None:
@@ -70,9 +86,16 @@ class SharedArray:
         writable: bool = False,
         kind: str | None = None,
     ) -> Self:
-        """Copy `array` to shared memory, frozen unless `writable`.
+        """Copy `array` to shared memory.
 
-        `dtype` gives the element type where NumPy cannot: "bfloat16" for 16-bit integers.
+        Args:
+            array: What to copy.
+            dtype: The element type, where NumPy cannot say it: "bfloat16" for 16-bit integers.
+            writable: Whether it can still be written to; else it is frozen.
+            kind: The kind of shared memory; see `Segment.create`.
+
+        Raises:
+            ValueError: `dtype` does not fit the array.
         """
         source = np.asarray(array)
         name = dtype_name(source.dtype if dtype is None else dtype)

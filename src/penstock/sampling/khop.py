@@ -29,13 +29,28 @@ class NeighborSampler:
     `weight_attr` or `time_attr` are drawn from uniformly, and not restricted.
 
     Args:
+        graph: The graph.
         num_neighbors: One fan-out per hop (-1 all, 0 none), for all edge types; or a mapping with
             one list per type.
+        replace: Whether a neighbour may be taken more than once.
+        direction: Follow in-edges ("in") or out-edges ("out").
+        node_caps: How many new nodes each hop may add, at most. Empty: no limit.
         disjoint: Every seed has its own tree, and trees share nothing.
         weight_attr: An edge attribute to draw by: an edge of weight 0 is never taken.
         time_attr: An attribute of nodes or of edges: nothing later than the seed is taken. Implies
             `disjoint`.
         temporal_strategy: Take any edge that is not too late ("uniform"), or the latest ("last").
+
+    Raises:
+        ValueError: An argument is not valid; the error names it.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> from penstock.sampling import NeighborSampler
+        >>> batch = NeighborSampler(graph, [2]).sample(graph.split("train"), seed=0)
+        >>> batch.nodes[0].tolist(), batch.rows[0].tolist(), batch.cols[0].tolist()
+        ([0, 2, 1], [1, 2], [0, 1])
     """
 
     def __init__(
@@ -89,6 +104,11 @@ class NeighborSampler:
 
         Args:
             seeds: The seeds; for a heterogeneous graph by node type.
+            seed: All that is random follows from this number.
+            epoch: The epoch.
+            index: The batch's position in the epoch's list.
+            out: Memory for the result. None: new memory.
+            with_edge_ids: Whether the result has the ids of edges.
             times: The seeds' times, in the same form. If None, nodes' own times are used.
         """
         return self.sample_by_type(

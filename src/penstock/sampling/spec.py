@@ -50,9 +50,32 @@ class Taking(WithAttributes, frozen=True, kw_only=True):
 class NeighborSpec(Taking, frozen=True, kw_only=True, tag="neighbor"):
     """k-hop neighbourhoods, with the options of `NeighborSampler`.
 
-    `num_neighbors` has one fan-out per hop, for all edge types; or `by_type` has a list for each.
-    `weight_attr` names an edge attribute to draw by; `time_attr` an attribute of nodes or of edges:
-    then nothing later than the seed is taken.
+    Attributes:
+        num_neighbors: One fan-out per hop (-1: all), for all edge types.
+        by_type: Instead of `num_neighbors`, such a list for each edge type.
+        replace: Whether a neighbour may be taken more than once.
+        direction: Follow in-edges ("in") or out-edges ("out").
+        node_caps: How many new nodes each hop may add, at most. Empty: no limit.
+        disjoint: Whether each seed has a tree of its own, which shares no node with the others.
+        subgraph_type: Which edges come: those sampled ("directional"), their reverse as well
+            ("bidirectional"), or all among the sampled nodes ("induced").
+        weight_attr: An attribute of edges to draw by.
+        time_attr: An attribute of nodes or of edges: nothing later than the seed is taken.
+        temporal_strategy: Take any edge that is not too late ("uniform"), or the latest ("last").
+        node_attributes: The attributes of nodes that come with a batch. None: all of the graph.
+        edge_attributes: The attributes of edges that come with a batch. None: all of the graph.
+        with_edge_ids: Whether the ids of edges come with a batch, as `e_id`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3)
+        >>> spec = ps.NeighborSpec(num_neighbors=(2,))
+        >>> with ps.SharedDistSamplingBackend(graph, spec, num_workers=0) as backend:
+        ...     backend.register_input("mine", [0], batch_size=3)
+        ...     backend.start_new_epoch_sampling("mine", epoch=0)
+        ...     batch = backend.next_batch("mine")
+        >>> batch["n_id"].tolist(), batch["edge_index"].tolist()
+        ([0, 2], [[1], [0]])
     """
 
     kind: ClassVar[str] = "neighbor:NeighborKind"
@@ -72,9 +95,23 @@ class NeighborSpec(Taking, frozen=True, kw_only=True, tag="neighbor"):
 class LinkSpec(SamplingSpec, frozen=True, kw_only=True, tag="link"):
     """Edges, their negatives, and the neighbourhoods of all ends.
 
-    `negatives`: none; "binary", `amount` (a ratio) times as many pairs that are no edges; or
-    "triplet", `amount` destinations for each edge that are no neighbours. `strict` checks negatives
-    against the whole graph. Weights of sources and destinations come with the feed.
+    Attributes:
+        neighbors: How the neighbourhoods are sampled.
+        negatives: "none"; "binary": pairs that are no edges; or "triplet": destinations for each
+            edge that are no neighbours. Weights of sources and destinations come with the inputs.
+        amount: How many negatives for each edge: a ratio if "binary", a number if "triplet".
+        strict: Whether negatives are checked against the whole graph.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3)
+        >>> spec = ps.LinkSpec(neighbors=ps.NeighborSpec(num_neighbors=(2,)))
+        >>> with ps.SharedDistSamplingBackend(graph, spec, num_workers=0) as backend:
+        ...     backend.register_input("mine", None, batch_size=3)
+        ...     backend.start_new_epoch_sampling("mine", epoch=0)
+        ...     batch = backend.next_batch("mine")
+        >>> batch["edge_label_index"].tolist()
+        [[0, 1, 2], [1, 2, 0]]
     """
 
     kind: ClassVar[str] = "links:LinkKind"
@@ -86,7 +123,26 @@ class LinkSpec(SamplingSpec, frozen=True, kw_only=True, tag="link"):
 
 
 class SubgraphSpec(Taking, frozen=True, kw_only=True, tag="subgraph"):
-    """All edges among the seeds and the nodes within `num_hops` of them (0: the seeds alone)."""
+    """All edges among the seeds and the nodes within `num_hops` of them.
+
+    Attributes:
+        num_hops: How far from the seeds. 0: the seeds alone.
+        direction: Follow in-edges ("in") or out-edges ("out").
+        node_attributes: The attributes of nodes that come with a batch. None: all of the graph.
+        edge_attributes: The attributes of edges that come with a batch. None: all of the graph.
+        with_edge_ids: Whether the ids of edges come with a batch, as `e_id`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3)
+        >>> spec = ps.SubgraphSpec(num_hops=1)
+        >>> with ps.SharedDistSamplingBackend(graph, spec, num_workers=0) as backend:
+        ...     backend.register_input("mine", [0], batch_size=3)
+        ...     backend.start_new_epoch_sampling("mine", epoch=0)
+        ...     batch = backend.next_batch("mine")
+        >>> batch["n_id"].tolist(), batch["e_id"].tolist()
+        ([0, 2], [2])
+    """
 
     kind: ClassVar[str] = "subgraph:SubgraphKind"
 
@@ -97,9 +153,28 @@ class SubgraphSpec(Taking, frozen=True, kw_only=True, tag="subgraph"):
 class ABLPSpec(SamplingSpec, frozen=True, kw_only=True, tag="ablp"):
     """Anchors with positive and negative labels, and the neighbourhoods of all of these.
 
-    `supervision` has the edge types to predict; `positive` and `negative` the edge types that their
-    labels are read from (found by name if None; not needed if labels come in a feed's padded
-    arrays). Label edge types are never sampled. `max_labels` keeps the first labels of each anchor.
+    Edge types that labels are read from are never sampled.
+
+    Attributes:
+        neighbors: How the neighbourhoods are sampled.
+        supervision: The edge types to predict.
+        positive: The edge types that positive labels are read from. None: found by name, with
+            "_positive" after the relation. Not needed if labels come with the inputs.
+        negative: Likewise, with "_negative".
+        max_labels: How many labels of each anchor are kept, the first ones. None: all.
+
+    Examples:
+        >>> import penstock as ps
+        >>> buys, liked = ("user", "buys", "item"), ("user", "buys_positive", "item")
+        >>> edges = {buys: [[0, 1], [1, 0]], liked: [[0, 1], [0, 1]]}
+        >>> graph = ps.Graph.from_coo(edges, num_nodes={"user": 2, "item": 2})
+        >>> spec = ps.ABLPSpec(neighbors=ps.NeighborSpec(num_neighbors=(2,)), supervision=(buys,))
+        >>> with ps.SharedDistSamplingBackend(graph, spec, num_workers=0) as backend:
+        ...     backend.register_input("mine", ("user", None), batch_size=2)
+        ...     backend.start_new_epoch_sampling("mine", epoch=0)
+        ...     batch = backend.next_batch("mine")
+        >>> batch["user,buys,item/y_positive"].tolist()
+        [[0, 1], [0, 1]]
     """
 
     kind: ClassVar[str] = "ablp:ABLPKind"
@@ -114,7 +189,32 @@ class ABLPSpec(SamplingSpec, frozen=True, kw_only=True, tag="ablp"):
 class PPRSpec(Taking, frozen=True, kw_only=True, tag="ppr"):
     """The nodes most relevant to each seed, by personalised PageRank (forward push).
 
-    Each of `channels` is (name, the edge types it follows, its share of the nodes).
+    Attributes:
+        alpha: The probability that a walk starts again at its seed.
+        eps: How small a rest may be left at a node, per neighbour, before it is not passed on.
+        max_ppr_nodes: How many nodes a seed gets, at most.
+        num_neighbors_per_hop: How many neighbours of a node are looked at, at most.
+        max_fetch_iterations: How often neighbours are looked up for a seed, at most. None: until
+            it is done.
+        residual_topup: Whether nodes that were reached and not yet scored fill the places left.
+        channels: Several rankings at once: (name, the edge types it follows, its share of the
+            nodes) each.
+        include_sampled_edges: Whether to add the edges of the graph among the nodes.
+        direction: Follow in-edges ("in") or out-edges ("out").
+        node_attributes: The attributes of nodes that come with a batch. None: all of the graph.
+        edge_attributes: The attributes of edges that come with a batch. None: all of the graph.
+        with_edge_ids: Whether the ids of edges come with a batch, as `e_id`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3)
+        >>> spec = ps.PPRSpec(max_ppr_nodes=2)
+        >>> with ps.SharedDistSamplingBackend(graph, spec, num_workers=0) as backend:
+        ...     backend.register_input("mine", [0], batch_size=3)
+        ...     backend.start_new_epoch_sampling("mine", epoch=0)
+        ...     batch = backend.next_batch("mine")
+        >>> batch["n_id"].tolist(), batch["edge_index"].tolist()
+        ([0, 2], [[0, 0], [0, 1]])
     """
 
     kind: ClassVar[str] = "ppr:PPRKind"
@@ -133,7 +233,27 @@ class PPRSpec(Taking, frozen=True, kw_only=True, tag="ppr"):
 class WalkSpec(Taking, frozen=True, kw_only=True, tag="walk"):
     """Random walks from each seed: uniform, or node2vec's with `p` and `q` other than 1.
 
-    For a heterogeneous graph `path` has the edge types to follow, step by step.
+    Attributes:
+        walk_length: How many steps a walk has.
+        walks_per_node: How many walks start from each seed.
+        p: node2vec's return parameter: a large one makes going back unlikely.
+        q: node2vec's in-out parameter: a large one keeps the walk near its start.
+        path: For a heterogeneous graph, the edge types to follow, step by step.
+        direction: Follow in-edges ("in") or out-edges ("out").
+        node_attributes: The attributes of nodes that come with a batch. None: all of the graph.
+        edge_attributes: The attributes of edges that come with a batch. None: all of the graph.
+        with_edge_ids: Whether the ids of edges come with a batch, as `e_id`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3)
+        >>> spec = ps.WalkSpec(walk_length=3)
+        >>> with ps.SharedDistSamplingBackend(graph, spec, num_workers=0) as backend:
+        ...     backend.register_input("mine", [0], batch_size=3)
+        ...     backend.start_new_epoch_sampling("mine", epoch=0)
+        ...     batch = backend.next_batch("mine")
+        >>> batch["walk"].tolist()
+        [[0, 1, 2, 0]]
     """
 
     kind: ClassVar[str] = "walks:WalkKind"
@@ -149,7 +269,23 @@ class WalkSpec(Taking, frozen=True, kw_only=True, tag="walk"):
 class HGTSpec(Taking, frozen=True, kw_only=True, tag="hgt"):
     """Layers with a budget for each node type: as many nodes of every type, however rare it is.
 
-    `num_samples` has one number per layer, for all node types; or `by_type` has a list for each.
+    Attributes:
+        num_samples: One number per layer, for all node types.
+        by_type: Instead of `num_samples`, such a list for each node type.
+        node_attributes: The attributes of nodes that come with a batch. None: all of the graph.
+        edge_attributes: The attributes of edges that come with a batch. None: all of the graph.
+        with_edge_ids: Whether the ids of edges come with a batch, as `e_id`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3)
+        >>> spec = ps.HGTSpec(num_samples=(2,))
+        >>> with ps.SharedDistSamplingBackend(graph, spec, num_workers=0) as backend:
+        ...     backend.register_input("mine", [0], batch_size=3)
+        ...     backend.start_new_epoch_sampling("mine", epoch=0)
+        ...     batch = backend.next_batch("mine")
+        >>> batch["n_id"].tolist(), batch["e_id"].tolist()
+        ([0, 2], [2])
     """
 
     kind: ClassVar[str] = "hgt:HGTKind"
@@ -164,10 +300,35 @@ class HGTSpec(Taking, frozen=True, kw_only=True, tag="hgt"):
 class CustomSpec(WithAttributes, frozen=True, kw_only=True, tag="custom"):
     """A user's own sampler, by name: "module:Class", or "/path/to/file.py:Class".
 
-    `options` are passed to the sampler. `input_kind` says what its seeds are: nodes, or links [2,
-    n]. `columns` names what must come with the inputs, a row for each, and is passed to it.
-    Attributes are gathered for the `n_id` and the `e_id` that it returns; by default none. All of
-    this is known without running the user's code.
+    All of this is known without running the user's code.
+
+    Attributes:
+        sampler: The name of the class.
+        options: What the class is made with, beside the graph.
+        input_kind: What its seeds are: nodes ("node", "subgraph"), or links [2, n] ("link").
+        columns: What must come with the inputs, a row for each; it is passed to the sampler.
+        node_attributes: The attributes that are gathered for the `n_id` that it returns. None: all.
+        edge_attributes: The attributes that are gathered for the `e_id` that it returns. None: all.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import penstock as ps
+        >>> _ = Path("loops.py").write_text('''
+        ... class Loops:
+        ...     def __init__(self, graph, times=1):
+        ...         self.times = times
+        ...     def sample(self, seeds, *, seed, epoch, index):
+        ...         return {"n_id": seeds, "loops": seeds * self.times}
+        ... ''')
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3)
+        >>> name = f"{Path('loops.py').resolve()}:Loops"
+        >>> spec = ps.CustomSpec(sampler=name, options={"times": 3})
+        >>> with ps.SharedDistSamplingBackend(graph, spec, num_workers=0) as backend:
+        ...     backend.register_input("mine", batch_size=3)
+        ...     backend.start_new_epoch_sampling("mine", epoch=0)
+        ...     batch = backend.next_batch("mine")
+        >>> batch["loops"].tolist()
+        [0, 3, 6]
     """
 
     kind: ClassVar[str] = "custom:CustomKind"

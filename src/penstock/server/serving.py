@@ -51,7 +51,21 @@ CLOSE_S: Final = 15.0  # seconds the event loop may take to end
 
 
 class Server:
-    """A running server. Made by `serve`; ends with `close()`, or with its `with` block."""
+    """A running server. Made by `serve`; ends with `close()`, or with its `with` block.
+
+    Args:
+        store: The `DistServer` that answers calls.
+        hub: The hub that samples.
+        loop: The event loop that ranks are connected to.
+        ends: What `close` ends, in reverse order.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> with ps.serve(graph, num_workers=1) as server:
+        ...     print(server.check_ready(), server.statistics().channels)
+        None 0
+    """
 
     def __init__(
         self, store: DistServer, hub: HubProcess, loop: EventLoop, ends: ExitStack
@@ -109,6 +123,10 @@ class Server:
 
     def drain(self, grace: float = 30.0, reason: str = "it was told to end") -> bool:
         """Accept no more ranks, and give connected ones `grace` seconds to leave.
+
+        Args:
+            grace: Seconds to wait for them.
+            reason: What they are told.
 
         Returns:
             Whether all ranks have left.
@@ -187,7 +205,25 @@ def serve(
         files: Folders below which input files may be read.
         unix: Address where ranks on this host find the hub; by default a unique name.
         store_options: Further options of `DistServer`: request_timeout, max_labels, …
-        **options: How the hub runs its pool.
+        **options: How the hub runs its pool: see `penstock.option_types.PoolKeywords`, or
+            docs/options.md.
+
+    Returns:
+        The running server; `server.address` has the real port.
+
+    Raises:
+        ValueError: An argument is not valid, or the address is not allowed without further ones.
+        HubGone: The hub could not be started.
+        OSError: The address cannot be listened at.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> with ps.serve(graph, num_workers=1) as server:
+        ...     with ps.connect(server.address) as data:
+        ...         with ps.NeighborLoader(data, [2], "train", batch_size=2, seed=0) as loader:
+        ...             print([batch.n_id.tolist() for batch in loader])
+        [[0, 2, 1]]
     """
     access = Access.of(
         certificate=certificate,

@@ -48,6 +48,18 @@ def check_position(
             batches.
         digest: batches are the same if their digests are.
         plain: states must be the same after a conversion to JSON and back.
+
+    Raises:
+        NotConforming: A rule is broken.
+        ValueError: The loader has no batches.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.testing import check_position
+        >>> graph = ps.Graph.from_coo([[0, 1, 2, 3], [1, 2, 3, 0]], num_nodes=4)
+        >>> def make(**options):
+        ...     return ps.NeighborLoader(graph, [2], batch_size=1, shuffle=True, seed=1, **options)
+        >>> check_position(make, world_sizes=(2,))
     """
     workers = [check_integer(n, "num_workers", 0, 2**16) for n in num_workers]
     worlds = [check_integer(n, "world_sizes", 2, 2**16) for n in world_sizes]

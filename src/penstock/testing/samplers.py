@@ -40,7 +40,18 @@ _BATCH = 16
 
 
 class NotConforming(AssertionError):
-    """A rule is broken. `first` and `second` have a sampler's arrays that should be the same."""
+    """A rule is broken.
+
+    Args:
+        message: What is wrong.
+        first: A sampler's arrays.
+        second: Arrays that should be the same.
+
+    Examples:
+        >>> from penstock.testing import NotConforming
+        >>> issubclass(NotConforming, AssertionError)
+        True
+    """
 
     def __init__(
         self,
@@ -78,6 +89,23 @@ def check_sampler(
         columns: A row for each seed, for each column that the sampler declares.
         options: The sampler's options.
         batches: How many batches the seeds are cut into.
+
+    Raises:
+        NotConforming: A rule is broken.
+        ValueError: An argument is not valid; the error names it.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import penstock as ps
+        >>> from penstock.testing import check_sampler
+        >>> _ = Path("alone.py").write_text('''
+        ... class Alone:
+        ...     def __init__(self, graph): ...
+        ...     def sample(self, seeds, *, seed, epoch, index):
+        ...         return {"n_id": seeds}
+        ... ''')
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3)
+        >>> check_sampler(f"{Path('alone.py').resolve()}:Alone", graph)
     """
     spec = _spec_of(sampler, options)
     count = check_integer(batches, "batches", 1, 2**31)

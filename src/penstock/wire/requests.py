@@ -29,6 +29,21 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     The pool belongs to the server and is shared by other backends, so it must already have that
     many workers. Only a user's sampler gets its own group of this size.
+
+    Attributes:
+        num_workers: How many workers. None: as many as there are.
+        worker_concurrency: How many batches a worker holds at once. None: as the pool has it.
+        input_kind: "node", "link" or "subgraph"; known for every spec but a user's.
+
+    Examples:
+        >>> import penstock as ps
+        >>> request = ps.InitSamplingBackendRequest(
+        ...     backend_key="train",
+        ...     sampling_config=ps.NeighborSpec(num_neighbors=(15, 10)),
+        ...     worker_options=ps.WorkerOptions(num_workers=2),
+        ... )
+        >>> request.worker_options.num_workers
+        2
     """
 
     num_workers: int | None = None
@@ -39,7 +54,24 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 class InitSamplingBackendRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A way of sampling, with a key on which the ranks that share it agree.
 
-    `sampler_options` are other values for fields of `sampling_config`.
+    Attributes:
+        backend_key: The key.
+        sampling_config: The spec.
+        worker_options: What the backend expects of the workers.
+        sampler_options: Other values for fields of `sampling_config`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> server = ps.DistServer(graph, num_workers=0)
+        >>> number = server.init_sampling_backend(
+        ...     ps.InitSamplingBackendRequest(
+        ...         backend_key="train", sampling_config=ps.NeighborSpec(num_neighbors=(2,))
+        ...     )
+        ... )
+        >>> isinstance(number, int)
+        True
+        >>> left = server.close()
     """
 
     backend_key: str
@@ -51,9 +83,21 @@ class InitSamplingBackendRequest(msgspec.Struct, frozen=True, kw_only=True):
 class SamplerInput(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of a channel.
 
-    They are `ids` (nodes [n], or the ends of edges [2, n]), the name of a `split`, a `file` that
-    the server may read, or, with none of these, all ids of the type. `columns` have a row for each
-    input (`time`, `label`, …), `tables` belong to all inputs together.
+    They are `ids`, a `split`, a `file`, or, with none of these, all ids of the type.
+
+    Attributes:
+        ids: Nodes [n], or the ends of edges [2, n].
+        split: The name of a split.
+        file: A file that the server may read.
+        node_type: The type of the nodes, if the graph has types.
+        edge_type: The type of the edges, if the graph has types.
+        columns: Arrays with a row for each input (`time`, `label`, …), by name.
+        tables: Arrays that belong to all inputs together, by name.
+
+    Examples:
+        >>> import penstock as ps
+        >>> ps.SamplerInput(split="train").split
+        'train'
     """
 
     ids: Any = None
@@ -68,9 +112,36 @@ class SamplerInput(msgspec.Struct, frozen=True, kw_only=True):
 class RegisterBackendRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A channel of a backend.
 
-    `sampling_config`, if it is given, must equal that of the backend. `buffer_capacity` is how many
-    batches may be ready or in the making, `buffer_size` their size together, in bytes or as "64MB".
-    `channel_options` are `batch_size`, `shuffle`, and the fields of `ChannelOptions`.
+    Attributes:
+        backend_id: The number that `init_sampling_backend` returned.
+        worker_key: A name for the channel, in errors and logs.
+        sampler_input: The inputs.
+        sampling_config: If given, it must equal that of the backend.
+        buffer_capacity: How many batches may be ready or in the making.
+        buffer_size: Their size together, in bytes or as "64MB".
+        channel_options: `batch_size`, `shuffle`, and the other options of channels.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> server = ps.DistServer(graph, num_workers=0)
+        >>> number = server.init_sampling_backend(
+        ...     ps.InitSamplingBackendRequest(
+        ...         backend_key="train", sampling_config=ps.NeighborSpec(num_neighbors=(2,))
+        ...     )
+        ... )
+        >>> channel = server.register_sampling_input(
+        ...     ps.RegisterBackendRequest(
+        ...         backend_id=number,
+        ...         sampler_input=ps.SamplerInput(split="train"),
+        ...         channel_options={"batch_size": 2},
+        ...     )
+        ... )
+        >>> server.start_new_epoch_sampling(channel, 0)
+        >>> batch, done = server.fetch_one_sampled_message(channel)
+        >>> batch["n_id"].tolist()
+        [0, 2, 1]
+        >>> left = server.close()
     """
 
     backend_id: int
@@ -86,7 +157,21 @@ class RegisterBackendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchNodesRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Node ids: of a split or all, of a type if the graph has types, and a slice of them."""
+    """Ask for node ids: of a split or all, of a type if the graph has types, and a slice of them.
+
+    Attributes:
+        split: The name of the split. None: all nodes.
+        node_type: The type of the nodes, if the graph has types.
+        server_slice: The part of them to return; it is taken last.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> server = ps.DistServer(graph, num_workers=0)
+        >>> server.get_node_ids(ps.FetchNodesRequest(split="train")).tolist()
+        [0, 2]
+        >>> left = server.close()
+    """
 
     split: str | None = None
     node_type: str | None = None
@@ -94,7 +179,29 @@ class FetchNodesRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchABLPInputRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Anchors and their labels. For `positive` and `negative` see `server.dist.labels`."""
+    """Ask for anchors and their labels.
+
+    Attributes:
+        split: The split of the anchors. None: all nodes.
+        node_type: The type of the anchors, if the graph has types.
+        supervision_edge_type: The edge type to predict, if the graph has types.
+        server_slice: The part of the anchors to return; it is taken last.
+        positive: The edge type that positive labels are read from. None: found by name.
+        negative: Likewise for negative labels.
+        max_labels: How many labels of each anchor are kept, the first ones. None: all.
+
+    Examples:
+        >>> import penstock as ps
+        >>> buys, liked = ("user", "buys", "item"), ("user", "buys_positive", "item")
+        >>> edges = {buys: [[0, 1], [1, 0]], liked: [[0, 1], [0, 1]]}
+        >>> graph = ps.Graph.from_coo(edges, num_nodes={"user": 2, "item": 2})
+        >>> server = ps.DistServer(graph, num_workers=0)
+        >>> request = ps.FetchABLPInputRequest(node_type="user", supervision_edge_type=buys)
+        >>> found = server.get_ablp_input(request)
+        >>> found.anchors.tolist(), found.positive.tolist()
+        ([0, 1], [[0], [1]])
+        >>> left = server.close()
+    """
 
     split: str | None = None
     node_type: str | None = None

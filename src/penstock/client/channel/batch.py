@@ -17,11 +17,32 @@ import numpy.typing as npt
 class Batch:
     """One batch. Its memory stays the reader's for as long as any of its arrays lives.
 
+    `batch[name]` is an array; iterating gives the names, as for a dict.
+
     Attributes:
+        arrays: The arrays, by name: `n_id`, `edge_index`, attributes such as `x`, and others.
+        facts: What is no array, by name: `batch_size`, `num_sampled_nodes`, and others.
+        epoch: The epoch that the batch belongs to.
+        step: The reader's own count of batches.
         index: The batch's position in the epoch's list for all ranks. For a substitute, the index
             of the batch that was really sampled.
-        step: The reader's own count of batches.
+        substitute: Whether it stands in for a batch that could not be made.
+        copied: Whether it was copied into private memory, because the reader holds many others.
+        cost: Seconds that sampling took.
         dtypes: The dtype of each array, also of those that NumPy has no type for.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> spec = ps.NeighborSpec(num_neighbors=(2,))
+        >>> with ps.SharedDistSamplingBackend(graph, spec, num_workers=0) as backend:
+        ...     backend.register_input("mine", "train", batch_size=2)
+        ...     backend.start_new_epoch_sampling("mine", epoch=0)
+        ...     batch = backend.next_batch("mine")
+        >>> batch
+        Batch(epoch=0, step=0, index=0, n_id=[3], edge_index=[2, 2], e_id=[2], input_id=[2])
+        >>> batch["n_id"].tolist(), batch.facts["batch_size"]
+        ([0, 2, 1], 2)
     """
 
     arrays: Mapping[str, npt.NDArray[Any]]

@@ -26,6 +26,9 @@ START_TIMEOUT_S: Final = 60.0
 class HubProcess(Hub):
     """A hub for `graph`, with a pool of workers. Nothing runs before `start()`.
 
+    Beside these arguments it takes the settings of a pool, such as `worker_concurrency`
+    (`penstock.option_types.PoolKeywords`, docs/options.md).
+
     Args:
         graph: The graph to serve.
         num_workers: A number, or "auto" for as many as the machine has room for.
@@ -35,7 +38,19 @@ class HubProcess(Hub):
         restarts: How often in a row a hub may die, without a batch in between.
         start_timeout: Seconds in which each hub must come up.
         patience: Seconds that channels wait for a hub to come back.
-        options: How the pool is run.
+
+    Raises:
+        ValueError: An argument is not valid; the error names it.
+        TypeError: There is no such option.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> with ps.HubProcess(graph, num_workers=1) as hub:
+        ...     loader = ps.NeighborLoader(hub, [2], "train", batch_size=2, seed=0)
+        ...     with loader, ps.connect(hub.address) as joined:  # as another process would
+        ...         print([batch.n_id.tolist() for batch in loader], joined.graph.num_nodes())
+        [[0, 2, 1]] 3
     """
 
     def __init__(

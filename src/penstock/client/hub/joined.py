@@ -15,7 +15,21 @@ from penstock.wire.messages import AskGraph, GraphHere
 
 
 class JoinedHub(Hub):
-    """A hub at an address. Its graph is mapped into this process once."""
+    """A hub at an address, made by `penstock.connect`. Its graph is mapped into this process once.
+
+    Args:
+        address: Where the hub listens.
+        graph: Its graph.
+        patience: Seconds that channels wait for a hub to come back.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> with ps.HubProcess(graph, num_workers=1) as owned:
+        ...     with ps.connect(owned.address) as hub:
+        ...         print(hub.graph.num_edges(), hub.address == owned.address)
+        3 True
+    """
 
     def __init__(self, address: str, graph: Graph, patience: float = PATIENCE_S) -> None:
         self.address = address

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.graph.graph import Graph
 
 # Called with the number of parts done and the total.
-Progress: TypeAlias = Callable[[int, int], None]
+Progress: TypeAlias = Callable[[int, int], object]
 
 METHODS: Final = ("range", "hash")
 SIDES: Final = ("destination", "source")
@@ -47,7 +47,22 @@ _STRANGER: Final = "is there already, and is no folder of parts: it is left as i
 
 
 class Partition:
-    """One opened part of a graph; `graph` is the graph within it."""
+    """One opened part of a graph; `graph` is the graph within it.
+
+    Args:
+        graph: The graph within the part.
+        cut: What was cut, and how, in the form of a graph.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.graph.partition.partition import Partition
+        >>> ring = ps.Graph.from_coo([[0, 1, 2, 3], [1, 2, 3, 0]], num_nodes=4)
+        >>> first, second = ring.partition(2, "parts")
+        >>> part = Partition.open(first)
+        >>> part.number, part.num_partitions, part.graph.num_nodes()
+        (0, 2, 2)
+        >>> part.close()
+    """
 
     def __init__(self, graph: Graph, cut: Graph) -> None:
         self.graph = graph

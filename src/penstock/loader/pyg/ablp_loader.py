@@ -31,6 +31,9 @@ class ABLPLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
     of the supervision edge type: the first row has the anchors' positions, the second their labels'
     positions in `n_id`.
 
+    Beside these arguments it takes the options of every loader, such as `batch_size`, `num_workers`
+    and `seed` (`penstock.option_types.LoaderKeywords`, docs/options.md).
+
     Args:
         data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
             or a server (what `penstock.connect` returns), or the address of one.
@@ -53,8 +56,6 @@ class ABLPLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
         custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
             `HeteroData`.
         input_id: A number for each input, which comes with its batch; by default its position.
-        **options: The options of every loader, such as `batch_size`, `num_workers` and `seed`: see
-            `penstock.option_types.LoaderKeywords`, or docs/options.md.
 
     Raises:
         ValueError: An argument is not valid; the error names it, the position and the value.

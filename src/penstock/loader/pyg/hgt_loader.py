@@ -45,6 +45,9 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
 
     Batches are `HeteroData`, or `Data` for a homogeneous graph.
 
+    Beside these arguments it takes the options of every loader, such as `batch_size`, `num_workers`
+    and `seed` (`penstock.option_types.LoaderKeywords`, docs/options.md).
+
     Args:
         data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
             or a server (what `penstock.connect` returns), or the address of one.
@@ -60,8 +63,6 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
         custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
             `HeteroData`.
         input_id: A number for each input, which comes with its batch; by default its position.
-        **options: The options of every loader, such as `batch_size`, `num_workers` and `seed`: see
-            `penstock.option_types.LoaderKeywords`, or docs/options.md.
 
     Raises:
         ValueError: An argument is not valid; the error names it, the position and the value.

@@ -29,6 +29,9 @@ class PPRLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
     that matter to them, best first, with `edge_attr` = [score, 1 / (1 + hop)]. A homogeneous graph
     gives `Data`, whose edges are these. docs/ppr.md has the algorithm.
 
+    Beside these arguments it takes the options of every loader, such as `batch_size`, `num_workers`
+    and `seed` (`penstock.option_types.LoaderKeywords`, docs/options.md).
+
     Args:
         data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
             or a server (what `penstock.connect` returns), or the address of one.
@@ -49,8 +52,6 @@ class PPRLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
         custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
             `HeteroData`.
         input_id: A number for each input, which comes with its batch; by default its position.
-        **options: The options of every loader, such as `batch_size`, `num_workers` and `seed`: see
-            `penstock.option_types.LoaderKeywords`, or docs/options.md.
 
     Raises:
         ValueError: An argument is not valid; the error names it, the position and the value.

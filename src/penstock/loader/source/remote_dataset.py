@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 import weakref
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,18 @@ class RemoteDistDataset(DistQueries[Tensor, torch.Size]):
     of its methods, with NumPy arrays. `provider` is the source of batches. `graph` is a full graph
     on the server's own host; elsewhere it knows the graph's types and sizes, and holds none of its
     arrays.
+
+    Args:
+        store: The connection to the server.
+        provider: The source of batches.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> with ps.serve(graph, num_workers=1) as server:
+        ...     with ps.init_compute_process(server.address) as data:
+        ...         print(data.get_node_ids("train"), data.graph.num_edges())
+        tensor([0, 2]) 3
     """
 
     def __init__(self, store: Store, provider: Provider) -> None:
@@ -100,6 +112,20 @@ class RemoteDistDataset(DistQueries[Tensor, torch.Size]):
         return f"RemoteDistDataset({self.address!r}, {way})"
 
 
+class ConnectKeywords(TypedDict, total=False):
+    """The keywords of `connect`, for those who pass them on."""
+
+    ca: StrPath | None
+    certificate: StrPath | None
+    key: StrPath | None
+    server_name: str | None
+    token: str | None
+    same_host: bool
+    timeout: float | None
+    patience: float
+    name: str
+
+
 def connect(
     address: str,
     *,
@@ -119,7 +145,8 @@ def connect(
         address: where the server listens.
         ca: PEM file of the authority that must have signed the server's certificate; by default an
             authority that this system trusts.
-        certificate, key: our own, PEM files, for servers that admit known clients only.
+        certificate: our own, a PEM file, for servers that admit known clients only.
+        key: the private key of our certificate, a PEM file.
         server_name: the name in the server's certificate, if it is not that in the address.
         token: for servers that require one.
         same_host: use shared memory if the server is on this host.
@@ -150,11 +177,31 @@ def connect(
 _here: weakref.WeakSet[RemoteDistDataset] = weakref.WeakSet()
 
 
-def init_compute_process(address: str, **options: Any) -> RemoteDistDataset:
+def init_compute_process(address: str, **options: Unpack[ConnectKeywords]) -> RemoteDistDataset:
     """Begin a rank of a training job: connect to the server, as `connect` does.
 
     Ranks are not counted and do not wait for each other. A rank that begins this way ends with
     `shutdown_compute_process`, or simply exits.
+
+    Args:
+        address: "tcp://host:port" or "tls://host:port".
+        **options: As for `penstock.connect`.
+
+    Returns:
+        What the server holds.
+
+    Raises:
+        ServerGone: No server answers within `timeout` seconds.
+        AccessDenied: The server refused this client.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> with ps.serve(graph, num_workers=1) as server:
+        ...     data = ps.init_compute_process(server.address, name="rank 0")
+        ...     print(data.get_node_ids("train"))
+        ...     ps.shutdown_compute_process()
+        tensor([0, 2])
     """
     dataset = connect(address, **options)
     _here.add(dataset)
@@ -165,6 +212,13 @@ def shutdown_compute_process(*datasets: RemoteDistDataset) -> None:
     """End a rank: disconnect from these servers, or from all it began with. Idempotent.
 
     The server goes on, and other ranks are not affected. Loaders must be closed before.
+
+    Args:
+        *datasets: What `init_compute_process` returned. None of them: all.
+
+    Examples:
+        >>> import penstock as ps
+        >>> ps.shutdown_compute_process()  # there is nothing to end here
     """
     for dataset in datasets or tuple(_here):
         _here.discard(dataset)

@@ -70,6 +70,9 @@ class DistServer(Queries, DistCalls):
 
     `DistCalls` declares and documents the calls.
 
+    Beside these arguments it takes the settings of a pool, such as `worker_concurrency`
+    (`penstock.option_types.PoolKeywords`, docs/options.md).
+
     Args:
         data: The graph, or the partition.
         hub: The hub to use; without one the server starts its own, run by `pool_options`.
@@ -77,12 +80,25 @@ class DistServer(Queries, DistCalls):
         samplers: User samplers that may be asked for, as "module:Class".
         input_folders: Folders from which files of seeds may be read.
         request_timeout: Seconds that a call may wait for a batch.
+        start_timeout: Seconds within which its own hub must come up.
         log_every_n: Fetches of a channel between two reports in the log.
         limits: Limits of an answer, of the inputs of one channel and of all, of a batch, and of the
             number of channels.
         max_backends: Limit of the number of backends.
         max_labels: Labels of an anchor, unless the request says otherwise.
         exit_by_ranks: Whether ranks may call `exit`.
+
+    Raises:
+        ValueError: An argument is not valid; the error names it.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> server = ps.DistServer(graph, num_workers=0)
+        >>> server.get_dataset_meta().num_partitions, server.get_edge_index().tolist()
+        (1, [[0, 1, 2], [1, 2, 0]])
+        >>> bool(server.close())  # whether clients had left anything behind
+        False
     """
 
     def __init__(

@@ -71,6 +71,24 @@ def init_server(data: Graph | Partition, address: str | None = None, **options: 
         address: Where to serve it; `server.address` then has the real port. Without an address only
             this process can use it.
         **options: Options of `DistServer` and, with an address, of `serve`.
+
+    Returns:
+        The server.
+
+    Raises:
+        RuntimeError: This process has a server already.
+        ValueError: An argument is not valid; the error names it.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> server = ps.init_server(graph, num_workers=0)
+        >>> server.get_node_ids("train").tolist()
+        [0, 2]
+        >>> server.exit()
+        True
+        >>> ps.wait_and_shutdown_server()
+        0
     """
     global _server, _running
     with _lock:
@@ -87,7 +105,20 @@ def init_server(data: Graph | Partition, address: str | None = None, **options: 
 
 
 def get_server() -> DistServer:
-    """Return the server of this process."""
+    """Return the server of this process.
+
+    Raises:
+        RuntimeError: There is none.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> server = ps.init_server(graph, num_workers=0)
+        >>> ps.get_server() is server
+        True
+        >>> server.exit(), ps.wait_and_shutdown_server()
+        (True, 0)
+    """
     if (server := _server) is None:
         raise RuntimeError("this process has no server: make one by init_server()")
     return server
@@ -103,6 +134,13 @@ def wait_and_shutdown_server(timeout: float | None = None, grace: float = GRACE_
     Returns:
         An exit status for the process: 0; 3 if clients had left channels or backends behind; 4 if
             nobody called `exit` in time.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> server = ps.init_server(graph, num_workers=0)
+        >>> ps.wait_and_shutdown_server(timeout=0)  # nobody has called exit
+        4
     """
     global _server, _running
     server, running = _server, _running
