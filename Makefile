@@ -32,8 +32,8 @@ AT_ONCE ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup native demo test bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-calls bench-small soak wheel check format stubs clean distclean \
-        check-format check-lint check-types check-layers check-stubs check-wheel check-native \
+.PHONY: help setup native demo test docs bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-calls bench-small soak wheel check format stubs clean distclean \
+        check-format check-lint check-types check-layers check-stubs check-docs check-wheel check-native \
         check-kernels sanitized
 
 help: ## Show this list
@@ -63,7 +63,7 @@ $(VENV)/.installed: $(VENV)/.tools pyproject.toml constraints.txt
 	@echo "installing dependencies"
 	@$(INSTALL) $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  --no-build-isolation --config-settings=wheel.cmake=false --config-settings=wheel.py-api= \
-	  --config-settings=editable.mode=inplace --editable '.[pyg,demo,bench,dev]'
+	  --config-settings=editable.mode=inplace --editable '.[pyg,demo,bench,docs,dev]'
 	@touch $@
 
 build/native/.configured: $(VENV)/.tools CMakeLists.txt Makefile
@@ -91,6 +91,9 @@ demo: setup ## Train a GNN with four ranks from one hub; kill a worker, pause a 
 
 test: setup ## Run the tests (ARGS='-k name' for some of them)
 	@$(PY) -m pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+docs: setup ## Build the site, with a reference of every public name, in build/docs/site
+	@.ci/docs $(PY)
 
 bench: setup ## Measure the kernels against the floor of this machine (ARGS=--small for a quick look)
 	@$(PY) benchmarks/kernels.py $(ARGS)
@@ -137,7 +140,7 @@ stubs: setup ## Write the stub of the native module anew
 
 # --- the checks ------------------------------------------------------------------------------
 
-check: check-format check-lint check-types check-layers check-stubs check-wheel check-native check-kernels ## Run every check but the tests
+check: check-format check-lint check-types check-layers check-stubs check-docs check-wheel check-native check-kernels ## Run every check but the tests
 	@echo
 	@echo "all checks passed"
 
@@ -155,6 +158,9 @@ check-layers: setup
 
 check-stubs: setup
 	@$(STEP) "stub of the native module is current" .ci/stubs $(PY) check
+
+check-docs: setup
+	@$(STEP) "the site (mkdocs --strict)" .ci/docs $(PY)
 
 # The wheel as it would be distributed, except that warnings are errors.
 check-wheel: setup
