@@ -14,12 +14,37 @@ import penstock
 # Beside `penstock` itself: what the guides name by its module.
 MODULES: Final = {
     "penstock": tuple(name for name in penstock.__all__ if name != "__version__"),
+    "penstock.client.dist_calls": ("DistCalls",),
     "penstock.compat.pyg_lib": ("install", "uninstall"),
     "penstock.graph.partition.partition": ("Partition",),
     "penstock.sampling": ("NeighborSampler",),
     "penstock.testing": ("NotConforming", "check_position", "check_sampler"),
 }
 NAMES: Final = [f"{module}.{name}" for module, names in MODULES.items() for name in names]
+# Methods that other modules of the package call, and users do not.
+INTERNAL: Final = {
+    "DistServer.check_holder",
+    "DistServer.release",
+    "Graph.derived",
+    "Graph.here",
+    "Graph.lacking",
+    "Graph.own_edges",
+    "Graph.own_nodes",
+    "Graph.own_split",
+    "Graph.prepare",
+    "Hub.gone",
+    "Hub.open_session",
+    "Hub.reach",
+    "HubProcess.pause",
+    "JoinedHub.pause",
+    "NeighborSampler.sample_by_type",
+    "Partition.edge_attributes",
+    "Partition.edge_index",
+    "Partition.num_edges",
+    "Partition.rows",
+    "Provider.check",
+    "RemoteDistDataset.ask",
+}
 
 _SECTION: Final = re.compile(r"^(Args|Attributes|Options):\n((?:    .*\n|\n)+)", re.MULTILINE)
 _ENTRY: Final = re.compile(r"^    (\*{0,2}\w+)(?: \(.*?\))?: ", re.MULTILINE)
@@ -29,6 +54,18 @@ def found(name: str) -> Any:
     """What a name stands for."""
     module, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module), attribute)
+
+
+def methods(thing: Any) -> dict[str, Any]:
+    """The public methods of a class that this package defines, by qualified name."""
+    if not isinstance(thing, type):
+        return {}
+    members = inspect.getmembers(thing, inspect.isroutine)
+    return {
+        method.__qualname__: method
+        for name, method in members
+        if not name.startswith("_") and getattr(method, "__module__", "").startswith("penstock")
+    }
 
 
 def docstring(thing: Any) -> str:

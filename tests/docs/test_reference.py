@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.options import LoadingOptions, fields_of
-from tests.docs.public import NAMES, arguments, docstring, explained, found
+from tests.docs.public import INTERNAL, NAMES, arguments, docstring, explained, found, methods
 from tests.examples.running import torch
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -49,15 +49,13 @@ def test_every_public_name_has_an_example(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_method_says_what_it_does(name: str) -> None:
-    thing = found(name)
-    methods = inspect.getmembers(thing, inspect.isfunction) if isinstance(thing, type) else []
-    ours = [
-        method
-        for attribute, method in methods
-        if not attribute.startswith("_") and method.__module__.startswith("penstock")
-    ]
-    assert [method.__qualname__ for method in ours if not inspect.getdoc(method)] == []
+def test_every_method_says_what_it_does_and_explains_its_arguments(name: str) -> None:
+    for qualified, method in methods(found(name)).items():
+        assert inspect.getdoc(method), qualified
+        if qualified not in INTERNAL:
+            # Those of a server's own session are no part of a call.
+            wanted = arguments(method) - {"self", "holder"}
+            assert wanted <= explained(method), qualified
 
 
 @pytest.mark.parametrize("example", [*examples()], ids=lambda test: test.name)

@@ -232,8 +232,9 @@ class SharedDistSamplingBackend:
                 `penstock.option_types.ChannelKeywords`, or docs/options.md.
 
         Raises:
-            ValueError: An argument is not valid; the error names it.
-            KeyError: Another channel has this id.
+            ValueError: An argument is not valid, or another channel has this id; the error names
+                it.
+            TypeError: There is no such option.
             Overloaded: The hub has no room for another channel.
         """
         self._check_ready()
@@ -260,7 +261,11 @@ class SharedDistSamplingBackend:
         return Channel(self._hub, registration)
 
     def unregister_input(self, channel_id: ChannelId) -> None:
-        """Close a channel without waiting for anything. Does nothing if the channel is unknown."""
+        """Close a channel without waiting for anything. Does nothing if the channel is unknown.
+
+        Args:
+            channel_id: The channel.
+        """
         self._check_process()
         self._channels.remove(channel_id)
 
@@ -291,13 +296,21 @@ class SharedDistSamplingBackend:
 
         If nobody reads the channel, sampling stops when all slots are full; without a pool, nothing
         is sampled before it is read. See `Reader.is_epoch_done`.
+
+        Args:
+            channel_id: The channel.
+            epoch: The epoch's number.
         """
         self._check_process()
         channel = self._channels.find(channel_id)
         return channel is not None and channel.is_epoch_done(epoch)
 
     def describe_channel(self, channel_id: ChannelId) -> ChannelDescription:
-        """Return a short description of a channel; never raises."""
+        """Return a short description of a channel; never raises.
+
+        Args:
+            channel_id: The channel.
+        """
         channel = self._channels.find(channel_id)
         if channel is None:
             return ChannelDescription(channel_id)
@@ -334,7 +347,11 @@ class SharedDistSamplingBackend:
         return self._channels[channel_id].next(timeout)
 
     def batches(self, channel_id: ChannelId) -> Iterator[Batch]:
-        """Return an iterator over the remaining batches of a channel's epoch."""
+        """Return an iterator over the remaining batches of a channel's epoch.
+
+        Args:
+            channel_id: The channel.
+        """
         self._check_ready()
         return iter(self._channels[channel_id])
 
@@ -344,6 +361,10 @@ class SharedDistSamplingBackend:
         """Return those of the channels whose `next_batch` would answer at once.
 
         Waits for the first of them, at most `timeout` seconds; then the list may be empty.
+
+        Args:
+            channel_ids: The channels.
+            timeout: Seconds to wait. None: no limit.
         """
         self._check_ready()
         channels = {channel_id: self._channels[channel_id] for channel_id in channel_ids}

@@ -65,6 +65,11 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
         """Return ids of nodes: of a split ("train", "val", "test"), or all.
 
         The slice is taken last. All arguments may come as one `FetchNodesRequest`.
+
+        Args:
+            split: The name of a split; None: all nodes. Or a `FetchNodesRequest`.
+            node_type: The node type; None for a homogeneous graph.
+            server_slice: The part of them to return; it is taken last.
         """
 
     @call(reads=True, request=FetchABLPInputRequest)
@@ -82,6 +87,16 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
         """Return anchors [N] and their labels, [N, M] and [N, K] or None, padded with -1.
 
         See `server.dist.labels`. All arguments may come as one `FetchABLPInputRequest`.
+
+        Args:
+            split: The split of the anchors; None: all nodes. Or a `FetchABLPInputRequest`.
+            node_type: The node type; None for a homogeneous graph.
+            supervision_edge_type: The edge type to predict; None for a homogeneous graph.
+            server_slice: The part of them to return; it is taken last.
+            positive: The edge type that positive labels are read from. None: found by name.
+            negative: Likewise for negative labels.
+            max_labels: How many labels of each anchor are kept, the first ones. None: as the server
+                has it.
         """
 
     # --- metadata ----------------------------------------------------------------------------
@@ -112,45 +127,89 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
 
     @call(reads=True)
     def get_node_partition_id(self, node_type: str | None = None, index: IdsLike = None) -> ArrayT:
-        """Return the partition that each of the ids belongs to."""
+        """Return the partition that each of the ids belongs to.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+            index: The ids; they must be given.
+        """
 
     @call(reads=True)
     def get_node_partition_book(self, node_type: str | None = None) -> PartitionBook:
-        """Return the book that says which partition each node of a type is in."""
+        """Return the book that says which partition each node of a type is in.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
 
     @call(reads=True)
     def get_edge_partition_book(self, edge_type: EdgeType | None = None) -> PartitionBook:
-        """Return the book that says which partition each edge of a type is in."""
+        """Return the book that says which partition each edge of a type is in.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+        """
 
     # --- rows --------------------------------------------------------------------------------
 
     @call(reads=True)
     def get_node_feature(self, node_type: str | None = None, index: IdsLike = None) -> ArrayT:
-        """Return rows of `x`; without an index, of all nodes that the server has."""
+        """Return rows of `x`; without an index, of all nodes that the server has.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+            index: The ids. None: all that the server has.
+        """
 
     @call(reads=True)
     def get_node_label(self, node_type: str | None = None, index: IdsLike = None) -> ArrayT:
-        """Return rows of `y`; without an index, of all nodes that the server has."""
+        """Return rows of `y`; without an index, of all nodes that the server has.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+            index: The ids. None: all that the server has.
+        """
 
     @call(reads=True)
     def get_tensor_size(self, node_type: str | None = None) -> ShapeT:
-        """Return the shape of `x` as the server has it."""
+        """Return the shape of `x` as the server has it.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
 
     @call(reads=True)
     def get_node_attribute(
         self, name: str, node_type: str | None = None, index: IdsLike = None
     ) -> ArrayT:
-        """Return rows of any attribute of nodes. In NumPy, bfloat16 comes as 16-bit integers."""
+        """Return rows of any attribute of nodes. In NumPy, bfloat16 comes as 16-bit integers.
+
+        Args:
+            name: The name of the attribute.
+            node_type: The node type; None for a homogeneous graph.
+            index: The ids. None: all that the server has.
+        """
 
     @call(reads=True)
     def get_edge_attribute(
         self, name: str, edge_type: EdgeType | None = None, index: IdsLike = None
     ) -> ArrayT:
-        """Return rows of any attribute of edges, by ids; without an index, as `get_edge_index`."""
+        """Return rows of any attribute of edges, by ids; without an index, as `get_edge_index`.
+
+        Args:
+            name: The name of the attribute.
+            edge_type: The edge type; None for a homogeneous graph.
+            index: The ids. None: all that the server has.
+        """
 
     @call(reads=True)
     def get_graph_attribute(self, name: str, owner: str | EdgeType | None = None) -> Any:
-        """Return an attribute of the whole graph or of a whole type: an array or a JSON value."""
+        """Return an attribute of the whole graph or of a whole type: an array or a JSON value.
+
+        Args:
+            name: The name of the attribute.
+            owner: The type that it belongs to; None for the whole graph.
+        """
 
     # --- edges -------------------------------------------------------------------------------
 
@@ -165,13 +224,24 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
         """Return the edges that the server has, in order of ids: [2, edges], sources in row 0.
 
         `first` and `count` choose some of them, so that they can be read in pieces.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+            layout: The form of the answer: "coo" is the only one.
+            first: The first edge to return.
+            count: How many edges. None: all the rest.
         """
 
     @call(reads=True)
     def get_edge_size(
         self, edge_type: EdgeType | None = None, layout: str = "coo"
     ) -> tuple[int, int]:
-        """Return how many nodes the source and destination types of an edge type have in all."""
+        """Return how many nodes the source and destination types of an edge type have in all.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+            layout: The form of the answer: "coo" is the only one.
+        """
 
     # --- statistics --------------------------------------------------------------------------
 
@@ -189,7 +259,18 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
 
 
 class DistCalls(DistQueries[Array, Shape]):
-    """All calls: the queries, and those that change something."""
+    """All calls of a `DistServer`: the queries, and those that change something.
+
+    `RemoteDistServer`, the `server` of a `RemoteDistDataset`, has the same methods.
+
+    Examples:
+        >>> import penstock as ps
+        >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3, train=[0, 2])
+        >>> with ps.serve(graph, num_workers=1) as server:
+        ...     with ps.init_compute_process(server.address) as data:
+        ...         print(server.store.get_node_ids("train"), data.server.get_node_ids("train"))
+        [0 2] [0 2]
+    """
 
     # --- sampling ----------------------------------------------------------------------------
 
@@ -200,11 +281,17 @@ class DistCalls(DistQueries[Array, Shape]):
         Other callers wait for the first. If it fails, they get an error whose cause is the first
         one's, and the key can be tried again. While a backend is being torn down, its key is an
         error.
+
+        Args:
+            request: What is asked for.
         """
 
     @call(makes=True)
     def register_sampling_input(self, request: RegisterBackendRequest) -> int:
         """Open a channel of a backend, and return its number.
+
+        Args:
+            request: What is asked for.
 
         Raises:
             KeyError: There is no such backend.
@@ -214,22 +301,41 @@ class DistCalls(DistQueries[Array, Shape]):
     def start_new_epoch_sampling(
         self, channel_id: int, epoch: int, *, first: int = 0, first_step: int = 0
     ) -> None:
-        """Start an epoch; one that is not newer is ignored, and so is a channel that is gone."""
+        """Start an epoch; one that is not newer is ignored, and so is a channel that is gone.
+
+        Args:
+            channel_id: The channel.
+            epoch: The epoch's number.
+            first: Where to begin in the epoch's list of batches for all ranks.
+            first_step: The first step to read.
+        """
 
     @call()
     def fetch_one_sampled_message(self, channel_id: int) -> Message:
         """Return (batch, False), or (None, True) once the epoch is over or the channel destroyed.
 
         If a batch will not come, raises its error; the next call goes on with the batch after it.
+
+        Args:
+            channel_id: The channel.
         """
 
     @call(reads=True)
     def is_channel_epoch_done(self, channel_id: int, epoch: int) -> bool:
-        """Return whether every batch of an epoch has ended; True if the channel was destroyed."""
+        """Return whether every batch of an epoch has ended; True if the channel was destroyed.
+
+        Args:
+            channel_id: The channel.
+            epoch: The epoch's number.
+        """
 
     @call()
     def destroy_sampling_input(self, channel_id: int) -> None:
-        """Close a channel, and with its last channel the backend. An unknown channel is ignored."""
+        """Close a channel, and with its last channel the backend. An unknown channel is ignored.
+
+        Args:
+            channel_id: The channel.
+        """
 
     # --- the server's end --------------------------------------------------------------------
 
@@ -242,6 +348,9 @@ class DistCalls(DistQueries[Array, Shape]):
         """Wait at most `timeout` seconds until `exit` has been called; return whether it was.
 
         Over the wire, it waits at most as long as any call may (the server's `request_timeout`).
+
+        Args:
+            timeout: Seconds to wait. None: no limit.
         """
 
 

@@ -60,15 +60,27 @@ class ServerSlice:
 
     @classmethod
     def whole(cls, server: int) -> Self:
-        """Return the slice with all inputs of a server."""
+        """Return the slice with all inputs of a server.
+
+        Args:
+            server: The number of the server.
+        """
         return cls(server)
 
     def rows(self, length: int) -> slice:
-        """Return which of `length` rows belong to the slice."""
+        """Return which of `length` rows belong to the slice.
+
+        Args:
+            length: The number of rows.
+        """
         return slice(length * self.first // self.of, length * self.end // self.of)
 
     def cut(self, values: _T) -> _T:
-        """Return the values that belong to the slice: a view, if slicing gives one."""
+        """Return the values that belong to the slice: a view, if slicing gives one.
+
+        Args:
+            values: A list, an array or a tensor.
+        """
         cut: _T = values[self.rows(len(values))]
         return cut
 

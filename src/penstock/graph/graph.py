@@ -339,11 +339,19 @@ class Graph(GraphView):
     # --- topology ----------------------------------------------------------------------------
 
     def csc(self, edge_type: EdgeType | None = None) -> Topology:
-        """Return the in-edges of every node."""
+        """Return the in-edges of every node.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+        """
         return topology_of(self._arrays, self._edge_type(edge_type), "csc")
 
     def csr(self, edge_type: EdgeType | None = None) -> Topology:
-        """Return the out-edges of every node. Computed at first use, and kept."""
+        """Return the out-edges of every node. Computed at first use, and kept.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+        """
         name = self._edge_type(edge_type)
         self.derived(OutEdges(name))
         return topology_of(self._arrays, name, "csr")
@@ -381,11 +389,20 @@ class Graph(GraphView):
         return self.derived(WeightSums(self._edge_type(edge_type), attribute, side))[0].array
 
     def sorted_rows(self, edge_type: EdgeType | None = None, side: Side = "in") -> Ids:
-        """Return the neighbours of each row of the csc (or csr) in rising order."""
+        """Return the neighbours of each row of the csc (or csr) in rising order.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+            side: In-edges ("in"), or out-edges ("out").
+        """
         return self.derived(SortedNeighbors(self._edge_type(edge_type), side))[0].array
 
     def coo(self, edge_type: EdgeType | None = None) -> Ids:
-        """Return the edges in order of their ids, [2, edges]. Computed at first use, and kept."""
+        """Return the edges in order of their ids, [2, edges]. Computed at first use, and kept.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+        """
         return self.derived(Coo(self._edge_type(edge_type)))[0].array
 
     def derived(self, derived: DerivedArrays) -> tuple[SharedArray, ...]:
@@ -405,25 +422,45 @@ class Graph(GraphView):
             self._arrays = {**self._arrays, **dict(zip(derived.keys, made, strict=True))}
 
     def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
-        """Return the edges as given, [2, edges], sources above destinations. Not cached."""
+        """Return the edges as given, [2, edges], sources above destinations. Not cached.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+        """
         return coo(self.csc(edge_type))
 
     def in_degrees(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
-        """Return the number of in-edges of each node. Not cached."""
+        """Return the number of in-edges of each node. Not cached.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+        """
         return self.csc(edge_type).degrees
 
     # --- attributes --------------------------------------------------------------------------
 
     def node_attributes(self, node_type: str | None = None) -> dict[str, SharedArray]:
-        """Return the attributes with a row per node, by name: `x`, `y`, `time` and any other."""
+        """Return the attributes with a row per node, by name: `x`, `y`, `time` and any other.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
         return named(self._arrays, "node", self._node_type(node_type))
 
     def edge_attributes(self, edge_type: EdgeType | None = None) -> dict[str, SharedArray]:
-        """Return the attributes with a row per edge, in the order of `edge_index`, by name."""
+        """Return the attributes with a row per edge, in the order of `edge_index`, by name.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+        """
         return named(self._arrays, "edge", self._edge_type(edge_type))
 
     def splits(self, node_type: str | None = None) -> dict[str, SharedArray]:
-        """Return the splits, by name."""
+        """Return the splits, by name.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
         return named(self._arrays, "split", self._node_type(node_type))
 
     # --- the graph as a whole ----------------------------------------------------------------

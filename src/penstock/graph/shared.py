@@ -74,7 +74,14 @@ class SharedArray:
 
     @classmethod
     def create(cls, shape: Shape, dtype: object, *, kind: str | None = None) -> Self:
-        """Create an array of zeros in shared memory, writable until frozen; see `Segment`."""
+        """Create an array of zeros in shared memory, writable until frozen; see `Segment`.
+
+        Args:
+            shape: The sizes of the dimensions.
+            dtype: The element type.
+            kind: The kind of shared memory, "memfd" or "named". None: PENSTOCK_SHARED_MEMORY
+                decides.
+        """
         return cls._alone_in(Segment.create(array_nbytes(dtype, shape), kind=kind), dtype, shape)
 
     @classmethod
@@ -109,12 +116,25 @@ class SharedArray:
 
     @classmethod
     def open(cls, path: StrPath, dtype: object, shape: Shape, offset: int = 0) -> Self:
-        """Map the array in the file `path`, read-only."""
+        """Map the array in the file `path`, read-only.
+
+        Args:
+            path: The file.
+            dtype: The element type.
+            shape: The sizes of the dimensions.
+            offset: Where the array begins, in bytes.
+        """
         return cls._alone_in(Segment.open(path), dtype, shape, offset)
 
     @classmethod
     def attach(cls, handle: ArrayHandle, fd: int | None = None, *, writable: bool = False) -> Self:
-        """Map the array that another process described. Takes `fd` over and closes it."""
+        """Map the array that another process described. Takes `fd` over and closes it.
+
+        Args:
+            handle: The other process's `handle`.
+            fd: Its descriptor, as it arrived here; taken over and closed.
+            writable: Whether it is mapped to be written to.
+        """
         segment = Segment.attach(handle.segment, fd, writable=writable)
         return cls._alone_in(segment, handle.dtype, handle.shape, handle.offset)
 

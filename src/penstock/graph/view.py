@@ -124,13 +124,21 @@ class GraphView(ABC):
         return tuple(self._num_edges)
 
     def num_nodes(self, node_type: str | None = None) -> int:
-        """Return the number of nodes of a type, or of all types."""
+        """Return the number of nodes of a type, or of all types.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
         if node_type is None:
             return sum(self._num_nodes.values())
         return self._num_nodes[self._node_type(node_type)]
 
     def num_edges(self, edge_type: EdgeType | None = None) -> int:
-        """Return the number of edges of a type, or of all types."""
+        """Return the number of edges of a type, or of all types.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+        """
         if edge_type is None:
             return sum(self._num_edges.values())
         return self._num_edges[self._edge_type(edge_type)]
@@ -138,11 +146,19 @@ class GraphView(ABC):
     # --- ids ---------------------------------------------------------------------------------
 
     def end_of_ids(self, node_type: str | None = None) -> int:
-        """Return a number above all node ids of a type."""
+        """Return a number above all node ids of a type.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
         return self.num_nodes(node_type)
 
     def node_ids(self, node_type: str | None = None) -> Array:
-        """Return the ids of all nodes of a type."""
+        """Return the ids of all nodes of a type.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
         return np.arange(self.num_nodes(node_type))
 
     @abstractmethod
@@ -182,7 +198,12 @@ class GraphView(ABC):
         return named(self.arrays, "node", self._node_type(node_type))
 
     def node_attribute(self, name: str, node_type: str | None = None) -> Array:
-        """Return an attribute with a row per node: `node_attribute("x")`."""
+        """Return an attribute with a row per node: `node_attribute("x")`.
+
+        Args:
+            name: The name of the attribute.
+            node_type: The node type; None for a homogeneous graph.
+        """
         return pick("node attribute", name, node_type, self.node_attributes(node_type)).array
 
     def edge_attributes(self, edge_type: EdgeType | None = None) -> Mapping[str, ArrayView]:
@@ -190,16 +211,31 @@ class GraphView(ABC):
         return named(self.arrays, "edge", self._edge_type(edge_type))
 
     def edge_attribute(self, name: str, edge_type: EdgeType | None = None) -> Array:
-        """Return an attribute with a row per edge, in the order of `edge_index`."""
+        """Return an attribute with a row per edge, in the order of `edge_index`.
+
+        Args:
+            name: The name of the attribute.
+            edge_type: The edge type; None for a homogeneous graph.
+        """
         return pick("edge attribute", name, edge_type, self.edge_attributes(edge_type)).array
 
     def node_features(self, name: str, node_type: str | None = None) -> FeatureSource:
-        """Return the source of a node attribute's rows: `node_features("x").gather(ids)`."""
+        """Return the source of a node attribute's rows: `node_features("x").gather(ids)`.
+
+        Args:
+            name: The name of the attribute.
+            node_type: The node type; None for a homogeneous graph.
+        """
         pick("node attribute", name, node_type, self.node_attributes(node_type))
         return self._features(ArrayKey("node", self._node_type(node_type), name))
 
     def edge_features(self, name: str, edge_type: EdgeType | None = None) -> FeatureSource:
-        """Return the source of an edge attribute's rows; see `node_features`."""
+        """Return the source of an edge attribute's rows; see `node_features`.
+
+        Args:
+            name: The name of the attribute.
+            edge_type: The edge type; None for a homogeneous graph.
+        """
         pick("edge attribute", name, edge_type, self.edge_attributes(edge_type))
         return self._features(ArrayKey("edge", self._edge_type(edge_type), name))
 
@@ -208,11 +244,20 @@ class GraphView(ABC):
         return named(self.arrays, "split", self._node_type(node_type))
 
     def split(self, name: str, node_type: str | None = None) -> npt.NDArray[np.int64]:
-        """Return the ids of a split in the order given (from a mask: rising): `split("train")`."""
+        """Return the ids of a split in the order given (from a mask: rising): `split("train")`.
+
+        Args:
+            name: The name of the split, such as "train".
+            node_type: The node type; None for a homogeneous graph.
+        """
         return pick("split", name, node_type, self.splits(node_type)).array
 
     def graph_attributes(self, owner: str | EdgeType | None = None) -> dict[str, Any]:
-        """Return JSON values and arrays that belong to the whole graph, or to a type as a whole."""
+        """Return JSON values and arrays that belong to the whole graph, or to a type as a whole.
+
+        Args:
+            owner: The type that it belongs to; None for the whole graph.
+        """
         values: dict[str | EdgeType, dict[str, Any]] = {}
         values.update((info.name, info.attributes) for info in self._schema.nodes)
         values.update((info.name, info.attributes) for info in self._schema.edges)

@@ -34,7 +34,7 @@ class NeighborSampler:
             one list per type.
         replace: Whether a neighbour may be taken more than once.
         direction: Follow in-edges ("in") or out-edges ("out").
-        node_caps: How many new nodes each hop may add, at most. Empty: no limit.
+        node_caps: How many nodes of a type each hop may add, at most. Empty: no limit.
         disjoint: Every seed has its own tree, and trees share nothing.
         weight_attr: An edge attribute to draw by: an edge of weight 0 is never taken.
         time_attr: An attribute of nodes or of edges: nothing later than the seed is taken. Implies

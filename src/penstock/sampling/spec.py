@@ -55,7 +55,7 @@ class NeighborSpec(Taking, frozen=True, kw_only=True, tag="neighbor"):
         by_type: Instead of `num_neighbors`, such a list for each edge type.
         replace: Whether a neighbour may be taken more than once.
         direction: Follow in-edges ("in") or out-edges ("out").
-        node_caps: How many new nodes each hop may add, at most. Empty: no limit.
+        node_caps: How many nodes of a type each hop may add, at most. Empty: no limit.
         disjoint: Whether each seed has a tree of its own, which shares no node with the others.
         subgraph_type: Which edges come: those sampled ("directional"), their reverse as well
             ("bidirectional"), or all among the sampled nodes ("induced").
@@ -190,16 +190,17 @@ class PPRSpec(Taking, frozen=True, kw_only=True, tag="ppr"):
     """The nodes most relevant to each seed, by personalised PageRank (forward push).
 
     Attributes:
-        alpha: The probability that a walk starts again at its seed.
-        eps: How small a rest may be left at a node, per neighbour, before it is not passed on.
-        max_ppr_nodes: How many nodes a seed gets, at most.
-        num_neighbors_per_hop: How many neighbours of a node are looked at, at most.
-        max_fetch_iterations: How often neighbours are looked up for a seed, at most. None: until
-            it is done.
-        residual_topup: Whether nodes that were reached and not yet scored fill the places left.
-        channels: Several rankings at once: (name, the edge types it follows, its share of the
-            nodes) each.
-        include_sampled_edges: Whether to add the edges of the graph among the nodes.
+        alpha: The probability that a walk stops at each step: higher keeps closer to the seed.
+        eps: Residuals below `alpha * eps * degree` are not pushed: smaller is finer, and costs more.
+        max_ppr_nodes: How many nodes of each type a seed gets, at most.
+        num_neighbors_per_hop: How many neighbours of a node are looked at for each edge type, at
+            most.
+        max_fetch_iterations: How many rounds may look at nodes not looked at before. None: no
+            limit.
+        residual_topup: Whether residuals count as well, so that nodes without a score can fill
+            places that are left.
+        channels: Several walks: (name, the edge types it follows, its share of the nodes) each.
+        include_sampled_edges: Whether to add the edges of the graph that were looked at.
         direction: Follow in-edges ("in") or out-edges ("out").
         node_attributes: The attributes of nodes that come with a batch. None: all of the graph.
         edge_attributes: The attributes of edges that come with a batch. None: all of the graph.

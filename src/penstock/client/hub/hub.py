@@ -148,11 +148,20 @@ class Hub(Provider):
         return HubGone(f"no hub answers at {self.address}: {error}")
 
     def statistics(self, timeout: float | None = 30.0) -> dict[str, Any]:
-        """Return the hub's statistics."""
+        """Return the hub's statistics.
+
+        Args:
+            timeout: Seconds to wait. None: no limit.
+        """
         return self._ask(AskStatistics(request=0), Statistics, Deadline(timeout)).numbers
 
     def resize(self, num_workers: int, timeout: float | None = 60.0) -> int:
-        """Change the size of the pool; return the number of workers when all of them are ready."""
+        """Change the size of the pool; return the number of workers when all of them are ready.
+
+        Args:
+            num_workers: The number of workers.
+            timeout: Seconds to wait. None: no limit.
+        """
         workers = checked_workers(num_workers, 0, "a number of workers")
         request = Resize(request=0, workers=workers)
         return self._ask(request, Resized, Deadline(timeout)).workers

@@ -150,7 +150,12 @@ class HubProcess(Hub):
         return self._config_source.workers
 
     def resize(self, num_workers: int, timeout: float | None = 60.0) -> int:
-        """Change the size of the pool, also for later hubs; return when all workers are ready."""
+        """Change the size of the pool, also for later hubs; return when all workers are ready.
+
+        Args:
+            num_workers: The number of workers.
+            timeout: Seconds to wait. None: no limit.
+        """
         resized = super().resize(num_workers, timeout)
         self._config_source.workers = int(num_workers)
         return resized

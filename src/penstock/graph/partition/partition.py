@@ -71,7 +71,11 @@ class Partition:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Open a part in a folder that `Graph.partition` wrote; its files are mapped."""
+        """Open a part in a folder that `Graph.partition` wrote; its files are mapped.
+
+        Args:
+            path: The folder of the part.
+        """
         from penstock.graph.graph import Graph
 
         folder = Path(path)

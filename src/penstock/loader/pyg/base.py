@@ -180,7 +180,11 @@ class Loader(WorkerMixin, DataLoader[Any]):
         return len(self._schedule)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the next epoch. If a restored state is in that epoch, it continues from the state."""
+        """Set the next epoch. If a restored state is in that epoch, it continues from the state.
+
+        Args:
+            epoch: Its number.
+        """
         wanted = Position(epoch)
         if wanted.epoch != self._upcoming().epoch:
             self._next, self._digest = wanted, None
@@ -260,7 +264,11 @@ class Loader(WorkerMixin, DataLoader[Any]):
         return out if self.filter_per_worker else self.filter_fn(out)
 
     def collate_fn(self, index: Any) -> Any:
-        """Do as `loader(index)`, but without `filter_fn` unless `filter_per_worker`; as in PyG."""
+        """Do as `loader(index)`, but without `filter_fn` unless `filter_per_worker`; as in PyG.
+
+        Args:
+            index: Positions among the inputs.
+        """
         if self._closed:
             raise errors.closed(self._who)
         inputs, maker = self._inputs.at(index), self._made()
@@ -270,7 +278,11 @@ class Loader(WorkerMixin, DataLoader[Any]):
         return self._collate.sampler_output(batch, inputs)
 
     def filter_fn(self, out: Any) -> Any:
-        """Join the rows to a sampler's output, as in PyG; then apply `transform`."""
+        """Join the rows to a sampler's output, as in PyG; then apply `transform`.
+
+        Args:
+            out: What a sampler gives, as PyG's `SamplerOutput`.
+        """
         if self.transform_sampler_output is not None:
             with self._meter.at("transform"):
                 out = self.transform_sampler_output(out)
@@ -305,6 +317,9 @@ class Loader(WorkerMixin, DataLoader[Any]):
         """Let the next iterator start from a saved state; existing iterators end.
 
         The data and the sampling must be the same; that is not checked.
+
+        Args:
+            state_dict: What `state_dict` returned, here or on any rank.
 
         Raises:
             ValueError: batches are cut or drawn differently here than where the state was saved.
@@ -366,7 +381,11 @@ class Loader(WorkerMixin, DataLoader[Any]):
         return None if hub is None else hub.address
 
     def reweigh(self, weight: float) -> None:
-        """Ask for another share of the workers, from now on."""
+        """Ask for another share of the workers, from now on.
+
+        Args:
+            weight: The share, against the weights of other channels.
+        """
         self._check_usable()
         self._schedule = self._schedule.reweighed(weight)
         self._batches_from.reweigh(weight)

@@ -29,7 +29,11 @@ class WorkerMixin:
     def enable_cpu_affinity(
         self, loader_cores: Sequence[Any] | None = None
     ) -> AbstractContextManager[None]:
-        """Pin the current workers to these cores, one core (or a list) for each."""
+        """Pin the current workers to these cores, one core (or a list) for each.
+
+        Args:
+            loader_cores: The cores. None: the first of those that this process may use.
+        """
         hub = self._batches_from.hub()
         # A server's workers are on another host and cannot be pinned from here.
         return _on_cores(hub if isinstance(hub, Hub) else None, self.num_workers, loader_cores)
@@ -39,6 +43,9 @@ class WorkerMixin:
         """Enable nothing: a worker samples with one thread, and there can be more workers.
 
         Without workers it is refused, as in PyG.
+
+        Args:
+            worker_threads: Ignored.
         """
         _check_workers("enable_multithreading", self.num_workers)
         yield

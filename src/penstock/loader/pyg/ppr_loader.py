@@ -36,17 +36,18 @@ class PPRLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
         data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
             or a server (what `penstock.connect` returns), or the address of one.
         input_nodes: The nodes to start from, as for `NeighborLoader`.
-        alpha: The probability that a walk starts again at its seed.
-        eps: How small a rest may be left at a node, per neighbour, before it is not passed on.
-        max_ppr_nodes: How many nodes a seed gets, at most.
-        enable_residual_topup: Whether nodes that were reached and not yet scored fill the places
-            that are left.
-        num_neighbors_per_hop: How many neighbours of a node are looked at, at most.
-        max_fetch_iterations: How often neighbours are looked up for a seed, at most. None: until
-            it is done.
-        channels: Several rankings at once, each along edge types of its own: (name, edge types,
-            share) each, or a dict of name to (edge types, share).
-        include_sampled_edges: Whether to add the edges of the graph among the nodes.
+        alpha: The probability that a walk stops at each step: higher keeps closer to the seed.
+        eps: Residuals below `alpha * eps * degree` are not pushed: smaller is finer, and costs more.
+        max_ppr_nodes: How many nodes of each type a seed gets, at most.
+        enable_residual_topup: Whether residuals count as well, so that nodes without a score can
+            fill places that are left.
+        num_neighbors_per_hop: How many neighbours of a node are looked at for each edge type, at
+            most.
+        max_fetch_iterations: How many rounds may look at nodes not looked at before. None: no
+            limit.
+        channels: Several walks, each along edge types of its own: (name, edge types, share of the
+            nodes) each, or a dict of name to (edge types, share).
+        include_sampled_edges: Whether to add the edges of the graph that were looked at.
         edge_dir: Follow in-edges ("in") or out-edges ("out").
         transform: Called with each batch in this process; what it returns is given instead.
         custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no

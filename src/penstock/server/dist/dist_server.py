@@ -190,7 +190,11 @@ class DistServer(Queries, DistCalls):
         return self._exit.wait(timeout)
 
     def drain(self, timeout: float) -> bool:
-        """Wait until no channel is left, at most `timeout` seconds; return whether none is."""
+        """Wait until no channel is left, at most `timeout` seconds; return whether none is.
+
+        Args:
+            timeout: Seconds to wait. None: no limit.
+        """
         with self._went:
             return self._went.wait_for(lambda: not self._channels.all(), timeout)
 
