@@ -191,7 +191,7 @@ class PPRSpec(Taking, frozen=True, kw_only=True, tag="ppr"):
 
     Attributes:
         alpha: The probability that a walk stops at each step: higher keeps closer to the seed.
-        eps: Residuals below `alpha * eps * degree` are not pushed: smaller is finer, and costs more.
+        eps: Residuals below `alpha * eps * degree` are not pushed: smaller is finer and slower.
         max_ppr_nodes: How many nodes of each type a seed gets, at most.
         num_neighbors_per_hop: How many neighbours of a node are looked at for each edge type, at
             most.

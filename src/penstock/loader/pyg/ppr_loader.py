@@ -37,7 +37,7 @@ class PPRLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
             or a server (what `penstock.connect` returns), or the address of one.
         input_nodes: The nodes to start from, as for `NeighborLoader`.
         alpha: The probability that a walk stops at each step: higher keeps closer to the seed.
-        eps: Residuals below `alpha * eps * degree` are not pushed: smaller is finer, and costs more.
+        eps: Residuals below `alpha * eps * degree` are not pushed: smaller is finer and slower.
         max_ppr_nodes: How many nodes of each type a seed gets, at most.
         enable_residual_topup: Whether residuals count as well, so that nodes without a score can
             fill places that are left.
