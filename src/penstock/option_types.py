@@ -105,7 +105,8 @@ class LoaderKeywords(TypedDict, total=False):
     batch for it. Default: 'raise'."""
 
     max_substitutes: int
-    """How many batches of an epoch may be substituted. Default: 0."""
+    """How many batches of an epoch may be substituted. With on_error='substitute' it must be
+    given, but for loaders, which allow 16. Default: 0."""
 
 
 class ChannelKeywords(TypedDict, total=False):
@@ -162,7 +163,8 @@ class ChannelKeywords(TypedDict, total=False):
     batch for it. Default: 'raise'."""
 
     max_substitutes: int
-    """How many batches of an epoch may be substituted. Default: 0."""
+    """How many batches of an epoch may be substituted. With on_error='substitute' it must be
+    given, but for loaders, which allow 16. Default: 0."""
 
     job: str
     """A name for the channel, in errors and logs. Default: ''."""

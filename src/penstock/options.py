@@ -285,7 +285,12 @@ class ChannelOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
         ),
     ] = "raise"
     max_substitutes: Annotated[
-        int, About("How many batches of an epoch may be substituted.", least=0)
+        int,
+        About(
+            "How many batches of an epoch may be substituted. With on_error='substitute' it must be "
+            "given, but for loaders, which allow 16.",
+            least=0,
+        ),
     ] = 0
     job: Annotated[
         str,
