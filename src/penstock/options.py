@@ -287,8 +287,8 @@ class ChannelOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
     max_substitutes: Annotated[
         int,
         About(
-            "How many batches of an epoch may be substituted. With on_error='substitute' it must be "
-            "given, but for loaders, which allow 16.",
+            "How many batches of an epoch may be substituted. With on_error='substitute' it must "
+            "be given, but for loaders, which allow 16.",
             least=0,
         ),
     ] = 0
