@@ -43,11 +43,11 @@ def _channel_faults(channel: ScheduledChannel, held: list[Task]) -> Iterator[str
     yield from _epoch_faults(channel, held)
     yield from _turn_faults(channel, held)
     if channel.in_flight != len(held):
-        yield f"{channel.in_flight} batches in flight, and workers have {len(held)}"
+        yield f"{channel.in_flight} batches are counted as in flight, but workers hold {len(held)}"
     if channel.leaving and (not held or channel.retries):
-        yield "it should be forgotten by now"
+        yield "it is leaving with nothing in flight, but was not removed"
     if channel.slots.rested(channel.settings.trim_after) < channel.alarm and not channel.leaving:
-        yield "slots rest, and nobody will look"
+        yield "slots are idle, but no timer is set to trim them"
 
 
 def _slot_faults(channel: ScheduledChannel, tasks: list[Task]) -> Iterator[str]:
@@ -56,56 +56,56 @@ def _slot_faults(channel: ScheduledChannel, tasks: list[Task]) -> Iterator[str]:
     counted = {Slot.FREE: slots.free, Slot.RESERVED: slots.reserved, Slot.LENT: slots.lent}
     for state, count in counted.items():
         if states[state] != count:
-            yield f"{count} slots {state.value} by count, {states[state]} by look"
+            yield f"{count} slots are counted as {state.value}, but {states[state]} are"
     reserved = sorted(n for n, state in enumerate(slots.state) if state is Slot.RESERVED)
     if reserved != sorted(task.slot for task in tasks):
-        yield f"slots {reserved} are reserved, for {[str(task.batch) for task in tasks]}"
+        yield f"slots {reserved} are reserved, but the tasks are {[str(task.batch) for task in tasks]}"
 
 
 def _epoch_faults(channel: ScheduledChannel, held: list[Task]) -> Iterator[str]:
     epoch = channel.epoch
     if not epoch.open:
         if epoch.ended != epoch.total:
-            yield f"epoch {epoch.number} is over with {epoch.ended} of {epoch.total} ended"
+            yield f"epoch {epoch.number} is over with {epoch.ended} of {epoch.total} batches ended"
         if channel.retries:
-            yield "batches wait to be tried again, and nobody for them"
+            yield "the epoch is over, but batches wait to be retried"
         return
     alive = sum(task.epoch is epoch for task in held) + len(channel.retries)
     if epoch.ended + alive != epoch.given or not epoch.ended < epoch.total:
-        yield f"{epoch.given} of {epoch.total} given, {alive} under way, {epoch.ended} ended"
+        yield f"{epoch.given} of {epoch.total} assigned, {alive} in flight, {epoch.ended} ended"
     if epoch.substitutes > channel.options.substitutes:
-        yield f"{epoch.substitutes} substitutes"
+        yield f"{epoch.substitutes} substitutes, over {channel.options.substitutes}"
     if any(task.epoch is not epoch or task.began is not None for task in channel.retries):
-        yield "a batch to be tried again is not as it should be"
+        yield "a batch to be retried is of another epoch, or was begun"
 
 
 def _turn_faults(channel: ScheduledChannel, held: list[Task]) -> Iterator[str]:
     if (channel.wants() is Wait.TURN) != (channel.place > 0):
-        yield "it is in the run queue and cannot be served, or the other way round"
+        yield "its place in the run queue does not match whether it can be served"
     if channel.waits is not channel.wants():
-        yield f"it waits for {channel.wants().value}, and {channel.waits.value} is written down"
+        yield f"it waits for {channel.wants().value}, but {channel.waits.value} is recorded"
     if not isfinite(channel.vtime) or not channel.weight > 0:
         yield f"virtual time {channel.vtime}, weight {channel.weight}"
     charged = sum(task.charge for task in held)
     if not isclose(channel.outstanding, charged, rel_tol=1e-6, abs_tol=1e-6):
-        yield f"{channel.outstanding} outstanding, {charged} by look"
+        yield f"{channel.outstanding} outstanding, but its tasks are charged {charged}"
 
 
 def _worker_faults(worker: ScheduledWorker) -> Iterator[str]:
     settings = worker.group.settings
     if len(worker.tasks) > settings.worker_concurrency:
-        yield f"it has {len(worker.tasks)} batches"
+        yield f"it holds {len(worker.tasks)} batches, over {settings.worker_concurrency}"
     if any(task.began is not None for task in worker.tasks[1:]):
-        yield "it is at several batches at once"
+        yield "it has begun several batches at once"
     if worker.tasks and not worker.was_ready:
-        yield "it has batches and was never ready"
+        yield "it holds batches but was never ready"
     load = len(worker.tasks)
     places = [n for n, room in enumerate(worker.group.room) if worker.id in room]
     able = worker.state is WorkerState.READY and load < settings.worker_concurrency
     if places != ([load] if able else []):
-        yield f"{worker.state.value} with {load} batches, it stands with those that have {places}"
+        yield f"{worker.state.value} with {load} batches, but listed with those that hold {places}"
     if worker.due() < worker.alarm:
-        yield f"it is due at {worker.due()}, and looked at at {worker.alarm}"
+        yield f"it is due at {worker.due()}, but its timer is set to {worker.alarm}"
 
 
 def _group_faults(group: WorkerGroup) -> Iterator[str]:
@@ -114,15 +114,15 @@ def _group_faults(group: WorkerGroup) -> Iterator[str]:
     counted = group.starting, group.ready, group.dying
     looked = tuple(counts[s] for s in (WorkerState.STARTING, WorkerState.READY, WorkerState.DOOMED))
     if counted != looked:
-        yield f"starting, ready, dying: {counted} by count, {looked} by look"
+        yield f"starting, ready, dying workers: counted as {counted}, but they are {looked}"
     if group.starting + group.ready > group.wanted:
-        yield f"{group.wanted} wanted, {group.starting} starting, {group.ready} ready"
+        yield f"{group.starting} starting, {group.ready} ready, but {group.wanted} wanted"
     if group.due() < group.alarm:
-        yield "workers are missing, and nobody will look"
+        yield "workers are missing, but no timer is set to start them"
     if group.breaker.state is BreakerState.TRIAL and not group.starting:
-        yield "a trial without anybody to try"
+        yield "the breaker is in trial, but no worker is starting"
     if group.stranded and any(channel.epoch.open for channel in group.channels.values()):
-        yield "channels wait for workers that will never be"
+        yield "epochs are open, but no worker will ever be started for them"
     yield from _queue_faults(group)
 
 
@@ -130,13 +130,13 @@ def _queue_faults(group: WorkerGroup) -> Iterator[str]:
     places = Counter(channel.place for channel in group.channels.values() if channel.place)
     valid = Counter(number for _, number, flow in group.queue.entries() if flow.place == number)
     if places != valid or len(group.queue) != len(places):
-        yield f"in the run queue: {dict(valid)}, of {dict(places)}"
+        yield f"the run queue has {dict(valid)}, but the channels' places are {dict(places)}"
     if any(count > 1 for count in valid.values()):
-        yield "a channel stands in the run queue twice"
+        yield "a channel is in the run queue twice"
     for vtime, number, flow in group.queue.entries():
         if flow.place == number and vtime != flow.vtime:
-            yield f"channel {flow.id} stands at {vtime}, and should at {flow.vtime}"
+            yield f"channel {flow.id} is queued at {vtime}, but its virtual time is {flow.vtime}"
     if len(group.queue) and any(group.room):
-        yield "a worker has room, and a channel has batches"
+        yield "a channel has batches and a worker has room, but none was assigned"
     if group.queue.virtual_now == inf:
-        yield "virtual time has come to its end"
+        yield "virtual time is infinite"

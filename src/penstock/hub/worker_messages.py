@@ -56,12 +56,12 @@ class WorkerMessages:
     def _take(self, news: News) -> None:
         record = self._state.records.get(news.worker.id)
         for message, fds in news.messages:
-            if record is None or record.shunned:
+            if record is None or record.distrusted:
                 _close(fds)
             else:
                 self._hear(record, message, fds)
         if news.ended is not None and record is not None:
-            self._bury(record, news.ended)
+            self._report_end(record, news.ended)
 
     # --- messages ----------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class WorkerMessages:
         task = self._begun(record, done.batch)
         if task is None or len(fds) != expected:
             if task is not None:
-                self._shun(record, f"{len(fds)} descriptors came with a batch, not {expected}")
+                self._distrust(record, f"{len(fds)} descriptors came with a batch, not {expected}")
             _close(fds)
             return
         self._off_its_hands(record, task)
@@ -117,28 +117,28 @@ class WorkerMessages:
         task = next(iter(record.tasks.values()), None)
         if task is not None and task.batch == batch_of(named) and record.begun is None:
             return task
-        self._shun(record, f"it began {named}, which was not its turn")
+        self._distrust(record, f"it began {named}, which was not its turn")
         return None
 
     def _begun(self, record: WorkerRecord, named: BatchId) -> Assignment | None:
         """Return the task that a worker answers for, which must be the one it has begun."""
         if record.begun is not None and record.begun == batch_of(named):
             return record.tasks[record.begun]
-        self._shun(record, f"it answered for {named}, which it had not begun")
+        self._distrust(record, f"it answered for {named}, which it had not begun")
         return None
 
     def _off_its_hands(self, record: WorkerRecord, task: Assignment) -> None:
         del record.tasks[task.batch]
         record.begun = None
 
-    def _shun(self, record: WorkerRecord, why: str) -> None:
-        log.info("worker %d (pid %d) makes no sense: %s", record.id, record.worker.pid, why)
-        record.shunned = True
+    def _distrust(self, record: WorkerRecord, why: str) -> None:
+        log.info("worker %d (pid %d) broke the protocol: %s", record.id, record.worker.pid, why)
+        record.distrusted = True
         record.worker.disbelieve(why, self._state.now)
 
     # --- ends of workers ---------------------------------------------------------------------
 
-    def _bury(self, record: WorkerRecord, ended: Ended) -> None:
+    def _report_end(self, record: WorkerRecord, ended: Ended) -> None:
         """Report a worker whose process was reaped; the scheduler reassigns its batches."""
         del self._state.records[record.id]
         self._state.workers_changed = True

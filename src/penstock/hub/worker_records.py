@@ -46,7 +46,7 @@ class WorkerRecord:
     backends: set[int] = field(default_factory=set)
     channels: set[int] = field(default_factory=set)
     # It has sent something impossible: it is being killed, and its messages are ignored.
-    shunned: bool = False
+    distrusted: bool = False
     # It is to be killed, and may go on for a moment. `culprit` is what it had begun before that.
     doomed: bool = False
     culprit: Assignment | None = None

@@ -246,19 +246,19 @@ def called(doing: str, work: Callable[[], _Result]) -> _Result:
     except (KeyboardInterrupt, MemoryError, SamplingError):
         raise
     except BaseException as error:
-        raise SamplingError(f"{doing} failed\n{told(error)}") from error
+        raise SamplingError(f"{doing} failed\n{traceback_of(error)}") from error
 
 
-def told(error: BaseException) -> str:
+def traceback_of(error: BaseException) -> str:
     """Return the traceback from the user's first line on; if it is long, its two ends."""
     import traceback  # imported on failure only: a worker starts without it
 
     frames = _from_the_user(error.__traceback__) or error.__traceback__
     text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
-    return sayable(text)
+    return fit_for_message(text)
 
 
-def sayable(text: str) -> str:
+def fit_for_message(text: str) -> str:
     """Return text that fits a message: as valid Unicode, and only the two ends if it is long."""
     text = text.encode(errors="backslashreplace").decode()
     if len(text) <= LONGEST_TRACEBACK:

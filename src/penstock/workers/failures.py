@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock import errors
 from penstock.errors import BatchTooLarge, SamplingError
 from penstock.sampling.buffer import SlotTooSmall
-from penstock.sampling.custom import sayable, told
+from penstock.sampling.custom import fit_for_message, traceback_of
 from penstock.wire.messages import Report
 
 
@@ -19,8 +19,8 @@ def report_of(error: BaseException) -> Report:
         details = {"nodes": error.nodes, "edges": error.edges}
         return Report(kind="BatchTooLarge", message=str(error), details=details)
     if getattr(errors, type(error).__name__, None) is type(error):
-        return Report(kind=type(error).__name__, message=sayable(str(error)))
-    message = sayable(str(error)) if isinstance(error, ValueError) else told(error)
+        return Report(kind=type(error).__name__, message=fit_for_message(str(error)))
+    message = fit_for_message(str(error)) if isinstance(error, ValueError) else traceback_of(error)
     return Report(kind=SamplingError.__name__, message=message)
 
 

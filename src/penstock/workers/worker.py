@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 from penstock.errors import PenstockError, ProtocolError, SamplingError
 from penstock.graph import Graph, sharing
 from penstock.sampling.buffer import SlotTooSmall
-from penstock.sampling.custom import told
+from penstock.sampling.custom import traceback_of
 from penstock.wire import framing
 from penstock.wire.messages import (
     BatchId,
@@ -155,7 +155,7 @@ class Worker:
                 self._reserve.close()
             batch = self._progress.batch
             self._say(OutOfMemory(batch=batch, limit=limit, private=private_bytes()))
-            sys.stderr.write(f"{told(error)}\n")
+            sys.stderr.write(f"{traceback_of(error)}\n")
         finally:
             os._exit(EXIT_MEMORY)
 

@@ -106,7 +106,7 @@ class Child:
             self._process.send_signal(then)
         self._has_ended_within(_KILLED_S)
 
-    def bury(self) -> str:
+    def reap(self) -> str:
         """Kill the hub if it still runs, reap it, close all descriptors; return how it ended."""
         try:
             if not self._has_ended_within(0):

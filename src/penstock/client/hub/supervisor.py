@@ -160,7 +160,7 @@ class Supervisor:
             if failure is None and not child.watch(self._wake, restart_log.tell_of_worker):
                 child.stop()
         finally:
-            how = child.bury()
+            how = child.reap()
         if self._stopping:
             return False
         if self.served or time.monotonic() - born > _LONG_LIFE_S:
@@ -179,7 +179,7 @@ class Supervisor:
             bound = f"{self._start_timeout:g} s (setting: start_timeout)"
             return _HubFailure(f"it was not up within {bound}", hopeless=True)
         except ConnectionError:
-            how = child.bury()
+            how = child.reap()
             return _HubFailure(f"it ended {how} before it was up", hopeless=not child.was_killed)
         except OSError as error:
             return _HubFailure(f"it could not be told what to be: {error}")

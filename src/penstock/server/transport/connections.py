@@ -34,7 +34,7 @@ from penstock.wire.transport.tls import HANDSHAKE, NO_TLS_HERE, TlsSocket
 
 log = logging.getLogger(__name__)
 
-# Seconds in which to say Hello. With many strangers connected, the oldest may be given only
+# Seconds in which to say Hello. With many connections pending, the oldest may be given only
 # LEAST_HELLO_S.
 HELLO_S: Final = 5.0
 LEAST_HELLO_S: Final = 0.5
@@ -54,7 +54,7 @@ ENCRYPTED_INLINE: Final = 16 << 10
 Admit = Callable[[TcpStream[Any], Hello, Peer, bool], None]
 
 
-class Stranger:
+class PendingConnection:
     """A connection that has not said `Hello`."""
 
     __slots__ = ("handler", "host", "name", "since", "socket", "stream", "tls")
@@ -75,7 +75,7 @@ class Stranger:
         (self.stream or self.socket).close()
 
 
-class Strangers:
+class PendingConnections:
     """All connections before `Hello`. Calls `admit` for each that said `Hello` and is accepted."""
 
     def __init__(self, state: ServerState, threads: Threads, lease: float, admit: Admit) -> None:
@@ -83,13 +83,13 @@ class Strangers:
         self._threads = threads  # for handshakes
         self._lease = lease
         self._admit = admit
-        self._there: dict[Stranger, None] = {}  # oldest first
+        self._there: dict[PendingConnection, None] = {}  # oldest first
         self._hosts: Counter[str] = Counter()
         limits = state.limits
         self._accepts = TokenBucket(limits.max_accepts, limits.max_accepts)
         self._handshakes = TokenBucket(limits.max_handshakes, limits.max_handshakes)
         self._penalties = Penalties()
-        self._unencrypted: dict[Stranger, None] = {}  # those that wait for a handshake
+        self._unencrypted: dict[PendingConnection, None] = {}  # those that wait for a handshake
         self._paused_until: float | None = None
         self._scratch = memoryview(bytearray(SCRATCH))  # shared by all streams of this thread
         self.farewells = Farewells(state)
@@ -110,7 +110,7 @@ class Strangers:
             try:
                 found = self._state.listener.accept()
             except BlockingIOError as error:  # e.g. no descriptor; one may be free soon
-                log.warning("nobody can be let in for a moment: %s", error.strerror)
+                log.warning("no connection can be accepted for a moment: %s", error.strerror)
                 self._pause(self.now + NO_DESCRIPTOR_S)
                 return
             if found is None:
@@ -124,7 +124,7 @@ class Strangers:
             if self.now - oldest.since < LEAST_HELLO_S:
                 self._pause(oldest.since + LEAST_HELLO_S)
                 return False
-            self._turn_away(oldest, "others want to come in, and it has said nothing")
+            self._turn_away(oldest, "it has not said Hello, and others wait to connect")
         if not self._accepts.take(self.now):
             self._pause(self._accepts.when(self.now))
             return False
@@ -146,15 +146,15 @@ class Strangers:
         except OSError:  # the peer has gone
             connected.close()
             return
-        stranger = Stranger(connected, host, self.now)
-        stranger.handler = lambda events: self._attend(stranger, events)
+        pending = PendingConnection(connected, host, self.now)
+        pending.handler = lambda events: self._attend(pending, events)
         try:
-            self._state.poller.watch(stranger.fileno(), READ, stranger.handler)
+            self._state.poller.watch(pending.fileno(), READ, pending.handler)
         except OSError as error:  # the system has no memory for it
             log.warning("a connection of %s is refused: %s", host, error)
             connected.close()
             return
-        self._there[stranger] = None
+        self._there[pending] = None
         self._hosts[host] += 1
 
     def _objection(self, host: str) -> str:
@@ -171,9 +171,9 @@ class Strangers:
         if self._is_shared(host):
             return ""
         if self._penalties.waits(host, self.now):
-            return "it was refused, and has to wait"
+            return "it was refused, and must wait before it tries again"
         if self._hosts[host] >= limits.max_strangers_per_host:
-            return "too many of that host say nothing (setting: max_strangers_per_host)"
+            return "that host has too many without a Hello (setting: max_strangers_per_host)"
         return ""
 
     def _is_shared(self, host: str) -> bool:
@@ -182,76 +182,76 @@ class Strangers:
 
     # --- messages before a session -----------------------------------------------------------
 
-    def _attend(self, stranger: Stranger, events: int) -> None:
+    def _attend(self, pending: PendingConnection, events: int) -> None:
         try:
-            if stranger.stream is None and stranger.tls is None and stranger in self._there:
-                self._begin(stranger)
-            elif stranger.stream is None and stranger in self._there:
-                self._shake_hands(stranger)
-            if stranger.stream is not None and stranger in self._there:
-                self._hear(stranger)
+            if pending.stream is None and pending.tls is None and pending in self._there:
+                self._begin(pending)
+            elif pending.stream is None and pending in self._there:
+                self._shake_hands(pending)
+            if pending.stream is not None and pending in self._there:
+                self._hear(pending)
         except OSError as error:
-            self._turn_away(stranger, f"it has gone: {error}")
+            self._turn_away(pending, f"the connection is lost: {error}")
         except Exception:  # our own bug must not end the other connections
-            log.exception("a connection of %s could not be dealt with", stranger.host)
-            self._turn_away(stranger, "it could not be dealt with")
+            log.exception("handling a connection of %s failed", pending.host)
+            self._turn_away(pending, "handling it failed")
 
-    def _begin(self, stranger: Stranger) -> None:
+    def _begin(self, pending: PendingConnection) -> None:
         """Look at the first byte, which tells all protocols apart that peers may speak."""
-        first = stranger.socket.recv(1, socket.MSG_PEEK)
+        first = pending.socket.recv(1, socket.MSG_PEEK)
         if not first:
-            self._turn_away(stranger, "it has said nothing")
+            self._turn_away(pending, "it closed without saying Hello")
         elif first[0] == old_protocol.FIRST:
-            self._part_from(stranger, "it speaks ZeroMQ", old_protocol.OldClient)
+            self._part_from(pending, "it speaks ZeroMQ", old_protocol.OldClient)
         elif self._state.access.certificates is None:
             if first[0] == HANDSHAKE:
-                self._tell(stranger, NO_TLS_HERE, "it speaks TLS")
+                self._tell(pending, NO_TLS_HERE, "it speaks TLS")
             else:
-                self._open(stranger, stranger.socket)
+                self._open(pending, pending.socket)
         elif first[0] == HANDSHAKE:
-            self._encrypt(stranger)
+            self._encrypt(pending)
         elif first[0] == PREAMBLE[0]:
-            self._open(stranger, stranger.socket)
-            self._refuse(stranger, AccessDenied(_WANTS_TLS))
+            self._open(pending, pending.socket)
+            self._refuse(pending, AccessDenied(_WANTS_TLS))
         else:
-            self._turn_away(stranger, "it does not speak as ranks do")
+            self._turn_away(pending, "it does not speak this protocol")
 
-    def _open(self, stranger: Stranger, connected: ByteSocket) -> None:
-        stranger.stream = TcpStream(
+    def _open(self, pending: PendingConnection, connected: ByteSocket) -> None:
+        pending.stream = TcpStream(
             connected,
             Hello,
             limit=MOST_HELLO,
             most_at_once=1,
             scratch=self._scratch,
-            inline=INLINE if stranger.tls is None else ENCRYPTED_INLINE,
+            inline=INLINE if pending.tls is None else ENCRYPTED_INLINE,
             at_once=RECEIVED_AT_ONCE,
         )
 
-    def _hear(self, stranger: Stranger) -> None:
-        stream = stranger.stream
+    def _hear(self, pending: PendingConnection) -> None:
+        stream = pending.stream
         assert stream is not None
         try:
             received = stream.receive()
         except ProtocolError as error:
-            self._refuse(stranger, ProtocolError(f"there is no session, say Hello first: {error}"))
+            self._refuse(pending, ProtocolError(f"there is no session, say Hello first: {error}"))
             return
         if received:
-            self._hello(stranger, received[0][0])
+            self._hello(pending, received[0][0])
         elif stream.ended:
-            self._turn_away(stranger, stream.reason)
+            self._turn_away(pending, stream.reason)
 
-    def _hello(self, stranger: Stranger, hello: Hello) -> None:
+    def _hello(self, pending: PendingConnection, hello: Hello) -> None:
         try:
             self._check(hello)
             self._state.access.check(hello)
         except Exception as error:
-            self._refuse(stranger, error)
+            self._refuse(pending, error)
             return
-        self._forget(stranger)
-        self._penalties.forget(stranger.host)
-        assert stranger.stream is not None
-        peer = Peer(stranger.host, stranger.name)
-        self._admit(stranger.stream, hello, peer, stranger.tls is not None)
+        self._forget(pending)
+        self._penalties.forget(pending.host)
+        assert pending.stream is not None
+        peer = Peer(pending.host, pending.name)
+        self._admit(pending.stream, hello, peer, pending.tls is not None)
 
     def _check(self, hello: Hello) -> None:
         if hello.protocol != PROTOCOL:
@@ -270,53 +270,53 @@ class Strangers:
 
     # --- TLS ---------------------------------------------------------------------------------
 
-    def _encrypt(self, stranger: Stranger) -> None:
+    def _encrypt(self, pending: PendingConnection) -> None:
         if not self._handshakes.take(self.now):
             # Read no more from it until the rate limit allows its handshake.
-            self._state.poller.forget(stranger.fileno())
-            self._unencrypted[stranger] = None
+            self._state.poller.forget(pending.fileno())
+            self._unencrypted[pending] = None
             return
         certificates = self._state.access.certificates
         assert certificates is not None
-        stranger.tls = TlsSocket(certificates.context, stranger.socket, server_side=True)
-        self._shake_hands(stranger)
+        pending.tls = TlsSocket(certificates.context, pending.socket, server_side=True)
+        self._shake_hands(pending)
 
-    def _shake_hands(self, stranger: Stranger) -> None:
+    def _shake_hands(self, pending: PendingConnection) -> None:
         """Continue a handshake in a thread, since it is the slowest step here."""
-        assert stranger.tls is not None
-        self._state.poller.forget(stranger.fileno())
+        assert pending.tls is not None
+        self._state.poller.forget(pending.fileno())
         self._threads.ask(
-            stranger.tls.handshake, lambda outcome: self._shook(stranger, outcome), stranger
+            pending.tls.handshake, lambda outcome: self._shook(pending, outcome), pending
         )
 
-    def _shook(self, stranger: Stranger, outcome: Any) -> None:
-        if stranger not in self._there:
+    def _shook(self, pending: PendingConnection, outcome: Any) -> None:
+        if pending not in self._there:
             return
         if isinstance(outcome, Exception):
-            self._note_refusal(stranger.host)
-            self._part_from(stranger, f"no TLS: {outcome}")
+            self._note_refusal(pending.host)
+            self._part_from(pending, f"no TLS: {outcome}")
         elif outcome is not None:
             events = READ if outcome == select.POLLIN else WRITE
-            self._state.poller.watch(stranger.fileno(), events, stranger.handler)
+            self._state.poller.watch(pending.fileno(), events, pending.handler)
         else:
-            assert stranger.tls is not None
-            stranger.name = stranger.tls.peer_name()
-            self._open(stranger, stranger.tls)
-            self._state.poller.watch(stranger.fileno(), READ, stranger.handler)
-            self._attend(stranger, READ)
+            assert pending.tls is not None
+            pending.name = pending.tls.peer_name()
+            self._open(pending, pending.tls)
+            self._state.poller.watch(pending.fileno(), READ, pending.handler)
+            self._attend(pending, READ)
 
     # --- refusing ----------------------------------------------------------------------------
 
-    def _refuse(self, stranger: Stranger, error: Exception) -> None:
+    def _refuse(self, pending: PendingConnection, error: Exception) -> None:
         """Send the reason why it is refused, and close the connection."""
-        who = stranger.host
+        who = pending.host
         log.info("%s is refused: %s", who, error)
         self._state.refused += 1
         if not isinstance(error, Overloaded | HubGone):
             self._note_refusal(who)
-        stream = stranger.stream
+        stream = pending.stream
         assert stream is not None
-        self._forget(stranger)
+        self._forget(pending)
         stream.send(Refused(request=0, report=report_of(error)))
         self.farewells.begin(stream, self.now)
 
@@ -325,40 +325,40 @@ class Strangers:
             seconds = self._penalties.note(host, self.now)
             log.warning("%s was refused: it may try again in %g s", host, seconds)
 
-    def _tell(self, stranger: Stranger, words: bytes, reason: str) -> None:
+    def _tell(self, pending: PendingConnection, words: bytes, reason: str) -> None:
         """Send bytes to a peer that speaks another protocol, and close the connection."""
         with suppress(OSError):
-            stranger.socket.send(words)
-        self._part_from(stranger, reason)
+            pending.socket.send(words)
+        self._part_from(pending, reason)
 
     def _part_from(
         self,
-        stranger: Stranger,
+        pending: PendingConnection,
         reason: str,
         end: Callable[[socket.socket], End] | None = None,
     ) -> None:
         """Close a connection whose peer may still be reading what it was sent."""
         self._state.refused += 1
-        log.info("%s is refused: %s", stranger.host, reason)
-        self._forget(stranger)
-        self.farewells.begin((end or RawEnd)(stranger.socket), self.now)
+        log.info("%s is refused: %s", pending.host, reason)
+        self._forget(pending)
+        self.farewells.begin((end or RawEnd)(pending.socket), self.now)
 
-    def _turn_away(self, stranger: Stranger, reason: str) -> None:
-        if stranger in self._there:
-            log.info("a connection of %s is ended: %s", stranger.host, reason)
+    def _turn_away(self, pending: PendingConnection, reason: str) -> None:
+        if pending in self._there:
+            log.info("a connection of %s is ended: %s", pending.host, reason)
             self._state.turned_away += 1
-            self._forget(stranger)
-            stranger.close()
+            self._forget(pending)
+            pending.close()
 
-    def _forget(self, stranger: Stranger) -> None:
-        """Remove it from the strangers; its descriptor stays open."""
-        del self._there[stranger]
-        self._unencrypted.pop(stranger, None)
-        self._hosts[stranger.host] -= 1
-        if not self._hosts[stranger.host]:
-            del self._hosts[stranger.host]
-        self._state.poller.forget(stranger.fileno())
-        self._threads.drop(stranger)
+    def _forget(self, pending: PendingConnection) -> None:
+        """Remove it from the pending connections; its descriptor stays open."""
+        del self._there[pending]
+        self._unencrypted.pop(pending, None)
+        self._hosts[pending.host] -= 1
+        if not self._hosts[pending.host]:
+            del self._hosts[pending.host]
+        self._state.poller.forget(pending.fileno())
+        self._threads.drop(pending)
         if self._paused_until is not None:
             self._paused_until = self.now
 
@@ -378,14 +378,14 @@ class Strangers:
     def pass_time(self) -> None:
         """Close connections whose time is up, resume handshakes, and listen again."""
         self.farewells.pass_time(self.now)
-        for stranger in list(self._there):
-            if self.now - stranger.since < self._seconds:
+        for pending in list(self._there):
+            if self.now - pending.since < self._seconds:
                 break
-            self._turn_away(stranger, f"it has not said Hello for {self._seconds:g} s")
-        for stranger in list(self._unencrypted):
-            del self._unencrypted[stranger]
-            self._attend(stranger, READ)
-            if stranger in self._unencrypted:
+            self._turn_away(pending, f"it has not said Hello for {self._seconds:g} s")
+        for pending in list(self._unencrypted):
+            del self._unencrypted[pending]
+            self._attend(pending, READ)
+            if pending in self._unencrypted:
                 break  # the rate limit allows no more
         if self._paused_until is not None and self.now >= self._paused_until:
             self._paused_until = None
@@ -393,8 +393,8 @@ class Strangers:
 
     def close(self) -> None:
         """Close all of them."""
-        for stranger in list(self._there):
-            self._turn_away(stranger, "the server ends")
+        for pending in list(self._there):
+            self._turn_away(pending, "the server ends")
         self.farewells.close()
 
 

@@ -22,7 +22,7 @@ from penstock.hub.reports import report_of
 from penstock.server.ops.malloc import give_back
 from penstock.server.ops.statistics import ServerStatistics
 from penstock.server.transport.access import Peer
-from penstock.server.transport.connections import Strangers
+from penstock.server.transport.connections import PendingConnections
 from penstock.server.transport.poller import READ, WRITE
 from penstock.server.transport.rank_messages import RankMessages
 from penstock.server.transport.session import Session
@@ -77,7 +77,7 @@ class EventLoop(threading.Thread):
         self._counted: ServerStatistics | None = None  # the statistics of that time
         self._handshaking = Threads("penstock-handshake", HANDSHAKE_THREADS, wakeup)
         self._writers = TlsWriters(ENCRYPTING_THREADS, wakeup)
-        self._strangers = Strangers(state, self._handshaking, self._lease, self._admit)
+        self._pending = PendingConnections(state, self._handshaking, self._lease, self._admit)
         self._now = self._began = time.monotonic()
         self._leases_at = math.inf  # when the first lease may end
         self._certificate_at = self._began
@@ -88,7 +88,7 @@ class EventLoop(threading.Thread):
         # Set when the last session has ended on a server that is leaving.
         self.empty = threading.Event()
         self.failure: BaseException | None = None
-        self._poller.watch(state.listener.fileno(), READ, self._strangers.accept)
+        self._poller.watch(state.listener.fileno(), READ, self._pending.accept)
         self._poller.watch(wakeup.fileno(), READ, lambda events: wakeup.run())
 
     @property
@@ -156,7 +156,7 @@ class EventLoop(threading.Thread):
 
     def turn(self) -> None:
         """Wait for events, and handle them."""
-        due = min(self._leases_at, self._strangers.due(), self._certificate_at)
+        due = min(self._leases_at, self._pending.due(), self._certificate_at)
         self._handle(0.0 if self._unread else max(0.0, due - time.monotonic()))
         if self._unread:
             self._read_on()
@@ -174,8 +174,8 @@ class EventLoop(threading.Thread):
         # This process may have been stopped between waking and reading the clock. Messages that
         # came meanwhile are handled before any rank is taken for silent.
         self._handle(0.0)
-        if self._now >= self._strangers.due():
-            self._strangers.pass_time()
+        if self._now >= self._pending.due():
+            self._pending.pass_time()
         if self._now >= self._leases_at:
             self._look_at_leases()
         if self._now >= self._certificate_at:
@@ -184,7 +184,7 @@ class EventLoop(threading.Thread):
 
     def _handle(self, timeout: float) -> None:
         events = self._poller.poll(timeout)
-        self._now = self._strangers.now = time.monotonic()
+        self._now = self._pending.now = time.monotonic()
         for handler, mask in events:
             handler(mask)
             if self._touched:
@@ -402,7 +402,7 @@ class EventLoop(threading.Thread):
             self._poller.forget(stream.fileno())
             self._unwritten.add(session)
         else:
-            self._strangers.farewells.begin(stream, self._now)
+            self._pending.farewells.begin(stream, self._now)
 
     def _leave(self, reason: str, grace: float) -> None:
         self._state.leaving = reason
@@ -419,7 +419,7 @@ class EventLoop(threading.Thread):
         self._wait_for_last_words()
         self._handshaking.close()
         self._writers.close()
-        self._strangers.close()
+        self._pending.close()
         self._state.listener.close()
         self._poller.close()
         self.empty.set()
@@ -432,7 +432,7 @@ class EventLoop(threading.Thread):
             self._handle(left)
 
     def _has_last_words(self) -> bool:
-        return bool(self._strangers.farewells or self._unwritten)
+        return bool(self._pending.farewells or self._unwritten)
 
     def _statistics_of_this_turn(self) -> ServerStatistics:
         """Return statistics that are counted once a turn, however often they are asked for."""
@@ -452,7 +452,7 @@ class EventLoop(threading.Thread):
             draining=state.leaving is not None,
             sessions=tuple(session.statistics(now) for session in sessions),
             channels=state.registrations.channels.taken,
-            strangers=len(self._strangers),
+            strangers=len(self._pending),
             opened=state.opened,
             refused=state.refused,
             turned_away=state.turned_away,
