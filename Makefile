@@ -32,7 +32,7 @@ AT_ONCE ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup native demo test docs bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-calls bench-small soak wheel check format stubs clean distclean \
+.PHONY: help setup native demo test docs bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-calls bench-small bench-peers figures soak wheel check format stubs clean distclean \
         check-format check-lint check-types check-layers check-stubs check-docs check-wheel check-native \
         check-kernels sanitized
 
@@ -118,6 +118,20 @@ bench-calls: setup ## Count what a small batch costs in Python: calls and CPU ti
 
 bench-small: setup ## Measure loaders of small batches (ARGS='--before PYTHON' beside other code)
 	@$(PY) benchmarks/small_batches.py $(ARGS)
+
+# A peer has an environment of its own over ours, with its packages pinned; torch is the same.
+build/peers/%/.made: benchmarks/peer_environments.py $(VENV)/.installed
+	@echo "installing $*, to be compared with"
+	@$(PY) benchmarks/peer_environments.py $* $(@D)
+	@touch $@
+
+# One that cannot be installed is skipped, and the result says so.
+bench-peers: setup ## Measure our loader beside PyG's and DGL's (ARGS=--small for a quick look)
+	@$(MAKE) --keep-going --no-print-directory build/peers/torch-sparse/.made build/peers/dgl/.made || true
+	@$(PY) benchmarks/peers.py $(ARGS)
+
+figures: setup ## Write docs/figures.md from docs/figures/*.json
+	@$(PY) -m benchmarks.figures
 
 soak: setup ## Run what takes longer than CI should: slow tests, property tests with many examples
 	@HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m 'soak or hypothesis' --timeout=7200 $(ARGS)

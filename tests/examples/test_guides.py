@@ -84,6 +84,18 @@ def test_the_readme_s_script_trains(capsys: pytest.CaptureFixture[str]) -> None:
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.parametrize("name", ["pyg", "gigl", "dgl"])
+def test_the_python_for_those_who_come_from_elsewhere_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    with torch.random.fork_rng():
+        for block in BLOCK.findall((ROOT / f"docs/coming-from/{name}.md").read_text()):
+            exec(compile(block, f"a block of {name}.md", "exec"), names)
+    assert names["batch"].num_nodes > 128
+
+
 def test_the_guide_s_python_about_memory_and_ranks_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

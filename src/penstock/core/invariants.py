@@ -56,10 +56,10 @@ def _slot_faults(channel: ScheduledChannel, tasks: list[Task]) -> Iterator[str]:
     counted = {Slot.FREE: slots.free, Slot.RESERVED: slots.reserved, Slot.LENT: slots.lent}
     for state, count in counted.items():
         if states[state] != count:
-            yield f"{count} slots are counted as {state.value}, but {states[state]} are"
+            yield f"{count} slots counted as {state.value}, not {states[state]}"
     reserved = sorted(n for n, state in enumerate(slots.state) if state is Slot.RESERVED)
     if reserved != sorted(task.slot for task in tasks):
-        yield f"slots {reserved} are reserved, but the tasks are {[str(task.batch) for task in tasks]}"
+        yield f"slots {reserved} are reserved, not those of {[str(task.batch) for task in tasks]}"
 
 
 def _epoch_faults(channel: ScheduledChannel, held: list[Task]) -> Iterator[str]:
