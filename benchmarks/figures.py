@@ -18,6 +18,7 @@ import platform
 import re
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,7 +99,7 @@ def explained(block: str) -> Iterator[str]:
     """Yield a paragraph of a docstring in Markdown; its lists of names become tables."""
     lines = block.split("\n")
     if not all(line.startswith("  ") for line in lines):
-        yield " ".join(lines)
+        yield from textwrap.wrap(" ".join(lines), 110)
     elif all(line.startswith("    ") for line in lines):
         yield from lines  # indented code is code in Markdown, too
     else:

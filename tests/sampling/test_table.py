@@ -11,7 +11,7 @@ from tests.client.test_every_kind import PLAIN, TYPED
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "sampling.md"
-TABLE = PAGE.read_text().split("## What shows it")[1]
+TABLE = PAGE.read_text().split("## Tests")[1]
 ROWS = [line.split("|")[1:-1] for line in TABLE.splitlines() if line.startswith("| ")][1:]
 NAMES = sorted(set(re.findall(r"`([\w/]+\.py(?:::\w+)?)`", TABLE)))
 
