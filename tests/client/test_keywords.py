@@ -34,7 +34,7 @@ def test_what_is_meant_is_taken(given: dict[str, Any], options: ChannelOptions) 
         ({"slots": 2, "buffer_capacity": 3}, r"slots and buffer_capacity .* given as \[2, 3\]"),
         ({"buffer_capacity": 0}, "buffer_capacity is 0; expected 1 to 1024"),
         ({"buffer_size": "much"}, "buffer_size is 'much'; expected bytes, or a size"),
-        ({"buffer_size": 0}, "buffer_size is 0; it must be more than nothing"),
+        ({"buffer_size": 0}, "buffer_size is 0; it must be greater than 0"),
         ({"job": None}, "job is None; expected text"),
     ],
 )

@@ -125,7 +125,7 @@ def test_a_batch_with_no_end_of_inputs_has_no_recipe_and_harms_nobody() -> None:
         _, [lost], _ = channel.finish()
         assert "seeds[0][0] is -1" in lost.report.message
         assert "penstock replay" not in lost.report.message
-        assert f"more than {LARGEST} numbers to be written down" in hub.logged()
+        assert f"more than {LARGEST} numbers to record" in hub.logged()
 
 
 def test_an_derived_array_that_can_be_had_no_more_is_made_again_and_costs_no_worker(

@@ -37,5 +37,5 @@ class Deadline:
 def positive_seconds(value: Any, name: str) -> float:
     """Return `value` as seconds; ValueError, which names the argument, unless it is positive."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise ValueError(f"{name} is {value!r}; expected seconds, more than none")
+        raise ValueError(f"{name} is {value!r}; expected seconds, greater than 0")
     return float(value)

@@ -22,5 +22,5 @@ def parse_bytes(size: int | str, name: str) -> int:
     else:
         number = size
     if number <= 0:
-        raise ValueError(f"{name} is {size!r}; it must be more than nothing")
+        raise ValueError(f"{name} is {size!r}; it must be greater than 0")
     return number

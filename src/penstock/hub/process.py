@@ -98,7 +98,7 @@ def _first_words(
         return None
     (config, fds), *more = received
     if not isinstance(config, HubConfig):
-        raise ProtocolError(f"the first word must be HubConfig, not {type(config).__name__}")
+        raise ProtocolError(f"the first message must be HubConfig, not {type(config).__name__}")
     return (config, fds), more
 
 

@@ -133,7 +133,7 @@ class RankMessages:
             case Stop():
                 self._stop(connection)
             case HubConfig():
-                raise ProtocolError("HubConfig is said once, by the rank that starts the hub")
+                raise ProtocolError("HubConfig is sent once, by the rank that starts the hub")
             case _:
                 self._request(connection, message, fds)
 

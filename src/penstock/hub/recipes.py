@@ -99,7 +99,7 @@ def _request(channel: HubChannel, epoch: int, index: int) -> Request:
     start, stop = stretch_of(feed, index)
     columns = [math.prod(column.shape[1:]) for column in given.columns.values()]
     if (stop - start) * (2 + sum(columns)) > LARGEST:
-        raise ValueError(f"batch {index} has more than {LARGEST} numbers to be written down")
+        raise ValueError(f"batch {index} has more than {LARGEST} numbers to record")
     return request_of(feed, given, epoch, index)
 
 

@@ -121,7 +121,7 @@ class Server:
             return "the hub is being started"
         return "the server is leaving" if self._loop.leaving else None
 
-    def drain(self, grace: float = 30.0, reason: str = "it was told to end") -> bool:
+    def drain(self, grace: float = 30.0, reason: str = "it was asked to end") -> bool:
         """Accept no more ranks, and give connected ones `grace` seconds to leave.
 
         Args:

@@ -58,7 +58,7 @@ def test_without_seeds_all_nodes_are_meant(server: AnyServer, key: str, graph: G
         ("nothing.npy", "in none of the 1 folders"),
         ("a\0b", "in none of the 1 folders"),
         (".", "in none of the 1 folders"),
-        ("words.npy", "no array that can be read"),
+        ("words.npy", "not a readable array"),
         ("numbers.npy", "has no integers"),
         ("pairs.npy", "expected a list of ids"),
     ],

@@ -192,7 +192,7 @@ def test_empty_inputs_cost_no_memory(both: tuple[AnyServer, DistServer], key: st
     [
         (SamplerInput(ids=np.array([3, NODES])), {}, f"is {NODES}; expected 0 <= id"),
         (SamplerInput(split="val"), {}, "no split called 'val'"),
-        (SamplerInput(ids=np.arange(3), split="train"), {}, "ids and split: one of them"),
+        (SamplerInput(ids=np.arange(3), split="train"), {}, "ids and split: give only one of them"),
         (SamplerInput(node_type="user"), {}, "this graph has no types"),
         (None, {"channel_options": {"batch_size": 0}}, "batch_size"),
         (None, {"buffer_size": "64 stones"}, "buffer_size is '64 stones'"),

@@ -564,7 +564,7 @@ def test_a_server_that_leaves_says_so_and_waits_for_ranks(graph: Graph) -> None:
     ):
         reader.greet()
         assert not server.drain(0.01)
-        assert reader.hear(Leaving).reason == "it was told to end"
+        assert reader.hear(Leaving).reason == "it was asked to end"
         reader.ask_to_register(split="train")
         with pytest.raises(HubGone, match="the server is leaving"):
             raise reader.refusal()
@@ -582,5 +582,7 @@ def test_who_connects_to_a_server_that_leaves_hears_why_it_cannot(graph: Graph) 
     with serve(graph, num_workers=1, lease=HOUR) as server, BareRank(server.address) as reader:
         reader.greet()
         assert not server.drain(0.01)
-        with pytest.raises(ServerGone, match="the last: the server is leaving: it was told to end"):
+        with pytest.raises(
+            ServerGone, match="the last: the server is leaving: it was asked to end"
+        ):
             connect(server.address, timeout=1.0)

@@ -144,7 +144,7 @@ def test_a_certificate_of_another_authority_is_none(
 
 
 def test_a_certificate_without_the_token_is_not_enough(mutual: Server, keys: Path) -> None:
-    with pytest.raises(AccessDenied, match="wants a token"):
+    with pytest.raises(AccessDenied, match="requires a token"):
         pinged(mutual.address, ca=keys / "ca.pem", **known(keys))
 
 

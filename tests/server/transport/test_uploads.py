@@ -249,7 +249,7 @@ def test_arrays_that_do_not_come_are_not_waited_for_for_ever(strict: Server, ran
     (refused,) = liar.hear_all()
     assert isinstance(refused, Refused)
     assert (refused.request, refused.report.kind) == (0, "TimeoutError")
-    assert "have not come" in refused.report.message
+    assert "did not arrive" in refused.report.message
     until(lambda: strict.statistics().input_bytes == 0, "their room is free again")
 
 

@@ -88,7 +88,7 @@ class Provider(ABC):
         if patience.passed and not self.coming:
             raise self.gone(error) from error
         if deadline.passed:
-            raise TimeoutError(f"nobody answers at {self.address} yet: {error}") from error
+            raise TimeoutError(f"no hub answers at {self.address} yet: {error}") from error
 
     @abstractmethod
     def gone(self, error: Exception) -> HubGone:

@@ -155,8 +155,8 @@ class IoThread:
         try:
             connection.attend(readable=readable, now=now)
         except Exception as error:  # a bug in one connection must not harm the others
-            log.exception("a connection could not be dealt with")
-            connection.lose(ConnectionResetError(f"it could not be dealt with: {error!r}"))
+            log.exception("handling a connection failed")
+            connection.lose(ConnectionResetError(f"handling it failed: {error!r}"))
         self._watch(connection)
 
     def _attend_again(self, connection: Connected) -> None:

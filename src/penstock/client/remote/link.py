@@ -292,8 +292,8 @@ class ServerLink:
         except ProtocolError as error:
             self.lose(error)
         except Exception as error:  # such as no memory: the reader may connect again
-            log.exception("what came from %s could not be taken in", self._address)
-            self.lose(ConnectionResetError(f"what came could not be taken in: {error!r}"))
+            log.exception("handling data from %s failed", self._address)
+            self.lose(ConnectionResetError(f"handling received data failed: {error!r}"))
         if stream.ended or stream.broken:
             self.lose(ConnectionResetError(stream.reason or "the connection was lost"))
 

@@ -118,7 +118,9 @@ class RemoteGraph(GraphView):
         self._version = outline.version
         self._arrays = {entry.key: self._far(entry) for entry in outline.arrays}
         if (complaint := first_disagreement(self.schema, self._arrays)) is not None:
-            raise GraphFormatError(f"the server at {address} tells of a graph: {complaint}")
+            raise GraphFormatError(
+                f"the server at {address} describes an invalid graph: {complaint}"
+            )
         self._ends: dict[EdgeType, Array] = {}
         self._making = threading.RLock()
 

@@ -118,7 +118,7 @@ class Store:
                 if patience.passed:
                     raise tries.gone(self.endpoint.address, error, setting) from error
                 if deadline.passed:
-                    words = f"nobody answers at {self.endpoint.address} yet: {error}"
+                    words = f"no server answers at {self.endpoint.address} yet: {error}"
                     raise TimeoutError(words) from error
             time.sleep(Deadline(pause).or_sooner(until).remaining or 0.0)
             pause = min(2 * pause, _LONGEST_PAUSE_S)

@@ -162,7 +162,7 @@ class ServedChannels:
         with self._lock:
             if number in self._lost:
                 raise ChannelClosed(
-                    f"channel {number} was let go of when the connection of its rank ended: "
+                    f"channel {number} was closed when the connection of its rank ended: "
                     "register it again, and start where you were"
                 )
             return self._there.get(number)

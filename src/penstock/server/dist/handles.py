@@ -45,7 +45,9 @@ class Handles:
         """Raise `KeyError`, with the reason, for a handle that this server never gave out."""
         what = kind.name.lower()
         if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
-            raise KeyError(f"{number!r} is no {what}; expected the number that was given for one")
+            raise KeyError(
+                f"{number!r} is not a {what}; expected a number that this server returned"
+            )
         number = int(number)
         boot, count = number >> 1 + _COUNT_BITS, (number >> 1) % 2**_COUNT_BITS
         if boot not in (0, self.boot):

@@ -37,7 +37,7 @@ def read_seeds(
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"file {file!r} is no array that can be read: {error}") from None
+        raise ValueError(f"file {file!r} is not a readable array: {error}") from None
     if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu":
         raise ValueError(f"file {file!r} has no integers: {getattr(found, 'dtype', 'no array')}")
     if most_bytes is not None and found.nbytes > most_bytes:
@@ -58,7 +58,7 @@ def sampler_input(
     """Return the argument for `register_input` of a backend, with local ids."""
     named = [name for name in ("ids", "split", "file") if getattr(given, name) is not None]
     if len(named) > 1:
-        raise ValueError(f"sampler_input has {' and '.join(named)}: one of them says all")
+        raise ValueError(f"sampler_input has {' and '.join(named)}: give only one of them")
     ids = given.ids if given.file is None else read(given.file)
     if kind is InputKind.LINK:
         return _links(id_map, dataset, given, ids)

@@ -136,7 +136,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
         """Ignore clients that disconnected or were too slow."""
-        log.debug("a reader of pages was lost", exc_info=True)
+        log.debug("an HTTP client was lost", exc_info=True)
 
 
 class _Reader(BaseHTTPRequestHandler):
@@ -172,7 +172,7 @@ class _Reader(BaseHTTPRequestHandler):
                 case "/":
                     return Page(page_of(source), "text/html; charset=utf-8")
         except Exception as error:
-            log.warning("%s could not be shown", self.path, exc_info=True)
+            log.warning("making page %s failed", self.path, exc_info=True)
             return Page(f"{error}\n", status=HTTPStatus.INTERNAL_SERVER_ERROR)
         there = "/, /healthz, /readyz, /metrics, /statistics"
         return Page(f"there is no such page; there are {there}\n", status=HTTPStatus.NOT_FOUND)

@@ -171,7 +171,7 @@ def ended(server: DistServer, running: RunningServer | None, *, asked: bool = Tr
 
 def _status_of(left: LeftBehind, *, asked: bool) -> int:
     if left:
-        log.warning("the server ended, and clients had left behind: %s", left)
+        log.warning("the server ended; clients left open: %s", left)
         return LEFT_BEHIND
     return CLEAN if asked else NEVER_ASKED
 

@@ -112,12 +112,12 @@ class Access:
         if not self._wants_token:
             return
         if hello.token is None:
-            raise AccessDenied("this server wants a token, and none came (token=…)")
+            raise AccessDenied("this server requires a token, and none was given (token=…)")
         given = _digest(hello.token)
         # Compare with all tokens, so that the time taken reveals nothing.
         matches = [hmac.compare_digest(given, known) for known in self._tokens.values()]
         if not any(matches):
-            raise AccessDenied("this server does not know the token that came")
+            raise AccessDenied("this server does not accept this token")
 
 
 def read_tokens(path: Path) -> dict[str, str]:

@@ -80,7 +80,7 @@ class Authority:
         _check_name(name)
         folder = self.folder / CLIENTS
         if (folder / f"{name}{CERTIFICATE}").exists():
-            raise FileExistsError(f"{folder / name}{CERTIFICATE} is there already, and stays")
+            raise FileExistsError(f"{folder / name}{CERTIFICATE} exists already, and is kept")
         self._issue(folder, name, (), days, server=False)
 
     # --- private -----------------------------------------------------------------------------
@@ -138,7 +138,9 @@ class Authority:
                 f"{path} is not here: only whoever has the authority's key can make certificates"
             ) from None
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{self.certificate} and {path} are no authority: {error}") from None
+            raise ValueError(
+                f"{self.certificate} and {path} are not an authority: {error}"
+            ) from None
         return certificate, key
 
     def _write(

@@ -224,7 +224,7 @@ class EventLoop(threading.Thread):
             if events & ~WRITE and session.ending is None:
                 self._hear(session)
         except Exception as error:  # our own bug must not end the other sessions
-            log.exception("%r could not be dealt with", session)
+            log.exception("handling %r failed", session)
             self._dismiss(session, error)
 
     def _hear(self, session: Session) -> None:
@@ -308,9 +308,9 @@ class EventLoop(threading.Thread):
             try:
                 self._carry(session)
             except ConnectionError as error:
-                self._dismiss(session, HubGone(f"the hub of this server has gone: {error}"))
+                self._dismiss(session, HubGone(f"the hub of this server ended: {error}"))
             except Exception as error:  # e.g. no memory: it ends this session only
-                log.exception("what the hub says cannot be carried to %r", session)
+                log.exception("relaying a message of the hub to %r failed", session)
                 self._dismiss(session, error)
 
     def _dismiss(self, session: Session, error: Exception) -> None:
@@ -342,9 +342,9 @@ class EventLoop(threading.Thread):
             silent, stalled = now - session.heard_at, session.stalled_for(now)
             if silent >= self._lease:
                 session.lost = True
-                session.end(f"nothing was heard of it for {silent:.1f} s")
+                session.end(f"it was silent for {silent:.1f} s")
             elif session.stream.is_open and stalled > UPLOAD_LEASES * self._lease:
-                self._dismiss(session, TimeoutError("the arrays of a request have not come"))
+                self._dismiss(session, TimeoutError("the payload of a request did not arrive"))
             else:
                 self._look_at_leases_by(session.heard_at + self._lease)
         if self._left:

@@ -49,7 +49,7 @@ END: Final = "end"  # of a session: no verb of the protocol, but queued like one
 # The first _SMALL bytes count only towards the limit of all sessions together.
 _READ_AS: Final = 32
 _SMALL: Final = 4096
-_GONE: Final = "nobody is there to be answered"
+_GONE: Final = "the session has ended"
 _HEARTBEAT: Final = Heartbeat()
 
 
@@ -81,7 +81,7 @@ class RankMessages:
         except (ProtocolError, HubGone, Overloaded) as error:
             self.expel(session, error)
         except Exception as error:  # our own bug must not end the other sessions
-            log.exception("%r has said something that could not be dealt with", session)
+            log.exception("handling a message of %r failed", session)
             self.expel(session, error)
 
     def _look_at_pause(self, session: Session) -> None:
@@ -117,7 +117,7 @@ class RankMessages:
                     session.relay.forward(message)
                     self.watch_relay(session)
                     if session.relay.is_overfull:
-                        raise Overloaded("the hub does not listen, and too much waits for it")
+                        raise Overloaded("the hub does not read, and too many messages wait for it")
             case Call(verb=verb, request=request) if verb == PING and payload is None:
                 session.check_new(request)
                 session.say(Answer(request=request))
@@ -348,4 +348,4 @@ class RankMessages:
 
 def _note_failure(outcome: Any) -> None:
     if isinstance(outcome, Exception):
-        log.error("what a session had could not be let go of", exc_info=outcome)
+        log.error("releasing the resources of a session failed", exc_info=outcome)

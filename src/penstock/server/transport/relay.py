@@ -108,7 +108,7 @@ class Relay:
                 yield message, NOTHING
             case _:
                 close_all(fds)
-                raise ProtocolError(f"a relay has no use for {type(message).__name__}")
+                raise ProtocolError(f"a relay cannot handle {type(message).__name__}")
 
     def _batch(self, ready: BatchReady, fds: list[int]) -> ForTheRank:
         memory = self._session.take(ready, fds).memory()

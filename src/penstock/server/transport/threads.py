@@ -60,7 +60,7 @@ class Wakeup:
             try:
                 self._calls.popleft()()
             except Exception:  # our own bug; the remaining calls must still be made
-                log.exception("what came of some work could not be dealt with")
+                log.exception("handling the result of a thread failed")
 
     def close(self) -> None:
         """Close the descriptor. Later calls are kept for whoever calls `run` last."""
@@ -127,7 +127,7 @@ class Threads:
         for thread in self._threads:
             thread.join(max(0.0, deadline - monotonic()))
             if thread.is_alive():
-                log.warning("%s is still at work, and is left to itself", thread.name)
+                log.warning("%s is still running, and is not waited for", thread.name)
 
     def _serve(self) -> None:
         while (job := self._next()) is not None:

@@ -66,7 +66,7 @@ class TlsWriters:
             try:
                 stream.flush_some(PIECE)
             except Exception:  # no memory, for example: ends this session only
-                log.exception("what a rank is sent could not be encrypted")
+                log.exception("encrypting data for a rank failed")
                 stream.hang_up()
                 self._wakeup.call(then)
                 continue
