@@ -84,6 +84,29 @@ def test_the_readme_s_script_trains(capsys: pytest.CaptureFixture[str]) -> None:
     assert losses[-1] < losses[0]
 
 
+def test_the_python_about_graphs_and_pools_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = citations()
+    names: dict[str, Any] = {
+        "data": data,
+        "edge_index": data.edge_index,
+        "n": data.num_nodes,
+        "x": data.x,
+        "y": data.y,
+        "train_idx": data.train_mask.nonzero().view(-1),
+    }
+    graphs = BLOCK.findall((ROOT / "docs/guides/graphs.md").read_text())
+    reading, specs, _ = BLOCK.findall((ROOT / "docs/guides/pools.md").read_text())
+    for block in (*graphs, reading, specs):  # the last one is a sampler without a body
+        exec(compile(block, "a block of the guide", "exec"), names)
+        if loader := names.pop("loader", None):
+            loader.close()
+    assert len(names["batch"]["n_id"]) == len(names["batch"]["x"])
+    names.clear()
+
+
 @pytest.mark.parametrize("name", ["pyg", "gigl", "dgl"])
 def test_the_python_for_those_who_come_from_elsewhere_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

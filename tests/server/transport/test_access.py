@@ -44,7 +44,9 @@ def test_who_says_a_token_that_is_known_may_come_in(tmp_path: Path) -> None:
     Access.of(tokens=tmp_path / "tokens").check(hello(token))
 
 
-@pytest.mark.parametrize(("token", "words"), [(None, "none was given"), ("wrong", "does not accept")])
+@pytest.mark.parametrize(
+    ("token", "words"), [(None, "none was given"), ("wrong", "does not accept")]
+)
 def test_nobody_else_may(tmp_path: Path, token: str | None, words: str) -> None:
     add_token(tmp_path / "tokens", "alice")
     with pytest.raises(AccessDenied, match=words):
