@@ -7,6 +7,7 @@ has the peer's packages, pinned, before them. So both sides of a comparison use 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import sysconfig
@@ -71,6 +72,8 @@ def torch_sparse(folder: Path) -> None:
 def compile_sampler(source: Path, target: Path) -> None:
     from torch.utils.cpp_extension import load
 
+    # torch runs ninja by its name, and this environment has it.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     target.mkdir()
     load(
         SAMPLER,
