@@ -30,7 +30,7 @@ namespace penstock {
 
 // Each family of kernels has a face of its own, in bindings_*.cpp.
 void bind_khop(nb::module_& m);
-void bind_choice(nb::module_& m);
+void bind_prepare(nb::module_& m);
 void bind_negatives(nb::module_& m);
 void bind_subgraph(nb::module_& m);
 void bind_labels(nb::module_& m);
@@ -287,7 +287,7 @@ NB_MODULE(_native, m) {
         "ids"_a.noconvert(), "out"_a.noconvert());
 
   bind_khop(m);
-  bind_choice(m);
+  bind_prepare(m);
   bind_negatives(m);
   bind_subgraph(m);
   bind_labels(m);

@@ -34,10 +34,10 @@ class TemporalChooser {
  public:
   static constexpr std::int64_t kBlocksAhead = 4;
 
-  // `last` leaves of the beginning its most recent `fanout` edges. `trees`, if there are any, are
+  // `last` leaves of the beginning its most recent `fanout` edges. `trees`, one for each tree, are
   // kept from hop to hop; they make searches shorter and nothing else.
   TemporalChooser(const std::int64_t* times, std::int64_t fanout, bool replace, bool last,
-                  std::uint64_t hop_key, Punctual* trees = nullptr)
+                  std::uint64_t hop_key, Punctual* trees)
       : times_(times),
         searches_(times),
         fanout_(fanout),
@@ -45,14 +45,7 @@ class TemporalChooser {
         trees_(trees),
         chooser_(fanout, replace, hop_key) {}
 
-  // Appends the chosen positions of every node of the block, in order. The rows of the block are
-  // cut to what may be taken.
-  void choose(NodeBlock& block, Picks& picks) {
-    look_ahead(&block, 1);
-    draw(block, picks);
-  }
-
-  // The first half of it, of several blocks: cuts their rows.
+  // The first half of a choice, of several blocks: cuts their rows to what may be taken.
   void look_ahead(NodeBlock* blocks, std::int64_t count) {
     for (std::int64_t b = 0; b < count; ++b) guess(blocks[b], window_ + b * kBlockNodes);
     for (std::int64_t b = 0; b < count; ++b) {
@@ -65,7 +58,7 @@ class TemporalChooser {
     for (std::int64_t b = 0; b < count; ++b) cut(blocks[b], end_ + b * kBlockNodes);
   }
 
-  // The second half, of one of them.
+  // The second half, of one of them: appends the chosen positions of every node, in order.
   void draw(NodeBlock& block, Picks& picks) {
     if (block.size > 0) chooser_.choose(block, picks);
   }
@@ -74,7 +67,7 @@ class TemporalChooser {
   void guess(const NodeBlock& block, std::int64_t* window) const {
     for (std::int64_t i = 0; i < block.size; ++i) {
       const std::int64_t begin = block.begin[i], degree = block.degree[i];
-      const double share = trees_ == nullptr ? 0.5 : trees_[block.tree[i] - 1].share();
+      const double share = trees_[block.tree[i] - 1].share();
       const auto guess = begin + static_cast<std::int64_t>(static_cast<double>(degree) * share);
       window[i] = searches_.window(begin, begin + degree, guess);
     }
@@ -94,7 +87,7 @@ class TemporalChooser {
     for (std::int64_t i = 0; i < block.size; ++i) {
       const std::int64_t begin = block.begin[i], degree = block.degree[i];
       const double slope =
-          trees_ == nullptr || degree < Searches::kWindow
+          degree < Searches::kWindow
               ? 0
               : spread(trees_[block.tree[i] - 1], degree, times_ + window[i]);
       searches_.look<kSimd>(begin, begin + degree, window[i], block.time[i], slope, end + i);
@@ -113,7 +106,7 @@ class TemporalChooser {
   void cut(NodeBlock& block, const std::int64_t* end) {
     for (std::int64_t i = 0; i < block.size; ++i) {
       const std::int64_t admissible = end[i] - block.begin[i];
-      if (trees_ != nullptr) count(trees_[block.tree[i] - 1], admissible, block.degree[i]);
+      count(trees_[block.tree[i] - 1], admissible, block.degree[i]);
       block.degree[i] = last_ && fanout_ >= 0 ? std::min(admissible, fanout_) : admissible;
       block.begin[i] = end[i] - block.degree[i];
     }

@@ -137,7 +137,7 @@ void draw_words(NodeBlock& block, std::int64_t count, std::uint64_t hop_key, std
 }  // namespace detail
 
 // With `kTrees`, each tree draws for itself.
-template <bool kTrees = true>
+template <bool kTrees>
 class WeightedChooser {
  public:
   WeightedChooser(const std::int64_t* sums, std::int64_t fanout, bool replace,

@@ -10,16 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import kernels
 from penstock.errors import GraphFormatError
 from penstock.kernels import Adjacency
 from penstock.kernels.arrays import Array, Ids
-from penstock.kernels.choice import choose_by_time
 from penstock.kernels.prepare import order_by_time
 from penstock.kernels.twins import times as twin
 from tests.kernels.chi_square import assert_subsets_uniform, assert_uniform
 from tests.kernels.each_simd import each_simd
 from tests.kernels.large import degrees_around, rows_with_degrees
+from tests.kernels.one_hop import first_hop_key, one_hop
 from tests.kernels.strategies import FANOUTS, WORDS, Job, Rows, any_rows, any_seeds, same_arrays
 from tests.kernels.test_damage import BAD_OFFSETS, damaged_jobs
 
@@ -39,19 +38,32 @@ class Hop:
     key: int = 1
     replace: bool = False
     last: bool = False
-    trees: Array | None = None
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"replace": self.replace, "last": self.last, "trees": self.trees}
 
     def native(self) -> tuple[Ids, Ids]:
-        hop = (self.times, self.nodes, self.node_times, self.fanout, self.key)
-        return choose_by_time(self.rows.adjacency, *hop, **self.options)
+        return one_hop(
+            self.rows.adjacency,
+            self.nodes,
+            self.fanout,
+            self.key,
+            times=self.times,
+            node_times=self.node_times,
+            replace=self.replace,
+            disjoint=True,
+            last=self.last,
+        )
 
     def twin(self) -> tuple[Ids, Ids]:
-        hop = (self.times, self.nodes, self.node_times, self.fanout, self.key)
-        return twin.choose_by_time(self.rows.indptr, *hop, **self.options)
+        return twin.choose_by_time(
+            self.rows.indptr,
+            self.times,
+            self.nodes,
+            self.node_times,
+            self.fanout,
+            first_hop_key(self.key),
+            replace=self.replace,
+            last=self.last,
+            trees=np.arange(len(self.nodes)),
+        )
 
 
 def in_order(rows: Rows, times: Array) -> tuple[Rows, Ids]:
@@ -67,7 +79,6 @@ def hops(draw: st.DrawFn) -> Hop:
     times = np.array(draw(st.lists(TIMES, min_size=count, max_size=count)), np.int64)
     nodes = draw(any_seeds(num_nodes))
     node_times = draw(st.lists(TIMES, min_size=len(nodes), max_size=len(nodes)))
-    trees = np.arange(len(nodes)) if draw(st.booleans()) else None
     return Hop(
         *in_order(rows, times),
         nodes,
@@ -76,15 +87,13 @@ def hops(draw: st.DrawFn) -> Hop:
         draw(WORDS),
         draw(st.booleans()),
         draw(st.booleans()),
-        trees,
     )
 
 
 def chosen(times: list[int], time: int, fanout: int, **options: Any) -> list[int]:
     adjacency = Adjacency(np.array([0, len(times)]), np.zeros(len(times), np.int32))
-    key = options.pop("key", 1)
-    hop = (np.array(times, np.int64), [0], [time], fanout, key)
-    return choose_by_time(adjacency, *hop, **options)[1].tolist()
+    numbers = {"times": np.array(times, np.int64), "node_times": [time]}
+    return one_hop(adjacency, [0], fanout, **numbers, disjoint=True, **options)[1].tolist()
 
 
 # --- the twin -------------------------------------------------------------------------------------
@@ -136,7 +145,7 @@ def test_many_nodes_with_degrees_around_the_fanout(
     fanout: int, with_replacement: bool, last: bool
 ) -> None:
     rng = np.random.default_rng(fanout + 1)
-    rows = rows_with_degrees(degrees_around(abs(fanout), 200, 5), 10**6, seed=5)
+    rows = rows_with_degrees(degrees_around(abs(fanout), 200, 5), 200, seed=5)
     ordered, times = in_order(rows, rng.integers(0, 100, len(rows.entries)))
     nodes, node_times = rng.integers(0, 200, 200), rng.integers(-5, 110, 200)
     hop = Hop(ordered, times, nodes, node_times, fanout, 9, with_replacement, last)
@@ -144,30 +153,28 @@ def test_many_nodes_with_degrees_around_the_fanout(
 
 
 def test_where_all_is_admissible_draws_are_those_without_times() -> None:
-    rows = rows_with_degrees(degrees_around(6, 300, 2), 1000, paired=False)
+    rows = rows_with_degrees(degrees_around(6, 300, 2), 300)
     times = np.zeros(len(rows.entries), np.int64)
     nodes = np.arange(300)
     for fanout in (-1, 0, 3, 40):
         for replace in (False, True):
-            hop = (times, nodes, np.zeros(300, int), fanout, 5)
-            counts, positions = choose_by_time(rows.adjacency, *hop, replace=replace)
-            plain = kernels.sample_hop(rows.adjacency, nodes, fanout, 5, replace=replace)
-            same_arrays([counts, positions], [plain[0], plain[2]])
+            hop = Hop(rows, times, nodes, np.zeros(300, int), fanout, replace=replace)
+            plain = one_hop(rows.adjacency, nodes, fanout, replace=replace, disjoint=True)
+            same_arrays(list(hop.native()), list(plain))
 
 
 def test_draws_are_those_of_a_graph_that_ends_at_the_nodes_time() -> None:
     rng = np.random.default_rng(0)
-    rows = rows_with_degrees(degrees_around(6, 300, 2), 1000)
+    rows = rows_with_degrees(degrees_around(6, 300, 2), 300)
     ordered, times = in_order(rows, rng.integers(0, 50, len(rows.entries)))
     early = times <= 20
     kept = [int(early[a:b].sum()) for a, b in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)]
     indptr = np.concatenate([[0], np.cumsum(kept)])
     nodes = np.arange(300)
-    counts, _, edge_ids = kernels.sample_hop(
-        Adjacency(indptr, np.ascontiguousarray(ordered.entries[early])), nodes, 4, 5
-    )
-    hop = Hop(ordered, times, nodes, np.full(300, 20), 4, 5).native()
-    same_arrays([hop[0], ordered.edge_ids[hop[1]].astype(np.int64)], [counts, edge_ids])
+    ended = Adjacency(indptr, np.ascontiguousarray(ordered.entries[early]))
+    counts, positions = one_hop(ended, nodes, 4, disjoint=True)
+    hop = Hop(ordered, times, nodes, np.full(300, 20), 4).native()
+    same_arrays(list(hop), [counts, np.flatnonzero(early)[positions]])
 
 
 # --- by hand --------------------------------------------------------------------------------------
@@ -239,8 +246,16 @@ def admissible_draws(fanout: int, *, replace: bool) -> Array:
     count = 20_000
     adjacency = Adjacency(np.arange(count + 1) * 9, np.zeros(count * 9, np.int32))
     times = np.tile([1, 2, 2, 3, 4, 5, 7, 8, 9], count)
-    hop = (times, np.arange(count), np.full(count, 6), fanout, 3)
-    _, positions = choose_by_time(adjacency, *hop, replace=replace)
+    _, positions = one_hop(
+        adjacency,
+        np.arange(count),
+        fanout,
+        3,
+        times=times,
+        node_times=np.full(count, 6),
+        replace=replace,
+        disjoint=True,
+    )
     return positions.reshape(count, fanout) - adjacency.indptr[:-1, None]
 
 
@@ -252,7 +267,7 @@ def test_with_replacement_all_admissible_sequences_are_equally_likely() -> None:
     assert_uniform(admissible_draws(3, replace=True) @ 6 ** np.arange(3), 6**3)
 
 
-# --- refusals and damage --------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -261,44 +276,39 @@ def test_with_replacement_all_admissible_sequences_are_equally_likely() -> None:
 def test_bad_offsets(indptr: list[int], fanout: int, last: bool) -> None:
     adjacency = Adjacency(np.array(indptr), np.zeros(5, np.int64))
     with pytest.raises(GraphFormatError, match="damaged topology"):
-        choose_by_time(adjacency, np.arange(5), [3, 1], [9, 9], fanout, 0, last=last)
+        one_hop(
+            adjacency,
+            [3, 1],
+            fanout,
+            times=np.arange(5),
+            node_times=[9, 9],
+            disjoint=True,
+            last=last,
+        )
 
 
 @each_simd
 @given(damaged_jobs(), st.data())
 def test_times_in_disorder_give_edges_of_the_row(job: Job, data: st.DataObject) -> None:
-    adjacency, seeds = job.edges[0].rows.adjacency, job.seeds[0]
+    rows, seeds = job.edges[0].rows, job.seeds[0]
+    # Neighbours that are nodes: it is the times that are damaged, and perhaps the offsets.
+    adjacency = Adjacency(rows.indptr, np.zeros_like(rows.entries))
     count = adjacency.num_edges
     times = np.array(data.draw(st.lists(TIMES, min_size=count, max_size=count)), np.int64)
-    hop = (times, seeds, np.zeros(len(seeds), int), job.edges[0].fanouts[0], job.key)
     try:
-        counts, positions = choose_by_time(
-            adjacency, *hop, replace=job.replace, last=data.draw(st.booleans())
+        counts, positions = one_hop(
+            adjacency,
+            seeds,
+            job.edges[0].fanouts[0],
+            job.key,
+            times=times,
+            node_times=np.zeros(len(seeds), int),
+            replace=job.replace,
+            disjoint=True,
+            last=data.draw(st.booleans()),
         )
     except GraphFormatError:
         return
     owners = np.repeat(seeds, counts)
     assert (positions >= adjacency.indptr[owners]).all()
     assert (positions < adjacency.indptr[owners + 1]).all()
-
-
-BAD_ARGUMENTS = {
-    "narrow times": ({"times": np.array([1, 2, 3], np.int32)}, "times must be an array of int64"),
-    "times of floats": ({"times": np.array([1.0, 2, 3])}, "times must be an array of int64"),
-    "too few times": ({"times": np.array([1, 2])}, "times must have one number for each of 3"),
-    "no such node": ({"nodes": [0, 3]}, r"nodes\[1\] is 3; expected 0 <= id < 3"),
-    "too few node times": ({"node_times": [1]}, "node_times must have one number for each of 2"),
-    "node times of floats": ({"node_times": [1.0, 2.0]}, "node_times must be integers"),
-    "too few trees": ({"trees": [1]}, "trees must have one number for each of 2 nodes"),
-    "a fan-out below -1": ({"fanout": -2}, "fanout is -2"),
-    "a key that is no word": ({"key": 2**64}, "key is 18446744073709551616"),
-}
-
-
-@pytest.mark.parametrize(("changes", "message"), BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS)
-def test_what_cannot_be_chosen_from(changes: dict[str, Any], message: str) -> None:
-    adjacency = Adjacency(np.array([0, 2, 3, 3]), np.zeros(3, np.int32))
-    arguments: dict[str, Any] = {"times": np.array([1, 2, 3]), "nodes": [0, 1]}
-    arguments |= {"node_times": [5, 5], "fanout": 1, "key": 1}
-    with pytest.raises(ValueError, match=message):
-        choose_by_time(adjacency, **{**arguments, **changes})

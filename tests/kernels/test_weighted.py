@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import kernels
 from penstock.errors import GraphFormatError
 from penstock.kernels import Adjacency
 from penstock.kernels.arrays import Array, Ids
-from penstock.kernels.choice import choose_weighted
 from penstock.kernels.prepare import weight_sums
 from penstock.kernels.twins import weights as twin
 from tests.kernels.each_simd import each_simd
 from tests.kernels.large import degrees_around, rows_with_degrees
+from tests.kernels.one_hop import first_hop_key, one_hop
 from tests.kernels.strategies import FANOUTS, WORDS, Job, Rows, any_rows, any_seeds, same_arrays
 from tests.kernels.test_damage import BAD_OFFSETS, damaged_jobs
 from tests.kernels.test_vectors import sparse_zeros
@@ -39,18 +38,28 @@ class Hop:
     fanout: int
     key: int = 1
     replace: bool = False
-    trees: Array | None = None
+    disjoint: bool = False
 
     def native(self) -> tuple[Ids, Ids]:
-        options = {"replace": self.replace, "trees": self.trees}
-        return choose_weighted(
-            self.rows.adjacency, self.sums, self.nodes, self.fanout, self.key, **options
+        return one_hop(
+            self.rows.adjacency,
+            self.nodes,
+            self.fanout,
+            self.key,
+            sums=self.sums,
+            replace=self.replace,
+            disjoint=self.disjoint,
         )
 
     def twin(self) -> tuple[Ids, Ids]:
-        options = {"replace": self.replace, "trees": self.trees}
         return twin.choose_weighted(
-            self.rows.indptr, self.sums, self.nodes, self.fanout, self.key, **options
+            self.rows.indptr,
+            self.sums,
+            self.nodes,
+            self.fanout,
+            first_hop_key(self.key),
+            replace=self.replace,
+            trees=np.arange(len(self.nodes)) if self.disjoint else None,
         )
 
 
@@ -61,9 +70,11 @@ def hops(draw: st.DrawFn) -> Hop:
     count = len(rows.entries)
     weights = np.array(draw(st.lists(WEIGHTS, min_size=count, max_size=count)))
     nodes = draw(any_seeds(num_nodes))
-    trees = np.arange(len(nodes)) * 3 if draw(st.booleans()) else None
+    disjoint = draw(st.booleans())
+    if not disjoint:  # a node that stands twice would give its edges once
+        nodes = np.unique(nodes)[:: draw(st.sampled_from([1, -1]))]
     sums = weight_sums(rows.adjacency, weights)
-    return Hop(rows, sums, nodes, draw(FANOUTS), draw(WORDS), draw(st.booleans()), trees)
+    return Hop(rows, sums, nodes, draw(FANOUTS), draw(WORDS), draw(st.booleans()), disjoint)
 
 
 def row_of(weights: Array) -> tuple[Adjacency, Ids]:
@@ -74,7 +85,7 @@ def row_of(weights: Array) -> tuple[Adjacency, Ids]:
 
 def drawn(weights: Array, fanout: int, key: int = 1, *, replace: bool = False) -> list[int]:
     adjacency, sums = row_of(weights)
-    _, positions = choose_weighted(adjacency, sums, [0], fanout, key, replace=replace)
+    _, positions = one_hop(adjacency, [0], fanout, key, sums=sums, replace=replace)
     return positions.tolist()
 
 
@@ -110,12 +121,13 @@ def test_what_is_drawn_has_weight_and_is_as_much_as_there_is(hop: Hop) -> None:
 @pytest.mark.parametrize("with_replacement", [False, True])
 def test_degrees_around_the_fanout(fanout: int, with_replacement: bool) -> None:
     rng = np.random.default_rng(fanout)
-    rows = rows_with_degrees(degrees_around(fanout, 150, fanout), 10**6, seed=fanout)
+    rows = rows_with_degrees(degrees_around(fanout, 150, fanout), 150, seed=fanout)
     weights = rng.random(len(rows.entries)) ** 20 * (rng.random(len(rows.entries)) < 0.9)
     sums = weight_sums(rows.adjacency, weights)
-    nodes = rng.integers(0, 150, 130)
-    hop = Hop(rows, sums, nodes, fanout, 99, with_replacement)
-    same_arrays(list(hop.native()), list(hop.twin()))
+    nodes = rng.permutation(150)[:130]
+    for disjoint in (False, True):
+        hop = Hop(rows, sums, nodes, fanout, 99, with_replacement, disjoint)
+        same_arrays(list(hop.native()), list(hop.twin()))
 
 
 @each_simd
@@ -124,10 +136,11 @@ def test_degrees_around_the_fanout(fanout: int, with_replacement: bool) -> None:
 def test_blocks_that_are_just_full(num_nodes: int, fanout: int) -> None:
     degrees = np.full(num_nodes, 9)
     degrees[::17] = fanout + 3
-    rows = rows_with_degrees(degrees, 50)
+    rows = rows_with_degrees(degrees, num_nodes)
     sums = weight_sums(rows.adjacency, np.random.default_rng(1).random(len(rows.entries)))
-    hop = Hop(rows, sums, np.arange(num_nodes), fanout)
-    same_arrays(list(hop.native()), list(hop.twin()))
+    for disjoint in (False, True):
+        hop = Hop(rows, sums, np.arange(num_nodes), fanout, disjoint=disjoint)
+        same_arrays(list(hop.native()), list(hop.twin()))
 
 
 def test_what_a_node_gives_depends_on_nobody_beside_it() -> None:
@@ -143,9 +156,9 @@ def test_what_a_node_gives_depends_on_nobody_beside_it() -> None:
 def test_trees_draw_each_for_itself() -> None:
     adjacency, sums = row_of(np.ones(1000))
     nodes = np.zeros(50, np.int64)
-    _, alike = choose_weighted(adjacency, sums, nodes, 5, 1)
-    _, apart = choose_weighted(adjacency, sums, nodes, 5, 1, trees=np.arange(50))
-    assert len(np.unique(alike.reshape(50, 5), axis=0)) == 1
+    counts, _ = one_hop(adjacency, nodes, 5, sums=sums)
+    assert counts.tolist() == [5] + [0] * 49
+    _, apart = one_hop(adjacency, nodes, 5, sums=sums, disjoint=True)
     assert len(np.unique(apart.reshape(50, 5), axis=0)) == 50
 
 
@@ -224,9 +237,9 @@ def test_a_row_of_four_billion_edges_is_searched_and_not_read(tmp_path: Path) ->
     adjacency = Adjacency(np.array([0, degree]), entries)
     last = degree - np.array([4, 2, 1])
     for fanout in (3, 10, 40):
-        _, positions = choose_weighted(adjacency, sums, [0], fanout, 7)
+        _, positions = one_hop(adjacency, [0], fanout, 7, sums=sums)
         assert sorted(positions.tolist()) == last.tolist()
-    _, positions = choose_weighted(adjacency, sums, [0], 50, 7, replace=True)
+    _, positions = one_hop(adjacency, [0], 50, 7, sums=sums, replace=True)
     assert set(positions.tolist()) == set(last.tolist())
 
 
@@ -243,7 +256,7 @@ def test_large_fanouts_of_geometric_weights_take_few_rounds() -> None:
         same_arrays(list(hop.native()), list(hop.twin()))
 
 
-# --- refusals and damage --------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fanout", [-1, 1, 2, 33])
@@ -252,9 +265,7 @@ def test_large_fanouts_of_geometric_weights_take_few_rounds() -> None:
 def test_bad_offsets(indptr: list[int], fanout: int, with_replacement: bool) -> None:
     adjacency = Adjacency(np.array(indptr), np.zeros(5, np.int64))
     with pytest.raises(GraphFormatError, match="damaged topology"):
-        choose_weighted(
-            adjacency, np.arange(5) + 1, np.array([3, 1]), fanout, 0, replace=with_replacement
-        )
+        one_hop(adjacency, [3, 1], fanout, sums=np.arange(5) + 1, replace=with_replacement)
 
 
 SUMS = st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))
@@ -263,12 +274,20 @@ SUMS = st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))
 @each_simd
 @given(damaged_jobs(), st.data())
 def test_sums_that_are_none_give_edges_of_the_row_or_nothing(job: Job, data: st.DataObject) -> None:
-    adjacency = job.edges[0].rows.adjacency
+    rows = job.edges[0].rows
+    # Neighbours that are nodes: it is the sums that are damaged, and perhaps the offsets.
+    adjacency = Adjacency(rows.indptr, np.zeros_like(rows.entries))
     count = adjacency.num_edges
     sums = np.array(data.draw(st.lists(SUMS, min_size=count, max_size=count)), np.int64)
     try:
-        counts, positions = choose_weighted(
-            adjacency, sums, job.seeds[0], job.edges[0].fanouts[0], job.key, replace=job.replace
+        counts, positions = one_hop(
+            adjacency,
+            job.seeds[0],
+            job.edges[0].fanouts[0],
+            job.key,
+            sums=sums,
+            replace=job.replace,
+            disjoint=data.draw(st.booleans()),
         )
     except GraphFormatError:
         return
@@ -286,34 +305,13 @@ def test_a_long_row_of_sums_that_are_none(fanout: int, salt: int) -> None:
     sums = rng.integers(-(2**63), 2**63 - 1, 1000)
     sums[-1] = 2**62 if salt % 2 else 3
     adjacency = Adjacency(np.array([0, 1000]), np.zeros(1000, np.int32))
-    _, positions = choose_weighted(adjacency, sums, [0], fanout, salt)
+    _, positions = one_hop(adjacency, [0], fanout, salt, sums=sums)
     assert len(set(positions.tolist())) == len(positions) <= fanout
 
 
-BAD_ARGUMENTS = {
-    "narrow sums": ({"sums": np.array([1, 2, 3], np.int32)}, "sums must be an array of int64"),
-    "sums in a list": ({"sums": [1, 2, 3]}, "sums must be an array of int64"),
-    "too few sums": ({"sums": np.array([1, 2])}, "sums must have one number for each of 3 edges"),
-    "no such node": ({"nodes": [0, 3]}, r"nodes\[1\] is 3; expected 0 <= id < 3"),
-    "too few trees": ({"trees": [1]}, "trees must have one number for each of 2 nodes"),
-    "trees of floats": ({"trees": [1.0, 2.0]}, "trees must be integers"),
-    "a fan-out below -1": ({"fanout": -2}, "fanout is -2"),
-    "a key that is no word": ({"key": -1}, "key is -1"),
-}
-
-
-@pytest.mark.parametrize(("changes", "message"), BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS)
-def test_what_cannot_be_drawn_from(changes: dict[str, object], message: str) -> None:
-    adjacency = Adjacency(np.array([0, 2, 3, 3]), np.zeros(3, np.int32))
-    arguments = {"sums": np.array([1, 2, 3]), "nodes": [0, 1], "fanout": 1, "key": 1}
-    with pytest.raises(ValueError, match=message):
-        choose_weighted(adjacency, **{**arguments, **changes})
-
-
 def test_keys_of_hops_are_those_of_any_other_choice() -> None:
-    # The same stream as without weights: a row of one edge of weight draws nothing else.
-    key = kernels.hop_key(kernels.batch_key(1, 2, 3), 0, kernels.name_hash(("", "", "")))
+    # The same stream as without weights: equal ones are drawn by the same words.
     adjacency, sums = row_of(np.full(4, 2.0))
-    _, weighted = choose_weighted(adjacency, sums, [0], 9, key, replace=True)
-    _, _, plain = kernels.sample_hop(adjacency, np.array([0]), 9, key, replace=True)
+    _, weighted = one_hop(adjacency, [0], 9, sums=sums, replace=True)
+    _, plain = one_hop(adjacency, [0], 9, replace=True)
     assert weighted.tolist() == plain.tolist()

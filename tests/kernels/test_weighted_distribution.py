@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from penstock import kernels
 from penstock.kernels import Adjacency
 from penstock.kernels.arrays import Array
-from penstock.kernels.choice import choose_weighted
 from penstock.kernels.prepare import weight_sums
-from tests.kernels.chi_square import LEAST_P_VALUE, hop_key
+from tests.kernels.chi_square import LEAST_P_VALUE
+from tests.kernels.one_hop import one_hop
 
 Chances = dict[tuple[int, ...], Fraction]
 FEWEST = 10  # cells that are to be expected less often are counted together
@@ -62,8 +63,8 @@ def draw_often(
     sums = weight_sums(adjacency, np.tile(np.array(weights, float), count))
     parts = []
     for index in range(batches):
-        nodes, key = np.arange(count), hop_key(index=index)
-        _, positions = choose_weighted(adjacency, sums, nodes, fanout, key, replace=replace)
+        nodes, key = np.arange(count), kernels.batch_key(0, 0, index)
+        _, positions = one_hop(adjacency, nodes, fanout, key, sums=sums, replace=replace)
         parts.append(positions.reshape(count, fanout) - adjacency.indptr[:-1, None])
     return np.concatenate(parts)
 

@@ -77,10 +77,6 @@ def weight_sums(adjacency: Adjacency, weights: Annotated[NDArray, dict(writable=
 
 def order_by_time(adjacency: Adjacency, times: Annotated[NDArray, dict(writable=False)], of_nodes: bool, out_entries: Annotated[NDArray, dict(order='C')], out_times: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]) -> int: ...
 
-def choose_weighted(adjacency: Adjacency, sums: Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)], nodes: Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)], trees: Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)] | None, fanout: int, replace: bool, hop_key: int, counts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]) -> tuple[int, int]: ...
-
-def choose_by_time(adjacency: Adjacency, times: Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)], nodes: Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)], trees: Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)] | None, node_times: Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)], fanout: int, replace: bool, last: bool, hop_key: int, counts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]) -> tuple[int, int]: ...
-
 NEGATIVE_DRAWS: int = 32
 
 NEGATIVE_SCAN: int = 1024
