@@ -23,7 +23,8 @@ TRAIN = 240
 BATCH = 16
 STEPS = TRAIN // BATCH
 SPEC = NeighborSpec(num_neighbors=(4, 3))
-TERMS: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "seed": 7}
+# Few slots, so that most of an epoch is still to be made when a test interferes.
+TERMS: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "seed": 7, "slots": 4}
 # How long a test waits for what must come: a bound for liveness, never a measure.
 PATIENCE_S = 60.0
 

@@ -277,9 +277,9 @@ def test_a_split_of_a_graph_on_disk_outlives_the_channels_that_read_it(
 
 def test_a_term_with_two_names_may_be_none_under_one_of_them() -> None:
     with small_graph() as graph, backend_of(graph, num_workers=0) as backend:
-        backend.register_input("a", "train", **TERMS, slots=None, buffer_capacity=4)
+        backend.register_input("a", "train", **{**TERMS, "slots": None}, buffer_capacity=4)
         with pytest.raises(ValueError, match="slots and buffer_capacity"):
-            backend.register_input("b", "train", **TERMS, slots=3, buffer_capacity=4)
+            backend.register_input("b", "train", **{**TERMS, "slots": 3}, buffer_capacity=4)
 
 
 # --- 26 --------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_an_epoch_is_done_when_every_batch_of_it_has_ended(workers: int, pool: H
 def test_done_does_not_wait_for_the_reader_to_fetch_what_has_come(pool: HubProcess) -> None:
     """CONTRACT 26: ended is what counts, not fetched."""
     with backend_of(pool) as backend:
-        backend.register_input("a", "train", **TERMS, slots=STEPS)
+        backend.register_input("a", "train", **{**TERMS, "slots": STEPS})
         backend.start_new_epoch_sampling("a", 0)
         until = time.monotonic() + PATIENCE_S
         while not backend.is_channel_epoch_done("a", 0):

@@ -35,7 +35,7 @@ def open_files() -> int:
 def test_every_batch_of_several_epochs_can_be_kept(slots: int, pool: HubProcess) -> None:
     """CONTRACT 23: nothing deadlocks, nothing is overwritten, no file stays open."""
     with backend_of(pool) as backend:
-        backend.register_input("a", "train", **TERMS, slots=slots)
+        backend.register_input("a", "train", **{**TERMS, "slots": slots})
         kept = read(backend, "a", 0)
         gc.collect()  # what others have left must not go, and be counted, meanwhile
         files = open_files()
@@ -73,7 +73,7 @@ def test_a_reader_that_lets_go_gets_no_copies(pool: HubProcess) -> None:
 def test_a_reader_that_holds_on_gets_copies_from_then_on(pool: HubProcess) -> None:
     """CONTRACT 23: memory is then copied out, and the slot goes back at once."""
     with backend_of(pool) as backend:
-        backend.register_input("a", "train", **TERMS, slots=4)
+        backend.register_input("a", "train", **TERMS)
         kept = read(backend, "a", 0)
         assert [batch.copied for batch in kept] == [False] * 2 + [True] * (STEPS - 2)
         assert channel_of(backend, "a").statistics().held == 2

@@ -103,7 +103,7 @@ def test_hubs_killed_at_random_moments_cost_nothing(seed: int) -> None:
         HubProcess(graph, 2, restarts=50) as hub,
         backend_of(hub) as backend,
     ):
-        backend.register_input("a", "train", **TERMS, slots=3)
+        backend.register_input("a", "train", **{**TERMS, "slots": 3})
         with killing_hubs(random.Random(seed), times=6) as over:
             epoch = 0
             while not over.is_set():

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 both = pytest.mark.parametrize("workers", [0, 1])
 FAILING = (2, 3, 9)
+ONE_SLOT = {**TERMS, "slots": 1}
 
 
 def stars(**options: Any) -> CustomSpec:
@@ -186,9 +187,7 @@ def test_another_batch_stands_in_for_one_that_cannot_be_made(workers: int) -> No
         small_graph() as graph,
         backend_of(graph, stars(fails=(2, 3)), num_workers=workers) as backend,
     ):
-        backend.register_input(
-            "a", "train", **TERMS, on_error="substitute", max_substitutes=3, slots=1
-        )
+        backend.register_input("a", "train", **ONE_SLOT, on_error="substitute", max_substitutes=3)
         found = read(backend, "a", 0)
         assert [batch.step for batch in found] == list(range(STEPS))
         assert {batch.step: batch.index for batch in found if batch.substitute} == {2: 4, 3: 4}
@@ -204,9 +203,7 @@ def test_past_the_limit_of_substitutes_a_batch_is_an_error(workers: int) -> None
         small_graph() as graph,
         backend_of(graph, stars(fails=(2, 5)), num_workers=workers) as backend,
     ):
-        backend.register_input(
-            "a", "train", **TERMS, on_error="substitute", max_substitutes=1, slots=1
-        )
+        backend.register_input("a", "train", **ONE_SLOT, on_error="substitute", max_substitutes=1)
         backend.start_new_epoch_sampling("a", 0)
         found = [backend.next_batch("a", timeout=PATIENCE_S) for _ in range(5)]
         assert [batch.index for batch in found if batch] == [0, 1, 3, 3, 4]

@@ -135,7 +135,7 @@ def main() -> None:
 def _read(plan: Plan, stack: ExitStack) -> None:
     provider = _provider(plan, stack)
     inputs = inputs_of(provider.graph, "train", InputKind.NODE)
-    wishes = Registration.make(provider.graph, SPEC, inputs, {"slots": 4, **TERMS})
+    wishes = Registration.make(provider.graph, SPEC, inputs, TERMS)
     channel = stack.enter_context(Channel(provider, wishes.named(plan.name)))
     for epoch in range(plan.epochs):
         channel.start(epoch)

@@ -51,8 +51,9 @@ class _Loan:
 
     def __init__(self, piece: Bytes, home: deque[Bytes]) -> None:
         self.__array_interface__: dict[str, Any] = piece.__array_interface__
-        self._piece = piece
         self._home = home
+        self._piece = piece  # last: an interrupt may have come before
 
     def __del__(self) -> None:
-        self._home.append(self._piece)
+        if (piece := getattr(self, "_piece", None)) is not None:
+            self._home.append(piece)

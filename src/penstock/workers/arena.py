@@ -184,7 +184,7 @@ class _Loan(_Window):
         super().__init__(memory)
         self._give_back = give_back
         self._slot = slot
-        self._lender = os.getpid()
+        self._lender = os.getpid()  # last: an interrupt may have come before
 
     # The functions are arguments because at exit the modules may be gone before the last view.
     def __del__(
@@ -194,7 +194,7 @@ class _Loan(_Window):
     ) -> None:
         # At exit the end of the connection returns all slots. A forked child inherits the view, but
         # must not return the slot.
-        if not is_exiting() and process() == self._lender:
+        if not is_exiting() and process() == getattr(self, "_lender", None):
             self._give_back(self._slot)
 
 

@@ -81,7 +81,7 @@ import sys
 from tests.client.graphs import SPEC, TERMS
 from tests.server.ranks import channel_at
 address, name, batches, slots, then = sys.argv[1:]
-with channel_at(address, "train", SPEC, name=name, slots=int(slots), **TERMS) as channel:
+with channel_at(address, "train", SPEC, name=name, **{**TERMS, "slots": int(slots)}) as channel:
     channel.start(0)
     held = [channel.next(60.0) for _ in range(int(batches))]
     print("here", flush=True)

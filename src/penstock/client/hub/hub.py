@@ -51,7 +51,11 @@ class Provider(ABC):
         """Register a channel with whichever boot answers, and return the session."""
 
     def known_as(self, name: str) -> tuple[str, int]:
-        """Return the job and process by which the hub knows a channel of this process."""
+        """Return the job and process by which the hub knows a channel of this process.
+
+        Args:
+            name: The channel's name in this process.
+        """
         return name, os.getpid()
 
     def persist(
