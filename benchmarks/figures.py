@@ -41,11 +41,11 @@ BENCHMARKS = {
 }
 HEAD = """# Figures
 
-What the benchmarks measured, written from [the results](figures) by `python -m benchmarks.figures`;
-a test keeps it so. Each ratio is of two things measured in turn, in one run: the median of the
-pairs, and their quartiles. Nothing here is a promise for another machine. [How fast](speed.md) says
-more about what is compared with what. `python -m benchmarks.figures record NAME` measures one of
-them anew.
+What the benchmarks measured, written by `python -m benchmarks.figures` from the results in
+`docs/figures`; a test keeps it so. Each ratio is of two things measured in turn, in one run: the
+median of the pairs, and their quartiles. Nothing here is a promise for another machine. [How
+fast](speed.md) says more about what is compared with what. `python -m benchmarks.figures record
+NAME` measures one of them anew.
 """
 # A name, then what it means, at least two spaces apart; or only the name, on a line of its own.
 DEFINED = re.compile(r"  (\S+(?: \S+)*)(?:  +(.*))?")
@@ -174,7 +174,7 @@ def record(name: str, options: list[str]) -> None:
     if path.exists() and (before := json.loads(path.read_text()))["machine"] == machine:
         result = before["result"] | result
     # What was chosen by --only shows in the result, which may be of several runs.
-    lasting = re.sub(r"--only[ =]\S+ ?", "", " ".join(options)).split()
+    lasting = re.sub(r"--(?:only|folder)[ =]\S+ ?", "", " ".join(options)).split()
     kept = {"machine": machine, "date": time.strftime("%Y-%m-%d"), "options": lasting}
     RESULTS.mkdir(exist_ok=True)
     path.write_text(json.dumps({**kept, "result": result}, indent=2) + "\n")

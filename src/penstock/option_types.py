@@ -58,7 +58,8 @@ class LoaderKeywords(TypedDict, total=False):
     None."""
 
     prefetch_factor: int | None
-    """Batches made ahead, per worker. None: enough to keep all workers busy. Default: None."""
+    """Batches made ahead, per worker. None: enough to keep all workers busy, and more if batches
+    are small. Default: None."""
 
     persistent_workers: bool
     """No effect: workers stay from epoch to epoch in any case. Default: False."""

@@ -387,7 +387,11 @@ class LoadingOptions(Options, frozen=True, kw_only=True):
         ),
     ] = None
     prefetch_factor: Annotated[
-        int | None, About("Batches made ahead, per worker. None: enough to keep all workers busy.")
+        int | None,
+        About(
+            "Batches made ahead, per worker. None: enough to keep all workers busy, and more if "
+            "batches are small."
+        ),
     ] = None
     persistent_workers: Annotated[
         bool, About("No effect: workers stay from epoch to epoch in any case.")
