@@ -123,6 +123,24 @@ class GraphView(ABC):
         """The edge types in the order that hops follow; a homogeneous graph has one, unnamed."""
         return tuple(self._num_edges)
 
+    def metadata(self) -> tuple[list[str], list[EdgeType]]:
+        """Return the node types and the edge types as PyG's models want them: two lists, in order.
+
+        Every process gives the same lists, and so does `batch.metadata()` of every loader.
+
+        Raises:
+            ValueError: The graph is homogeneous, and its types have no names.
+
+        Examples:
+            >>> import penstock as ps
+            >>> edges = {("user", "buys", "item"): [[0, 1], [2, 0]]}
+            >>> ps.Graph.from_coo(edges, num_nodes={"user": 2, "item": 3}).metadata()
+            (['user', 'item'], [('user', 'buys', 'item')])
+        """
+        if not self.is_hetero:
+            raise ValueError("the graph is homogeneous: its types have no names to list")
+        return list(self.node_types), list(self.edge_types)
+
     def num_nodes(self, node_type: str | None = None) -> int:
         """Return the number of nodes of a type, or of all types.
 

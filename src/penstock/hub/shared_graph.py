@@ -62,11 +62,12 @@ class SharedGraph:
         _close_all(list(self._fds.values()))
         self._fds.clear()
 
-    def _news(self, handle: GraphHandle) -> set[ArrayKey]:
+    def _news(self, handle: GraphHandle) -> list[ArrayKey]:
         """Return the keys of arrays that the graph lacks. Existing ones are never replaced."""
         if handle.schema != self.founded.schema:
             raise ValueError("supplement is of another graph: its types are not this graph's")
-        news = {placed.key for placed in handle.arrays} - set(self.graph.arrays)
+        there = self.graph.arrays
+        news = [placed.key for placed in handle.arrays if placed.key not in there]
         for key in filter(counts, news):
             raise ValueError(
                 f"supplement has {key_text(key)}, which this graph has not, and no derived array"

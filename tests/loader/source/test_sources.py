@@ -284,3 +284,44 @@ class TestStores:
         given = films()
         with pytest.raises(ValueError, match="did not find any temporal data"):
             source_of((given, given), time_attr="time")
+
+
+class TestSavedGraphs:
+    def test_a_loader_reads_a_saved_graph_by_its_path(self, tmp_path: Path) -> None:
+        with ps.Graph.from_pyg(data()) as graph:
+            graph.save(tmp_path / "saved.graph")
+        for given in (tmp_path / "saved.graph", str(tmp_path / "saved.graph")):
+            with ps.NeighborLoader(given, [2], batch_size=4, seed=0) as loader:
+                assert next(iter(loader)).n_id.tolist() == [0, 1, 2, 3]
+
+    def test_loaders_of_one_path_share_the_graph_until_it_is_saved_anew(
+        self, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "saved.graph"
+        with ps.Graph.from_pyg(data()) as graph:
+            graph.save(path)
+            first = source_of(path)
+            assert source_of(str(path)).graph is first.graph
+            graph.save(path)
+        assert source_of(path).graph is not first.graph
+
+    def test_a_path_without_a_graph_is_refused_in_words(self, tmp_path: Path) -> None:
+        (tmp_path / "notes.txt").write_text("no graph")
+        with pytest.raises(ValueError, match=r"data is '.*'.*no manifest.json, but notes\.txt"):
+            source_of(tmp_path)
+        with pytest.raises(ValueError, match=r"there is no graph here.*or an address such as"):
+            source_of("nowhere.graph")
+
+    def test_a_part_of_a_graph_is_told_from_a_graph(self, tmp_path: Path) -> None:
+        with ps.Graph.from_pyg(data()) as graph:
+            first, _ = graph.partition(2, tmp_path / "parts")
+        with pytest.raises(ValueError, match="is one part of a graph: serve the part"):
+            source_of(first)
+
+
+def test_metadata_of_a_graph_is_that_of_the_data() -> None:
+    given = films()
+    with ps.Graph.from_pyg(given) as graph:
+        assert graph.metadata() == given.metadata()
+    with ps.Graph.from_pyg(data()) as graph, pytest.raises(ValueError, match="homogeneous"):
+        graph.metadata()

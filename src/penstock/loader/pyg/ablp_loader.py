@@ -36,7 +36,7 @@ class ABLPLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
 
     Args:
         data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
-            or a server (what `penstock.connect` returns), or the address of one.
+            or a server (what `penstock.connect` returns), its address, or a saved graph's path.
         num_neighbors: How many neighbours to sample in each hop (-1: all), as a list; or such a
             list for each edge type, as a dict.
         anchors: The nodes to start from, given like `NeighborLoader`'s `input_nodes`. Where a node

@@ -50,7 +50,7 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
 
     Args:
         data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
-            or a server (what `penstock.connect` returns), or the address of one.
+            or a server (what `penstock.connect` returns), its address, or a saved graph's path.
         num_samples: How many nodes of every type to sample in each layer, as a list; or such a
             list for each node type, as a dict.
         input_nodes: The nodes to start from, as for `NeighborLoader`.

@@ -74,7 +74,7 @@ class NeighborLoader(Batches[DataT, MadeT], Loader, PyGNeighborLoader):  # type:
 
     Args:
         data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
-            or a server (what `penstock.connect` returns), or the address of one.
+            or a server (what `penstock.connect` returns), its address, or a saved graph's path.
         num_neighbors: How many neighbours to sample in each hop (-1: all), as a list; or such a
             list for each edge type, as a dict.
         input_nodes: The nodes to start from: ids, a mask, or the name of a split; with a node type

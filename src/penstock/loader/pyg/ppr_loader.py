@@ -34,7 +34,7 @@ class PPRLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
 
     Args:
         data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
-            or a server (what `penstock.connect` returns), or the address of one.
+            or a server (what `penstock.connect` returns), its address, or a saved graph's path.
         input_nodes: The nodes to start from, as for `NeighborLoader`.
         alpha: The probability that a walk stops at each step: higher keeps closer to the seed.
         eps: Residuals below `alpha * eps * degree` are not pushed: smaller is finer and slower.

@@ -97,7 +97,7 @@ def read_data(data: Any) -> tuple[Draft, Template]:
         lambda: copy.copy(model),
         tuple(row for _, row in rows),
         {found.edge_type: ends for found in stores if found.edge_type and (ends := _ends(found))},
-        frozenset(
+        tuple(
             found.node_type
             for found in stores
             if found.node_type is not None and "num_nodes" in found.store

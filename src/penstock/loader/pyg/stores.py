@@ -20,6 +20,7 @@ from penstock.graph.draft import Draft
 from penstock.graph.schema import EDGE, NODE, ArrayKey
 from penstock.graph.tensors import plain
 from penstock.loader.pyg.template import Ends, Nodes, Template, store_of
+from penstock.sampling.names import Owner
 
 Edges = Mapping[EdgeType, tuple[Tensor, Tensor]]
 
@@ -47,8 +48,16 @@ def read_stores(
     if time_attr is not None:
         _add_times(draft, features, time_attr)
     make = custom_cls or (HeteroData if is_hetero else Data)
+    owners: list[Owner] = [*draft.num_nodes, *found] if is_hetero else []
+
+    def blank() -> Any:
+        data = make()
+        for owner in owners:  # so that types come in the graph's order
+            store_of(data, owner)
+        return data
+
     dtypes = {kind: Ends(sources.dtype) for kind, (sources, _) in found.items()}
-    return draft, Template(is_hetero, make, (), dtypes, frozenset(), _fetching(features, draft))
+    return draft, Template(is_hetero, blank, (), dtypes, (), _fetching(features, draft))
 
 
 def _edges(store: Any) -> Edges:

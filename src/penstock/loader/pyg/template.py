@@ -85,14 +85,15 @@ class Template:
     """What a source's batches consist of.
 
     `ends` has the edge types whose batches have an `edge_index`, `counted` the node types whose
-    batches have `num_nodes`. `complete` adds to a batch what depends on its nodes.
+    batches have `num_nodes`, both in the graph's order. `complete` adds to a batch what depends on
+    its nodes.
     """
 
     is_hetero: bool
     blank: Callable[[], Any]
     rows: tuple[Row, ...]
     ends: Mapping[EdgeType, Ends]
-    counted: frozenset[str]
+    counted: tuple[str, ...]
     complete: Callable[[Any, Nodes], None] = field(default=_nothing_more)
 
 
@@ -110,12 +111,13 @@ def template_of(graph: GraphView, custom_cls: Callable[[], Any] | None = None) -
     def blank() -> Any:
         data = make()
         for owner, attributes in wholes.items():
+            store = store_of(data, owner)  # made here, so that types come in the graph's order
             for name, value in attributes.items():
-                store_of(data, owner)[name] = value
+                store[name] = value
         return data
 
     ends = {kind: Ends() for kind in graph.edge_types}
-    return Template(graph.is_hetero, blank, tuple(rows), ends, frozenset(graph.node_types))
+    return Template(graph.is_hetero, blank, tuple(rows), ends, graph.node_types)
 
 
 class Stores(dict[Owner, Any]):
@@ -133,8 +135,16 @@ class Stores(dict[Owner, Any]):
 
 
 def store_of(data: Any, owner: Owner) -> Any:
-    """Return the store of a type; the empty owner is that of a homogeneous batch or the graph."""
-    return data[owner] if any(owner) else data.stores[0]
+    """Return the store of a type; the empty owner is that of a homogeneous batch or the graph.
+
+    A `HeteroData` is not indexed: it would take a node type without a store for the relation of
+    that name.
+    """
+    if not any(owner):
+        return data.stores[0]
+    if not isinstance(data, HeteroData):
+        return data[owner]
+    return data.get_node_store(owner) if isinstance(owner, str) else data.get_edge_store(*owner)
 
 
 def _wholes(graph: GraphView, owner: Owner) -> dict[str, Any]:

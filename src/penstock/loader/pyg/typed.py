@@ -8,6 +8,7 @@ there is one, and else one of PyG's two. At run time, this module adds nothing t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 import numpy.typing as npt
@@ -31,6 +32,7 @@ DataLike: TypeAlias = (
     | Provider
     | RemoteDistDataset
     | str
+    | PathLike[str]
 )
 # Ids of nodes, or a mask over all nodes of a type.
 NodeIds: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[int]

@@ -69,8 +69,10 @@ class Changes:
                 known = then.get(name)
                 if (known is None or not known.is_still(value)) and name not in OF_THE_GRAPH:
                     self._show(found, then, name, value, data, nodes)
-            for name in then.keys() - now.keys():
-                if name not in OF_THE_GRAPH and name in (store := store_of(data, found.owner)):
+            for name in then:
+                if name in now or name in OF_THE_GRAPH:
+                    continue
+                if name in (store := store_of(data, found.owner)):
                     del store[name]
 
     def _show(

@@ -1,9 +1,10 @@
-"""Graphs made of data in memory: one for each content, shared by all loaders that read it.
+"""Graphs of data in memory, and saved ones: one for each content, shared by all loaders of it.
 
 Loaders of the same data find each other by a digest of everything that goes into the graph, read at
 memory speed. Data that were changed in between, by whatever means, are another content and another
 graph. Arrays that stay in a file are identified by their place and not read, since they may be
-larger than memory. A graph lives as long as a loader holds it.
+larger than memory. A saved graph is found by its folder and what was last saved there. A graph
+lives as long as a loader holds it.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import astuple
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock import kernels
+from penstock.errors import GraphFormatError
 from penstock.graph import Graph
 from penstock.graph.build import build
 from penstock.graph.draft import Draft
+from penstock.graph.folder import load_manifest
+from penstock.graph.partition.partition import is_partition
 from penstock.graph.sharing import segments_of
 from penstock.loader.source.mapped_files import FiledDraft
 
@@ -35,11 +40,38 @@ _graphs: weakref.WeakValueDictionary[str, Graph] = weakref.WeakValueDictionary()
 def graph_of(draft: Draft) -> Graph:
     """Return the graph of a draft: an existing one, or a new one."""
     with _LOCK:
-        key = digest_of(draft)
-        graph = _graphs.get(key)
-        if graph is None or any(segment.closed for segment in segments_of(graph.arrays)):
-            graph = _graphs[key] = _made(draft)
-        return graph
+        return _kept(digest_of(draft), lambda: _made(draft))
+
+
+def graph_at(path: str | os.PathLike[str]) -> Graph:
+    """Return the graph that is saved in a folder, opened once for all loaders of it.
+
+    Raises:
+        ValueError: There is no saved graph; the error says what is there.
+    """
+    folder = Path(path)
+    if is_partition(folder):
+        raise ValueError(
+            f"data is {str(path)!r}, which is one part of a graph: serve the part (`penstock "
+            f"serve`), or give {str(folder / 'graph')!r} for the edges within it"
+        )
+    try:
+        key = f"{os.getpid()} {load_manifest(folder).generation} {folder.resolve()}"
+        with _LOCK:
+            return _kept(key, lambda: Graph.open(folder))
+    except (FileNotFoundError, GraphFormatError) as error:
+        raise ValueError(
+            f"data is {str(path)!r}, and no graph can be opened there ({error}); expected the "
+            "folder of a saved graph, or an address such as 'tcp://host:port' or 'unix://…'"
+        ) from error
+
+
+def _kept(key: str, make: Callable[[], Graph]) -> Graph:
+    """Return the graph of this key if it is still open, or else a new one."""
+    graph = _graphs.get(key)
+    if graph is None or any(segment.closed for segment in segments_of(graph.arrays)):
+        graph = _graphs[key] = make()
+    return graph
 
 
 def _made(draft: Draft) -> Graph:

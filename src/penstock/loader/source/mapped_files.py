@@ -102,7 +102,7 @@ class FiledDraft(Draft):
 
     def opened(self) -> dict[ArrayKey, SharedArray]:
         """Map the arrays that are `placed`, each file once."""
-        paths = {place.path for _, place in self.placed.values()}
+        paths = dict.fromkeys(place.path for _, place in self.placed.values())
         segments = {path: Segment.open(path) for path in paths}
         return {
             key: SharedArray(segments[place.path], column.dtype, column.shape, place.offset)

@@ -1,11 +1,12 @@
 """Turn what a user passes as `data` into a graph and a template for batches.
 
 `Data`, `HeteroData` and pairs of stores become a graph in shared memory, one for each content; a
-`Graph`, a hub, a server, and the address of one exist already.
+saved graph is opened by its path; a `Graph`, a hub, a server, and the address of one exist already.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from penstock.graph.view import GraphView
 from penstock.loader.pyg.pyg_data import read_data
 from penstock.loader.pyg.stores import is_pair, read_stores
 from penstock.loader.pyg.template import Template, template_of
-from penstock.loader.source.graph_cache import graph_of
+from penstock.loader.source.graph_cache import graph_at, graph_of
 from penstock.loader.source.hubs import joined
 from penstock.loader.source.remote_dataset import RemoteDistDataset
 
@@ -57,8 +58,10 @@ def source_of(
     if is_pair(data):
         draft, template = read_stores(data[0], data[1], custom_cls, time_attr)
         return DataSource(graph_of(draft), None, template, is_pair=True)
-    if isinstance(data, str):
+    if isinstance(data, str) and "://" in data:
         data = joined(data)
+    elif isinstance(data, str | os.PathLike):
+        data = graph_at(data)
     if isinstance(data, RemoteDistDataset):
         data = data.provider
     if isinstance(data, Provider):
@@ -67,7 +70,8 @@ def source_of(
         return DataSource(data, None, template_of(data, custom_cls))
     raise ValueError(
         f"Expected a 'Data', 'HeteroData', or a tuple of 'FeatureStore' and 'GraphStore' "
-        f"(got '{type(data)}'); a penstock Graph, a hub, a server, or an address will do as well"
+        f"(got '{type(data)}'); a penstock Graph, the path of a saved one, a hub, a server, or an "
+        "address will do as well"
     )
 
 
