@@ -56,30 +56,6 @@ print(hasattr(torch.ops.pyg, "neighbor_sample"))
 
 
 @needs_torch
-def test_what_stands_in_for_torch_sparse_comes_on_request_and_samples_only() -> None:
-    program = """
-from importlib.util import find_spec
-pyg_lib.install()
-print(find_spec("torch_sparse"))
-pyg_lib.install(induced=True)
-import torch, torch_sparse
-print(find_spec("torch_sparse").name, torch.ops.torch_sparse.neighbor_sample.__name__)
-try:
-    torch_sparse.SparseTensor()
-except ImportError as error:
-    print(error)
-pyg_lib.uninstall()
-print(find_spec("torch_sparse"), hasattr(torch.ops.torch_sparse, "neighbor_sample"))
-"""
-    assert run(program).splitlines() == [
-        "None",
-        "torch_sparse sparse_neighbor_sample",
-        "'SparseTensor' requires 'torch-sparse'",
-        "None False",
-    ]
-
-
-@needs_torch
 @pytest.mark.parametrize(("name", "options"), [("pyg_lib", ""), ("torch_sparse", "induced=True")])
 def test_the_real_thing_is_not_hidden(tmp_path: Path, name: str, options: str) -> None:
     (tmp_path / f"{name}.py").write_text("")
@@ -129,12 +105,135 @@ except ImportError as error:
 
 
 @needs_pyg
-def test_it_is_told_that_it_comes_too_late() -> None:
+def test_it_may_come_after_pyg() -> None:
     program = """
-import torch_geometric
+import torch_geometric.nn  # copies some of what PyG found
+import torch
+from torch_geometric.data import Data
+from torch_geometric.loader import NeighborLoader
+pyg_lib.install()
+edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+print(torch_geometric.nn.Node2Vec(edges, 4, walk_length=3, context_size=2).sample([0])[0].shape)
+print(next(iter(NeighborLoader(Data(edge_index=edges, num_nodes=3), [1]))).n_id.tolist())
+pyg_lib.uninstall()
+print(torch_geometric.nn.models.node2vec.WITH_PYG_LIB)
+"""
+    assert run(program).splitlines() == ["torch.Size([2, 2])", "[0, 2]", "False"]
+
+
+@needs_pyg
+def test_induced_samples_come_on_request_and_torch_sparse_is_missing_elsewhere() -> None:
+    program = """
+from importlib.util import find_spec
+import torch
+pyg_lib.install()
+from torch_geometric import EdgeIndex, typing
+from torch_geometric.data import Data
+from torch_geometric.loader import NeighborLoader
+from torch_geometric.transforms import ToSparseTensor
+edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+def sampled():
+    loader = NeighborLoader(Data(edge_index=edges, num_nodes=3), [-1, -1], [0],
+                            subgraph_type="induced")
+    return next(iter(loader)).num_edges
 try:
-    pyg_lib.install()
-except RuntimeError as error:
+    sampled()
+except ImportError as error:
+    print(error)
+pyg_lib.install(induced=True)
+print(sampled())
+print(typing.WITH_TORCH_SPARSE, find_spec("torch_sparse"))
+print(ToSparseTensor()(Data(edge_index=edges, num_nodes=3)).adj_t.layout)
+print(EdgeIndex(edges, sort_order="row").matmul(torch.ones(3, 1)).tolist())
+pyg_lib.uninstall()
+try:
+    sampled()
+except ImportError as error:
     print(error)
 """
-    assert "call install() first" in run(program)
+    refused = "'NeighborSampler' requires either 'pyg-lib' or 'torch-sparse'"
+    assert run(program).splitlines() == [
+        refused,
+        "3",
+        "False None",
+        "torch.sparse_csr",
+        "[[1.0], [1.0], [1.0]]",
+        refused,
+    ]
+
+
+# --- processes that Python starts ----------------------------------------------------------------
+
+# The guard is what makes it hard: a spawned process does not run what is below it.
+SPAWNING = """
+import warnings
+
+warnings.simplefilter("ignore")
+import torch
+import torch.multiprocessing
+{imported}
+
+def batches(rank=0, workers=0, method=None, kind="directional"):
+    from torch_geometric.data import Data
+    from torch_geometric.loader import NeighborLoader
+
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    loader = NeighborLoader(
+        Data(edge_index=edges, num_nodes=3), [1, 1], subgraph_type=kind,
+        num_workers=workers, multiprocessing_context=method,
+    )
+    sizes = [batch.num_edges for batch in loader]
+    print(sizes, flush=True)
+
+
+if __name__ == "__main__":
+    from penstock.compat import pyg_lib
+
+    pyg_lib.install(induced={induced})
+    {started}
+"""
+STARTED = {
+    "workers, spawned": "batches(workers=1, method='spawn')",
+    "workers, by a server": "batches(workers=1, method='forkserver')",
+    "torch's spawn": "torch.multiprocessing.spawn(batches, nprocs=1)",
+    "a process of the default method": (
+        "torch.multiprocessing.set_start_method('spawn');"
+        "one = torch.multiprocessing.Process(target=batches); one.start(); one.join()"
+    ),
+}
+
+
+def spawning(folder: Path, started: str, *, imported: str = "", induced: bool = False) -> str:
+    script = folder / "script.py"
+    script.write_text(SPAWNING.format(started=started, imported=imported, induced=induced))
+    done = subprocess.run(
+        [sys.executable, script], cwd=ROOT, capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@needs_pyg
+@pytest.mark.parametrize("how", STARTED)
+def test_processes_that_are_started_have_it(tmp_path: Path, how: str) -> None:
+    assert spawning(tmp_path, STARTED[how]) == "[2, 2, 2]\n"
+
+
+@needs_pyg
+def test_a_process_has_it_though_its_script_imports_pyg_first(tmp_path: Path) -> None:
+    out = spawning(
+        tmp_path,
+        "batches(workers=1, method='spawn', kind='induced')",
+        imported="import torch_geometric.loader",
+        induced=True,
+    )
+    assert out == "[3, 3, 3]\n"
+
+
+@needs_pyg
+def test_a_process_does_without_after_uninstall(tmp_path: Path) -> None:
+    started = (
+        "pyg_lib.uninstall(); import multiprocessing as m; c = m.get_context('spawn');"
+        "one = c.Process(target=batches); one.start(); one.join(); print(one.exitcode)"
+    )
+    assert spawning(tmp_path, started) == "1\n"

@@ -114,7 +114,7 @@ def test_all_python_of_a_section_runs(
 
 def run(block: str, names: dict[str, Any]) -> None:
     """A block may end with a loop's first line, or with the exit status of a process."""
-    if "pyg_lib.install()" in block:  # which must come before PyG is imported
+    if "pyg_lib.install()" in block:  # which is for a whole process
         subprocess.run([sys.executable, "-c", block], check=True)
         return
     try:

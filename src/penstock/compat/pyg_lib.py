@@ -6,17 +6,22 @@
 
     from torch_geometric.loader import NeighborLoader
 
-PyG looks for pyg-lib once, when it is imported, so call `install` before that: at the top of the
-script, which processes started by "spawn" run as well. Samples mean what PyG's mean, with one
-difference: a seed given twice has two rows, and all edges are those of the first. A call draws one
-number from torch's default generator, so `torch.manual_seed` repeats its result.
+`install` may come before PyG is imported, or after. Processes that Python starts by "spawn" or
+"forkserver" from then on have it too. Samples mean what PyG's mean, with one difference: a seed
+given twice has two rows, and all edges are those of the first. A call draws one number from torch's
+default generator, so `torch.manual_seed` repeats its result.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
-from importlib.machinery import ModuleSpec
+import warnings
+from collections.abc import Iterator
 from importlib.util import find_spec
+from multiprocessing.context import ForkServerProcess, SpawnProcess
+from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import Any, Final
 
@@ -37,11 +42,17 @@ _INDUCED: Final = {
     "hetero_neighbor_sample": operators.sparse_hetero_neighbor_sample,
 }
 _OPERATORS: Final = {"pyg": _SAMPLING, "torch_sparse": _INDUCED}
-# The flags that PyG sets when it finds these libraries; `uninstall` resets them.
-_FLAGS: Final = {
-    "pyg": ("WITH_PYG_LIB", "WITH_EDGE_TIME_NEIGHBOR_SAMPLE", "WITH_WEIGHTED_NEIGHBOR_SAMPLE"),
-    "torch_sparse": ("WITH_TORCH_SPARSE",),
+_MODULES: Final = {
+    "pyg_lib": sys.modules[__name__],
+    "pyg_lib.sampler": sampler,
+    "pyg_lib.ops": ops,
 }
+# The flags that PyG sets when it finds pyg-lib: in `torch_geometric.typing`, and copies elsewhere.
+_FLAGS: Final = (
+    "WITH_PYG_LIB",
+    "WITH_EDGE_TIME_NEIGHBOR_SAMPLE",
+    "WITH_WEIGHTED_NEIGHBOR_SAMPLE",
+)
 # The operators that are in place: "pyg", and perhaps "torch_sparse".
 _installed: set[str] = set()
 
@@ -49,13 +60,18 @@ _installed: set[str] = set()
 def install(*, induced: bool = False) -> None:
     """Let `import pyg_lib`, and so PyG, find this module. Idempotent.
 
+    It may be called before or after PyG is imported. Processes that are started afterwards by
+    `multiprocessing` (torch's DataLoader workers and `torch.multiprocessing.spawn` among them) have
+    it, too, whichever way they are started. A subclass of `Process` that you started yourself, and
+    a program of its own (a subprocess, a process of torchrun), call `install` themselves.
+
     Args:
-        induced: stand in for torch_sparse, too, which PyG asks for `subgraph_type="induced"`. PyG
-            then assumes all of torch_sparse, and what else needs it (HGTLoader, ShaDowKHopSampler,
-            SparseTensor) fails later than it would without.
+        induced: Whether PyG's `subgraph_type="induced"` works, too. PyG has torch_sparse sample
+            that; its sampler then finds two operators of that library here, and nothing else of PyG
+            takes torch_sparse for installed. It imports PyG.
 
     Raises:
-        RuntimeError: PyG is imported already, or the real library is installed.
+        RuntimeError: The real library is installed.
 
     Examples:
         >>> import subprocess, sys
@@ -71,18 +87,19 @@ def install(*, induced: bool = False) -> None:
     """
     wanted = {"pyg", "torch_sparse"} if induced else {"pyg"}
     missing = wanted - _installed
-    if not missing:
-        return
-    if "torch_geometric" in sys.modules:
-        raise RuntimeError(
-            "torch_geometric is imported already, and has looked for pyg_lib: call install() first"
-        )
     for library, module in (("pyg", "pyg_lib"), ("torch_sparse", "torch_sparse")):
         if library in missing and find_spec(module) is not None:
             raise RuntimeError(f"there is a {module}, and PyG will use that: remove it first")
     for library in missing:
         _put(library)
         _installed.add(library)
+    if "pyg" in missing:
+        sys.modules.update(_MODULES)
+        _tell_pyg(True)
+    if "torch_sparse" in missing:
+        _let_sampler_see_torch_sparse()
+    for kind in (multiprocessing.Process, SpawnProcess, ForkServerProcess):
+        ForkingPickler.register(kind, _reduced)
 
 
 def uninstall() -> None:
@@ -96,15 +113,15 @@ def uninstall() -> None:
     """
     import torch
 
-    typing = sys.modules.get("torch_geometric.typing")
     for library in _installed:
         for name in _OPERATORS[library]:
             delattr(getattr(torch.ops, library), name)
-        for name in _FLAGS[library]:
-            if typing is not None:
-                setattr(typing, name, False)
-        for module in _modules_of(library):
-            sys.modules.pop(module, None)
+    if "pyg" in _installed:
+        for name in _MODULES:
+            sys.modules.pop(name, None)
+        _tell_pyg(False)
+    if "torch_sparse" in _installed:
+        vars(_sampler_of_pyg())["torch_geometric"] = sys.modules["torch_geometric"]
     _installed.clear()
 
 
@@ -113,23 +130,63 @@ def _put(library: str) -> None:
 
     for name, operator in _OPERATORS[library].items():
         setattr(getattr(torch.ops, library), name, operator)
-    sys.modules.update(_modules_of(library))
 
 
-def _modules_of(library: str) -> dict[str, ModuleType]:
-    if library == "torch_sparse":
-        return {"torch_sparse": _sparse()}
-    return {"pyg_lib": sys.modules[__name__], "pyg_lib.sampler": sampler, "pyg_lib.ops": ops}
+def _tell_pyg(is_there: bool) -> None:
+    """Set PyG's flags where it has looked for pyg-lib already."""
+    for module in list(_modules_of_pyg()):
+        for flag in _FLAGS:
+            if flag in vars(module):
+                setattr(module, flag, is_there)
 
 
-def _sparse() -> ModuleType:
-    """Make a torch_sparse with the two names that PyG imports, which refuse to be used."""
-    module = ModuleType("torch_sparse", "Penstock's stand-in: it samples, and that is all.")
-    module.__spec__ = ModuleSpec(module.__name__, None)  # `find_spec` must find something
-    for name in ("SparseTensor", "SparseStorage"):
-        setattr(module, name, type(name, (), {"__init__": _refuse}))
-    return module
+def _modules_of_pyg() -> Iterator[ModuleType]:
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "torch_geometric" and isinstance(module, ModuleType):
+            yield module
 
 
-def _refuse(self: Any, *_: Any, **__: Any) -> None:
-    raise ImportError(f"{type(self).__name__!r} requires 'torch-sparse'")
+def _let_sampler_see_torch_sparse() -> None:
+    """Show PyG's sampler, alone, a `torch_geometric.typing` in which there is a torch_sparse.
+
+    Everything else of PyG would use far more of torch_sparse than there is here.
+    """
+    pyg = _sampler_of_pyg()
+    package = sys.modules["torch_geometric"]
+    typing = _view_of(sys.modules["torch_geometric.typing"], WITH_TORCH_SPARSE=True)
+    vars(pyg)["torch_geometric"] = _view_of(package, typing=typing)
+
+
+def _sampler_of_pyg() -> ModuleType:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyG's own, of itself, while it is imported
+        import torch_geometric.sampler.neighbor_sampler  # noqa: F401 - put into sys.modules
+    return sys.modules["torch_geometric.sampler.neighbor_sampler"]
+
+
+def _view_of(module: ModuleType, **instead: Any) -> ModuleType:
+    """Return a module with these attributes, and otherwise those that `module` has at the time."""
+    view = ModuleType(module.__name__, module.__doc__)
+    vars(view).update(instead, __getattr__=lambda name: getattr(module, name))
+    return view
+
+
+# --- processes that are started by multiprocessing -------------------------------------------
+
+
+def _reduced(process: BaseProcess) -> tuple[Any, ...]:
+    """Pickle a process that is being started, so that it installs this before anything else.
+
+    What it runs and its arguments are read after the first two entries: the call that makes it.
+    """
+    reduced = process.__reduce_ex__(2)
+    assert isinstance(reduced, tuple)
+    if not _installed:
+        return reduced
+    return (_started, (type(process), "torch_sparse" in _installed), *reduced[2:])
+
+
+def _started(kind: type[BaseProcess], induced: bool) -> BaseProcess:
+    """Do as the parent has done, in a process that was started; return its process object."""
+    install(induced=induced)
+    return kind.__new__(kind)
