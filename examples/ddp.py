@@ -3,7 +3,8 @@
     torchrun --standalone --nproc_per_node=2 examples/ddp.py [--epochs 5] [--graph PATH]
 
 Rank 0 has the graph and a pool of workers; the others join by its address, and none of them has a
-copy. Every rank gets batches of its own, and all ranks get the same number.
+copy. The loaders share out the split 'train', which they are given by name: every rank gets batches
+of its own, and all ranks get the same number. Ids would be read whole, as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import penstock as ps
 def prepared(args: argparse.Namespace) -> tuple[ps.NeighborLoader, GraphSAGE]:
     """Return this rank's loader, and a model that fits the graph."""
     rank, options = dist.get_rank(), {"batch_size": 16, "shuffle": True, "seed": 0}
-    options |= {"rank": rank, "world_size": dist.get_world_size()}
     facts: list[object] = [None, None, None]
     if rank == 0:
         graph = ps.Graph.open(args.graph) if args.graph else ps.Graph.from_pyg(citations())

@@ -46,10 +46,10 @@ def train(args: argparse.Namespace, data: ps.RemoteDistDataset) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     model = GraphSAGE(data.get_tensor_size()[1], 64, 2, int(data.get_node_label().max()) + 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    options = {"batch_size": 16, "shuffle": True, "seed": 0, "rank": rank, "world_size": world_size}
+    options = {"batch_size": 16, "shuffle": True, "seed": 0}
     with ps.NeighborLoader(data, [10, 10], "train", **options) as loader:
         parts, step = {"model": model, "optimizer": optimizer, "loader": loader}, 0
-        if args.checkpoint.exists():  # by rank 0; a loader's state is the same on every rank
+        if args.checkpoint.exists():  # by rank 0; of a split by name, all ranks have one state
             state = torch.load(args.checkpoint)
             step = state["step"]
             for name, part in parts.items():

@@ -25,7 +25,7 @@ LINES = {
         3: "a static split over workers, where one is shown",
         4: "permutations differ by epoch, and are a documented function of (seed, epoch, n)",
         5: "a batch is a pure function of (graph, config, seed, epoch, index)",
-        6: "ranks take turns in one global list; all get the same number",
+        6: "ranks take turns in one global list, all as often; a rank's own ids are read whole",
     },
     "B. Scheduler": {
         7: "channels share workers by measured cost and weight; an idle one banks nothing",

@@ -75,8 +75,8 @@ class LoaderKeywords(TypedDict, total=False):
     own; 0 with several ranks, which must agree. Default: None."""
 
     rank: int | None
-    """Which rank of `world_size` this is. None: that of torch.distributed, or of torchrun's
-    environment. Default: None."""
+    """Which rank of `world_size` this is. None: for a split by name, that of torch.distributed or
+    of torchrun's environment; ids, masks and None are read whole. Default: None."""
 
     world_size: int | None
     """How many ranks share the list of batches; rank r takes batches r, r + W, …. None: as for

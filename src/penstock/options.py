@@ -408,8 +408,8 @@ class LoadingOptions(Options, frozen=True, kw_only=True):
     rank: Annotated[
         int | None,
         About(
-            "Which rank of `world_size` this is. None: that of torch.distributed, or of torchrun's "
-            "environment."
+            "Which rank of `world_size` this is. None: for a split by name, that of "
+            "torch.distributed or of torchrun's environment; ids, masks and None are read whole."
         ),
     ] = None
     world_size: Annotated[

@@ -83,6 +83,7 @@ def given(folder: Path) -> dict[str, Any]:
         "links": data.edge_index[:, :100],
         "times": torch.arange(100).numpy(),
         "rank": 0,
+        "world_size": 1,
         "options": {"batch_size": 64},
     }
 

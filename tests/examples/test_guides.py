@@ -132,6 +132,8 @@ def test_the_guide_s_python_about_memory_and_ranks_runs(
         "ps": ps,
         "data": data,
         "train_idx": data.train_mask.nonzero().view(-1),
+        "rank": 1,
+        "world_size": 2,
         "model": nn.GraphSAGE(data.num_features, 4, 2, 3),
     }
     with torch.random.fork_rng():

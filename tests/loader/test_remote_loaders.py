@@ -162,7 +162,7 @@ def test_batches_out_of_turn_are_the_same(
 
 
 def everyday(data: Any, **options: Any) -> Any:
-    return ps.NeighborLoader(data, [4, 3], "train", **(OPTIONS | options))
+    return ps.NeighborLoader(data, [4, 3], **({"input_nodes": "train"} | OPTIONS | options))
 
 
 def test_links_out_of_turn_are_the_same(plain: Shop) -> None:
@@ -182,6 +182,19 @@ def test_two_ranks_of_one_server_share_the_list(plain: Shop) -> None:
     ):
         seen = [digest_of(batch) for pair in zip(first, second, strict=True) for batch in pair]
     assert seen == digests(everyday(plain.graph))
+
+
+@pytest.mark.parametrize("way", ["by TCP", "by shared memory"])
+def test_ranks_that_were_found_share_out_what_the_server_names(
+    plain: Shop, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONTRACT 6: ids that a rank brings are its own, and read whole."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    whole = digests(everyday(plain.graph, rank=0, world_size=1))
+    ids = plain.graph.split("train")
+    assert digests(everyday(plain.ways[way])) == whole[1::2] + whole[: len(whole) % 2]
+    assert digests(everyday(plain.ways[way], input_nodes=ids)) == whole
 
 
 def test_an_address_will_do_as_data(plain: Shop) -> None:

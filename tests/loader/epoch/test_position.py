@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
@@ -143,6 +144,58 @@ def test_a_state_holds_on_every_rank_and_for_any_number_of_them() -> None:
             left[rank] = digests(loader)
     together = [name for step in zip(*left.values(), strict=True) for name in step]
     assert together == expected[4 : 4 + 9]
+
+
+@pytest.fixture
+def ranks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Become a rank, as torchrun's environment names it."""
+
+    def become(rank: int, world_size: int) -> None:
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", str(world_size))
+
+    return become
+
+
+def test_a_state_of_a_rank_s_own_ids_is_that_rank_s(ranks: Callable[[int, int], None]) -> None:
+    """CONTRACT 6: each has a list of its own; another number of ranks would have other lists."""
+    ids, states, rest = small_data().train_mask.nonzero().view(-1)[:96], [], []
+    for rank in range(2):
+        ranks(rank, 2)
+        with everyday(small_data(), input_nodes=ids[rank::2], seed=None) as loader:
+            iterator = iter(loader)
+            next(iterator)
+            states.append(through_json(loader.state_dict()))
+            rest.append(digests(iterator))
+    assert [(state["rank"], state["world_size"]) for state in states] == [(0, 2), (1, 2)]
+    with everyday(small_data(), input_nodes=ids[1::2], seed=None) as loader:
+        with pytest.raises(ValueError, match=r"saved by rank 0, and this is rank 1.*give seed"):
+            loader.load_state_dict(states[0])
+        loader.load_state_dict(states[1])
+        assert digests(loader) == rest[1]
+    for world_size in (1, 4):
+        ranks(0, world_size)
+        with (
+            everyday(small_data(), input_nodes=ids[::2], seed=None) as loader,
+            pytest.raises(ValueError, match=r"inputs of its own for each of 2 ranks"),
+        ):
+            loader.load_state_dict(states[0])
+
+
+def test_ranks_with_ids_of_their_own_and_one_seed_go_on_from_the_state_of_one(
+    ranks: Callable[[int, int], None],
+) -> None:
+    """Lightning keeps only the first one's."""
+    ids = small_data().train_mask.nonzero().view(-1)[:96]
+    ranks(0, 2)
+    with everyday(small_data(), input_nodes=ids[::2]) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    ranks(1, 2)
+    with everyday(small_data(), input_nodes=ids[1::2]) as loader:
+        expected = digests(loader)
+        loader.load_state_dict(state)
+        assert digests(loader) == expected[1:]
 
 
 def test_a_seed_that_nobody_gave_travels_with_the_state() -> None:

@@ -1,7 +1,7 @@
 """Find out which rank this process is, and of how many.
 
-The user says it, or it is found where PyTorch's launchers leave it. Nothing here communicates with
-other ranks.
+The user says it, or it is found where PyTorch's launchers leave it. Ranks that were only found
+share a split that is named; ids, masks and None are read whole, as PyG's loaders read them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,29 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RankShare:
-    """This process is number `rank` of `world_size`; `told_by` names the source of that."""
+    """A loader takes the share of number `rank` of `world_size`; `told_by` names who says so.
+
+    `process` is this process among others, if its loader takes no share but reads all it was given.
+    """
 
     rank: int = 0
     world_size: int = 1
     told_by: str = "nobody"
+    process: RankShare | None = None
 
     @property
     def is_found(self) -> bool:
         """Return whether batches are shared among ranks without an explicit argument for it."""
         return self.world_size > 1 and self.told_by != "arguments"
+
+    @property
+    def process_rank(self) -> int:
+        """The rank of this process, whatever its loader reads."""
+        return self.rank if self.process is None else self.process.rank
+
+    def for_own_inputs(self) -> RankShare:
+        """Return the share of inputs that are this rank's own: all, unless arguments say less."""
+        return RankShare(told_by=self.told_by, process=self) if self.is_found else self
 
 
 def ranks_of(
@@ -71,17 +84,43 @@ def _checked(rank: Any, world_size: Any, told_by: str) -> RankShare:
     return RankShare(plan.global_index(rank, 0), plan.world_size, told_by)
 
 
-def tell_once(ranks: RankShare) -> None:
-    """Log once that batches are shared among ranks, which scripts for PyG do themselves."""
-    if ranks not in _told:
-        _told.add(ranks)
+def others_have(inputs: str) -> bool | None:
+    """Return whether another rank has asked about the same inputs; None if ranks cannot be asked.
+
+    A message to the store by which ranks of torch.distributed found each other: nobody waits for
+    other ranks, so the last of them knows, and the first does not.
+
+    Args:
+        inputs: a digest of the inputs.
+    """
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return None
+    if inputs not in _count:
+        try:
+            store = torch.distributed.distributed_c10d._get_default_store()
+            _count[inputs] = store.add(f"penstock/inputs/{inputs}", 1)
+        except (RuntimeError, AttributeError) as error:  # a group by MPI has no store
+            log.debug("ranks cannot be asked for their inputs: %s", error)
+            return None
+    return _count[inputs] > 1
+
+
+def warn_of_same_inputs(name: str, ranks: RankShare) -> None:
+    """Log, once in a process, that every rank trains on all inputs instead of a share of them."""
+    process = ranks.process
+    assert process is not None
+    if process not in _told:
+        _told.add(process)
         log.warning(
-            "rank %d of %d, as %s has it: loaders take one batch in %d of the list. If their "
-            "inputs are this rank's share already, give rank=0 and world_size=1",
-            ranks.rank,
-            ranks.world_size,
-            ranks.told_by,
-            ranks.world_size,
+            "%s: all %d ranks (as %s has it) were given the same inputs, and each reads all of "
+            "them. To share them out, give rank=%d and world_size=%d here, or the name of a split, "
+            "or split them by hand. If every rank is to read them all, give rank=0 and "
+            "world_size=1",
+            name,
+            process.world_size,
+            process.told_by,
+            process.rank,
+            process.world_size,
         )
 
 
@@ -99,3 +138,4 @@ def tell_of_share(name: str, ranks: RankShare) -> None:
 
 
 _told: set[RankShare] = set()
+_count: dict[str, int] = {}  # by digest of inputs: how many ranks had them when this one asked

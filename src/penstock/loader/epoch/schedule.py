@@ -15,7 +15,7 @@ from penstock.core.plan import EpochPlan, Position
 from penstock.kernels.arrays import check_word
 from penstock.loader.epoch.order import Drawn, OwnOrder
 from penstock.loader.epoch.position import Course, digest_of
-from penstock.loader.epoch.ranks import RankShare
+from penstock.loader.epoch.ranks import RankShare, others_have
 from penstock.loader.epoch.run import Run
 from penstock.loader.pyg.options import LoaderOptions
 from penstock.loader.source.inputs import Inputs
@@ -36,7 +36,7 @@ class Schedule:
     @classmethod
     def of(cls, options: LoaderOptions, inputs: Inputs) -> Self:
         """Make the schedule of a loader; ValueError for invalid options."""
-        ranks = options.ranks()
+        ranks = options.ranks(by_name=inputs.given == "split")
         seed = check_word(options.seed_for(ranks), "seed")
         shuffled = options.usual_order(inputs.num)
         channel_options: ChannelKeywords = {
@@ -53,6 +53,19 @@ class Schedule:
     def is_in_order(self) -> bool:
         """Return whether inputs are taken in the given order."""
         return self.order is None and not self.channel_options["shuffle"]
+
+    @property
+    def is_unshared(self) -> bool:
+        """Return whether each rank shuffles the same inputs, as far as can be known.
+
+        Loaders in order are for inference, which every rank, or the first, does for all inputs; and
+        a user's sampler may share out by itself. Ranks that cannot be asked have the same inputs
+        if they were given all of them, or a mask.
+        """
+        if self.ranks.process is None or self.order is not None or self.is_in_order:
+            return False
+        same = others_have(self.inputs.digest)
+        return self.inputs.given in ("all", "mask") if same is None else same
 
     def seeded(self, seed: int) -> Schedule:
         """Return the same schedule with another seed."""
@@ -71,7 +84,15 @@ class Schedule:
         usual = "shuffled" if self.channel_options["shuffle"] else "given"
         size = 0 if options.batch_sampler is not None else options.batch_size
         order = usual if self.order is None else "sampler"
-        return Course(self.inputs.num, size, options.drop_last, order, self.seed)
+        process = self.ranks.process
+        return Course(
+            self.inputs.num,
+            size,
+            options.drop_last,
+            order,
+            self.seed,
+            None if process is None else process.world_size,
+        )
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch for each rank."""

@@ -21,7 +21,7 @@ from penstock.loader import errors
 from penstock.loader.epoch.iteration import Iteration
 from penstock.loader.epoch.pinning import Pinning
 from penstock.loader.epoch.position import LoaderState
-from penstock.loader.epoch.ranks import tell_of_share, tell_once
+from penstock.loader.epoch.ranks import tell_of_share, warn_of_same_inputs
 from penstock.loader.epoch.run import Run
 from penstock.loader.epoch.schedule import Schedule
 from penstock.loader.pyg.collate import Collate
@@ -100,10 +100,9 @@ class Loader(WorkerMixin, DataLoader[Any]):
         self._batches_from = BatchSource(
             source.graph, spec, self._hub(), self._lease(), f"{self._who}-{next(_numbers)}"
         )
-        if (ranks := self._schedule.ranks).is_found:
-            tell_once(ranks)
-            if self._schedule.is_in_order and options.sampler is None:
-                tell_of_share(self._batches_from.name, ranks)
+        ranks = self._schedule.ranks
+        if ranks.is_found and self._schedule.is_in_order and options.sampler is None:
+            tell_of_share(self._batches_from.name, ranks)
 
     def _init_torch(self, options: LoaderOptions) -> None:
         """Set torch's attributes as its own loader would; torch's machinery stays unused."""
@@ -161,8 +160,10 @@ class Loader(WorkerMixin, DataLoader[Any]):
         of its own.
         """
         self._check_usable()
-        if self._schedule.ranks.rank == 0 and watcher.is_wanted():
+        if self._schedule.ranks.process_rank == 0 and watcher.is_wanted():
             self.watch()
+        if self._run is None and self._schedule.is_unshared:
+            warn_of_same_inputs(self._batches_from.name, self._schedule.ranks)
         self._take_hint()
         run = self._run
         if run is None or run.touched or self._next is not None:
@@ -301,15 +302,20 @@ class Loader(WorkerMixin, DataLoader[Any]):
         """Return the loader's state after the last delivered batch."""
         run = self._run
         if run is None or (self._next is not None and run.is_over):
-            return LoaderState(self._next or Position(), self._schedule.course, self._digest)
-        position = run.position
-        digest = run.digest if position.epoch == run.epoch and position.delivered else None
-        return LoaderState(position, self._schedule.course, digest)
+            position, digest = self._next or Position(), self._digest
+        else:
+            position = run.position
+            digest = run.digest if position.epoch == run.epoch and position.delivered else None
+        schedule = self._schedule
+        return LoaderState(position, schedule.course, digest, schedule.ranks.process_rank)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position as plain data: small, JSON-able, and the same on every rank.
+        """Return the position as plain data: small and JSON-able.
 
-        Training can go on from it with the next batch, with any number of workers or ranks.
+        Training can go on from it with the next batch, with any number of workers. Where ranks
+        share one list of batches (a split by name, or `rank` and `world_size` given), it is the
+        same on every rank, and any number of ranks can go on. Where each rank has ids of its own,
+        it is that rank's state, for as many ranks as saved it.
         """
         return self._state().to_dict()
 
@@ -322,11 +328,12 @@ class Loader(WorkerMixin, DataLoader[Any]):
             state_dict: What `state_dict` returned, here or on any rank.
 
         Raises:
-            ValueError: batches are cut or drawn differently here than where the state was saved.
+            ValueError: batches are cut or drawn differently here than where the state was saved, or
+                the ids were one rank's own, and the number of ranks is another.
         """
         given = self._options.seed is not None
         state = LoaderState.from_dict(state_dict).for_course(
-            self._schedule.course, seed_is_given=given
+            self._schedule.course, seed_is_given=given, rank=self._schedule.ranks.process_rank
         )
         self.seed = state.course.seed
         self._schedule = self._schedule.seeded(self.seed)

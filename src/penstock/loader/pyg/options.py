@@ -112,11 +112,15 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
             case _:
                 return None
 
-    def ranks(self) -> RankShare:
-        """Return the rank and world size of this loader.
+    def ranks(self, *, by_name: bool) -> RankShare:
+        """Return which share of the batches this loader takes.
 
         A user's `DistributedSampler` shares the inputs among ranks itself, so all its batches are
         read; Lightning's says which rank this is.
+
+        Args:
+            by_name: whether the inputs are a split that is named, which ranks share out by
+                themselves. All others are the rank's own unless arguments say otherwise.
         """
         asked = self.sampler
         if asked is None:
@@ -130,7 +134,8 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
                     "which shares the inputs out among ranks itself: give one of them"
                 )
             return RankShare(told_by="its sampler")
-        return ranks_of(self.rank, self.world_size)
+        ranks = ranks_of(self.rank, self.world_size)
+        return ranks if by_name else ranks.for_own_inputs()
 
     def _shares_out(self, sampler: Any) -> bool:
         """Return whether Lightning added the sampler to say which rank this is, and we agree."""

@@ -7,9 +7,10 @@ what the user gave; otherwise the position itself.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,11 @@ from penstock.sampling.links import label_shift
 
 Array: TypeAlias = npt.NDArray[Any]
 Ids: TypeAlias = npt.NDArray[np.int64]
+Given: TypeAlias = Literal["all", "split", "mask", "ids"]
+
+
+# About how many ids of the inputs their digest depends on.
+_LOOKED_AT: Final = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +44,7 @@ class NodeInputs:
     """`num` nodes of a type (None: the only one); `ids` None: all of them, in order.
 
     `input_id` has what a batch shows for each input; None: its position. The `graph` is asked for
-    all ids, and for those of a `split`, if they are not given.
+    all ids, and for those of a `split`, if they are not here. `given` is how the user gave them.
     """
 
     num: int
@@ -49,6 +55,12 @@ class NodeInputs:
     time: Ids | None = None
     time_dtype: torch.dtype = torch.int64
     split: str | None = None
+    given: Given = "ids"
+
+    @property
+    def digest(self) -> str:
+        """A digest that differs for other nodes, as ranks have them that split nodes by hand."""
+        return _digest_of(self.node_type, self.num, self.ids)
 
     @property
     def sampler_input(self) -> Any:
@@ -107,6 +119,16 @@ class LinkInputs:
     tables: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def given(self) -> Given:
+        """How the user gave them."""
+        return "all" if self.ends is None else "ids"
+
+    @property
+    def digest(self) -> str:
+        """A digest that differs for other edges, as ranks have them that split edges by hand."""
+        return _digest_of(self.edge_type, self.num, self.ends)
+
+    @property
     def sampler_input(self) -> Any:
         """What `register_input` takes."""
         return self.ends if self.edge_type is None else (self.edge_type, self.ends)
@@ -163,7 +185,7 @@ def node_inputs(
     found = _nodes_of(graph, node_type, nodes, name)
     if nodes is None:
         input_id = None
-    elif input_id is None and found.is_mask:
+    elif input_id is None and found.given == "mask":
         input_id = torch.from_numpy(found.ids)
     return NodeInputs(
         found.num,
@@ -174,6 +196,7 @@ def node_inputs(
         _times("input_time", input_time, found.num),
         _dtype_of(input_time),
         found.split,
+        found.given,
     )
 
 
@@ -245,27 +268,27 @@ def _node_type_apart(graph: GraphView, given: Any) -> tuple[str | None, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
-    """Which nodes are meant: `ids`, or those of a `split`, or all; `is_mask`: given by a mask."""
+    """Which nodes are meant, as they were `given`: `ids`, or those of a `split`, or all."""
 
+    given: Given
     num: int
     ids: Any
     split: str | None = None
-    is_mask: bool = False
 
 
 def _nodes_of(graph: GraphView, node_type: str | None, nodes: Any, name: str) -> _Nodes:
     if nodes is None or isinstance(nodes, str):
         own = graph.own_nodes(node_type) if nodes is None else graph.own_split(nodes, node_type)
         ids = None if own.array is None else integers_of(own.array.array, name)
-        return _Nodes(own.num, ids, own.split)
+        return _Nodes("all" if nodes is None else "split", own.num, ids, own.split)
     size, array = graph.end_of_ids(node_type or NODE), array_of(nodes)
     if array.dtype != np.bool_:
         ids = _checked_ids(name, array.reshape(-1), size)
-        return _Nodes(len(ids), ids)
+        return _Nodes("ids", len(ids), ids)
     if array.size != size:
         raise ValueError(f"{name} is a mask of {array.size}; there are {size} nodes")
     marked = np.flatnonzero(array)
-    return _Nodes(len(marked), marked, is_mask=True)
+    return _Nodes("mask", len(marked), marked)
 
 
 def _checked_ids(name: str, given: Any, size: int) -> Ids:
@@ -369,6 +392,18 @@ def _checked_input_id(given: Any, num: int) -> Tensor | None:
     if found.numel() != num:
         raise ValueError(f"input_id has {found.numel()} ids; expected one for each of {num} inputs")
     return found
+
+
+def _digest_of(kind: str | EdgeType | None, num: int, ids: Ids | None) -> str:
+    """Return a digest of a type, a number, and ids spread over all: not of all, which may be many.
+
+    It tells inputs apart that were split among ranks, not inputs that differ in few places.
+    """
+    found = hashlib.blake2b(repr((kind, num)).encode(), digest_size=8)
+    if ids is not None:
+        every = max(1, num // _LOOKED_AT)
+        found.update(np.ascontiguousarray(ids[..., ::every], "<i8").tobytes())
+    return found.hexdigest()
 
 
 def _input_ids_at(input_id: Tensor | None, places: Ids) -> Tensor:
