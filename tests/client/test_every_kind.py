@@ -13,7 +13,7 @@ import pytest
 from penstock.client.backend import SharedDistSamplingBackend
 from penstock.client.hub.hub_process import HubProcess
 from penstock.graph import Graph
-from penstock.sampling.ablp import label_type
+from penstock.sampling.labels import label_type
 from penstock.sampling.spec import (
     ABLPSpec,
     HGTSpec,

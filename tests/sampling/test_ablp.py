@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.graph import Graph
-from penstock.sampling.ablp import label_type, label_types, walked
+from penstock.sampling.ablp import label_types, walked
 from penstock.sampling.kinds import check
+from penstock.sampling.labels import label_type
 from penstock.sampling.names import qualified
 from penstock.sampling.spec import ABLPSpec, Feed, NeighborSpec
 from tests.sampling.graphs import made, maker_for

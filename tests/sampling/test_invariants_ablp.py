@@ -105,6 +105,8 @@ def check_neighborhoods(
     """Those of anchors and labels alike, along no label edge."""
     given_ = dict(spec.neighbors.by_type or ())
     fanouts = {kind: given_.get(kind, spec.neighbors.num_neighbors) for kind in world.edges}
+    if CITES in world.edges:  # what labels it is walked only where it is named
+        labels |= {("p", f"cites_{sign}", "p") for sign in ("positive", "negative")} - given_.keys()
     walked = {kind: (0,) * len(hops) if kind in labels else hops for kind, hops in fanouts.items()}
     neighbors = NeighborSpec(
         by_type=tuple(walked.items()),

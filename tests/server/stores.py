@@ -15,8 +15,8 @@ from penstock.client.hub.hub_process import HubProcess
 from penstock.client.remote.dist_server import RemoteDistServer
 from penstock.graph import Graph
 from penstock.hub.reports import report_of
-from penstock.sampling.ablp import label_type
 from penstock.sampling.digest import batch_digest
+from penstock.sampling.labels import label_type
 from penstock.sampling.spec import NeighborSpec
 from penstock.server.dist.dist_server import DistServer
 from penstock.server.dist.rpc import answer

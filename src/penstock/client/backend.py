@@ -32,7 +32,7 @@ from penstock.errors import ChannelClosed
 from penstock.graph import Graph
 from penstock.hub.backends import check_spec
 from penstock.option_types import ChannelKeywords, PoolKeywords
-from penstock.sampling.kinds import InputKind, check, kind_of
+from penstock.sampling.kinds import InputKind, check, kind_of, tell_left_out
 from penstock.sampling.spec import Spec
 from penstock.wire.transport.unix import socket_address
 
@@ -89,6 +89,7 @@ class SharedDistSamplingBackend:
         self._spec = spec_of(sampling_config)
         self._kind = _kind_of(self._spec, input_kind)
         check(self._spec, self._graph)
+        tell_left_out(self._spec, self._graph)
         self._start_timeout = positive_seconds(start_timeout, "start_timeout")
         self._owned: Callable[[], HubProcess] | None = None
         self._hub: Hub | None = None

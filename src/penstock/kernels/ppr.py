@@ -60,7 +60,7 @@ class PushOptions:
     """How far residuals are pushed, and how many of the reached nodes are taken.
 
     `max_fetch_iterations` (None: no limit) counts the rounds that may read rows not read before.
-    Without `channels` there is one walk along all relations.
+    Without `channels` there is one walk along the relations `walked` (None: all of them).
     """
 
     alpha: float = 0.5
@@ -71,6 +71,7 @@ class PushOptions:
     residual_topup: bool = True
     channels: tuple[PushChannel, ...] = ()
     with_edges: bool = False
+    walked: tuple[int, ...] | None = None
 
     def check(self, num_relations: int) -> None:
         """Raise an error that names an option that makes no sense."""
@@ -80,6 +81,8 @@ class PushOptions:
         check_integer(self.num_neighbors_per_hop, "num_neighbors_per_hop", 1, MOST_NEIGHBORS + 1)
         if self.max_fetch_iterations is not None:
             check_integer(self.max_fetch_iterations, "max_fetch_iterations", 0, 2**62)
+        for relation in self.walked or ():
+            check_integer(relation, "walked", 0, num_relations)
         for number, channel in enumerate(self.channels):
             check_integer(channel.share, f"channels[{number}].share", 0, MOST_NODES)
             if len(set(channel.relations)) != len(channel.relations):
@@ -92,6 +95,10 @@ class PushOptions:
                 f"the shares of the channels sum to {shares}; "
                 f"expected max_ppr_nodes, {self.max_ppr_nodes}"
             )
+
+    def walks(self, num_relations: int) -> tuple[int, ...]:
+        """Return the relations, by number, that the only walk follows if there are no channels."""
+        return tuple(range(num_relations)) if self.walked is None else self.walked
 
     @property
     def width(self) -> int:
@@ -152,7 +159,7 @@ class Push:
         self.options = options
         options.check(len(self.relations))
         channels = options.channels or (
-            PushChannel(tuple(range(len(self.relations))), options.max_ppr_nodes),
+            PushChannel(options.walks(len(self.relations)), options.max_ppr_nodes),
         )
         limit = options.max_fetch_iterations
         self._native = _native.PPRSampler(

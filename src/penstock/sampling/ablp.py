@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -30,6 +30,7 @@ from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.kernels.labels import first_neighbors
 from penstock.sampling.columns import check_begins, form
 from penstock.sampling.kinds import kind_of
+from penstock.sampling.labels import SIGNS, Sign, label_edge_types, label_type
 from penstock.sampling.names import Owner, qualified
 from penstock.sampling.neighbor import HopsKind, check_hops, check_said_once, draws_of_hops
 from penstock.sampling.request import Request
@@ -37,8 +38,6 @@ from penstock.sampling.seeds import IDS, ArraySpec, SeedBuilder, Seeds
 from penstock.sampling.shape import fanouts_of
 from penstock.sampling.spec import ABLPSpec, Feed, NeighborSpec
 
-Sign = Literal["positive", "negative"]
-SIGNS: Final[tuple[Sign, Sign]] = ("positive", "negative")
 # Labels per anchor that room is reserved for, if their number is not limited.
 _LIKELY: Final = 16
 
@@ -116,17 +115,15 @@ class ABLPKind(HopsKind[ABLPSpec]):
         labels = [OutEdges(kind) for kind in dict.fromkeys(kinds) if kind is not None]
         return [*super().needs(spec, graph), *labels]
 
+    def left_out(self, spec: ABLPSpec, graph: GraphView) -> tuple[EdgeType, ...]:
+        """Return nothing: who asks for labels knows that they are not walked."""
+        return ()
+
     def draws(self, spec: ABLPSpec, graph: GraphView, inputs: int, of: Owner) -> float:
         """Return the work of the neighbourhoods of anchors and labels."""
         labels = _LIKELY if spec.max_labels is None else spec.max_labels
         seeds = inputs * (1 + min(labels, 4) * len(spec.supervision))
         return draws_of_hops(walked(spec, graph), graph, seeds)
-
-
-def label_type(supervision: EdgeType, sign: Sign) -> EdgeType:
-    """Return the edge type that holds the labels of a supervision edge type, by name."""
-    source, relation, destination = supervision
-    return source, f"{relation}_{sign}", destination
 
 
 def label_types(spec: ABLPSpec, graph: GraphView, sign: Sign) -> tuple[EdgeType | None, ...]:
@@ -149,7 +146,8 @@ def walked(spec: ABLPSpec, graph: GraphView) -> NeighborSpec:
         by_type = {kind: tuple(fanouts[kind]) for kind in fanouts if kind not in labels}
     else:
         hops = len(fanouts)
-        by_type = {kind: tuple(fanouts) for kind in graph.edge_types if kind not in labels}
+        left_out = labels.union(label_edge_types(graph.edge_types))
+        by_type = {kind: tuple(fanouts) for kind in graph.edge_types if kind not in left_out}
     if not labels & set(graph.edge_types):
         return spec.neighbors
     by_type |= {kind: (0,) * hops for kind in graph.edge_types if kind in labels}

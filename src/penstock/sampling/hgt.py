@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.graph import Graph
+from penstock.graph import EdgeType, Graph
 from penstock.graph.inventory import repeated
 from penstock.graph.layout import layout
 from penstock.graph.view import GraphView
@@ -24,11 +24,18 @@ from penstock.sampling.batches import Batches
 from penstock.sampling.bounds import Sizes
 from penstock.sampling.buffered import BufferedBatches, Sampled
 from penstock.sampling.kinds import SamplingKind
+from penstock.sampling.labels import label_edge_types
 from penstock.sampling.names import Owner, qualified
 from penstock.sampling.request import Request
 from penstock.sampling.seeds import IDS, ArraySpec
 from penstock.sampling.spec import HGTSpec
-from penstock.sampling.subgraph import arrays_of, relations_of, sizes_of
+from penstock.sampling.subgraph import (
+    arrays_of,
+    relations_of,
+    sizes_of,
+    spread,
+    walked_types,
+)
 
 # Each layer has its own numbers, so their count must be limited; no use comes near this.
 _MOST_LAYERS: Final = 2**16
@@ -40,6 +47,10 @@ class HGTKind(SamplingKind[HGTSpec]):
     def check(self, spec: HGTSpec, graph: GraphView) -> None:
         """Raise `ValueError` unless this graph can be sampled by the spec."""
         check_hgt(spec, graph)
+
+    def left_out(self, spec: HGTSpec, graph: GraphView) -> tuple[EdgeType, ...]:
+        """Return the label types, unless they are to be walked."""
+        return () if spec.walk_labels else label_edge_types(graph.edge_types)
 
     def draws(self, spec: HGTSpec, graph: GraphView, inputs: int, of: Owner) -> float:
         """Return roughly how many edges a batch reads: those of all of its nodes, twice."""
@@ -75,9 +86,11 @@ class HGTSampler:
         self._graph = graph
         self._with_edge_ids = spec.with_edge_ids
         self._samples = samples_by_type(spec, graph)
+        self._walked = walked_types(graph, walk_labels=spec.walk_labels)
+        relations = relations_of(graph, "in", ())
         self._hgt = HGT(
             [graph.num_nodes(name) for name in graph.node_types],
-            relations_of(graph, "in", ()),
+            [relations[number] for number in self._walked],
             list(self._samples.values()),
             names=graph.node_types,
         )
@@ -87,10 +100,9 @@ class HGTSampler:
         seeds = [np.empty(0, np.int64)] * len(self._graph.node_types)
         seeds[self._graph.node_types.index(request.node_type)] = request.seeds
         sampled = self._hgt.sample(request.key, seeds)
-        edges = [
-            Edges(rows, cols, ids if self._with_edge_ids else None)
-            for rows, cols, ids in zip(sampled.rows, sampled.cols, sampled.edge_ids, strict=True)
-        ]
+        found = map(Edges, sampled.rows, sampled.cols, sampled.edge_ids)
+        every = spread(found, self._walked, len(self._graph.edge_types))
+        edges = every if self._with_edge_ids else [edges._replace(edge_ids=None) for edges in every]
         facts: dict[str, Any] = {"batch_size": len(request.seeds)}
         if self._graph.is_hetero:
             facts["input_type"] = request.node_type
@@ -98,7 +110,7 @@ class HGTSampler:
             **arrays_of(self._graph, sampled.nodes, edges),
             qualified(request.node_type, "input_id"): request.positions,
         }
-        return Sampled(arrays, [*sampled.nodes], [*sampled.edge_ids], facts)
+        return Sampled(arrays, [*sampled.nodes], [edges.edge_ids for edges in every], facts)
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
         """Return room in which the arrays of any batch fit, without attributes."""

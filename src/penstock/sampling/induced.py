@@ -11,8 +11,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import numpy as np
-
 from penstock.graph import EdgeType, Graph
 from penstock.graph.layout import layout
 from penstock.graph.view import GraphView
@@ -24,9 +22,15 @@ from penstock.sampling.collate import sampler_of
 from penstock.sampling.names import Owner
 from penstock.sampling.request import Request
 from penstock.sampling.seeds import SeedBuilder
-from penstock.sampling.shape import BatchShape, hops_of
+from penstock.sampling.shape import BatchShape, hops_of, unnamed_labels
 from penstock.sampling.spec import NeighborSpec
-from penstock.sampling.subgraph import arrays_of, likely_among, relations_of, sizes_of
+from penstock.sampling.subgraph import (
+    arrays_of,
+    likely_among,
+    relations_of,
+    sizes_of,
+    spread,
+)
 
 Completing: TypeAlias = Callable[[Sample], list[Edges]]
 
@@ -35,7 +39,8 @@ class InducedSampler:
     """Samples with `subgraph_type` "bidirectional" or "induced"; for one thread at a time.
 
     "induced": every edge of the graph between two nodes of the batch, at their first positions; if
-    disjoint, within a tree. An edge type whose fan-outs are 0 for every hop is left out.
+    disjoint, within a tree. An edge type whose fan-outs are 0 for every hop is left out, and so is
+    a label type without fan-outs of its own.
 
     "bidirectional": every sampled edge and its reverse, each once. In a heterogeneous graph the
     reverses of a type are edges of another (see `reverse_types`), whose ids have no meaning here:
@@ -48,7 +53,7 @@ class InducedSampler:
         self._hops = hops_of(graph, spec)
         self._sampler = sampler_of(graph, spec)
         self._is_induced = spec.subgraph_type == "induced"
-        self._reverses = reverse_types(graph.edge_types)
+        self._reverses = _reverses(graph, spec)
         self._complete: Completing = (
             _induced(graph, spec, self._shape.with_edge_ids)
             if self._is_induced
@@ -120,6 +125,7 @@ def _joined(edges: Edges, back: Edges) -> Edges:
 
 def _induced(graph: Graph, spec: NeighborSpec, with_edge_ids: bool) -> Completing:
     idle = {kind for kind, fanouts in spec.by_type or () if fanouts and not any(fanouts)}
+    idle.update(unnamed_labels(spec, graph))
     walked = [number for number, kind in enumerate(graph.edge_types) if kind not in idle]
     relations = relations_of(graph, spec.direction, ())
     induced = InducedEdges(
@@ -128,14 +134,20 @@ def _induced(graph: Graph, spec: NeighborSpec, with_edge_ids: bool) -> Completin
     )
 
     def complete(sample: Sample) -> list[Edges]:
-        nothing = np.empty(0, np.int64)
-        edges = [Edges(nothing, nothing, nothing if with_edge_ids else None)] * len(relations)
         found = induced.cut(sample.nodes, sample.trees, with_edge_ids=with_edge_ids)
-        for number, among in zip(walked, found, strict=True):
-            edges[number] = among
-        return edges
+        return spread(found, walked, len(relations), with_edge_ids=with_edge_ids)
 
     return complete
+
+
+def _reverses(graph: GraphView, spec: NeighborSpec) -> list[int | None]:
+    """Return the reverse types; label types that are not walked are nobody's reverse."""
+    walked = [kind for kind in graph.edge_types if kind not in unnamed_labels(spec, graph)]
+    numbers = [graph.edge_types.index(kind) for kind in walked]
+    found: list[int | None] = [None] * len(graph.edge_types)
+    for number, back in zip(numbers, reverse_types(walked), strict=True):
+        found[number] = None if back is None else numbers[back]
+    return found
 
 
 def reverse_types(edge_types: Sequence[EdgeType]) -> list[int | None]:
@@ -184,7 +196,8 @@ def check_whole(spec: NeighborSpec, graph: GraphView) -> None:
                 )
         case "bidirectional":
             if graph.is_hetero:
-                _warn_of_lone_types(graph.edge_types)
+                labels = unnamed_labels(spec, graph)
+                _warn_of_lone_types([kind for kind in graph.edge_types if kind not in labels])
         case other:
             raise ValueError(
                 f"subgraph_type is {other!r}; expected 'directional', 'bidirectional' or 'induced'"

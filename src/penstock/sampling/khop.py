@@ -16,6 +16,7 @@ from penstock.graph.features import FeatureSource
 from penstock.kernels import Adjacency, Buffers, KHop, Relation, Sample, batch_key
 from penstock.kernels.arrays import Array, Ids, check_fanout
 from penstock.sampling.criteria import Criteria
+from penstock.sampling.labels import label_edge_types
 from penstock.sampling.spec import Direction
 
 Fanouts: TypeAlias = Sequence[int] | Mapping[EdgeType, Sequence[int]]
@@ -30,8 +31,8 @@ class NeighborSampler:
 
     Args:
         graph: The graph.
-        num_neighbors: One fan-out per hop (-1 all, 0 none), for all edge types; or a mapping with
-            one list per type.
+        num_neighbors: One fan-out per hop (-1 all, 0 none), for all edge types that hold no
+            labels; or a mapping with one list per type.
         replace: Whether a neighbour may be taken more than once.
         direction: Follow in-edges ("in") or out-edges ("out").
         node_caps: How many nodes of a type each hop may add, at most. Empty: no limit.
@@ -186,22 +187,32 @@ class NeighborSampler:
 def fanouts_by_type(
     num_neighbors: Fanouts, edge_types: Sequence[EdgeType]
 ) -> dict[EdgeType, tuple[int, ...]]:
-    """Return one tuple of fan-outs per edge type, all of the same length."""
+    """Return one tuple of fan-outs per edge type, all of the same length.
+
+    Label types that are not named have fan-outs of 0: they are not walked unless asked for.
+    """
+    labels = label_edge_types(edge_types)
     if not isinstance(num_neighbors, Mapping):
-        return dict.fromkeys(edge_types, _checked(num_neighbors, "num_neighbors"))
+        fanouts = _checked(num_neighbors, "num_neighbors")
+        return dict.fromkeys(edge_types, fanouts) | dict.fromkeys(labels, (0,) * len(fanouts))
     unknown = [name for name in num_neighbors if name not in edge_types]
     if unknown:
         raise ValueError(
             f"num_neighbors (by_type) names edge type {unknown[0]!r}, which the graph has not"
         )
-    missing = [name for name in edge_types if name not in num_neighbors]
+    missing = [name for name in edge_types if name not in num_neighbors and name not in labels]
     if missing:
         raise ValueError(
             f"Not all edge types specified: num_neighbors (by_type) lacks {missing[0]!r}"
         )
     if len({len(fanouts) for fanouts in num_neighbors.values()}) > 1:
         raise ValueError("Number of hops must be the same across all edge types")
-    return {name: _checked(num_neighbors[name], f"num_neighbors[{name!r}]") for name in edge_types}
+    given = {
+        name: _checked(fanouts, f"num_neighbors[{name!r}]")
+        for name, fanouts in num_neighbors.items()
+    }
+    idle = (0,) * max(map(len, given.values()), default=0)
+    return {name: given.get(name, idle) for name in edge_types}
 
 
 def _checked(fanouts: Any, name: str) -> tuple[int, ...]:

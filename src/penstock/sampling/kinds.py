@@ -18,9 +18,11 @@ import msgspec
 from penstock.graph import Graph
 from penstock.graph.derived import DerivedArrays
 from penstock.graph.inventory import key_text
+from penstock.graph.schema import EdgeType
 from penstock.graph.view import GraphView
 from penstock.kernels.arrays import Array
 from penstock.sampling.batches import Batches
+from penstock.sampling.labels import tell_once
 from penstock.sampling.names import Owner
 from penstock.sampling.normalize import settled
 from penstock.sampling.spec import Feed, SamplingSpec
@@ -153,6 +155,10 @@ class SamplingKind(ABC, Generic[_Spec]):
         """Return the derived arrays that a graph needs before it can be sampled by the spec."""
         return ()
 
+    def left_out(self, spec: _Spec, graph: GraphView) -> tuple[EdgeType, ...]:
+        """Return the label edge types that are not walked, and that a user may wonder about."""
+        return ()
+
     @abstractmethod
     def draws(self, spec: _Spec, graph: GraphView, inputs: int, of: Owner) -> float:
         """Return the work of a batch of so many inputs of a type, in uniform draws, roughly.
@@ -186,6 +192,11 @@ def check(spec: SamplingSpec, graph: GraphView) -> None:
     """Raise `ValueError`, naming type, hop and value, unless the graph can be sampled so."""
     spec = settled(spec)
     kind_of(spec).check(spec, graph)
+
+
+def tell_left_out(spec: SamplingSpec, graph: GraphView) -> None:
+    """Log once which label edge types of a graph are not walked; for the user's process."""
+    tell_once(kind_of(spec).left_out(spec, graph))
 
 
 def needs_of(spec: SamplingSpec, graph: GraphView) -> Sequence[DerivedArrays]:

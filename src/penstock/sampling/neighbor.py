@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from penstock.graph import Graph
 from penstock.graph.derived import DerivedArrays
 from penstock.graph.inventory import repeated
+from penstock.graph.schema import EdgeType
 from penstock.graph.view import GraphView
 from penstock.kernels.arrays import Array, check_integer
 from penstock.sampling.batches import Batches
@@ -23,7 +24,7 @@ from penstock.sampling.khop import fanouts_by_type
 from penstock.sampling.kinds import SamplingKind
 from penstock.sampling.names import Owner
 from penstock.sampling.seeds import NodeSeedBuilder, SeedBuilder
-from penstock.sampling.shape import BatchShape, fanouts_of
+from penstock.sampling.shape import BatchShape, fanouts_of, unnamed_labels
 from penstock.sampling.spec import Feed, NeighborSpec, SamplingSpec
 
 # The cost of a draw by weight, or among edges that are not too late, relative to a uniform one.
@@ -50,6 +51,10 @@ class HopsKind(SamplingKind[_Spec]):
     def needs(self, spec: _Spec, graph: GraphView) -> Sequence[DerivedArrays]:
         """Return the derived arrays by which edges are chosen."""
         return _criteria_of(self.hops(spec, graph), graph).derived_arrays(graph)
+
+    def left_out(self, spec: _Spec, graph: GraphView) -> tuple[EdgeType, ...]:
+        """Return the label types that have no fan-outs of their own."""
+        return unnamed_labels(self.hops(spec, graph), graph)
 
     def batches(self, spec: _Spec, graph: Graph) -> Batches:
         """Return batches: directional ones are sampled in place, others are buffered."""

@@ -32,6 +32,7 @@ from penstock.sampling.attributes import columns_of
 from penstock.sampling.batches import Batches
 from penstock.sampling.buffered import BufferedBatches, Sampled
 from penstock.sampling.kinds import SamplingKind
+from penstock.sampling.labels import label_edge_types
 from penstock.sampling.names import Owner, qualified, type_name
 from penstock.sampling.request import Request
 from penstock.sampling.seeds import IDS, ArraySpec
@@ -58,6 +59,10 @@ class PPRKind(SamplingKind[PPRSpec]):
                 needed.append(OutEdges(kind))
             needed.append(DegreeSizes(kind, spec.direction))
         return needed
+
+    def left_out(self, spec: PPRSpec, graph: GraphView) -> tuple[EdgeType, ...]:
+        """Return the label types, unless channels say which types are walked."""
+        return () if spec.channels else label_edge_types(graph.edge_types)
 
     def draws(self, spec: PPRSpec, graph: GraphView, inputs: int, of: Owner) -> float:
         """Return roughly how many edges a batch reads.
@@ -213,6 +218,7 @@ def check_ppr(spec: PPRSpec, graph: GraphView) -> None:
 def options_of(spec: PPRSpec, graph: GraphView) -> PushOptions:
     """Return the kernel's options for a spec."""
     numbers = {kind: number for number, kind in enumerate(graph.edge_types)}
+    labels = label_edge_types(graph.edge_types)
     shares = shares_of([share for _, _, share in spec.channels], spec.max_ppr_nodes)
     return PushOptions(
         alpha=spec.alpha,
@@ -226,6 +232,7 @@ def options_of(spec: PPRSpec, graph: GraphView) -> PushOptions:
             for (_, kinds, _), share in zip(spec.channels, shares, strict=True)
         ),
         with_edges=spec.include_sampled_edges,
+        walked=tuple(number for kind, number in numbers.items() if kind not in labels),
     )
 
 

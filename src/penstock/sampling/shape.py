@@ -14,6 +14,7 @@ from penstock.graph.view import GraphView
 from penstock.sampling.attributes import columns_of
 from penstock.sampling.bounds import Hops, Reach, Sizes
 from penstock.sampling.khop import fanouts_by_type
+from penstock.sampling.labels import label_edge_types
 from penstock.sampling.names import Owner
 from penstock.sampling.seeds import IDS, ArraySpec, NodeSeedBuilder, SeedBuilder
 from penstock.sampling.spec import NeighborSpec
@@ -80,6 +81,12 @@ class BatchShape:
 def fanouts_of(spec: NeighborSpec) -> Sequence[int] | Mapping[EdgeType, Sequence[int]]:
     """Return the fan-outs in the form that `NeighborSampler` takes."""
     return spec.num_neighbors if spec.by_type is None else dict(spec.by_type)
+
+
+def unnamed_labels(spec: NeighborSpec, graph: GraphView) -> tuple[EdgeType, ...]:
+    """Return the label types that the spec gives no fan-outs, and so are not walked."""
+    named = dict(spec.by_type or ())
+    return tuple(kind for kind in label_edge_types(graph.edge_types) if kind not in named)
 
 
 def hops_of(graph: GraphView, spec: NeighborSpec) -> Hops:

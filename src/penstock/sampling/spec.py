@@ -51,8 +51,9 @@ class NeighborSpec(Taking, frozen=True, kw_only=True, tag="neighbor"):
     """k-hop neighbourhoods, with the options of `NeighborSampler`.
 
     Attributes:
-        num_neighbors: One fan-out per hop (-1: all), for all edge types.
-        by_type: Instead of `num_neighbors`, such a list for each edge type.
+        num_neighbors: One fan-out per hop (-1: all), for all edge types but those of labels.
+        by_type: Instead of `num_neighbors`, such a list for each edge type. Types of labels may be
+            left out, and are not walked then.
         replace: Whether a neighbour may be taken more than once.
         direction: Follow in-edges ("in") or out-edges ("out").
         node_caps: How many nodes of a type each hop may add, at most. Empty: no limit.
@@ -128,6 +129,7 @@ class SubgraphSpec(Taking, frozen=True, kw_only=True, tag="subgraph"):
     Attributes:
         num_hops: How far from the seeds. 0: the seeds alone.
         direction: Follow in-edges ("in") or out-edges ("out").
+        walk_labels: Whether edges of label types count as edges.
         node_attributes: The attributes of nodes that come with a batch. None: all of the graph.
         edge_attributes: The attributes of edges that come with a batch. None: all of the graph.
         with_edge_ids: Whether the ids of edges come with a batch, as `e_id`.
@@ -148,6 +150,7 @@ class SubgraphSpec(Taking, frozen=True, kw_only=True, tag="subgraph"):
 
     num_hops: int = 0
     direction: Direction = "in"
+    walk_labels: bool = False
 
 
 class ABLPSpec(SamplingSpec, frozen=True, kw_only=True, tag="ablp"):
@@ -200,6 +203,7 @@ class PPRSpec(Taking, frozen=True, kw_only=True, tag="ppr"):
         residual_topup: Whether residuals count as well, so that nodes without a score can fill
             places that are left.
         channels: Several walks: (name, the edge types it follows, its share of the nodes) each.
+            Empty: one walk along all edge types but those of labels.
         include_sampled_edges: Whether to add the edges of the graph that were looked at.
         direction: Follow in-edges ("in") or out-edges ("out").
         node_attributes: The attributes of nodes that come with a batch. None: all of the graph.
@@ -273,6 +277,7 @@ class HGTSpec(Taking, frozen=True, kw_only=True, tag="hgt"):
     Attributes:
         num_samples: One number per layer, for all node types.
         by_type: Instead of `num_samples`, such a list for each node type.
+        walk_labels: Whether edges of label types count as edges.
         node_attributes: The attributes of nodes that come with a batch. None: all of the graph.
         edge_attributes: The attributes of edges that come with a batch. None: all of the graph.
         with_edge_ids: Whether the ids of edges come with a batch, as `e_id`.
@@ -296,6 +301,7 @@ class HGTSpec(Taking, frozen=True, kw_only=True, tag="hgt"):
 
     num_samples: tuple[int, ...] = ()
     by_type: tuple[tuple[str, tuple[int, ...]], ...] | None = None
+    walk_labels: bool = False
 
 
 class CustomSpec(WithAttributes, frozen=True, kw_only=True, tag="custom"):

@@ -7,7 +7,7 @@ processes or torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from penstock.sampling.batches import Batches
 from penstock.sampling.bounds import Hops, Reach, Sizes
 from penstock.sampling.buffered import BufferedBatches, Sampled
 from penstock.sampling.kinds import InputKind, SamplingKind
+from penstock.sampling.labels import label_edge_types
 from penstock.sampling.names import Owner, qualified
 from penstock.sampling.request import Request
 from penstock.sampling.seeds import IDS, ArraySpec
@@ -41,6 +42,10 @@ class SubgraphKind(SamplingKind[SubgraphSpec]):
     def input_kind(self, spec: SubgraphSpec) -> InputKind:
         """Return that the inputs are nodes, which form a subgraph."""
         return InputKind.SUBGRAPH
+
+    def left_out(self, spec: SubgraphSpec, graph: GraphView) -> tuple[EdgeType, ...]:
+        """Return the label types, unless they are to be walked."""
+        return () if spec.walk_labels else label_edge_types(graph.edge_types)
 
     def check(self, spec: SubgraphSpec, graph: GraphView) -> None:
         """Raise `ValueError` unless this graph can be sampled by the spec."""
@@ -88,8 +93,10 @@ class SubgraphSampler:
         num_nodes = [graph.num_nodes(name) for name in graph.node_types]
         relations = relations_of(graph, spec.direction, (-1,) * spec.num_hops)
         self._hops = _likely_hops(graph, spec)
-        self._khop = KHop(num_nodes, relations, num_hops=spec.num_hops)
-        self._induced = InducedEdges(num_nodes, relations)
+        self._walked = walked_types(graph, walk_labels=spec.walk_labels)
+        walked = [relations[number] for number in self._walked]
+        self._khop = KHop(num_nodes, walked, num_hops=spec.num_hops)
+        self._induced = InducedEdges(num_nodes, walked)
 
     def cut(self, request: Request) -> Sampled:
         """Sample the subgraph of the seeds of a batch."""
@@ -98,7 +105,10 @@ class SubgraphSampler:
         seeds = [np.empty(0, np.int64)] * len(self._graph.node_types)
         seeds[number] = given
         nodes = self._khop.sample(0, seeds, with_edge_ids=False).nodes
-        edges = self._induced.cut(nodes, with_edge_ids=self._with_edge_ids)
+        found = self._induced.cut(nodes, with_edge_ids=self._with_edge_ids)
+        edges = spread(
+            found, self._walked, len(self._graph.edge_types), with_edge_ids=self._with_edge_ids
+        )
         facts: dict[str, Any] = {"batch_size": len(given)}
         if self._graph.is_hetero:
             facts["input_type"] = request.node_type
@@ -152,6 +162,23 @@ def _first_places(seeds: Ids) -> Ids:
 
 
 # --- shared by other kinds that add edges to given nodes -----------------------------------------
+
+
+def walked_types(graph: GraphView, *, walk_labels: bool) -> list[int]:
+    """Return the numbers of the edge types that are walked: all but those that hold labels."""
+    labels = () if walk_labels else label_edge_types(graph.edge_types)
+    return [number for number, kind in enumerate(graph.edge_types) if kind not in labels]
+
+
+def spread(
+    found: Iterable[Edges], walked: Sequence[int], count: int, *, with_edge_ids: bool = True
+) -> list[Edges]:
+    """Return edges for each of `count` types: those found of the walked ones, none of others."""
+    nothing = np.empty(0, np.int64)
+    edges = [Edges(nothing, nothing, nothing if with_edge_ids else None)] * count
+    for number, of_type in zip(walked, found, strict=True):
+        edges[number] = of_type
+    return edges
 
 
 def relations_of(graph: Graph, direction: Direction, fanouts: tuple[int, ...]) -> list[Relation]:

@@ -17,8 +17,9 @@ from penstock.loader.pyg.typed import Batches, Column, DataT, FanOuts, InputNode
 from penstock.loader.source.anchors import Labels, anchor_inputs, labels_of, supervision_of
 from penstock.loader.source.sources import source_of
 from penstock.option_types import LoaderKeywords
-from penstock.sampling.ablp import SIGNS, check_labels, label_types
+from penstock.sampling.ablp import check_labels, label_types
 from penstock.sampling.kinds import check
+from penstock.sampling.labels import SIGNS
 from penstock.sampling.normalize import settled
 from penstock.sampling.spec import ABLPSpec, NeighborSpec
 

@@ -54,6 +54,8 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
         num_samples: How many nodes of every type to sample in each layer, as a list; or such a
             list for each node type, as a dict.
         input_nodes: The nodes to start from, as for `NeighborLoader`.
+        walk_labels: Whether edge types that hold labels of others (`…_positive`, `…_negative`) are
+            walked, too.
         is_sorted: No effect: edges are sorted in any case. PyG's.
         transform: Called with each batch in this process; what it returns is given instead.
         transform_sampler_output: Called with PyG's `SamplerOutput` of each batch, before rows of
@@ -93,6 +95,7 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
         filter_per_worker: bool | None = None,
         custom_cls: Callable[[], Any] | None = None,
         input_id: Column = None,
+        walk_labels: bool = False,
         **options: Unpack[LoaderKeywords],
     ) -> None:
         self.data, self.num_samples, self.input_nodes = data, num_samples, input_nodes
@@ -102,7 +105,8 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
             filter_per_worker = infer_filter_per_worker(data)
         self.filter_per_worker = filter_per_worker
         source = source_of(data, custom_cls)
-        spec = _spec(source.graph, num_samples)
+        self.walk_labels = walk_labels
+        spec = _spec(source.graph, num_samples, walk_labels)
         self.node_sampler = LayerSampler(spec, num_samples)
         inputs = node_inputs(source, input_nodes, input_id=input_id)
         settled = options_of({**options}, type(self).__name__, source.hub)
@@ -111,11 +115,12 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
     input_data = NeighborLoader.input_data
 
 
-def _spec(graph: GraphView, num_samples: Any) -> HGTSpec:
+def _spec(graph: GraphView, num_samples: Any, walk_labels: bool) -> HGTSpec:
     if isinstance(num_samples, Mapping):
-        spec = HGTSpec(by_type=_by_type(graph, num_samples))
+        spec = HGTSpec(by_type=_by_type(graph, num_samples), walk_labels=bool(walk_labels))
     else:
-        spec = HGTSpec(num_samples=_layers("num_samples", num_samples))
+        layers = _layers("num_samples", num_samples)
+        spec = HGTSpec(num_samples=layers, walk_labels=bool(walk_labels))
     check(spec, graph)
     return spec
 

@@ -44,7 +44,8 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
         data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
             or a server (what `penstock.connect` returns), its address, or a saved graph's path.
         num_neighbors: How many neighbours to sample in each hop (-1: all), as a list; or such a
-            list for each edge type, as a dict.
+            list for each edge type, as a dict. Types of labels (`…_positive`, `…_negative`) are
+            walked only if they are in that dict.
         edge_label_index: The links to start from: their ends [2, links]; with an edge type before
             it, as a tuple, if the graph has types. None: all edges.
         edge_label: The label of each link.

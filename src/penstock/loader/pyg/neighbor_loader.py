@@ -76,7 +76,8 @@ class NeighborLoader(Batches[DataT, MadeT], Loader, PyGNeighborLoader):  # type:
         data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
             or a server (what `penstock.connect` returns), its address, or a saved graph's path.
         num_neighbors: How many neighbours to sample in each hop (-1: all), as a list; or such a
-            list for each edge type, as a dict.
+            list for each edge type, as a dict. Types of labels (`…_positive`, `…_negative`) are
+            walked only if they are in that dict.
         input_nodes: The nodes to start from: ids, a mask, or the name of a split; with a node type
             before it, as a tuple, if the graph has types. None: all nodes.
         input_time: The time of each input, if it is not that of its node.

@@ -9,12 +9,14 @@ from typing import Any
 
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
 from torch_geometric.sampler.base import SubgraphType
+from torch_geometric.typing import EdgeTypeStr
 
 from penstock.graph import EdgeType
 from penstock.graph.view import GraphView
 from penstock.loader.pyg.tensors import array_of
 from penstock.loader.source.sources import DataSource
 from penstock.sampling.kinds import check
+from penstock.sampling.labels import label_edge_types
 from penstock.sampling.spec import LinkSpec, NeighborSpec
 
 
@@ -143,10 +145,11 @@ def _fanouts(graph: GraphView, given: Any) -> tuple[tuple[int, ...], _ByType | N
         raise ValueError(
             "num_neighbors has a list for each edge type, but this graph has only one: give a list"
         )
-    found = given.get_values(list(graph.edge_types))
-    return (), tuple(
-        (kind, _hops(f"num_neighbors[{kind!r}]", found[kind])) for kind in graph.edge_types
-    )
+    # A default is for edges to walk along: types of labels are walked if they are named.
+    labels = label_edge_types(graph.edge_types)
+    walked = [k for k in graph.edge_types if k not in labels or EdgeTypeStr(k) in given.values]
+    found = given.get_values(walked)
+    return (), tuple((kind, _hops(f"num_neighbors[{kind!r}]", found[kind])) for kind in walked)
 
 
 def _hops(name: str, given: Any) -> tuple[int, ...]:

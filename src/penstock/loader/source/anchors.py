@@ -19,7 +19,7 @@ from penstock.graph.view import GraphView
 from penstock.loader.pyg.tensors import integers_of
 from penstock.loader.source.inputs import Array, Ids, NodeInputs, node_inputs, places_of
 from penstock.loader.source.sources import DataSource
-from penstock.sampling.ablp import Sign
+from penstock.sampling.labels import Sign
 
 # For each supervision edge type, the edge type its labels are read from; None: by its name.
 LabelTypes: TypeAlias = tuple[EdgeType | None, ...]

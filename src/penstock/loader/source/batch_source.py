@@ -30,7 +30,7 @@ from penstock.loader.source.inputs import Inputs
 from penstock.loader.source.remote_adhoc import UNEVEN
 from penstock.loader.source.sources import no_workers
 from penstock.option_types import ChannelKeywords
-from penstock.sampling.kinds import InputKind, check
+from penstock.sampling.kinds import InputKind, check, tell_left_out
 from penstock.sampling.spec import Spec
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ class BatchSource:
         self, graph: GraphView, spec: Spec, hub: Provider | None, lease: Lease | None, name: str
     ) -> None:
         check(spec, graph)
+        tell_left_out(spec, graph)
         if hub is None:
             graph.here(no_workers(graph))
         self.name = name

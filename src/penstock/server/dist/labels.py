@@ -18,7 +18,7 @@ from penstock.graph.schema import EDGE, EdgeType
 from penstock.kernels import Adjacency
 from penstock.kernels.arrays import check_integer
 from penstock.kernels.labels import first_neighbors
-from penstock.sampling.ablp import Sign, label_type
+from penstock.sampling.labels import Sign, label_type
 from penstock.server.dist.dataset import Ids, ServedDataset
 from penstock.wire.requests import ABLPInput, FetchABLPInputRequest
 
