@@ -128,6 +128,9 @@ PLAIN = {
     ),
     "subgraph": Case(SubgraphSpec(num_hops=1)),
     "ablp": Case(ABLPSpec(neighbors=HOPS, supervision=(EDGE,)), columns=LABELS),
+    "ablp, ppr": Case(
+        ABLPSpec(neighbors=PPRSpec(max_ppr_nodes=10), supervision=(EDGE,)), columns=LABELS
+    ),
     "ppr": Case(PPRSpec(max_ppr_nodes=10)),
     "walks": Case(WalkSpec(walk_length=5)),
     "node2vec": Case(WalkSpec(walk_length=5, p=0.5, q=2.0)),
@@ -145,6 +148,12 @@ TYPED = {
     "triplet": Case(LinkSpec(neighbors=HOPS, negatives="triplet"), CITES, batch_size=200),
     "subgraph": Case(SubgraphSpec(num_hops=1), ("author", "train")),
     "ablp": Case(ABLPSpec(neighbors=HOPS, supervision=(WRITES,)), ("author", "train")),
+    "ablp, ppr": Case(
+        ABLPSpec(
+            neighbors=PPRSpec(max_ppr_nodes=10, include_sampled_edges=True), supervision=(WRITES,)
+        ),
+        ("author", "train"),
+    ),
     "ppr": Case(PPRSpec(max_ppr_nodes=10), ("paper", "train")),
     "walks": Case(WalkSpec(walk_length=4, path=(WRITTEN, WRITES)), ("paper", "train")),
     "hgt": Case(HGTSpec(num_samples=(8, 8)), ("paper", "train")),

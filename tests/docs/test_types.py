@@ -85,6 +85,8 @@ def known(data: HeteroData, graph: ps.Graph) -> None:
         assert_type(batch, HeteroData)
     for either in ps.NeighborLoader(graph, [5]):
         assert_type(either, DataBatch | HeteroData)
+    for labelled in ps.ABLPLoader(data, sampler_options=ps.PPRSpec(), labels="dict"):
+        assert_type(labelled, DataBatch | HeteroData)
 
 
 def passed_on(data: Data) -> None:

@@ -92,6 +92,14 @@ OF_PLAIN: dict[str, Make] = {
     "labels beside anchors": lambda data: ps.ABLPLoader(
         data, [3, 2], "train", positive=torch.arange(TRAIN).view(-1, 1), **OPTIONS
     ),
+    "labels beside anchors, page rank": lambda data: ps.ABLPLoader(
+        data,
+        None,
+        "train",
+        positive=torch.arange(TRAIN).view(-1, 1),
+        sampler_options=ps.PPRSpec(max_ppr_nodes=5),
+        **OPTIONS,
+    ),
     "layers": lambda data: ps.HGTLoader(data, [8, 4], "train", **OPTIONS),
 }
 OF_TYPED: dict[str, Make] = {
@@ -106,6 +114,14 @@ OF_TYPED: dict[str, Make] = {
     "typed page rank": lambda data: ps.PPRLoader(data, ("user", "train"), **OPTIONS),
     "anchors of a split": lambda data: ps.ABLPLoader(
         data, [3, 2], "train", supervision=BUYS, **OPTIONS
+    ),
+    "anchors of a split, page rank": lambda data: ps.ABLPLoader(
+        data,
+        None,
+        "train",
+        supervision=BUYS,
+        sampler_options=ps.PPRSpec(max_ppr_nodes=5),
+        **OPTIONS,
     ),
     "anchors that are all": lambda data: ps.ABLPLoader(
         data, [3, 2], supervision=BUYS, positive=rows(), **OPTIONS

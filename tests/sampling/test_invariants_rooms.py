@@ -75,7 +75,8 @@ def label_cases(draw: st.DrawFn, world: World) -> Case:
     inputs = draw(seeds_in(world))
     kind = (inputs.node_type, "likes", inputs.node_type) if world.is_hetero else EDGE
     inputs.columns["positive/0"] = inputs.ids[::-1, None].copy()
-    return ABLPSpec(neighbors=draw(neighbor_specs(world)), supervision=(kind,)), inputs
+    neighbors = draw(neighbor_specs(world) | ppr_specs(world))
+    return ABLPSpec(neighbors=neighbors, supervision=(kind,)), inputs
 
 
 @st.composite
@@ -85,19 +86,24 @@ def walk_cases(draw: st.DrawFn, world: World) -> Case:
     return spec, draw(seeds_in(world, begins))
 
 
+def ppr_specs(world: World) -> st.SearchStrategy[PPRSpec]:
+    return st.builds(
+        PPRSpec,
+        eps=st.just(1e-3),
+        max_ppr_nodes=st.integers(0, 4),
+        num_neighbors_per_hop=st.integers(1, 3),
+        residual_topup=st.booleans(),
+        include_sampled_edges=st.just(world.is_hetero),
+        direction=st.sampled_from(["in", "out"]),
+    )
+
+
 @st.composite
 def other_cases(draw: st.DrawFn, world: World) -> Case:
     direction: Any = draw(st.sampled_from(["in", "out"]))
-    ppr = PPRSpec(
-        eps=1e-3,
-        max_ppr_nodes=draw(st.integers(0, 4)),
-        num_neighbors_per_hop=draw(st.integers(1, 3)),
-        residual_topup=draw(st.booleans()),
-        include_sampled_edges=world.is_hetero,
-        direction=direction,
-    )
     subgraph = SubgraphSpec(num_hops=draw(st.integers(0, 2)), direction=direction)
-    return draw(st.sampled_from([ppr, subgraph]) | hgt_specs(world)), draw(seeds_in(world))
+    others = st.just(subgraph) | ppr_specs(world) | hgt_specs(world)
+    return draw(others), draw(seeds_in(world))
 
 
 CASES: dict[str, Callable[[World], st.SearchStrategy[Case]]] = {

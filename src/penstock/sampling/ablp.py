@@ -9,6 +9,9 @@ Labels come from edge types of the graph, or with the inputs: column "positive/0
 anchor, padded with -1, for the first supervision edge type, and so on. Without either, edge types
 are found by name: labels of (s, r, d) are edges (s, r + "_positive", d) and, if there are any, (s,
 r + "_negative", d). Label edges are never sampled, because they are to be predicted.
+
+Neighbourhoods are sampled by hops or by personalised PageRank: then anchors and labels have edges
+to the nodes most relevant to them.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from penstock.graph.view import GraphView
 from penstock.kernels import Adjacency, Relabeler
 from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.kernels.labels import first_neighbors
+from penstock.sampling.batches import Batches
 from penstock.sampling.columns import check_begins, form
 from penstock.sampling.kinds import kind_of
 from penstock.sampling.labels import SIGNS, Sign, label_edge_types, label_type
@@ -36,7 +40,7 @@ from penstock.sampling.neighbor import HopsKind, check_hops, check_said_once, dr
 from penstock.sampling.request import Request
 from penstock.sampling.seeds import IDS, ArraySpec, SeedBuilder, Seeds
 from penstock.sampling.shape import fanouts_of
-from penstock.sampling.spec import ABLPSpec, Feed, NeighborSpec
+from penstock.sampling.spec import ABLPSpec, Feed, NeighborSpec, PPRSpec, SamplingSpec
 
 # Labels per anchor that room is reserved for, if their number is not limited.
 _LIKELY: Final = 16
@@ -53,6 +57,23 @@ class ABLPKind(HopsKind[ABLPSpec]):
         """Return what makes seeds of anchors and the nodes of their labels."""
         return AnchorSeedBuilder(graph, spec)
 
+    def batches(self, spec: ABLPSpec, graph: Graph) -> Batches:
+        """Return batches of hops, or of the nodes most relevant to anchors and labels."""
+        if isinstance(spec.neighbors, NeighborSpec):
+            return super().batches(spec, graph)
+        from penstock.sampling.buffered import BufferedBatches
+        from penstock.sampling.ppr import PPRSampler
+
+        seeds = self.seed_builder(spec, graph), seed_types(spec)
+        sampler = PPRSampler(graph, spec.neighbors, seeds, labels_in(spec, graph))
+        return BufferedBatches(graph, spec.neighbors, sampler)
+
+    def likely_bytes(self, spec: ABLPSpec, graph: Graph, inputs: int, of: Owner) -> int:
+        """Return room for nearly any batch."""
+        if isinstance(spec.neighbors, NeighborSpec):
+            return super().likely_bytes(spec, graph, inputs, of)
+        return self.batches(spec, graph).likely_bytes(inputs, of)
+
     def columns(self, spec: ABLPSpec) -> tuple[str, ...]:
         """Return the names of padded rows of labels, for each supervision edge type and sign."""
         return tuple(self.node_columns(spec))
@@ -67,17 +88,22 @@ class ABLPKind(HopsKind[ABLPSpec]):
 
     def is_disjoint(self, spec: ABLPSpec) -> bool:
         """Return whether the neighbourhoods are disjoint."""
-        return kind_of(spec.neighbors).is_disjoint(spec.neighbors)
+        neighbors: SamplingSpec = spec.neighbors
+        return kind_of(neighbors).is_disjoint(neighbors)
 
     def bare(self, spec: ABLPSpec) -> ABLPSpec:
         """Return the spec with neighbourhoods without attributes."""
-        return msgspec.structs.replace(spec, neighbors=kind_of(spec.neighbors).bare(spec.neighbors))
+        neighbors: SamplingSpec = spec.neighbors
+        return msgspec.structs.replace(spec, neighbors=kind_of(neighbors).bare(neighbors))
 
     def check(self, spec: ABLPSpec, graph: GraphView) -> None:
         """Raise `ValueError` unless this graph can be sampled by the spec."""
         check_ablp(spec, graph)
-        check_said_once(spec.neighbors)
-        check_hops(walked(spec, graph), graph)
+        if isinstance(spec.neighbors, PPRSpec):
+            _check_pushes(spec, spec.neighbors, graph)
+        else:
+            check_said_once(spec.neighbors)
+            check_hops(walked(spec, graph), graph)
 
     def check_inputs(
         self,
@@ -110,10 +136,14 @@ class ABLPKind(HopsKind[ABLPSpec]):
             )
 
     def needs(self, spec: ABLPSpec, graph: GraphView) -> Sequence[DerivedArrays]:
-        """Return what hops need, and the out-edges of label types, from anchors to labels."""
-        kinds = [kind for sign in SIGNS for kind in label_types(spec, graph, sign)]
-        labels = [OutEdges(kind) for kind in dict.fromkeys(kinds) if kind is not None]
-        return [*super().needs(spec, graph), *labels]
+        """Return what sampling needs, and the out-edges of label types, from anchors to labels."""
+        read = labels_in(spec, graph)
+        labels = [OutEdges(kind) for kind in read]
+        if isinstance(spec.neighbors, NeighborSpec):
+            return [*super().needs(spec, graph), *labels]
+        from penstock.sampling.ppr import needs_of
+
+        return [*needs_of(spec.neighbors, [k for k in graph.edge_types if k not in read]), *labels]
 
     def left_out(self, spec: ABLPSpec, graph: GraphView) -> tuple[EdgeType, ...]:
         """Return nothing: who asks for labels knows that they are not walked."""
@@ -123,6 +153,8 @@ class ABLPKind(HopsKind[ABLPSpec]):
         """Return the work of the neighbourhoods of anchors and labels."""
         labels = _LIKELY if spec.max_labels is None else spec.max_labels
         seeds = inputs * (1 + min(labels, 4) * len(spec.supervision))
+        if isinstance(spec.neighbors, PPRSpec):
+            return kind_of(spec.neighbors).draws(spec.neighbors, graph, seeds, of)
         return draws_of_hops(walked(spec, graph), graph, seeds)
 
 
@@ -137,18 +169,31 @@ def label_types(spec: ABLPSpec, graph: GraphView, sign: Sign) -> tuple[EdgeType 
     return tuple(kind or by_name for kind, by_name in zip(given, found, strict=False))
 
 
+def labels_in(spec: ABLPSpec, graph: GraphView) -> dict[EdgeType, None]:
+    """Return the edge types that labels are read from, each once, in order."""
+    kinds = [kind for sign in SIGNS for kind in label_types(spec, graph, sign)]
+    return dict.fromkeys(kind for kind in kinds if kind is not None)
+
+
+def seed_types(spec: ABLPSpec) -> list[str]:
+    """Return the node types of anchors and labels, each once, anchors first."""
+    ends = [spec.supervision[0][0], *(kind[2] for kind in spec.supervision)]
+    return [*dict.fromkeys(ends)]
+
+
 def walked(spec: ABLPSpec, graph: GraphView) -> NeighborSpec:
-    """Return how neighbourhoods are sampled: as the spec says, but not along labels."""
-    labels = {kind for sign in SIGNS for kind in label_types(spec, graph, sign)}
+    """Return the hops of neighbourhoods: as the spec says, but not along labels."""
+    assert isinstance(spec.neighbors, NeighborSpec)
+    labels = labels_in(spec, graph)
     fanouts = fanouts_of(spec.neighbors)
     if isinstance(fanouts, Mapping):
         hops = max(map(len, fanouts.values()), default=0)
         by_type = {kind: tuple(fanouts[kind]) for kind in fanouts if kind not in labels}
     else:
         hops = len(fanouts)
-        left_out = labels.union(label_edge_types(graph.edge_types))
+        left_out = {*labels, *label_edge_types(graph.edge_types)}
         by_type = {kind: tuple(fanouts) for kind in graph.edge_types if kind not in left_out}
-    if not labels & set(graph.edge_types):
+    if not labels.keys() & set(graph.edge_types):
         return spec.neighbors
     by_type |= {kind: (0,) * hops for kind in graph.edge_types if kind in labels}
     return msgspec.structs.replace(spec.neighbors, num_neighbors=(), by_type=tuple(by_type.items()))
@@ -171,6 +216,8 @@ def check_ablp(spec: ABLPSpec, graph: GraphView) -> None:
         _check_given(spec, graph, sign)
     if spec.max_labels is not None:
         check_integer(spec.max_labels, "max_labels", 0, 2**31)
+    if isinstance(spec.neighbors, PPRSpec):
+        return
     if spec.neighbors.subgraph_type != "directional":
         raise ValueError(
             f"neighbors.subgraph_type is {spec.neighbors.subgraph_type!r}; with labels it can only "
@@ -178,6 +225,19 @@ def check_ablp(spec: ABLPSpec, graph: GraphView) -> None:
         )
     if spec.neighbors.time_attr is not None:
         raise ValueError("neighbors.time_attr is given; anchors and labels have no times")
+
+
+def _check_pushes(spec: ABLPSpec, neighbors: PPRSpec, graph: GraphView) -> None:
+    """Raise `ValueError` unless the graph can be sampled so; no channel may follow labels."""
+    kind_of(neighbors).check(neighbors, graph)
+    labels = labels_in(spec, graph)
+    for number, (name, kinds, _) in enumerate(neighbors.channels):
+        for kind in kinds:
+            if kind in labels:
+                raise ValueError(
+                    f"neighbors.channels[{number}] ({name!r}) follows {kind!r}, which labels are "
+                    "read from: edges that are to be predicted are never sampled"
+                )
 
 
 def check_labels(spec: ABLPSpec, graph: GraphView, columns: Container[str]) -> None:

@@ -79,9 +79,12 @@ def plain(value: Any) -> Any:
 
 
 def _settled(spec: SamplingSpec, prefix: str, field: str, kind: Any, value: Any) -> Any:
-    if isinstance(kind, type) and issubclass(kind, SamplingSpec):
-        if not isinstance(value, kind):
-            raise ValueError(f"{field} is {_shown(value)}; expected a {kind.__name__}")
+    if specs := _specs_in(kind):
+        if isinstance(value, Mapping) and "type" in value:  # a spec in a request's sampler_options
+            value = _received(field, value, kind)
+        if not isinstance(value, specs):
+            names = " or a ".join(each.__name__ for each in specs)
+            raise ValueError(f"{field} is {_shown(value)}; expected a {names}")
         return settled(value, f"{field}.")
     made = value if get_origin(kind) is dict else plain(value)
     try:
@@ -98,6 +101,21 @@ def _settled(spec: SamplingSpec, prefix: str, field: str, kind: Any, value: Any)
     for index in re.findall(r"\d+", place):
         made = made[int(index)]
     raise ValueError(f"{name}{place} is {_shown(made)}; {name} is to be {expected}")
+
+
+def _received(field: str, value: Mapping[str, Any], kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{field} is {_shown(value)}: {error}") from None
+
+
+def _specs_in(kind: Any) -> tuple[type[SamplingSpec], ...]:
+    """Return the specs that a field of this type can hold."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return tuple(
+        each for each in kinds if isinstance(each, type) and issubclass(each, SamplingSpec)
+    )
 
 
 def _expected(spec: SamplingSpec, field: str, kind: Any) -> str:

@@ -2,21 +2,25 @@
 
 A batch is a pure function of (graph, spec, seed, epoch, index, seeds); seed, epoch and index only
 matter if a node has more neighbours than are read. This module knows types and names, and nothing
-about processes or torch.
+about processes or torch. Seeds are the inputs, or what another kind makes of them (`SeedBuilder`):
+anchors and their labels, which may have several types.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
+
+import numpy as np
 
 from penstock.graph import EdgeType, Graph
 from penstock.graph.derived import DegreeSizes, DerivedArrays, OutEdges
 from penstock.graph.inventory import repeated
 from penstock.graph.layout import layout
 from penstock.graph.view import GraphView
-from penstock.kernels import Adjacency
+from penstock.kernels import Adjacency, Relabeler
 from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.kernels.ppr import (
     MOST_NODES,
@@ -35,7 +39,7 @@ from penstock.sampling.kinds import SamplingKind
 from penstock.sampling.labels import label_edge_types
 from penstock.sampling.names import Owner, qualified, type_name
 from penstock.sampling.request import Request
-from penstock.sampling.seeds import IDS, ArraySpec
+from penstock.sampling.seeds import IDS, ArraySpec, NodeSeedBuilder, SeedBuilder, Seeds
 from penstock.sampling.spec import PPRSpec
 
 PPR: Final = "ppr"  # in a batch, the relation from seeds to nodes relevant to them
@@ -53,12 +57,7 @@ class PPRKind(SamplingKind[PPRSpec]):
 
     def needs(self, spec: PPRSpec, graph: GraphView) -> Sequence[DerivedArrays]:
         """Return out-edges, if they are followed, and bit lengths of degrees."""
-        needed: list[DerivedArrays] = []
-        for kind in graph.edge_types:
-            if spec.direction == "out":
-                needed.append(OutEdges(kind))
-            needed.append(DegreeSizes(kind, spec.direction))
-        return needed
+        return needs_of(spec, graph.edge_types)
 
     def left_out(self, spec: PPRSpec, graph: GraphView) -> tuple[EdgeType, ...]:
         """Return the label types, unless channels say which types are walked."""
@@ -87,34 +86,63 @@ class PPRSampler:
     `edge_index` has the seed's position above the node's, `edge_attr` the score and 1 / (1 + hop).
     In a heterogeneous graph there is an edge type (seeds' type, "ppr", type) for every node type,
     empty or not.
+
+    Args:
+        graph: The graph.
+        spec: How to sample.
+        seeds: What makes seeds of inputs, and the node types that these may have. None: inputs are
+            the seeds.
+        unwalked: Edge types that are not followed.
     """
 
-    def __init__(self, graph: Graph, spec: PPRSpec) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        spec: PPRSpec,
+        seeds: tuple[SeedBuilder, Sequence[str]] | None = None,
+        unwalked: Container[EdgeType] = (),
+    ) -> None:
         check_ppr(spec, graph)
-        self.own = _own(graph)
         self._graph = graph
-        self._options = options_of(spec, graph)
+        self._seeds: SeedBuilder = NodeSeedBuilder(graph) if seeds is None else seeds[0]
+        self._seed_types = None if seeds is None else seeds[1]
+        self.own = _own(graph) | (frozenset() if seeds is None else self._seeds.own)
+        self._walked = [kind for kind in graph.edge_types if kind not in unwalked]
+        self._options = options_of(spec, graph, self._walked)
         self._with_edge_ids = spec.with_edge_ids
         self._push = Push(
             [graph.num_nodes(name) for name in graph.node_types],
-            [_relation(graph, kind, spec) for kind in graph.edge_types],
+            [_relation(graph, kind, spec) for kind in self._walked],
             self._options,
         )
 
     def cut(self, request: Request) -> Sampled:
         """Sample the nodes most relevant to the seeds of a batch."""
-        number = self._graph.node_types.index(request.node_type)
-        sample = self._push.sample(request.key, request.seeds, number)
-        edges = sample.edges or []
+        start = self._seeds.start(request)
+        pushed = self._pushed(request, start)
         arrays = {
-            **self._nodes(sample),
-            **self._links(request.node_type, sample),
-            **self._edges(edges),
-            qualified(request.node_type, "input_id"): request.positions,
+            **self._nodes(pushed),
+            **self._links(pushed),
+            **self._edges(pushed),
+            **start.arrays,
         }
-        edge_ids: list[Ids | None] = [found.edge_ids for found in edges]
-        nobody: list[Ids | None] = [None] * len(self._graph.edge_types)
-        return Sampled(arrays, [*sample.nodes], edge_ids or nobody, self._facts(request, sample))
+        edge_ids: list[Ids | None] = [None] * len(self._graph.edge_types)
+        for kind, found in zip(self._walked, pushed.edges, strict=False):  # all, or none
+            edge_ids[self._graph.edge_types.index(kind)] = found.edge_ids
+        facts = start.facts | self._counts(start, pushed)
+        return Sampled(arrays, [*pushed.nodes], edge_ids, facts)
+
+    def _pushed(self, request: Request, start: Seeds) -> _Pushed:
+        """Push from the seeds of each type in turn; the results become one list of nodes a type."""
+        samples = {}
+        for owner in self._types_of(request.node_type):
+            number = self._graph.node_types.index(owner)
+            samples[owner] = self._push.sample(request.key, start.seeds[number], number)
+        return _joined(samples, start.seeds, self._push.relations)
+
+    def _types_of(self, inputs: Owner) -> Sequence[Any]:
+        """Return the node types that seeds may have, in the order in which they are sampled."""
+        return [inputs] if self._seed_types is None else self._seed_types
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
         """Return room in which the arrays of nearly any batch fit, without attributes."""
@@ -122,18 +150,21 @@ class PPRSampler:
 
     def likely_nodes(self, inputs: int, of: Owner) -> Sequence[int]:
         """Return, by node type, how many nodes a batch has at most."""
-        most = inputs * self._options.max_ppr_nodes
+        seeds = self._seeds.most_seeds(inputs, of)
+        most = sum(seeds) * self._options.max_ppr_nodes
         return [
-            (inputs if name == of else 0) + min(self._graph.num_nodes(name), most)
-            for name in self._graph.node_types
+            own + min(self._graph.num_nodes(name), most)
+            for own, name in zip(seeds, self._graph.node_types, strict=True)
         ]
 
     def likely_edges(self, inputs: int, of: Owner) -> Sequence[int]:
         """Return, by edge type, how many edges of the graph nearly any batch has at most."""
-        if not self._options.with_edges:
-            return [0] * len(self._graph.edge_types)
-        nodes = self.likely_nodes(inputs, of)
-        return [self._likely_among(nodes, relation) for relation in self._push.relations]
+        likely = [0] * len(self._graph.edge_types)
+        if self._options.with_edges:
+            nodes = self.likely_nodes(inputs, of)
+            for kind, relation in zip(self._walked, self._push.relations, strict=True):
+                likely[self._graph.edge_types.index(kind)] = self._likely_among(nodes, relation)
+        return likely
 
     def _likely_among(self, nodes: Sequence[int], relation: PushRelation) -> int:
         rows = min(nodes[relation.expands], self._push.num_nodes[relation.expands])
@@ -141,30 +172,33 @@ class PPRSampler:
         return min(relation.adjacency.num_edges, math.ceil(rows * degree))
 
     def _likely_arrays(self, inputs: int, of: Owner) -> Iterator[ArraySpec]:
-        links = inputs * self._options.max_ppr_nodes
+        most = dict(zip(self._graph.node_types, self._seeds.most_seeds(inputs, of), strict=True))
+        links = [most[owner] * self._options.max_ppr_nodes for owner in self._types_of(of)]
         for count in self.likely_nodes(inputs, of):
             yield IDS, (count,)
-            yield IDS, (2, links)
-            yield _SCORES, (links, self._options.width)
+            for each in links:
+                yield IDS, (2, each)
+                yield _SCORES, (each, self._options.width)
         for count in self.likely_edges(inputs, of):
             yield IDS, (3, count)
-        yield IDS, (inputs,)
+        yield from self._seeds.most_arrays(inputs, of)
 
-    def _nodes(self, sample: PushSample) -> dict[str, Array]:
+    def _nodes(self, pushed: _Pushed) -> dict[str, Array]:
         owners = self._graph.node_types
-        return {qualified(owner, "n_id"): sample.nodes[t] for t, owner in enumerate(owners)}
+        return {qualified(owner, "n_id"): pushed.nodes[t] for t, owner in enumerate(owners)}
 
-    def _links(self, seeds: str, sample: PushSample) -> dict[str, Array]:
+    def _links(self, pushed: _Pushed) -> dict[str, Array]:
         arrays: dict[str, Array] = {}
-        for number, owner in enumerate(self._graph.node_types):
-            kind = self._link_type(seeds, owner)
-            arrays[qualified(kind, "edge_index")] = sample.edge_index[number]
-            arrays[qualified(kind, "edge_attr")] = sample.edge_attr[number]
+        for seeds, links in pushed.links.items():
+            for owner, (index, attr) in zip(self._graph.node_types, links, strict=True):
+                kind = self._link_type(seeds, owner)
+                arrays[qualified(kind, "edge_index")] = index
+                arrays[qualified(kind, "edge_attr")] = attr
         return arrays
 
-    def _edges(self, edges: list[PushedEdges]) -> dict[str, Array]:
+    def _edges(self, pushed: _Pushed) -> dict[str, Array]:
         arrays: dict[str, Array] = {}
-        for kind, found in zip(self._graph.edge_types, edges, strict=False):  # all, or none
+        for kind, found in zip(self._walked, pushed.edges, strict=False):  # all, or none
             arrays[qualified(kind, "edge_index")] = found.edge_index
             if self._with_edge_ids:
                 arrays[qualified(kind, "e_id")] = found.edge_ids
@@ -173,28 +207,86 @@ class PPRSampler:
     def _link_type(self, seeds: str, owner: str) -> EdgeType:
         return (seeds, PPR, owner) if self._graph.is_hetero else self._graph.edge_types[0]
 
-    def _facts(self, request: Request, sample: PushSample) -> dict[str, Any]:
-        seeds = len(request.seeds)
-        facts: dict[str, Any] = {"batch_size": seeds}
-        if not self._graph.is_hetero:
-            (nodes,), (index,) = sample.nodes, sample.edge_index
-            return facts | {
-                "num_sampled_nodes": [seeds, len(nodes) - seeds],
-                "num_sampled_edges": [index.shape[1]],
-            }
-        nodes_by_type, edges_by_type = {}, {}
-        for number, owner in enumerate(self._graph.node_types):
-            first = seeds if owner == request.node_type else 0
-            nodes_by_type[type_name(owner)] = [first, len(sample.nodes[number]) - first]
-            kind = self._link_type(request.node_type, owner)
-            edges_by_type[type_name(kind)] = [sample.edge_index[number].shape[1]]
-        for kind, found in zip(self._graph.edge_types, sample.edges or [], strict=False):
-            edges_by_type[type_name(kind)] = [len(found.edge_ids)]
-        return facts | {
-            "input_type": request.node_type,
-            "num_sampled_nodes": nodes_by_type,
-            "num_sampled_edges": edges_by_type,
+    def _counts(self, start: Seeds, pushed: _Pushed) -> dict[str, Any]:
+        """Return how many nodes are seeds and how many were found, and how many edges there are."""
+        nodes = {
+            type_name(owner): [first, len(found) - first]
+            for owner, first, found in zip(
+                self._graph.node_types, start.num_seeds, pushed.nodes, strict=True
+            )
         }
+        edges = {
+            type_name(self._link_type(seeds, owner)): [index.shape[1]]
+            for seeds, links in pushed.links.items()
+            for owner, (index, _) in zip(self._graph.node_types, links, strict=True)
+        }
+        for kind, found in zip(self._walked, pushed.edges, strict=False):
+            edges[type_name(kind)] = [len(found.edge_ids)]
+        if self._graph.is_hetero:
+            return {"num_sampled_nodes": nodes, "num_sampled_edges": edges}
+        (of_nodes,), (of_edges,) = nodes.values(), edges.values()
+        return {"num_sampled_nodes": of_nodes, "num_sampled_edges": of_edges}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pushed:
+    """What was found from seeds of one or of several types.
+
+    `nodes` are by number of their type, seeds first. `links` has, for each type of the seeds,
+    `edge_index` and `edge_attr` by number of the other end's type. `edges` are by number of the
+    relation; empty if they are not wanted.
+    """
+
+    nodes: list[Ids]
+    links: dict[str, list[tuple[Ids, Array]]]
+    edges: list[PushedEdges]
+
+
+def _joined(
+    samples: dict[str, PushSample], seeds: Sequence[Ids], relations: Sequence[PushRelation]
+) -> _Pushed:
+    """Return samples from seeds of different types as one, which has every other node once."""
+    if len(samples) == 1:
+        ((owner, sample),) = samples.items()
+        return _Pushed(sample.nodes, {owner: _links_of(sample)}, sample.edges or [])
+    lists = [Relabeler() for _ in seeds]
+    for nodes, own in zip(lists, seeds, strict=True):
+        nodes.add_seeds(own)
+    links, edges = {}, []
+    for owner, sample in samples.items():
+        places = [nodes.relabel(ids) for nodes, ids in zip(lists, sample.nodes, strict=True)]
+        links[owner] = [
+            (np.stack((index[0], there[index[1]])), attr)
+            for there, (index, attr) in zip(places, _links_of(sample), strict=True)
+        ]
+        edges.append(
+            [
+                PushedEdges(
+                    np.stack(
+                        (
+                            places[relation.finds][found.edge_index[0]],
+                            places[relation.expands][found.edge_index[1]],
+                        )
+                    ),
+                    found.edge_ids,
+                )
+                for relation, found in zip(relations, sample.edges or [], strict=False)
+            ]
+        )
+    together = [_each_once(found) for found in zip(*edges, strict=True)]
+    return _Pushed([nodes.nodes() for nodes in lists], links, together)
+
+
+def _links_of(sample: PushSample) -> list[tuple[Ids, Array]]:
+    return [*zip(sample.edge_index, sample.edge_attr, strict=True)]
+
+
+def _each_once(found: Sequence[PushedEdges]) -> PushedEdges:
+    """Return edges that several walks have read, each where it was first."""
+    ids = np.concatenate([each.edge_ids for each in found])
+    ends = np.concatenate([each.edge_index for each in found], axis=1)
+    firsts = np.sort(np.unique(ids, return_index=True)[1])
+    return PushedEdges(ends[:, firsts], ids[firsts])
 
 
 def check_ppr(spec: PPRSpec, graph: GraphView) -> None:
@@ -215,9 +307,22 @@ def check_ppr(spec: PPRSpec, graph: GraphView) -> None:
     columns_of(graph, spec, _own(graph))
 
 
-def options_of(spec: PPRSpec, graph: GraphView) -> PushOptions:
-    """Return the kernel's options for a spec."""
-    numbers = {kind: number for number, kind in enumerate(graph.edge_types)}
+def needs_of(spec: PPRSpec, walked: Sequence[EdgeType]) -> list[DerivedArrays]:
+    """Return the derived arrays by which these edge types are followed."""
+    needed: list[DerivedArrays] = []
+    for kind in walked:
+        if spec.direction == "out":
+            needed.append(OutEdges(kind))
+        needed.append(DegreeSizes(kind, spec.direction))
+    return needed
+
+
+def options_of(
+    spec: PPRSpec, graph: GraphView, relations: Sequence[EdgeType] | None = None
+) -> PushOptions:
+    """Return the kernel's options for a spec, with these edge types as relations (None: all)."""
+    relations = graph.edge_types if relations is None else relations
+    numbers = {kind: number for number, kind in enumerate(relations)}
     labels = label_edge_types(graph.edge_types)
     shares = shares_of([share for _, _, share in spec.channels], spec.max_ppr_nodes)
     return PushOptions(

@@ -79,9 +79,9 @@ class NodeSeedBuilder:
 
     own = frozenset({"seed_time"})
 
-    def __init__(self, graph: GraphView, spec: NeighborSpec) -> None:
+    def __init__(self, graph: GraphView, spec: NeighborSpec | None = None) -> None:
         self._graph = graph
-        self._is_temporal = spec.time_attr is not None
+        self._is_temporal = spec is not None and spec.time_attr is not None
 
     def start(self, request: Request) -> Seeds:
         nobody = np.empty(0, np.int64)

@@ -159,7 +159,7 @@ class ABLPSpec(SamplingSpec, frozen=True, kw_only=True, tag="ablp"):
     Edge types that labels are read from are never sampled.
 
     Attributes:
-        neighbors: How the neighbourhoods are sampled.
+        neighbors: How the neighbourhoods are sampled: by hops, or by PageRank with a `PPRSpec`.
         supervision: The edge types to predict.
         positive: The edge types that positive labels are read from. None: found by name, with
             "_positive" after the relation. Not needed if labels come with the inputs.
@@ -182,7 +182,7 @@ class ABLPSpec(SamplingSpec, frozen=True, kw_only=True, tag="ablp"):
 
     kind: ClassVar[str] = "ablp:ABLPKind"
 
-    neighbors: NeighborSpec
+    neighbors: NeighborSpec | PPRSpec
     supervision: tuple[EdgeType, ...]
     positive: tuple[EdgeType | None, ...] | None = None
     negative: tuple[EdgeType | None, ...] | None = None

@@ -27,6 +27,8 @@ LIKES = ("user", "likes", "item")
 RIGHT = ("user", "buys_positive", "item")
 WRONG = ("user", "buys_negative", "item")
 USERS, ITEMS, BATCH = 60, 50, 8
+PUSHES = ps.PPRSpec(max_ppr_nodes=4)
+RANKED: dict[str, Any] = {"num_neighbors": None, "sampler_options": PUSHES}
 
 
 def shop(*labels: Any) -> Any:
@@ -296,6 +298,12 @@ def test_a_loader_made_again_of_its_attributes_gives_the_same() -> None:
         ({"max_labels": "all"}, "max_labels is 'all'"),
         ({"num_neighbors": {BUYS: [3]}}, "for edge type .*'bought_by'"),
         ({"num_neighbors": 3}, "num_neighbors is 3"),
+        ({"num_neighbors": None}, "num_neighbors is missing: .*sampler_options=ps.PPRSpec"),
+        ({"sampler_options": PUSHES}, "num_neighbors is .3, 2.*; sampler_options is a PPRSpec"),
+        (RANKED | {"disjoint": True}, "disjoint is True.*; sampler_options is a PPRSpec"),
+        (RANKED | {"sampler_options": "ppr"}, "sampler_options is 'ppr'; expected a PPRSpec"),
+        (RANKED | {"sampler_options": ps.PPRSpec(alpha=2.0)}, "alpha is 2.0"),
+        ({"labels": "list"}, "labels is 'list'; expected 'index' or 'dict'"),
         ({"batch_size": 0}, "batch_size"),
     ],
 )
@@ -309,3 +317,167 @@ def test_an_unknown_argument_is_refused_by_name() -> None:
         TypeError, match="ABLPLoader got an unexpected keyword argument 'time_attr'"
     ):
         everyday(shop(), time_attr="time")
+
+
+# --- labels over PageRank ----------------------------------------------------------------------
+
+
+def ranks(batch: Any, kind: Any = None) -> list[tuple[int, int, float, float]]:
+    """Edges of PageRank by the ids of their ends, with what is said of them."""
+    store, below = (batch, batch) if kind is None else (batch[kind], batch[kind[2]])
+    above = (batch if kind is None else batch[kind[0]]).n_id[store.edge_index[0]].tolist()
+    nodes = below.n_id[store.edge_index[1]].tolist()
+    rows = zip(above, nodes, store.edge_attr.tolist(), strict=True)
+    return [(one, other, *attr) for one, other, attr in rows]
+
+
+def test_anchors_and_labels_have_the_edges_of_the_ppr_loader() -> None:
+    """Labels are those of any ABLP batch; edges those that each seed has from `PPRLoader`."""
+    data = shop()
+    walked = shop()
+    del walked[RIGHT], walked[WRONG]
+    with everyday(data, **RANKED) as loader:
+        for batch in loader:
+            users, items = batch["user"].n_id, batch["item"].n_id
+            anchors = users[: batch["user"].batch_size]
+            assert labels_in(batch, BUYS, "positive") == labels_of_edges(data, RIGHT, anchors)
+            assert labels_in(batch, BUYS, "negative") == labels_of_edges(data, WRONG, anchors)
+            assert torch.equal(batch["item"].x, data["item"].x[items])
+            labels = items[: batch["item"].num_sampled_nodes[0]]
+            for seeds, owner in ((anchors, "user"), (labels, "item")):
+                nodes = (owner, seeds)
+                with ps.PPRLoader(walked, nodes, max_ppr_nodes=4, batch_size=99) as alone:
+                    (expected,) = alone
+                for found in ("user", "item"):
+                    kind = (owner, "ppr", found)
+                    assert ranks(batch, kind) == ranks(expected, kind)
+
+
+def test_ranked_batches_are_the_same_whoever_makes_them() -> None:
+    """CONTRACT 5."""
+    data = shop()
+    with everyday(data, **RANKED) as inline, everyday(data, num_workers=1, **RANKED) as loader:
+        assert epochs(loader) == epochs(inline)
+
+
+# --- graphs that have types for their labels only ----------------------------------------------
+
+TO, LIKED, HATED = ("n", "to", "n"), ("n", "to_positive", "n"), ("n", "to_negative", "n")
+
+
+def friends() -> tuple[Any, Any]:
+    """A labelled homogeneous graph in PyG's form and in ours; node 0 has no labels."""
+    make = torch.Generator().manual_seed(3)
+    data = HeteroData(name="friends")
+    data["n"].x = torch.randn(40, 3, generator=make)
+    for kind, count, first in ((TO, 150, 0), (LIKED, 60, 1), (HATED, 30, 1)):
+        data[kind].edge_index = torch.randint(first, 40, (2, count), generator=make)
+    data[TO].edge_attr = torch.randn(150, 2, generator=make)
+    graph = ps.Graph.from_coo(
+        {kind: data[kind].edge_index for kind in (TO, LIKED, HATED)},
+        num_nodes={"n": 40},
+        x={"n": data["n"].x},
+        edge_attr={TO: data[TO].edge_attr},
+        graph_attrs={"name": "friends"},
+    )
+    return data, graph
+
+
+@pytest.mark.parametrize("options", [{"num_neighbors": [-1]}, RANKED], ids=["hops", "ranks"])
+def test_a_labelled_homogeneous_graph_comes_back_as_data(options: Any) -> None:
+    """From whatever holds it; what is sampled is what the graph without labels gives."""
+    data, graph = friends()
+    plain = Data(x=data["n"].x, edge_index=data[TO].edge_index, edge_attr=data[TO].edge_attr)
+    seen = []
+    for source in (data, graph):
+        with everyday(source, supervision=TO, **options) as loader:
+            for batch in loader:
+                assert isinstance(batch, Data)
+                anchors = batch.n_id[: batch.batch_size]
+                assert [(int(a), int(b)) for a, b in batch.n_id[batch.y_positive].T] == (
+                    labels_of_edges(data, LIKED, anchors)
+                )
+                assert [(int(a), int(b)) for a, b in batch.n_id[batch.y_negative].T] == (
+                    labels_of_edges(data, HATED, anchors)
+                )
+                assert torch.equal(batch.x, data["n"].x[batch.n_id])
+                assert batch.name == "friends"
+                assert batch.num_nodes == len(batch.n_id) == sum(batch.num_sampled_nodes)
+                assert batch.num_sampled_edges == [batch.num_edges]
+                batch.validate()
+                seeds = batch.n_id[: batch.num_sampled_nodes[0]]
+                assert set(seeds.tolist()) >= set(batch.n_id[batch.y_positive[1]].tolist())
+                if options is RANKED:
+                    with ps.PPRLoader(plain, seeds, max_ppr_nodes=4, batch_size=99) as alone:
+                        assert ranks(batch) == ranks(next(iter(alone)))
+                else:
+                    assert torch.equal(
+                        batch.n_id[batch.edge_index], plain.edge_index[:, batch.e_id]
+                    )
+                    assert torch.equal(batch.edge_attr, plain.edge_attr[batch.e_id])
+                    degrees = torch.bincount(plain.edge_index[1], minlength=40)
+                    assert batch.num_edges == int(degrees[seeds].sum())
+                seen.append(anchors)
+    assert len(torch.cat(seen)) == 2 * 40
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data["n"].update({"edge_attr": torch.ones(40)}),
+        lambda data: data["n", "at", "n"].update({"edge_index": torch.zeros(2, 1).long()}),
+        lambda data: data["m"].update({"x": torch.ones(2, 1)}),
+    ],
+    ids=["one name for nodes and edges", "another relation", "another node type"],
+)
+def test_other_graphs_keep_their_types(change: Any) -> None:
+    data, _ = friends()
+    change(data)
+    with everyday(data, supervision=TO, num_neighbors=[2]) as loader:
+        batch = next(iter(loader))
+        assert isinstance(batch, HeteroData)
+        assert torch.equal(batch[TO].edge_attr, data[TO].edge_attr[batch[TO].e_id])
+
+
+@pytest.mark.parametrize("options", [{}, RANKED], ids=["hops", "ranks"])
+def test_labels_may_come_as_a_dict_from_anchor_to_labels(options: Any) -> None:
+    data, _ = friends()
+    with (
+        everyday(data, supervision=TO, **options) as loader,
+        everyday(data, supervision=TO, labels="dict", **options) as other,
+    ):
+        for batch, told in zip(loader, other, strict=True):
+            for name in ("y_positive", "y_negative"):
+                assert list(told[name]) == list(range(batch.batch_size))
+                pairs = [(a, int(b)) for a, each in told[name].items() for b in each]
+                assert pairs == [(int(a), int(b)) for a, b in batch[name].T]
+            assert torch.equal(told.n_id, batch.n_id)
+            assert told.to("cpu").y_positive[0].dtype == torch.int64
+
+
+@pytest.mark.parametrize("options", [{}, RANKED], ids=["hops", "ranks"])
+def test_dicts_of_labels_are_on_the_batch_by_type_if_there_are_several(options: Any) -> None:
+    data = shop()
+    with everyday(data, labels="dict", **options) as loader:
+        batch = next(iter(loader))
+        places = batch.y_positive[1]
+        anchor = batch["user"].n_id[1:2]
+        labels = [label for _, label in labels_of_edges(data, RIGHT, anchor)]
+        assert batch["item"].n_id[places].tolist() == labels != []
+        assert options is not RANKED or BUYS not in batch.edge_types
+    several = {"supervision": [BUYS, LIKES], "positive": [RIGHT, WRONG], "labels": "dict"}
+    with everyday(data, **several, **options) as loader:
+        batch = next(iter(loader))
+        assert list(batch.y_positive) == [BUYS, LIKES]
+        assert list(batch.y_positive[LIKES]) == list(range(BATCH))
+        assert list(batch.y_negative) == [BUYS]
+
+
+def test_a_class_of_one_s_own_is_made_where_it_can_hold_the_batch() -> None:
+    class Mine(Data):
+        pass
+
+    _, graph = friends()
+    for wanted in (Mine, HeteroData):
+        with everyday(graph, supervision=TO, custom_cls=wanted) as loader:
+            assert type(next(iter(loader))) is wanted

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from penstock.errors import Overloaded
 from penstock.graph import Graph
 from penstock.options import Limits
-from penstock.sampling.spec import CustomSpec, LinkSpec, NeighborSpec, PPRSpec
+from penstock.sampling.spec import ABLPSpec, CustomSpec, LinkSpec, NeighborSpec, PPRSpec
 from penstock.server.dist.dist_server import DistServer
 from penstock.wire.requests import SamplerInput, WorkerOptions
 from tests.client.graphs import SPEC, expected
@@ -108,6 +109,26 @@ def test_sampler_options_are_fields_of_the_config(
     with pytest.raises(ValueError, match="sampler_options has 'fanout'; NeighborSpec has"):
         backend(server, key + "'", sampler_options={"fanout": 3})
     server.destroy_sampling_input(number)
+
+
+def test_sampler_options_may_have_another_way_to_sample_around_anchors(
+    server: AnyServer, key: str, graph: Graph
+) -> None:
+    """A spec within a spec arrives as one: labels over PageRank instead of hops."""
+    anchors = ABLPSpec(neighbors=SPEC, supervision=(("", "", ""),))
+    pushes = PPRSpec(max_ppr_nodes=5)
+    inputs = SamplerInput(ids=np.arange(20), columns={"positive/0": np.arange(20)[::-1, None]})
+    ranked = backend(server, key, anchors, sampler_options={"neighbors": pushes})
+    same = backend(server, key + "'", replace(anchors, neighbors=pushes))
+    numbers = [channel(server, each, inputs) for each in (ranked, same)]
+    found, expected = (messages(server, number) for number in numbers)
+    assert digests(found) == digests(expected)
+    assert found[0].arrays["edge_attr"].shape[1] == 2
+    for number in numbers:
+        server.destroy_sampling_input(number)
+    wrong = {"type": "ppr", "alpha": "much"}
+    with pytest.raises(ValueError, match=r"neighbors is .*alpha"):
+        backend(server, key + "''", anchors, sampler_options={"neighbors": wrong})
 
 
 def test_a_request_cannot_enlarge_the_pool(server: AnyServer, key: str) -> None:

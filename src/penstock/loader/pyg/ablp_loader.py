@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Unpack
 
+import torch
 from msgspec.structs import replace as changed
+from torch import Tensor
+from torch_geometric.data import Data
 
 from penstock.graph import EdgeType
 from penstock.graph.view import GraphView
 from penstock.loader.pyg.base import Loader
+from penstock.loader.pyg.collate import Collate, CollatedParts, Place
 from penstock.loader.pyg.help import shows_options
 from penstock.loader.pyg.options import options_of
+from penstock.loader.pyg.ppr_loader import PPRCollate
 from penstock.loader.pyg.specs import neighbor_spec
-from penstock.loader.pyg.typed import Batches, Column, DataT, FanOuts, InputNodes, MadeT, Transform
-from penstock.loader.source.anchors import Labels, anchor_inputs, labels_of, supervision_of
-from penstock.loader.source.sources import source_of
+from penstock.loader.pyg.template import store_of
+from penstock.loader.pyg.typed import (
+    AnchorBatches,
+    Column,
+    DataT,
+    FanOuts,
+    InputNodes,
+    MadeT,
+    Transform,
+)
+from penstock.loader.source.anchors import (
+    AnchorInputs,
+    Labels,
+    anchor_inputs,
+    labels_of,
+    supervision_of,
+)
+from penstock.loader.source.sources import DataSource, source_of
 from penstock.option_types import LoaderKeywords
-from penstock.sampling.ablp import check_labels, label_types
+from penstock.sampling.ablp import check_labels, labels_in
 from penstock.sampling.kinds import check
-from penstock.sampling.labels import SIGNS
+from penstock.sampling.labels import SIGNS, label_edge_types
 from penstock.sampling.normalize import settled
-from penstock.sampling.spec import ABLPSpec, NeighborSpec
+from penstock.sampling.spec import ABLPSpec, NeighborSpec, PPRSpec
 
 
 @shows_options
-class ABLPLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
+class ABLPLoader(AnchorBatches[DataT, MadeT], Loader):  # type: ignore[misc]
     """Anchor-based link prediction: anchors, their labels, and the neighbourhoods of all of them.
 
     Batches are `Data` or `HeteroData` with `y_positive` and `y_negative` [2, labels] on the store
     of the supervision edge type: the first row has the anchors' positions, the second their labels'
-    positions in `n_id`.
+    positions in `n_id`. They are `Data` if the graph has no types, and also if it has one node type
+    and one edge type besides the label edges.
 
     Beside these arguments it takes the options of every loader, such as `batch_size`, `num_workers`
     and `seed` (`penstock.option_types.LoaderKeywords`, docs/options.md).
@@ -39,7 +60,7 @@ class ABLPLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
         data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
             or a server (what `penstock.connect` returns), its address, or a saved graph's path.
         num_neighbors: How many neighbours to sample in each hop (-1: all), as a list; or such a
-            list for each edge type, as a dict.
+            list for each edge type, as a dict. None if `sampler_options` are given.
         anchors: The nodes to start from, given like `NeighborLoader`'s `input_nodes`. Where a node
             type is needed, it is that of `supervision`.
         supervision: The edge types to predict, from anchors to labels: one, or a list whose anchors
@@ -50,6 +71,11 @@ class ABLPLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
             "_positive" after its relation. Edges that are labels are not sampled.
         negative: Likewise, with "_negative"; optional.
         max_labels: Keep at most this many labels of each sign per anchor, the first ones.
+        labels: How labels come: as a tensor [2, labels] ("index"), or as `batch.y_positive` and
+            `batch.y_negative`, from each anchor's position to its labels' positions ("dict"); with
+            several supervision edge types, such a dict for each of them.
+        sampler_options: A `PPRSpec`, instead of `num_neighbors`: anchors and labels have edges to
+            the nodes that matter most to them, as from `PPRLoader`.
         replace: Whether a neighbour may be taken more than once.
         disjoint: Whether each input has a tree of its own, which shares no node with the others.
         weight_attr: An attribute of edges to draw by; an edge of weight 0 is never taken.
@@ -77,7 +103,7 @@ class ABLPLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
     def __init__(
         self,
         data: DataT,
-        num_neighbors: FanOuts,
+        num_neighbors: FanOuts | None = None,
         anchors: InputNodes = None,
         supervision: EdgeType | Sequence[EdgeType] | None = None,
         positive: Any = None,
@@ -89,6 +115,8 @@ class ABLPLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
         transform: Transform[MadeT] | None = None,
         custom_cls: Callable[[], Any] | None = None,
         input_id: Column = None,
+        labels: Literal["index", "dict"] = "index",
+        sampler_options: PPRSpec | None = None,
         **options: Unpack[LoaderKeywords],
     ) -> None:
         self.data, self.num_neighbors, self.anchors = data, num_neighbors, anchors
@@ -96,23 +124,124 @@ class ABLPLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
         self.positive, self.negative = positive, negative
         self.replace, self.disjoint, self.weight_attr = replace, disjoint, weight_attr
         self.transform, self.custom_cls, self.input_id = transform, custom_cls, input_id
+        self.labels, self.sampler_options = labels, sampler_options
+        if labels not in ("index", "dict"):
+            raise ValueError(f"labels is {labels!r}; expected 'index' or 'dict'")
         source = source_of(data, custom_cls)
         kinds = supervision_of(source.graph, supervision)
-        labels = [labels_of("positive", positive, kinds), labels_of("negative", negative, kinds)]
-        spec = _spec(source.graph, kinds, labels, max_labels)
-        neighbors = neighbor_spec(
-            source,
-            _with_labels(num_neighbors, spec, source.graph),
-            replace=replace,
-            disjoint=disjoint,
-            weight_attr=weight_attr,
-            asked_by=type(self).__name__,
-        )
-        spec = changed(spec, neighbors=neighbors)
-        inputs = anchor_inputs(source, anchors, kinds, labels, input_id)
+        given = [labels_of("positive", positive, kinds), labels_of("negative", negative, kinds)]
+        spec = _spec(source.graph, kinds, given, max_labels)
+        hops: dict[str, Any] = {
+            "replace": replace,
+            "disjoint": disjoint,
+            "weight_attr": weight_attr,
+        }
+        neighbors: NeighborSpec | PPRSpec
+        if sampler_options is None:
+            by_hop = _with_labels(num_neighbors, spec, source.graph)
+            neighbors = neighbor_spec(source, by_hop, **hops, asked_by=type(self).__name__)
+        else:
+            neighbors = _pushes(sampler_options, {"num_neighbors": num_neighbors} | hops)
+        spec = settled(changed(spec, neighbors=neighbors))
+        check(spec, source.graph)
+        inputs = anchor_inputs(source, anchors, kinds, given, input_id)
         check_labels(spec, source.graph, inputs.columns)
-        settled = options_of({**options}, type(self).__name__, source.hub)
-        Loader.__init__(self, source, spec, inputs, settled)
+        flat = _flat_class(source, spec, custom_cls)
+        if flat is custom_cls is not None:
+            source = source_of(data)  # a batch has types before it is made one without
+        kind = PPRAnchorCollate if isinstance(spec.neighbors, PPRSpec) else AnchorCollate
+        collate = kind(source, spec, inputs, flat, as_dict=labels == "dict")
+        wanted = options_of({**options}, type(self).__name__, source.hub)
+        Loader.__init__(self, source, spec, inputs, wanted, collate)
+
+
+class AnchorCollate(Collate):
+    """Makes `Data` of labelled homogeneous graphs, and dicts of labels where these are wanted."""
+
+    def __init__(
+        self, source: DataSource, spec: ABLPSpec, inputs: AnchorInputs, flat: Any, as_dict: bool
+    ) -> None:
+        super().__init__(source, spec, inputs)
+        self._supervision, self._flat, self._as_dict = spec.supervision, flat, as_dict
+        self._labels = _unwalked(spec, source.graph)
+
+    def _filled(self, parts: CollatedParts, others: dict[Place, Tensor]) -> Any:
+        data = super()._filled(parts, others)
+        if self._as_dict:
+            self._tell_by_anchor(data, len(parts.said[self._wording.of, "input_id"]))
+        return data if self._flat is None else self._flattened(data)
+
+    def _tell_by_anchor(self, data: Any, anchors: int) -> None:
+        """Replace the labels on the stores by dicts on the batch itself."""
+        stores = {kind: store_of(data, kind) for kind in self._supervision}
+        for name in (f"y_{sign}" for sign in SIGNS):
+            labels = {kind: store.pop(name) for kind, store in stores.items() if name in store}
+            told = {kind: by_anchor(found, anchors) for kind, found in labels.items()}
+            if told:
+                data.stores[0][name] = told if len(stores) > 1 else told[self._supervision[0]]
+        for kind, store in stores.items() if self._graph.is_hetero else ():
+            if not store:  # with PageRank, whose edges have other types
+                del data[kind]
+
+    def _flattened(self, data: Any) -> Any:
+        """Return the same batch without types: its nodes, and the edges that are no labels."""
+        flat = self._flat()
+        for store in data.stores:
+            if store._key not in self._labels:
+                for name, value in store.items():
+                    flat[name] = value
+        return flat
+
+
+class PPRAnchorCollate(AnchorCollate, PPRCollate):
+    """Likewise, of batches whose edges are from seeds to the nodes relevant to them."""
+
+
+def _flat_class(source: DataSource, spec: ABLPSpec, custom_cls: Any) -> Any:
+    """Return what makes batches without types; None if batches have types, or need none made."""
+    if not is_labelled_homogeneous(source, spec):
+        return None
+    return (custom_cls or Data) if custom_cls is None or isinstance(custom_cls(), Data) else None
+
+
+def is_labelled_homogeneous(source: DataSource, spec: ABLPSpec) -> bool:
+    """Return whether a graph has types only because it has label edges.
+
+    A node attribute and an edge attribute of one name have no room in one `Data`, nor have the
+    graph's edges beside those of PageRank.
+    """
+    graph, labels, rows = source.graph, _unwalked(spec, source.graph), source.template.rows
+    relations = [kind for kind in graph.edge_types if kind not in labels]
+    if not labels or len(relations) != 1 or len(graph.node_types) != 1:
+        return False
+    of_nodes = {row.name for row in rows if not row.of_edges}
+    if isinstance(spec.neighbors, PPRSpec):
+        return not spec.neighbors.include_sampled_edges and "edge_attr" not in of_nodes
+    return not of_nodes & {row.name for row in rows if row.owner in relations}
+
+
+def _unwalked(spec: ABLPSpec, graph: GraphView) -> set[EdgeType]:
+    """Return the edge types that labels are read from, and those that have a label's name."""
+    return {*labels_in(spec, graph), *label_edge_types(graph.edge_types)}
+
+
+def by_anchor(labels: Tensor, anchors: int) -> dict[int, Tensor]:
+    """Return labels [2, n], in order of their anchors, as a dict; an anchor may have none."""
+    counts = torch.bincount(labels[0], minlength=anchors).tolist()
+    return dict(enumerate(torch.split(labels[1], counts)))
+
+
+def _pushes(given: Any, hops: Mapping[str, Any]) -> PPRSpec:
+    """Return the spec that was given instead of hops; ValueError if hops are given as well."""
+    if not isinstance(given, PPRSpec):
+        raise ValueError(f"sampler_options is {given!r}; expected a PPRSpec, or None")
+    for name, value in hops.items():
+        if value is not None and value is not False:
+            raise ValueError(
+                f"{name} is {value!r}, which is for sampling by hops; sampler_options is a "
+                f"PPRSpec: leave {name} out, or sampler_options"
+            )
+    return given
 
 
 def _spec(
@@ -135,14 +264,12 @@ def _spec(
 
 def _with_labels(num_neighbors: Any, spec: ABLPSpec, graph: GraphView) -> Any:
     """Add fan-outs of 0 for label edge types, which are not sampled and may be left out."""
+    if num_neighbors is None:
+        raise ValueError(
+            "num_neighbors is missing: give one number per hop, or sampler_options=ps.PPRSpec(…)"
+        )
     if not isinstance(num_neighbors, dict):
         return num_neighbors
     hops = max(map(len, num_neighbors.values()), default=0)
-    labels = {kind: [0] * hops for kind in _read(spec, graph)}
+    labels = {kind: [0] * hops for kind in labels_in(spec, graph)}
     return labels | num_neighbors
-
-
-def _read(spec: ABLPSpec, graph: GraphView) -> list[EdgeType]:
-    """Return the edge types that labels are read from."""
-    kinds = [kind for sign in SIGNS for kind in label_types(spec, graph, sign)]
-    return [kind for kind in kinds if kind is not None]

@@ -114,3 +114,19 @@ class Batches(Generic[DataT, MadeT]):
         @overload
         def __iter__(self) -> Iterator[MadeT]: ...
         def __iter__(self) -> Iterator[Any]: ...
+
+
+class AnchorBatches(Generic[DataT, MadeT]):
+    """Likewise, where a `HeteroData` may give `Data`: if it has types for its labels only."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __iter__(self: AnchorBatches[Data, NoTransform]) -> Iterator[DataBatch]: ...
+        @overload
+        def __iter__(  # type: ignore[overload-cannot-match]
+            self: AnchorBatches[Any, NoTransform],
+        ) -> Iterator[DataBatch | HeteroData]: ...
+        @overload
+        def __iter__(self) -> Iterator[MadeT]: ...
+        def __iter__(self) -> Iterator[Any]: ...
