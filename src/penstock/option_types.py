@@ -101,13 +101,23 @@ class LoaderKeywords(TypedDict, total=False):
     max_attempts: int
     """How often a batch may lose its worker before it fails. Default: 3."""
 
+    retry_errors: int
+    """How often a batch that raised an error of `retry_on` is tried again, by another worker if
+    one has room: after 0.1 s, then 0.2 s, 0.4 s and so on, up to 30 s. Then it fails. Default:
+    0."""
+
+    retry_on: type[BaseException] | str | Iterable[type[BaseException] | str]
+    """The exceptions that `retry_errors` is for, with all that are derived from them: classes, or
+    their names. The end of a name suffices: 'requests.exceptions.HTTPError' or 'HTTPError'.
+    Default: ('OSError', 'TimeoutError')."""
+
     on_error: Literal["raise", "substitute"]
     """What becomes of a batch that cannot be made: 'raise' its error, or 'substitute' another
     batch for it. Default: 'raise'."""
 
     max_substitutes: int
-    """How many batches of an epoch may be substituted. With on_error='substitute' it must be
-    given, but for loaders, which allow 16. Default: 0."""
+    """How many batches of an epoch may be substituted, with on_error='substitute': more of them
+    are no accident. Default: 16."""
 
 
 class ChannelKeywords(TypedDict, total=False):
@@ -159,13 +169,23 @@ class ChannelKeywords(TypedDict, total=False):
     max_attempts: int
     """How often a batch may lose its worker before it fails. Default: 3."""
 
+    retry_errors: int
+    """How often a batch that raised an error of `retry_on` is tried again, by another worker if
+    one has room: after 0.1 s, then 0.2 s, 0.4 s and so on, up to 30 s. Then it fails. Default:
+    0."""
+
+    retry_on: type[BaseException] | str | Iterable[type[BaseException] | str]
+    """The exceptions that `retry_errors` is for, with all that are derived from them: classes, or
+    their names. The end of a name suffices: 'requests.exceptions.HTTPError' or 'HTTPError'.
+    Default: ('OSError', 'TimeoutError')."""
+
     on_error: Literal["raise", "substitute"]
     """What becomes of a batch that cannot be made: 'raise' its error, or 'substitute' another
     batch for it. Default: 'raise'."""
 
     max_substitutes: int
-    """How many batches of an epoch may be substituted. With on_error='substitute' it must be
-    given, but for loaders, which allow 16. Default: 0."""
+    """How many batches of an epoch may be substituted, with on_error='substitute': more of them
+    are no accident. Default: 16."""
 
     job: str
     """A name for the channel, in errors and logs. Default: ''."""

@@ -32,6 +32,7 @@ _NOUNS: Final[dict[type, str]] = {
     int: "an integer",
     float: "a number",
     str: "text",
+    tuple: "classes, or their names",
 }
 
 
@@ -127,7 +128,7 @@ class Field:
             return
         if not self._has_type(value):
             raise ValueError(f"{name or self.name} is {value!r}; expected {self._kind()}")
-        if not self.about.allows(value):
+        if not self.about.allows(len(value) if self.kind is tuple else value):
             raise ValueError(f"{name or self.name} is {value!r}; expected {self._range()}")
 
     def _has_type(self, value: Any) -> bool:
@@ -135,6 +136,8 @@ class Field:
             return self.kind is bool
         if self.about.choices is not None:
             return isinstance(value, str) and value in list(self.about.choices)
+        if self.kind is tuple:
+            return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
         return isinstance(value, (int, float) if self.kind is float else self.kind)
 
     def _kind(self) -> str:
@@ -144,7 +147,8 @@ class Field:
         about = self.about
         if about.above is not None:
             return self._noun()
-        return f"at least {about.least:g}" if about.most is None else self._between()
+        least = f"at least {about.least:g}" if about.most is None else self._between()
+        return f"{least} of {self._noun()}" if self.kind is tuple else least
 
     def _between(self) -> str:
         return f"{self.about.least:g} to {self.about.most:g}"
@@ -182,6 +186,8 @@ def fields_of(struct: type[Options]) -> Mapping[str, Field]:
 
 def _field(field: msgspec.structs.FieldInfo, hint: Any) -> Field:
     declared, about = get_args(hint)
+    if get_origin(declared) is tuple:  # of text: the only kind there is
+        return Field(field.name, tuple, False, field.default, about)
     types = get_args(declared) or (declared,)
     (plain,) = (each for each in types if each is not NoneType)
     return Field(field.name, plain, NoneType in types, field.default, about)
@@ -276,6 +282,27 @@ class ChannelOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
         int,
         About("How often a batch may lose its worker before it fails.", least=1),
     ] = 3
+    retry_errors: Annotated[
+        int,
+        About(
+            "How often a batch that raised an error of `retry_on` is tried again, by another "
+            "worker if one has room: after 0.1 s, then 0.2 s, 0.4 s and so on, up to 30 s. Then it "
+            "fails.",
+            least=0,
+            most=1000,
+        ),
+    ] = 0
+    retry_on: Annotated[
+        tuple[str, ...],
+        About(
+            "The exceptions that `retry_errors` is for, with all that are derived from them: "
+            "classes, or their names. The end of a name suffices: 'requests.exceptions.HTTPError' "
+            "or 'HTTPError'.",
+            least=1,
+            most=64,
+            written="type[BaseException] | str | Iterable[type[BaseException] | str]",
+        ),
+    ] = ("OSError", "TimeoutError")
     on_error: Annotated[
         str,
         About(
@@ -287,11 +314,11 @@ class ChannelOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
     max_substitutes: Annotated[
         int,
         About(
-            "How many batches of an epoch may be substituted. With on_error='substitute' it must "
-            "be given, but for loaders, which allow 16.",
+            "How many batches of an epoch may be substituted, with on_error='substitute': more of "
+            "them are no accident.",
             least=0,
         ),
-    ] = 0
+    ] = 16
     job: Annotated[
         str,
         About(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,38 @@ class Stars:
     def sample(self, seeds: Ids, *, seed: int, epoch: int, index: int) -> dict[str, Any]:
         if index in self._fails:
             raise ZeroDivisionError(f"there is no batch {index}")
+        return {"n_id": seeds, "marks": np.full(4, epoch * 1000 + index)}
+
+
+class Dropped(Exception):
+    """An error of a user's own library."""
+
+
+class Flaky:
+    """The seeds and nobody else. The first `times` attempts at each batch of `fails` raise.
+
+    Who tried is written down in a file, since an attempt may be any process's.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        folder: str,
+        fails: tuple[int, ...] = (1,),
+        times: int = 2,
+        error: str = "ConnectionResetError",
+    ) -> None:
+        self._folder, self._fails, self._times = Path(folder), fails, times
+        self._error = Dropped if error == "Dropped" else getattr(builtins, error)
+
+    def sample(self, seeds: Ids, *, seed: int, epoch: int, index: int) -> dict[str, Any]:
+        if index in self._fails:
+            tries = self._folder / f"{epoch}-{index}"
+            with tries.open("a") as file:
+                file.write(f"{os.getpid()}\n")
+            if len(tries.read_text().splitlines()) <= self._times:
+                raise self._error(f"batch {index} was reset")
         return {"n_id": seeds, "marks": np.full(4, epoch * 1000 + index)}
 
 

@@ -29,7 +29,7 @@ from tests.client.graphs import (
     typed_graph,
 )
 from tests.client.ranks import PRELUDE, ROOT, rank
-from tests.client.samplers import Ends, FirstEdges, Nested, Stars, TypedEnds
+from tests.client.samplers import Dropped, Ends, FirstEdges, Nested, Stars, TypedEnds
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -212,6 +212,133 @@ def test_past_the_limit_of_substitutes_a_batch_is_an_error(workers: int) -> None
         batch = backend.next_batch("a", timeout=PATIENCE_S)
         assert batch is not None
         assert batch.index == 6
+
+
+@both
+def test_batches_are_substituted_without_another_setting(workers: int) -> None:
+    """CONTRACT 19."""
+    with (
+        small_graph() as graph,
+        backend_of(graph, stars(fails=(2,)), num_workers=workers) as backend,
+    ):
+        backend.register_input("a", "train", **ONE_SLOT, on_error="substitute")
+        found = read(backend, "a", 0)
+        assert [batch.step for batch in found if batch.substitute] == [2]
+
+
+# --- errors that go away -------------------------------------------------------------------------
+
+
+def flaky(folder: Path, **options: Any) -> CustomSpec:
+    given = {"folder": str(folder), **options}
+    return CustomSpec(sampler="tests.client.samplers:Flaky", options=given)
+
+
+def tries(folder: Path, index: int = 1) -> list[str]:
+    """Which processes have tried a batch of epoch 0."""
+    return (folder / f"0-{index}").read_text().splitlines()
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_an_error_that_goes_away_costs_nothing(workers: int, tmp_path: Path) -> None:
+    with (
+        small_graph() as graph,
+        backend_of(graph, flaky(tmp_path), num_workers=workers) as backend,
+    ):
+        backend.register_input("a", "train", **TERMS, retry_errors=2)
+        found = read(backend, "a", 0)
+        assert digests(found) == expected(graph, spec=Stars)
+        assert [batch.retries for batch in found] == [0, 2] + [0] * (STEPS - 2)
+        assert not any(batch.substitute for batch in found)
+        statistics = backend.statistics()
+        assert (statistics.channels["a"].retries, statistics.channels["a"].failed) == (2, 0)
+        if workers:
+            assert statistics.hub["scheduler"]["totals"]["errors_retried"] == 2
+            assert statistics.hub["scheduler"]["quarantined"] == []
+        assert len(tries(tmp_path)) == 3
+
+
+def test_another_worker_tries_again(tmp_path: Path) -> None:
+    """With one slot nothing else is under way, so that the other worker is idle."""
+    spec = flaky(tmp_path, times=1)
+    with small_graph() as graph, backend_of(graph, spec, num_workers=2) as backend:
+        backend.register_input("a", "train", **ONE_SLOT, retry_errors=1)
+        read(backend, "a", 0)
+        first, second = tries(tmp_path)
+        assert first != second
+
+
+@both
+def test_a_batch_that_raises_to_the_last_is_quarantined_with_its_cause(
+    workers: int, tmp_path: Path
+) -> None:
+    with (
+        small_graph() as graph,
+        backend_of(graph, flaky(tmp_path, times=9), num_workers=workers) as backend,
+    ):
+        backend.register_input("a", "train", **ONE_SLOT, retry_errors=2)
+        backend.start_new_epoch_sampling("a", 0)
+        assert backend.next_batch("a", timeout=PATIENCE_S) is not None
+        with pytest.raises(SamplingError, match="ConnectionResetError: batch 1 was reset"):
+            backend.next_batch("a", timeout=PATIENCE_S)
+        assert len(tries(tmp_path)) == 3
+        assert backend.next_batch("a", timeout=PATIENCE_S) is not None
+        if workers:
+            (record,) = backend.statistics().hub["scheduler"]["quarantined"]
+            assert "batch 1 was reset" in record["cause"]
+            assert record["attempts"] == 3
+
+
+@both
+def test_after_the_last_retry_another_batch_is_substituted(workers: int, tmp_path: Path) -> None:
+    with (
+        small_graph() as graph,
+        backend_of(graph, flaky(tmp_path, times=9), num_workers=workers) as backend,
+    ):
+        backend.register_input("a", "train", **ONE_SLOT, retry_errors=1, on_error="substitute")
+        found = read(backend, "a", 0)
+        assert {batch.step: batch.index for batch in found if batch.substitute} == {1: 2}
+
+
+@both
+@pytest.mark.parametrize(
+    ("error", "retry_on", "tried"),
+    [
+        ("TimeoutError", None, 3),
+        ("ZeroDivisionError", None, 1),
+        ("ZeroDivisionError", ArithmeticError, 3),
+        ("ZeroDivisionError", ["KeyError", "ArithmeticError"], 3),
+        ("OSError", "KeyError", 1),
+        ("Dropped", Dropped, 3),
+        ("Dropped", "tests.client.samplers.Dropped", 3),
+        ("Dropped", "Dropped", 3),
+        ("Dropped", "other.Dropped", 1),
+    ],
+)
+def test_errors_of_the_classes_named_are_tried_again(
+    workers: int, error: str, retry_on: Any, tried: int, tmp_path: Path
+) -> None:
+    named = {} if retry_on is None else {"retry_on": retry_on}
+    with (
+        small_graph() as graph,
+        backend_of(graph, flaky(tmp_path, error=error), num_workers=workers) as backend,
+    ):
+        backend.register_input("a", "train", **ONE_SLOT, retry_errors=2, **named)
+        backend.start_new_epoch_sampling("a", 0)
+        backend.next_batch("a", timeout=PATIENCE_S)
+        if tried == 1:
+            with pytest.raises(SamplingError, match="batch 1 was reset"):
+                backend.next_batch("a", timeout=PATIENCE_S)
+        else:
+            assert backend.next_batch("a", timeout=PATIENCE_S) is not None
+        assert len(tries(tmp_path)) == tried
+
+
+@pytest.mark.parametrize("wrong", [3, "not a name", [int], [OSError, None]])
+def test_what_is_no_class_of_exceptions_is_refused_by_name(wrong: Any) -> None:
+    with small_graph() as graph, backend_of(graph, Stars, num_workers=0) as backend:
+        with pytest.raises(ValueError, match=r"retry_on.* expected a class of exceptions"):
+            backend.register_input("a", "train", **TERMS, retry_errors=1, retry_on=wrong)
 
 
 def test_a_users_sampler_has_workers_of_its_own_in_a_borrowed_pool() -> None:

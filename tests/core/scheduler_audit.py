@@ -46,6 +46,7 @@ def audit_channel(book: ChannelBook, told: ChannelStatistics) -> None:
         "slots_with_rank": holders.count(Holder.RANK),
         "weight": book.weight,
         "stray_returns": book.strays,
+        "errors_retried": book.errors_retried,
     }
     for name, fact in facts.items():
         assert getattr(told, name) == fact, f"channel {book.id}: {name} is {fact}; {told}"
@@ -75,6 +76,7 @@ def audit_group(ledger: Ledger, group: CrewBook, told: GroupStatistics) -> None:
 def audit_totals(books: Iterable[ChannelBook], figures: SchedulerStatistics) -> None:
     books = list(books)
     assert figures.totals.channels == len(books)
+    assert figures.totals.errors_retried == sum(book.errors_retried for book in books)
     for how in ("delivered", "failed", "cancelled"):
         total = sum(book.totals.get(how, 0) for book in books)
         assert getattr(figures.totals, how) == total, f"{how}: {total}; {figures.totals}"

@@ -42,6 +42,9 @@ class Flight:
     source: int
     charged: int = 0  # attempts that count, of this source
     excused: int = 0
+    errors: int = 0  # passing ones, of this source, after which it was tried again
+    until: float | None = None  # it is not to be handed out before a tick at this time
+    avoids: int | None = None  # the worker it raised in
     begun: float | None = None  # at the worker that has it now
     too_late: bool = False  # that worker was to be killed before it began
     worker: int | None = None  # None: it waits to be handed out again
@@ -142,6 +145,7 @@ class ChannelBook:
     front: BatchKey | None = None  # lost by the last worker that died at it: next to be handed out
     quarantined: set[int] = field(default_factory=set)  # sources, of this epoch
     substitutes: int = 0
+    errors_retried: int = 0
     announced: set[int] = field(default_factory=set)
     broken: set[int] = field(default_factory=set)
     strays: int = 0
@@ -151,6 +155,10 @@ class ChannelBook:
     def waiting(self) -> list[Flight]:
         """What is to be handed out again."""
         return [flight for flight in self.flights.values() if flight.worker is None]
+
+    def due(self) -> list[Flight]:
+        """What is to be handed out again now."""
+        return [flight for flight in self.waiting() if flight.until is None]
 
     def alive(self, batch: BatchKey) -> bool:
         """Whether the rank still waits for this batch."""
@@ -167,7 +175,7 @@ class ChannelBook:
         if self.phase is not Phase.ACTIVE:
             return False
         fresh = self.handed < len(self.steps) and self.has_free_slot
-        return fresh or any(flight.worker is None for flight in self.flights.values())
+        return fresh or bool(self.due())
 
     def count(self, how: str) -> int:
         """How many steps of this epoch ended so."""

@@ -172,7 +172,7 @@ class Ledger(CrewWatch):
         group.done += 1
         group.losses, group.losers = 0, set()
         if channel.alive(flight.batch):
-            due = Deliver(flight.batch, flight.slot, flight.source, worker.id)
+            due = Deliver(flight.batch, flight.slot, flight.source, worker.id, flight.errors)
             self.owed[flight.batch] = due
         else:
             self._drop(channel, flight)
@@ -182,11 +182,18 @@ class Ledger(CrewWatch):
             return
         flight = self._answered(worker, event)
         channel = self.channels[event.batch.channel]
-        if channel.alive(flight.batch):
+        if not channel.alive(flight.batch):
+            self._drop(channel, flight)
+        elif event.passing and flight.errors < channel.entry.options.retry_errors:
+            settings = self.settings
+            wait = settings.error_backoff_first * 2**flight.errors
+            flight.until = self.now + min(wait, settings.error_backoff_most)
+            flight.errors += 1
+            flight.avoids = worker.id
+            channel.errors_retried += 1
+        else:
             flight.charged += 1
             self._quarantine(channel, flight, event.cause)
-        else:
-            self._drop(channel, flight)
 
     def _worker_beat(self, event: WorkerBeat) -> None:
         if worker := self.heard(event.worker):
@@ -212,7 +219,10 @@ class Ledger(CrewWatch):
             self._orphaned(group, flight, event.cause)
 
     def _tick(self, event: Tick) -> None:
-        pass
+        for channel in self.channels.values():
+            for flight in channel.waiting():
+                if flight.until is not None and flight.until <= self.now:
+                    flight.until, flight.waits_since = None, self.number
 
     # --- what events bring about -------------------------------------------------------------
 
@@ -249,7 +259,7 @@ class Ledger(CrewWatch):
     def _quarantine(self, channel: ChannelBook, flight: Flight, cause: str) -> None:
         """No more tries for this source: another one takes its place, or the batch fails."""
         channel.quarantined.add(flight.source)
-        attempts = flight.charged
+        attempts = flight.charged + flight.errors
         if not self._substituted(channel, flight):
             self.owed[flight.batch] = Fail(flight.batch, cause, attempts)
 
@@ -259,6 +269,7 @@ class Ledger(CrewWatch):
         channel.substitutes += 1
         channel.front = None  # which of the two goes first is nobody's business
         flight.source, flight.charged, flight.excused = source, 0, 0
+        flight.errors, flight.avoids = 0, None
         return True
 
     def _forget_groups(self) -> None:
@@ -300,9 +311,8 @@ class Ledger(CrewWatch):
     def _assign(self, order: Assign) -> None:
         worker = self._told(order)
         assert worker.serves, f"{order}: the worker is not to be given anything"
-        least = min(len(other.held) for other in self.groups[worker.group].serving())
-        assert len(worker.held) < self.settings.worker_concurrency, f"{order}: it has its fill"
-        assert len(worker.held) == least, f"{order}: another one has only {least}"
+        most = self.settings.worker_concurrency
+        assert len(worker.held) < most, f"{order}: it has its fill"
         channel = self.channels[order.batch.channel]
         assert channel.entry.group == worker.group, f"{order}: another group's"
         assert channel.alive(order.batch), f"{order}: nobody waits for it"
@@ -310,7 +320,13 @@ class Ledger(CrewWatch):
         channel.front, channel.queued = None, self.number
         flight = self._taken_up(channel, order)
         counted = (flight.charged, flight.charged + flight.excused)
-        assert order.attempt - 1 in counted, f"{order}: {flight}"
+        assert order.attempt - 1 - flight.errors in counted, f"{order}: {flight}"
+        assert flight.until is None, f"{order}: it has to wait until {flight.until}"
+        others = [w for w in self.groups[worker.group].serving() if w.id != flight.avoids]
+        fit = [w for w in others if len(w.held) < most] or self.groups[worker.group].serving()
+        least = min(len(other.held) for other in fit)
+        assert worker in fit, f"{order}: it raised there, and {[w.id for w in fit]} have room"
+        assert len(worker.held) == least, f"{order}: another one has only {least}"
         assert (order.slot, order.source) == (flight.slot, flight.source), f"{order}: {flight}"
         flight.worker = worker.id
         worker.held.append(flight)
@@ -320,8 +336,8 @@ class Ledger(CrewWatch):
         if flight := channel.flights.get(order.batch):
             assert flight.worker is None, f"{order}: worker {flight.worker} has it"
             return flight
-        waiting = channel.waiting()
-        assert not waiting, f"{order}: {waiting[0].batch} is to be tried again first"
+        due = channel.due()
+        assert not due, f"{order}: {due[0].batch} is to be tried again first"
         assert channel.handed < len(channel.steps), f"{order}: all were handed out"
         assert order.batch.step == channel.steps[channel.handed], f"{order}: out of order"
         channel.handed += 1
@@ -417,7 +433,7 @@ class Ledger(CrewWatch):
 
     def _look_round(self, wakeup: float | None) -> None:
         for channel in self.channels.values():
-            self._nothing_due_to(channel)
+            self._nothing_due_to(channel, wakeup)
         for group in self.groups.values():
             self._nothing_left_undone(group, wakeup)
         for worker in self.workers.values():
@@ -425,7 +441,11 @@ class Ledger(CrewWatch):
         if isinstance(self.event, Tick) and wakeup is not None:
             assert wakeup > self.now, f"wake-up at {wakeup}, after a tick at {self.now}"
 
-    def _nothing_due_to(self, channel: ChannelBook) -> None:
+    def _nothing_due_to(self, channel: ChannelBook, wakeup: float | None) -> None:
+        for flight in channel.waiting():
+            if flight.until is not None:
+                in_time = wakeup is not None and wakeup <= flight.until
+                assert in_time, f"{flight}: nobody wakes it before {wakeup}"
         if not channel.can_give:
             channel.queued = None
         elif channel.queued is None:

@@ -57,6 +57,7 @@ class Fate(Enum):
     WELL = "does it"
     DIES = "dies in the middle of it"
     RAISES = "answers that it cannot"
+    FALTERS = "answers that it cannot now"
     HANGS = "never ends, and says that it is well"
     FALLS_SILENT = "is never heard of again"
     GROWS = "does it, and is past its soft limit afterwards"
@@ -247,8 +248,9 @@ class World:
         match self.nature.fate(order):
             case Fate.WELL:
                 self.after(cost, lambda: self._done(worker, order, cost))
-            case Fate.RAISES:
-                self.after(cost, lambda: self._failed(worker, order, cost))
+            case Fate.RAISES | Fate.FALTERS as fate:
+                passing = fate is Fate.FALTERS
+                self.after(cost, lambda: self._failed(worker, order, cost, passing))
             case Fate.DIES:
                 self.lose(worker.id, "killed by SIGKILL", cost / 2)
             case Fate.HANGS:
@@ -270,10 +272,11 @@ class World:
         self.on_done(order.batch)
         self._go_on(worker)
 
-    def _failed(self, worker: FakeWorker, order: Assign, cost: float) -> None:
+    def _failed(self, worker: FakeWorker, order: Assign, cost: float, passing: bool) -> None:
         if worker.alive:
             worker.at = None
-            self.send(BatchFailed(self.now, worker.id, order.batch, cost, "a bad seed"))
+            failed = BatchFailed(self.now, worker.id, order.batch, cost, "a bad seed", passing)
+            self.send(failed)
             self._go_on(worker)
 
     def _go_on(self, worker: FakeWorker) -> None:

@@ -9,6 +9,7 @@ import pytest
 from penstock.core.events import (
     Assign,
     BatchDone,
+    BatchFailed,
     BatchKey,
     ChannelRegistered,
     Deliver,
@@ -214,6 +215,116 @@ def test_a_group_that_never_stops_failing_is_excused_only_so_often() -> None:
     (fail,) = only(Fail, answer)
     assert deaths == fail.attempts == 3
     assert "whole group was failing" in fail.cause
+
+
+# --- errors that may go away -----------------------------------------------------------------
+
+
+def raise_at(hub: Hub, order: Assign, *, passing: bool = True) -> list[Instruction]:
+    """The worker begins the batch and answers that it raised."""
+    hub.begin(order)
+    return hub.send(BatchFailed(hub.now, order.worker, order.batch, 1.0, "OSError: reset", passing))
+
+
+def test_a_passing_error_is_tried_again_in_its_slot_after_a_while(hub: Hub) -> None:
+    hub.register(1, retry_errors=2)
+    first = one(hub.start(1, 1))
+    assert raise_at(hub, first) == []
+    assert hub.scheduler.next_wakeup() == pytest.approx(0.1)
+    again = one(hub.tick(0.1))
+    assert again == Assign(first.worker, first.batch, first.slot, first.source, attempt=2)
+    hub.begin(again)
+    answer = hub.done(again)
+    assert only(Deliver, answer) == [Deliver(first.batch, first.slot, 0, first.worker, retries=1)]
+    assert only(FinishEpoch, answer) == [FinishEpoch(1, 0, delivered=1, failed=0, cancelled=0)]
+
+
+def test_the_waits_double_and_are_counted(hub: Hub) -> None:
+    hub.register(1, retry_errors=3)
+    order, waits = one(hub.start(1, 1)), []
+    for _ in range(3):
+        raise_at(hub, order)
+        wakeup = hub.scheduler.next_wakeup()
+        assert wakeup is not None
+        waits.append(wakeup - hub.now)
+        order = one(hub.tick(wakeup))
+    assert waits == pytest.approx([0.1, 0.2, 0.4])
+    statistics = hub.scheduler.statistics()
+    assert statistics.channels[0].errors_retried == statistics.totals.errors_retried == 3
+
+
+def test_a_long_wait_is_bounded() -> None:
+    hub = Hub(error_backoff_most=0.3)
+    hub.ready()
+    hub.register(1, retry_errors=200)
+    order = one(hub.start(1, 1))
+    for _ in range(200):
+        raise_at(hub, order)
+        wakeup = hub.scheduler.next_wakeup()
+        assert wakeup is not None
+        assert wakeup - hub.now <= 0.3 + 1e-9
+        order = one(hub.tick(wakeup))
+
+
+def test_after_the_last_retry_the_batch_is_quarantined_with_its_cause(hub: Hub) -> None:
+    hub.register(1, retry_errors=1)
+    first = one(hub.start(1, 1))
+    raise_at(hub, first)
+    answer = raise_at(hub, one(hub.tick(0.1)))
+    assert only(Fail, answer) == [Fail(first.batch, "OSError: reset", 2)]
+    (entry,) = hub.scheduler.statistics().quarantined
+    assert (entry.batch, entry.cause, entry.attempts) == (first.batch, "OSError: reset", 2)
+
+
+def test_a_substitute_follows_the_last_retry_and_has_retries_of_its_own(hub: Hub) -> None:
+    hub.register(1, retry_errors=1, on_error=OnError.SUBSTITUTE)
+    first = one(hub.start(1, 2))
+    hub.done(one(raise_at(hub, first)))  # the second batch is made meanwhile
+    substitute = one(raise_at(hub, one(hub.tick(0.1))))
+    assert (substitute.batch, substitute.source, substitute.attempt) == (first.batch, 1, 1)
+    assert only(Fail, raise_at(hub, substitute)) == []
+    assert one(hub.tick(1.0)).attempt == 2
+
+
+def test_any_other_error_is_not_tried_again(hub: Hub) -> None:
+    hub.register(1, retry_errors=5)
+    first = one(hub.start(1, 1))
+    assert only(Fail, raise_at(hub, first, passing=False)) == [
+        Fail(first.batch, "OSError: reset", 1)
+    ]
+
+
+def test_later_batches_do_not_wait_for_one_that_is_tried_again(hub: Hub) -> None:
+    hub.register(1, retry_errors=1)
+    first = one(hub.start(1, 2))
+    second = one(raise_at(hub, first))
+    assert second.batch.step == 1
+    assert only(Deliver, hub.done(second))
+    assert one(hub.tick(0.1)).batch == first.batch
+
+
+def test_another_worker_tries_again_if_one_has_room() -> None:
+    hub = Hub(workers=2)
+    hub.ready()
+    hub.register(1, retry_errors=1, slots=1)
+    first = one(hub.start(1, 1))
+    raise_at(hub, first)
+    assert one(hub.tick(0.1)).worker != first.worker
+
+
+def test_the_same_worker_tries_again_if_no_other_has_room(hub: Hub) -> None:
+    hub.register(1, retry_errors=1)
+    first = one(hub.start(1, 1))
+    raise_at(hub, first)
+    assert one(hub.tick(0.1)).worker == first.worker
+
+
+def test_an_epoch_that_ends_takes_its_delayed_batches_along(hub: Hub) -> None:
+    hub.register(1, retry_errors=1, slots=1)
+    raise_at(hub, one(hub.start(1, 1)))
+    fresh = one(hub.start(1, 1, epoch=1))
+    assert fresh.batch.epoch == 1
+    assert only(Assign, hub.tick(0.1)) == []
 
 
 # --- refusals and doubts ---------------------------------------------------------------------

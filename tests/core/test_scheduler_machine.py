@@ -74,6 +74,7 @@ ENTRIES = st.builds(
     max_attempts=st.integers(1, 3),
     on_error=st.sampled_from(OnError),
     max_substitutes=st.integers(0, 3),
+    retry_errors=st.integers(0, 2),
 )
 
 
@@ -209,11 +210,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.run.send(BatchDone(self.now, worker.id, worker.begun.batch, cost))
 
     @precondition(lambda self: self.making())
-    @rule(data=st.data(), cost=COSTS)
-    def fail_batch(self, data: st.DataObject, cost: float) -> None:
+    @rule(data=st.data(), cost=COSTS, passing=st.booleans())
+    def fail_batch(self, data: st.DataObject, cost: float, passing: bool) -> None:
         worker = self.pick(data, self.making())
         assert worker.begun is not None
-        self.run.send(BatchFailed(self.now, worker.id, worker.begun.batch, cost, "a bad seed"))
+        batch = worker.begun.batch
+        self.run.send(BatchFailed(self.now, worker.id, batch, cost, "a bad seed", passing))
 
     @precondition(lambda self: self.workers())
     @rule(data=st.data(), held=st.sampled_from([0, SOFT - 1, SOFT + 1, HARD + 1]))

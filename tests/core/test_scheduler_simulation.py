@@ -97,7 +97,8 @@ class Rough(Nature):
         if self.calm:
             return Fate.WELL
         ill = [Fate.DIES, Fate.RAISES, Fate.HANGS, Fate.FALLS_SILENT, Fate.GROWS, Fate.BURSTS]
-        kinds, weights = [Fate.WELL, *ill], [1000, 20, 10, 3, 2, 3, 2]
+        kinds = [Fate.WELL, *ill, Fate.FALTERS]
+        weights = [1000, 20, 10, 3, 2, 3, 2, 20]
         return self.dice.choices(kinds, weights)[0]
 
     def start(self, order: StartWorker) -> Fate:
@@ -141,6 +142,7 @@ class Simulation:
             max_attempts=dice.randint(1, 4),
             on_error=dice.choice(list(OnError)),
             max_substitutes=dice.randint(0, 4),
+            retry_errors=dice.randint(0, 3),
         )
         self.started[number] = []
         rank = self.world.register(entry)

@@ -58,6 +58,7 @@ class Plan:
     restarts: int = 0  # epochs started while the last one is unfinished, or after it
     leavers: int = 0
     breaker_deaths: int = 9
+    passing: bool = False  # whether what fails may be tried again
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,13 @@ SUBSTITUTES = Plan(
     losses=2,
     failures=1,
 )
+ERRORS = Plan(
+    channels=(channel(1, 2, 1.0, retry_errors=2), channel(2, 1, 1.0, retry_errors=1)),
+    steps=(2, 1),
+    costs=(1, 1),
+    failures=2,
+    passing=True,
+)
 PAIRS = Plan(
     channels=(channel(1, 2, 1.0, max_attempts=1), channel(2, 2, 1.0, max_attempts=1)),
     steps=(2, 2),
@@ -130,6 +138,7 @@ DEADLINES = Plan(
     leavers=1,
 )
 PLANS = {
+    "errors that are tried again": ERRORS,
     "losses and retries": LOSSES,
     "cancelled epochs and leavers": replace(ENDINGS, steps=(2, 1)),
     "quarantine and substitutes": replace(SUBSTITUTES, steps=(2, 1)),
@@ -138,6 +147,9 @@ PLANS = {
     "deadlines": DEADLINES,
 }
 LARGER = {
+    "errors that are tried again, and leavers": replace(
+        ERRORS, failures=3, losses=1, restarts=1, leavers=1
+    ),
     "cancelled epochs and leavers, alone": ENDINGS,
     "quarantine and substitutes, alone": SUBSTITUTES,
     "losses and retries": replace(LOSSES, steps=(2, 3), losses=2),
@@ -176,7 +188,7 @@ class State:
             tuple(group_key(group) for group in ledger.groups.values()),
             rest_left(self.run),
             tuple((*worker_key(ledger.workers[n]), time_left(self.run, n)) for n in order),
-            tuple(channel_key(book, order) for book in ledger.channels.values()),
+            tuple(channel_key(book, order, self.run.now) for book in ledger.channels.values()),
             tuple(sorted(virtual_times(self.run))),
             run_queue(self.run),
         )
@@ -222,10 +234,10 @@ def worker_key(worker: WorkerBook) -> tuple[Hashable, ...]:
     return worker.ready is not None, worker.leave, worker.fault, held
 
 
-def channel_key(book: ChannelBook, order: dict[int, int]) -> Hashable:
+def channel_key(book: ChannelBook, order: dict[int, int], now: float) -> Hashable:
     waits = sorted({flight.waits_since for flight in book.waiting()})
     flights = tuple(
-        (*flight_key(flight, order), flight.worker is None and waits.index(flight.waits_since))
+        (*flight_key(flight, order, now), flight.worker is None and waits.index(flight.waits_since))
         for flight in book.flights.values()
     )
     if book.phase in (Phase.LEAVING, Phase.GONE):
@@ -239,9 +251,12 @@ def channel_key(book: ChannelBook, order: dict[int, int]) -> Hashable:
     return book.epoch, book.handed, ends, bad, book.substitutes, flights, slots
 
 
-def flight_key(flight: Flight, order: dict[int, int]) -> tuple[Hashable, ...]:
+def flight_key(flight: Flight, order: dict[int, int], now: float) -> tuple[Hashable, ...]:
     at = None if flight.worker is None else order[flight.worker]
-    return flight.batch, flight.slot, flight.source, flight.charged, flight.excused, at
+    avoids = None if flight.avoids is None else order.get(flight.avoids)
+    wait = None if flight.until is None else flight.until - now
+    raised = flight.errors, avoids, wait
+    return flight.batch, flight.slot, flight.source, flight.charged, flight.excused, at, raised
 
 
 # --- copies of states ------------------------------------------------------------------------
@@ -303,6 +318,8 @@ class Walk:
             trim_after=FOREVER,
             backoff_first=1.0,
             backoff_most=4.0,
+            error_backoff_first=1.0,
+            error_backoff_most=4.0,
             story_length=1_000_000,
             breaker_deaths=plan.breaker_deaths,
             breaker_rest=REST,
@@ -383,7 +400,7 @@ class Walk:
             yield BatchDone(now, worker.id, batch, cost), spent
             if spent.failures < plan.failures:
                 failed = replace(spent, failures=spent.failures + 1)
-                yield BatchFailed(now, worker.id, batch, cost, "bad"), failed
+                yield BatchFailed(now, worker.id, batch, cost, "bad", plan.passing), failed
         elif worker.held:
             yield BatchBegun(now, worker.id, worker.held[0].batch), spent
 

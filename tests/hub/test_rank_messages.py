@@ -125,7 +125,11 @@ def test_an_unknown_kind_of_spec_is_refused_when_the_backend_is_made(
         ({"deadline": 0.0}, "ValueError: deadline is 0.0"),
         ({"max_attempts": 0}, "ValueError: max_attempts is 0"),
         ({"max_substitutes": -1}, "ValueError: max_substitutes is -1"),
-        ({"on_error": "substitute"}, "ValueError: max_substitutes is 0; expected at least 1"),
+        (
+            {"on_error": "substitute", "max_substitutes": 0},
+            "ValueError: max_substitutes is 0; expected at least 1",
+        ),
+        ({"retry_errors": -1}, "ValueError: retry_errors is -1; expected 0 to 1000"),
         ({"on_error": "ignore"}, "on_error is 'ignore'; expected 'raise' or 'substitute'"),
         ({"rank": 2, "world_size": 2}, "ValueError: rank is 2"),
         ({"rank": -1, "world_size": 2}, "ValueError: rank is -1"),

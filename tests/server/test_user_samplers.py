@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from penstock.sampling.spec import CustomSpec
 from penstock.wire.requests import RegisterBackendRequest, SamplerInput
 from tests.client.graphs import TERMS, backend_of, read, small_graph
 from tests.client.graphs import digests as digests_of
-from tests.client.samplers import Ends
+from tests.client.samplers import Ends, Stars
 from tests.server.stores import WAYS, AnyServer, backend, digests, messages, reached
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -53,3 +54,25 @@ def test_links_with_columns_and_attributes_are_those_of_an_embedded_backend(
         assert digests(messages(server, number)) == expected
         with pytest.raises(ValueError, match="columns has no 'time', which"):
             registered(server, SPEC, ids=links)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_at_a_server_that_goes_away_costs_nothing(
+    way: str, graph: Graph, tmp_path: Path
+) -> None:
+    with backend_of(graph, Stars, num_workers=0) as inline:
+        inline.register_input("a", "train", **TERMS)
+        expected = digests_of(read(inline, "a", 0))
+    name = "tests.client.samplers:Flaky"
+    options = {"folder": str(tmp_path), "error": "Dropped"}
+    with reached(way, graph, num_workers=1, samplers=(name,)) as (server, own):
+        number = server.register_sampling_input(
+            RegisterBackendRequest(
+                backend_id=backend(server, "k", CustomSpec(sampler=name, options=options)),
+                sampler_input=SamplerInput(split="train"),
+                channel_options={**TERMS, "retry_errors": 2, "retry_on": "Dropped"},
+            )
+        )
+        assert digests(messages(server, number)) == expected
+        (channel,) = own.hub_statistics()["scheduler"]["channels"]
+        assert channel["errors_retried"] == 2

@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.client.sizes import parse_bytes
 from penstock.options import Field, Options, fields_of
+from penstock.workers.failures import class_name
 
 _Struct = TypeVar("_Struct", bound=Options)
 
@@ -65,8 +66,32 @@ def parsed_value(field: Field, value: Any, name: str = "") -> Any:
     name, value = name or field.name, plain(value)
     if field.about.is_size and not (value is None and field.is_optional):
         return parse_bytes(value, name)
+    if field.kind is tuple:
+        value = class_names(value, name)
     field.check(value, name)
     return value
+
+
+def class_names(value: Any, name: str) -> tuple[str, ...]:
+    """Return the names of exceptions that were given as classes or names, one or several."""
+    given = [value] if isinstance(value, (str, type)) else value
+    if not isinstance(given, Iterable):
+        raise ValueError(
+            f"{name} is {value!r}; expected a class of exceptions, its name, or several"
+        )
+    return tuple(_class_name(each, f"{name}[{place}]") for place, each in enumerate(given))
+
+
+def _class_name(value: Any, name: str) -> str:
+    if isinstance(value, type) and issubclass(value, BaseException):
+        # In a worker, the module of a script has another name.
+        return value.__qualname__ if value.__module__ == "__main__" else class_name(value)
+    if isinstance(value, str) and all(part.isidentifier() for part in value.split(".")):
+        return value
+    raise ValueError(
+        f"{name} is {value!r}; expected a class of exceptions, or its name: 'OSError', or "
+        "'module.Class'"
+    )
 
 
 def plain(value: Any) -> Any:

@@ -56,6 +56,9 @@ class Task:
     attempt: int = 1  # at this source; attempts that were never begun do not count
     charged: int = 0  # attempts at this source that count against the limit
     excused: int = 0  # attempts at this source lost while the whole group was failing
+    errors: int = 0  # attempts at this source that raised, and were followed by another one
+    until: float = -inf  # no worker gets it before this time
+    avoids: int | None = None  # the worker that it raised in: another one is better
     began: float | None = None
     too_late: bool = False  # it began after its worker was condemned for another reason
     charge: float = 0.0  # virtual time that was charged and must be settled
@@ -93,6 +96,7 @@ class ScheduledChannel(Flow):
     story: Story
     epoch: Epoch = field(default_factory=lambda: Epoch.closed(-1))
     retries: deque[Task] = field(default_factory=deque)
+    delayed: list[Task] = field(default_factory=list)  # to be retried at a later time
     in_flight: int = 0
     leaving: bool = False
     alarm: float = inf
@@ -103,6 +107,7 @@ class ScheduledChannel(Flow):
     waited: dict[Wait, float] = field(default_factory=lambda: dict.fromkeys(Wait, 0.0))
     service: float = 0.0
     attempts_lost: int = 0
+    errors_retried: int = 0
     substitutes: int = 0
     stray_returns: int = 0
     delivered: int = 0  # this and the next two: over all epochs before the current one
@@ -197,8 +202,31 @@ class ScheduledChannel(Flow):
             return
         self.slots.lend(task.slot)
         self.epoch.delivered += 1
-        out.append(Deliver(task.batch, task.slot, task.source, worker))
+        out.append(Deliver(task.batch, task.slot, task.source, worker, task.errors))
         self._finish(out)
+
+    def raised(
+        self, task: Task, worker: int, cause: str, passing: bool, now: float, out: list[Instruction]
+    ) -> None:
+        """Retry a task later that raised a passing error, as often as the options say, or fail it.
+
+        It keeps its slot meanwhile. Later steps of the epoch need not wait for it.
+        """
+        if not task.epoch.open or not passing or task.errors == self.options.retry_errors:
+            self.fail(task, cause, now, out)
+            return
+        task.errors += 1
+        task.attempt += 1
+        task.began, task.too_late, task.avoids = None, False, worker
+        task.until = now + self.settings.error_delay(task.errors)
+        self.delayed.append(task)
+        self.errors_retried += 1
+
+    def wake(self, now: float) -> None:
+        """Let the delayed tasks that have waited long enough be handed out, in their order."""
+        ready = [task for task in self.delayed if task.until <= now]
+        self.delayed = [task for task in self.delayed if task.until > now]
+        self.retries.extend(ready)
 
     def fail(self, task: Task, cause: str, now: float, out: list[Instruction]) -> None:
         """Substitute another source for one that cannot be made, or let the batch fail."""
@@ -264,6 +292,7 @@ class ScheduledChannel(Flow):
         if source is None:
             return False
         task.source, task.attempt, task.charged, task.excused = source, 1, 0, 0
+        task.errors, task.avoids = 0, None
         self._try_again(task)
         return True
 
@@ -320,16 +349,20 @@ class ScheduledChannel(Flow):
         """Cancel the epoch. Tasks that workers hold keep their slots until they are answered."""
         if self.epoch.open:
             self.epoch.close()
-        for task in self.retries:
+        for task in (*self.retries, *self.delayed):
             self.slots.release(task.slot, now)
         self.retries.clear()
+        self.delayed.clear()
 
     def _forget(self, out: list[Instruction]) -> None:
         if self.gone:
             out.append(Forget(self.id))
 
-    # --- unused slots ------------------------------------------------------------------------
+    # --- time --------------------------------------------------------------------------------
 
     def due(self) -> float:
-        """Return when the first unused slot is to be trimmed."""
-        return inf if self.leaving else self.slots.rested(self.settings.trim_after)
+        """Return when the first unused slot is to be trimmed, or the first delayed task is due."""
+        if self.leaving:
+            return inf
+        trim = self.slots.rested(self.settings.trim_after)
+        return min([trim, *(task.until for task in self.delayed)]) if self.delayed else trim

@@ -140,13 +140,18 @@ class BatchDone(Record, frozen=True):
 
 
 class BatchFailed(Record, frozen=True):
-    """A worker could not make a batch, and is still alive. A retry would end the same way."""
+    """A worker could not make a batch, and is still alive.
+
+    `passing` means that the error is one of those that the channel wants tried again, because they
+    may go away. Another attempt at any other error would end the same way.
+    """
 
     now: float
     worker: int
     batch: BatchKey
     cost: float
     cause: str
+    passing: bool = False
 
 
 class WorkerBeat(Record, frozen=True):
@@ -228,12 +233,16 @@ class Assign(Record, frozen=True):
 
 
 class Deliver(Record, frozen=True):
-    """Tell the rank that a batch is in a slot. The rank owns the slot until it returns it."""
+    """Tell the rank that a batch is in a slot. The rank owns the slot until it returns it.
+
+    `retries` counts the attempts at its source that raised.
+    """
 
     batch: BatchKey
     slot: int
     source: int
     worker: int
+    retries: int = 0
 
 
 class Fail(Record, frozen=True):

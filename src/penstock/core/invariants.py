@@ -39,15 +39,15 @@ def _demand(faults: Iterator[str], whose: str, channel: ScheduledChannel | None 
 
 def _channel_faults(channel: ScheduledChannel, held: list[Task]) -> Iterator[str]:
     """Yield what is wrong with a channel; `held` are its tasks that workers hold."""
-    yield from _slot_faults(channel, [*held, *channel.retries])
+    yield from _slot_faults(channel, [*held, *channel.retries, *channel.delayed])
     yield from _epoch_faults(channel, held)
     yield from _turn_faults(channel, held)
     if channel.in_flight != len(held):
         yield f"{channel.in_flight} batches are counted as in flight, but workers hold {len(held)}"
-    if channel.leaving and (not held or channel.retries):
+    if channel.leaving and (not held or channel.retries or channel.delayed):
         yield "it is leaving with nothing in flight, but was not removed"
-    if channel.slots.rested(channel.settings.trim_after) < channel.alarm and not channel.leaving:
-        yield "slots are idle, but no timer is set to trim them"
+    if channel.due() < channel.alarm:
+        yield "slots are idle or batches delayed, but no timer is set for them"
 
 
 def _slot_faults(channel: ScheduledChannel, tasks: list[Task]) -> Iterator[str]:
@@ -67,16 +67,19 @@ def _epoch_faults(channel: ScheduledChannel, held: list[Task]) -> Iterator[str]:
     if not epoch.open:
         if epoch.ended != epoch.total:
             yield f"epoch {epoch.number} is over with {epoch.ended} of {epoch.total} batches ended"
-        if channel.retries:
+        if channel.retries or channel.delayed:
             yield "the epoch is over, but batches wait to be retried"
         return
-    alive = sum(task.epoch is epoch for task in held) + len(channel.retries)
+    again = [*channel.retries, *channel.delayed]
+    alive = sum(task.epoch is epoch for task in held) + len(again)
     if epoch.ended + alive != epoch.given or not epoch.ended < epoch.total:
         yield f"{epoch.given} of {epoch.total} assigned, {alive} in flight, {epoch.ended} ended"
     if epoch.substitutes > channel.options.substitutes:
         yield f"{epoch.substitutes} substitutes, over {channel.options.substitutes}"
-    if any(task.epoch is not epoch or task.began is not None for task in channel.retries):
+    if any(task.epoch is not epoch or task.began is not None for task in again):
         yield "a batch to be retried is of another epoch, or was begun"
+    if any(task.errors > channel.options.retry_errors for task in [*held, *again]):
+        yield f"a batch was retried after more than {channel.options.retry_errors} errors"
 
 
 def _turn_faults(channel: ScheduledChannel, held: list[Task]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from enum import Enum
 from math import inf
 
 from penstock.core.events import BatchKey
-from penstock.core.settings import Settings
+from penstock.core.settings import Settings, doubled
 
 
 @dataclass(slots=True, eq=False)
@@ -31,8 +31,7 @@ class Backoff:
         self.count, self.until = 0, -inf
 
     def _delay(self) -> float:
-        # A much larger power would overflow a float; the delay is limited by `most` anyway.
-        return min(self.most, self.first * 2.0 ** min(self.count - 2, 64))
+        return doubled(self.first, self.most, self.count - 2)
 
 
 class BreakerState(Enum):

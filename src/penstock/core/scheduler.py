@@ -149,6 +149,8 @@ class Scheduler:
     ) -> None:
         task = channel.hand_out(self._out)
         if task is not None:
+            if task.avoids == worker.id:
+                worker = group.idlest(but=worker) or worker
             group.give(worker, task)
             self._out.append(Assign(worker.id, task.batch, task.slot, task.source, task.attempt))
         wait = channel.wants()
@@ -291,7 +293,9 @@ class Scheduler:
             return
         task = self._answer(worker, event)
         worker.group.failed += 1
-        task.channel.fail(task, event.cause, self._now, self._out)
+        task.channel.raised(task, worker.id, event.cause, event.passing, self._now, self._out)
+        if task.channel.delayed:
+            self._timers.arm(task.channel)
         self._after_answer(worker, task.channel)
 
     def _answer(self, worker: ScheduledWorker, event: BatchDone | BatchFailed) -> Task:
@@ -352,14 +356,18 @@ class Scheduler:
                 case WorkerGroup():
                     self._lifecycle.fill(owner, self._now, self._out)
                 case ScheduledChannel():
-                    self._trim(owner)
+                    self._channel_due(owner)
+                    group = self._groups[owner.group]
+                    groups[group.name] = group
         for group in groups.values():
             self._serve(group)
 
-    def _trim(self, channel: ScheduledChannel) -> None:
-        slots = channel.slots.trim(self.settings.trim_after, self._now)
-        self._out.append(TrimSlots(channel.id, slots))
-        self._touched.append(channel)
+    def _channel_due(self, channel: ScheduledChannel) -> None:
+        """Wake the channel's delayed tasks, and trim its unused slots."""
+        if slots := channel.slots.trim(self.settings.trim_after, self._now):
+            self._out.append(TrimSlots(channel.id, slots))
+        channel.wake(self._now)
+        self._refresh(channel)
 
     # --- observation -------------------------------------------------------------------------
 

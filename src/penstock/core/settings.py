@@ -24,6 +24,11 @@ class Settings(PoolOptions, frozen=True, kw_only=True):
     breaker_deaths: int = 5  # this many in a row that never became ready open the breaker
     breaker_rest: float = 30.0  # before a trial is possible
 
+    # How long a batch that raised waits for its next attempt: first so long, then doubling. A
+    # network or a file system may need a while.
+    error_backoff_first: float = 0.1
+    error_backoff_most: float = 30.0
+
     # Estimates of what batches cost.
     first_estimate: float = 0.01  # if nothing is known yet
     least_cost: float = 1e-6  # above zero, or one channel could be next for ever
@@ -45,3 +50,13 @@ class Settings(PoolOptions, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be above zero, not {value}")
         if self.backoff_most < self.backoff_first:
             raise ValueError("backoff_most must be at least backoff_first")
+
+    def error_delay(self, errors: int) -> float:
+        """Return how long a batch waits after it has raised so many times."""
+        return doubled(self.error_backoff_first, self.error_backoff_most, errors - 1)
+
+
+def doubled(first: float, most: float, times: int) -> float:
+    """Return `first` doubled so many times, and at most `most`."""
+    # A much larger power would overflow a float; the result is limited by `most` anyway.
+    return min(most, first * 2.0 ** min(times, 64))

@@ -39,6 +39,7 @@ class ChannelStatistics:
     estimate: float  # estimated seconds of the next batch
     vtime_lag: float  # its virtual time minus the group's: how much it had above its share
     attempts_lost: int
+    errors_retried: int  # attempts that raised, and were followed by another one
     substitutes: int
     stray_returns: int
     waited_for_credit: float
@@ -82,6 +83,7 @@ class Totals:
     failed: int = 0
     cancelled: int = 0
     attempts_lost: int = 0
+    errors_retried: int = 0
     substitutes: int = 0
     stray_returns: int = 0
 
@@ -93,6 +95,7 @@ class Totals:
             failed=self.failed + channel.failed + epoch.failed,
             cancelled=self.cancelled + channel.cancelled + epoch.cancelled,
             attempts_lost=self.attempts_lost + channel.attempts_lost,
+            errors_retried=self.errors_retried + channel.errors_retried,
             substitutes=self.substitutes + channel.substitutes,
             stray_returns=self.stray_returns + channel.stray_returns,
         )
@@ -129,7 +132,7 @@ def of_channel(channel: ScheduledChannel, virtual_now: float, now: float) -> Cha
         cancelled_before=channel.cancelled,
         runnable=channel.place > 0,
         in_flight=channel.in_flight,
-        waiting_again=len(channel.retries),
+        waiting_again=len(channel.retries) + len(channel.delayed),
         slots_free=slots.free,
         slots_reserved=slots.reserved,
         slots_with_rank=slots.lent,
@@ -138,6 +141,7 @@ def of_channel(channel: ScheduledChannel, virtual_now: float, now: float) -> Cha
         estimate=channel.estimate(),
         vtime_lag=channel.vtime - virtual_now,
         attempts_lost=channel.attempts_lost,
+        errors_retried=channel.errors_retried,
         substitutes=channel.substitutes,
         stray_returns=channel.stray_returns,
         waited_for_credit=waited[Wait.CREDIT],

@@ -153,11 +153,15 @@ class WorkerGroup:
 
     # --- tasks of workers --------------------------------------------------------------------
 
-    def idlest(self) -> ScheduledWorker | None:
-        """Return a worker with the fewest batches; the one used last, as its caches are warmest."""
+    def idlest(self, but: ScheduledWorker | None = None) -> ScheduledWorker | None:
+        """Return a worker with the fewest batches; the one used last, as its caches are warmest.
+
+        `but` is a worker to leave out.
+        """
         for workers in self.room:
-            if workers:
-                return next(reversed(workers.values()))
+            for worker in reversed(workers.values()):
+                if worker is not but:
+                    return worker
         return None
 
     def give(self, worker: ScheduledWorker, task: Task) -> None:

@@ -197,6 +197,7 @@ class Executor:
             facts=done.facts,
             cost=done.cost,
             substitute=order.source != order.batch.step,
+            retries=order.retries,
             one_off=done.one_off,
         )
         channel.connection.send(ready, fds)

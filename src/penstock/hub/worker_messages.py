@@ -32,6 +32,7 @@ from penstock.wire.messages import (
 )
 from penstock.workers.autopsy import Autopsy, examine
 from penstock.workers.ended import Ended
+from penstock.workers.failures import is_passing
 from penstock.workers.pool import News, WorkerHandle
 
 log = logging.getLogger(__name__)
@@ -107,10 +108,15 @@ class WorkerMessages:
         if task is None:
             return
         self._off_its_hands(record, task)
+        passing = False
         if channel := self._state.channels.get(task.batch.channel):
             channel.note(task.batch, Mishap(task.index, failed.report))
+            passing = is_passing(failed.classes, channel.options.retry_on)
         cause = f"{failed.report.kind}: {_last_line(failed.report.message)}"
-        self._executor.tell(BatchFailed(self._state.now, record.id, task.batch, failed.cost, cause))
+        log.info("batch %s raised in worker %d: %s", tuple(task.batch), record.id, cause)
+        self._executor.tell(
+            BatchFailed(self._state.now, record.id, task.batch, failed.cost, cause, passing)
+        )
 
     def _first(self, record: WorkerRecord, named: BatchId) -> Assignment | None:
         """Return the task a worker begins. It must be its first: it makes them in order."""

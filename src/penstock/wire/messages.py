@@ -242,11 +242,15 @@ class Done(Message, frozen=True, kw_only=True):
 
 
 class Failed(Message, frozen=True, kw_only=True):
-    """A batch cannot be made; the worker is still alive."""
+    """A batch cannot be made; the worker is still alive.
+
+    `classes` are the names of the exception's class and of those that it is derived from.
+    """
 
     batch: BatchId
     cost: float
     report: Report
+    classes: tuple[str, ...] = ()
 
 
 class OutOfMemory(Message, frozen=True, kw_only=True):
@@ -509,7 +513,7 @@ class BatchReady(Message, frozen=True, kw_only=True):
 
     It holds its slot until the rank returns it, even if the batch is elsewhere: slots are credits.
     `index` is its place in the global list; if `substitute` is true, that of the batch which was
-    really sampled.
+    really sampled. `retries` counts the attempts before that raised an error.
     """
 
     batch: BatchId
@@ -520,6 +524,7 @@ class BatchReady(Message, frozen=True, kw_only=True):
     facts: dict[str, Any] = {}
     cost: float = 0.0
     substitute: bool = False
+    retries: int = 0
     one_off: SegmentHandle | None = None
 
 

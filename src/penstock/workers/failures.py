@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from penstock import errors
 from penstock.errors import BatchTooLarge, SamplingError
 from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.custom import fit_for_message, traceback_of
 from penstock.wire.messages import Report
+
+# Bounds of what a message says of an exception's classes.
+_MOST_CLASSES: Final = 32
+_LONGEST_NAME: Final = 255
 
 
 def report_of(error: BaseException) -> Report:
@@ -22,6 +29,24 @@ def report_of(error: BaseException) -> Report:
         return Report(kind=type(error).__name__, message=fit_for_message(str(error)))
     message = fit_for_message(str(error)) if isinstance(error, ValueError) else traceback_of(error)
     return Report(kind=SamplingError.__name__, message=message)
+
+
+def classes_of(error: BaseException) -> tuple[str, ...]:
+    """Return the names of the classes of what the sampler raised, the derived ones first."""
+    cause = error.__cause__ if isinstance(error, SamplingError) else None
+    raised = error if cause is None else cause
+    return tuple(class_name(kind) for kind in type(raised).__mro__[:_MOST_CLASSES])
+
+
+def class_name(kind: type) -> str:
+    """Return a class's full name; a built-in one's without its module."""
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"[:_LONGEST_NAME]
+
+
+def is_passing(classes: Sequence[str], retry_on: Sequence[str]) -> bool:
+    """Return whether one of the classes is among those whose errors may go away by themselves."""
+    return any(f".{name}".endswith(f".{wanted}") for name in classes for wanted in retry_on)
 
 
 def too_large(small: SlotTooSmall, most_bytes: int) -> BatchTooLarge:

@@ -49,7 +49,7 @@ from penstock.wire.stream import Stream
 from penstock.workers.arena import Arena
 from penstock.workers.batch_maker import BatchMaker, Written
 from penstock.workers.exits import EXIT_MEMORY, EXIT_ORPHANED, EXIT_SAMPLER
-from penstock.workers.failures import report_of
+from penstock.workers.failures import classes_of, report_of
 from penstock.workers.heartbeat import HeartbeatThread, Progress
 from penstock.workers.restraints import (
     is_orphan,
@@ -221,7 +221,7 @@ class Worker:
             self._faults.context["batches"] = self._progress.batches
 
     def _answer(self, message: SampleBatch, start: float) -> tuple[Done | Failed, Arena | None]:
-        report = self._refusal(message.batch.channel)
+        report, classes = self._refusal(message.batch.channel), tuple[str, ...]()
         if report is None:
             try:
                 written, one_off = self._written(message)
@@ -231,9 +231,9 @@ class Worker:
             except BaseException as error:  # whatever a user's sampler may raise
                 if isinstance(error, MemoryError) and self._limit is not None:
                     raise
-                report = report_of(error)
+                report, classes = report_of(error), classes_of(error)
         cost = time.perf_counter() - start
-        return Failed(batch=message.batch, cost=cost, report=report), None
+        return Failed(batch=message.batch, cost=cost, report=report, classes=classes), None
 
     def _next_batch(self) -> BatchId | None:
         """Return the next batch if it is here: Done then announces it, which saves a message."""

@@ -44,6 +44,7 @@ NUMBERS = LoaderStatistics(
     batches=270,
     inputs=4320,
     failed=0,
+    retries=0,
     substitutes=0,
     copied=0,
     bytes=1 << 20,

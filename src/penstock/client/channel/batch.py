@@ -27,6 +27,7 @@ class Batch:
         index: The batch's position in the epoch's list for all ranks. For a substitute, the index
             of the batch that was really sampled.
         substitute: Whether it stands in for a batch that could not be made.
+        retries: How often it raised an error before, and was tried again (`retry_errors`).
         copied: Whether it was copied into private memory, because the reader holds many others.
         cost: Seconds that sampling took.
         dtypes: The dtype of each array, also of those that NumPy has no type for.
@@ -54,6 +55,7 @@ class Batch:
     copied: bool = False  # into private memory, because the reader holds many others
     cost: float = 0.0  # seconds that sampling took
     dtypes: Mapping[str, str] = field(default_factory=dict)
+    retries: int = 0
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         try:

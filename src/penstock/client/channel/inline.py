@@ -20,15 +20,18 @@ from penstock.client.channel.reorder_buffer import ReorderBuffer
 from penstock.client.deadline import Deadline
 from penstock.client.failures import error_of
 from penstock.core.plan import EpochPlan
+from penstock.core.settings import Settings
 from penstock.graph import Graph
 from penstock.options import LARGEST_BATCH
 from penstock.sampling.buffer import SlotTooSmall
 from penstock.wire.frames import private_memory, read
 from penstock.workers.batch_maker import BatchMaker, Bytes, Written, slot_bytes_for
-from penstock.workers.failures import report_of, too_large
+from penstock.workers.failures import classes_of, is_passing, report_of, too_large
 
 # Buffers that are kept for reuse.
 _KEPT: Final = 2
+# A pool's scheduler waits as long between two attempts.
+_SETTINGS: Final = Settings()
 # Each channel has its own batch maker, so that different threads can read different channels. So
 # these numbers need not be unique.
 _BACKEND: Final = 0
@@ -83,17 +86,29 @@ class InlineChannel(Reader):
     def _make(self, reading: ReorderBuffer[Content]) -> Content:
         """Return the batch that is due, or a substitute, or the failure."""
         try:
-            return self._sample(reading, reading.due)
+            return self._try(reading, reading.due)
         except Exception as error:
             self._quarantined.add(reading.due)
             failure = error
         for source in self._substitutes_for(reading):
             try:
-                return self._sample(reading, source)
+                return self._try(reading, source)
             except Exception as error:
                 self._quarantined.add(source)
                 failure = error
         return _FailedBatch(failure)
+
+    def _try(self, reading: ReorderBuffer[Content], source: int) -> _Made:
+        """Sample a batch; again, after a while, if it raises what the options say may go away."""
+        options = self.registration.options
+        for errors in range(1, options.retry_errors + 1):
+            try:
+                return self._sample(reading, source, errors - 1)
+            except Exception as error:
+                if not is_passing(classes_of(error), options.retry_on):
+                    raise
+            time.sleep(_SETTINGS.error_delay(errors))
+        return self._sample(reading, source, options.retry_errors)
 
     def _substitutes_for(self, reading: ReorderBuffer[Content]) -> Iterator[int]:
         """Yield the steps after the due one, around the epoch, as far as the limit allows."""
@@ -107,7 +122,7 @@ class InlineChannel(Reader):
                 self._substituted += 1
                 yield source
 
-    def _sample(self, reading: ReorderBuffer[Content], source: int) -> _Made:
+    def _sample(self, reading: ReorderBuffer[Content], source: int, retries: int) -> _Made:
         index = reading.index(source)
         began = time.perf_counter()
         memory, written = self._write(reading.epoch, index)
@@ -118,6 +133,7 @@ class InlineChannel(Reader):
             step=reading.due,
             index=index,
             substitute=source != reading.due,
+            retries=retries,
             cost=time.perf_counter() - began,
             dtypes={layout.name: layout.dtype for layout in written.layouts},
         )

@@ -63,6 +63,7 @@ class ReaderStatistics:
     given: int  # batches, of all epochs
     failed: int
     substitutes: int
+    retries: int  # attempts at those batches that raised before
     copied: int
     held: int  # slots that the user holds
     recoveries: int  # how often the channel was registered again
@@ -87,7 +88,7 @@ class Reader(ABC):
         self._slow_fetch = slow_fetch
         self._report_every = report_every
         self._fetching = Timing("fetching")
-        self._given = self._failed = self._substitutes = self._copied = 0
+        self._given = self._failed = self._substitutes = self._retries = self._copied = 0
 
     # --- hooks for the two kinds of channels ---
 
@@ -276,6 +277,7 @@ class Reader(ABC):
             reading.opened = reading.due, batch, None
             self._given += 1
             self._substitutes += batch.substitute
+            self._retries += batch.retries
             self._copied += batch.copied
         self._unsure = False
 
@@ -311,6 +313,7 @@ class Reader(ABC):
             given=self._given,
             failed=self._failed,
             substitutes=self._substitutes,
+            retries=self._retries,
             copied=self._copied,
             held=self._held(),
             recoveries=self._recoveries(),

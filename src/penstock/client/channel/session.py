@@ -175,6 +175,7 @@ class ReadyBatch:
             step=ready.batch.step,
             index=ready.index,
             substitute=ready.substitute,
+            retries=ready.retries,
             copied=copied,
             cost=ready.cost,
             dtypes={layout.name: layout.dtype for layout in ready.layouts},

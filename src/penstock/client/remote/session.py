@@ -76,6 +76,7 @@ class RemoteReadyBatch:
             step=ready.batch.step,
             index=ready.index,
             substitute=ready.substitute,
+            retries=ready.retries,
             cost=ready.cost,
             dtypes={layout.name: layout.dtype for layout in ready.layouts},
         )

@@ -354,6 +354,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
             inputs=meter.inputs,
             failed=meter.failed,
             substitutes=meter.substitutes,
+            retries=meter.retries,
             copied=meter.copied,
             bytes=meter.bytes,
             seconds=seconds,

@@ -21,7 +21,7 @@ from penstock.client.hub.hub import Provider
 from penstock.loader.epoch.ranks import RankShare, ranks_of
 from penstock.loader.pyg.torch_shims import InputIndices
 from penstock.option_types import ChannelKeywords
-from penstock.options import ChannelOptions, LoadingOptions, OnError, Remainder, fields_of
+from penstock.options import ChannelOptions, LoadingOptions, Remainder, fields_of
 from penstock.workers.limits import auto_workers
 
 # A reader holds one batch while it takes the next, and the hub needs two more to go on with.
@@ -31,8 +31,6 @@ _FEWEST_SLOTS: Final = 4
 CHANNEL: Final = {
     name: each for name, each in fields_of(ChannelOptions).items() if each.about.for_loaders
 }
-# Default limit for substituted batches in an epoch: more of them are no accident.
-_SUBSTITUTES: Final = 16
 # Lightning passes these to a loader that it makes again; they have no meaning for us.
 _OWN: Final = ("dataset", "collate_fn")
 
@@ -42,7 +40,6 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
 
     Attributes:
         channel: The channel options among the loader's keywords, by name, where they are given.
-            `max_substitutes` is 16 if batches are to be substituted.
     """
 
     channel: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -224,10 +221,7 @@ def _own_names() -> Iterator[str]:
 
 def _channel_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the channel options among a loader's keywords; None stands for the default."""
-    found = {name: value for name, value in given.items() if name in CHANNEL and value is not None}
-    if found.get("on_error") == OnError.SUBSTITUTE:
-        found.setdefault("max_substitutes", _SUBSTITUTES)
-    return found
+    return {name: value for name, value in given.items() if name in CHANNEL and value is not None}
 
 
 def _goes_as_torch_s(sampler: Any) -> bool:

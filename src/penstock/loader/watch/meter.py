@@ -39,6 +39,7 @@ class LoaderStatistics:
     inputs: int
     failed: int
     substitutes: int
+    retries: int  # attempts that raised before a batch came (`retry_errors`)
     copied: int  # batches copied out of their slots, since the rank held too many
     bytes: int
     seconds: float  # spent iterating
@@ -76,6 +77,7 @@ class Meter:
     inputs: int = 0
     failed: int = 0
     substitutes: int = 0
+    retries: int = 0
     copied: int = 0
     bytes: int = 0
     cost: float = 0.0
@@ -106,6 +108,7 @@ class Meter:
         self.batches += 1
         self.inputs += int(batch.facts.get("batch_size", 0))
         self.substitutes += batch.substitute
+        self.retries += batch.retries
         self.copied += batch.copied
         self.bytes += batch.nbytes
         self.cost += batch.cost

@@ -123,6 +123,8 @@ def line(watched: Watched) -> str:
         parts.append(f"hub restarted {numbers.restarts_of_hub} times")
     if numbers.failed or numbers.substitutes:
         parts.append(f"{numbers.failed} failed, {numbers.substitutes} substituted")
+    if numbers.retries:
+        parts.append(f"{numbers.retries} errors tried again")
     return "; ".join(parts)
 
 
