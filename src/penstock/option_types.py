@@ -48,7 +48,8 @@ class LoaderKeywords(TypedDict, total=False):
     """Seconds to wait for a batch. 0: no limit. Default: 0."""
 
     worker_init_fn: Callable[[int], object] | None
-    """Refused with workers, which run no torch: use `transform`. Default: None."""
+    """Never called, with a warning: workers run no torch, and `transform` runs here. Default:
+    None."""
 
     multiprocessing_context: str | BaseContext | None
     """Accepted if it is 'spawn' or 'forkserver': workers are never forked. Default: None."""

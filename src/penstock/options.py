@@ -395,7 +395,7 @@ class LoadingOptions(Options, frozen=True, kw_only=True):
     worker_init_fn: Annotated[
         Any,
         About(
-            "Refused with workers, which run no torch: use `transform`.",
+            "Never called, with a warning: workers run no torch, and `transform` runs here.",
             written="Callable[[int], object] | None",
         ),
     ] = None

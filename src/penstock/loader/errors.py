@@ -7,6 +7,7 @@ which batch of which loader it was.
 from __future__ import annotations
 
 import os
+import reprlib
 from typing import NoReturn
 
 from penstock.client.channel.batch import Batch
@@ -28,6 +29,16 @@ def refuse_pickling(who: str) -> NoReturn:
     raise TypeError(
         f"a {who} cannot be pickled: it reads from processes that belong to this one. Send the "
         "path of a saved graph, or loader.address, and make a loader over there"
+    )
+
+
+def used_up(who: str, name: str, value: object) -> str:
+    """Return the message for an argument that is assigned to a loader after it was made."""
+    return (
+        f"{name} of this {who} cannot be set to {reprlib.repr(value)}: it was used when the loader "
+        "was made. Make another loader; those of the same data share its graph and its workers. "
+        "What may be assigned: transform, transform_sampler_output, filter_per_worker, filter_fn, "
+        "collate_fn"
     )
 
 

@@ -18,10 +18,6 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"worker_init_fn": print, "num_workers": 1},
-            "worker_init_fn is .*cannot be honoured.*transform",
-        ),
         ({"multiprocessing_context": "spawn"}, "can only be used with multi-process loading"),
         (
             {"multiprocessing_context": "fork", "num_workers": 1},
@@ -49,6 +45,15 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 def test_what_makes_no_sense_is_refused_by_name(options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         iter(everyday(small_data(), **options))
+
+
+def test_a_function_for_workers_is_taken_with_a_warning_and_not_called() -> None:
+    with pytest.warns(UserWarning, match=r"worker_init_fn of NeighborLoader is never called.*tra"):
+        loader = everyday(small_data(), worker_init_fn=print, num_workers=1)
+    with loader:
+        assert loader.worker_init_fn is print
+    with everyday(small_data(), worker_init_fn=print, num_workers=0):
+        pass  # torch would not call it either
 
 
 def test_an_argument_that_there_is_not_is_a_type_error() -> None:

@@ -151,7 +151,7 @@ class Iteration(Iterator[Any]):
         loader, run = self._loader, self._run
         try:
             with loader._meter.at("sampling"):
-                if run.is_uneven:
+                if run.is_adhoc:
                     return run.make(loader._made(), due)
                 return self._batches_from.next(loader.timeout or None)
         except TimeoutError as error:

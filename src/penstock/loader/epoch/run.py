@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from penstock.client.channel.batch import Batch
 from penstock.core.plan import EpochPlan, Position
+from penstock.kernels import permutation
+from penstock.kernels.arrays import Ids
 from penstock.loader.source.adhoc import AdhocBatches
 from penstock.loader.source.inputs import Inputs
 from penstock.loader.source.remote_adhoc import RemoteAdhocBatches
@@ -19,13 +23,22 @@ from penstock.option_types import ChannelKeywords
 
 @dataclass(eq=False, kw_only=True)
 class Run:
-    """One rank's progress through an epoch. `uneven`: inputs of batches that differ in size."""
+    """One rank's progress through an epoch.
+
+    Attributes:
+        uneven: The inputs of each batch, if batches differ in size.
+        places: The positions among the loader's inputs that a sampler gave; a list of them for each
+            batch if these are uneven. None: all inputs, in the usual order.
+        by_user: Whether the user's own `collate_fn` makes the batches.
+    """
 
     epoch: int
     plan: EpochPlan
     inputs: Inputs
     channel_options: ChannelKeywords
     uneven: Sequence[Inputs] | None = None
+    places: Ids | Sequence[Ids] | None = None
+    by_user: bool = False
     digest: str | None = None  # of its order, if that is a sampler's
     step: int = 0  # the next step to be delivered
     touched: bool = False  # a batch has been asked for
@@ -35,6 +48,11 @@ class Run:
     @property
     def is_uneven(self) -> bool:
         return self.uneven is not None
+
+    @property
+    def is_adhoc(self) -> bool:
+        """Return whether its batches are made one by one in this process, and not by a channel."""
+        return self.by_user or self.uneven is not None
 
     @property
     def is_over(self) -> bool:
@@ -51,10 +69,36 @@ class Run:
         return self.inputs if self.uneven is None else self.uneven[batch.index]
 
     def make(self, maker: AdhocBatches | RemoteAdhocBatches, step: int) -> Batch | None:
-        """Make the batch of a step of an uneven epoch; None after the last step."""
-        assert self.uneven is not None
+        """Make the batch of a step that no channel makes; None after the last step.
+
+        One that the user's `collate_fn` makes has no arrays: it says which batch is due.
+        """
         if step >= self.plan.batches_per_rank:
             return None
         index = self.plan.global_index(self.channel_options.get("rank", 0), step)
-        seed = self.channel_options.get("seed", 0)
-        return maker.make(self.uneven[index], seed, self.epoch, index, step)
+        if self.by_user:
+            size = len(self.places_of(index))
+            return Batch({}, {"batch_size": size}, epoch=self.epoch, step=step, index=index)
+        assert self.uneven is not None
+        return maker.make(self.uneven[index], self._seed, self.epoch, index, step)
+
+    def places_of(self, index: int) -> list[int]:
+        """Return the positions among the loader's inputs that a batch of the list takes."""
+        if self.uneven is not None:
+            assert self.places is not None
+            return list(map(int, self.places[index]))
+        start, stop = self.plan.input_range(index)
+        found = np.arange(start, stop)
+        if self.channel_options.get("shuffle"):
+            found = permutation(self._seed, self.epoch, self.plan.num_inputs, start, stop)
+        if self.places is not None:
+            found = np.asarray(self.places)[found]
+        return list(map(int, found))
+
+    def key_of(self, index: int) -> tuple[int, int, int]:
+        """Return what everything random in a batch of the list follows from."""
+        return self._seed, self.epoch, index
+
+    @property
+    def _seed(self) -> int:
+        return self.channel_options.get("seed", 0)

@@ -129,10 +129,13 @@ class Schedule:
                     "batch_size": drawn.batch_size,
                     "drop_last": False,
                 }
-            return self._even(position, self.inputs.at(drawn.places), channel_options)
+            run = self._even(position, self.inputs.at(drawn.places), channel_options)
+            run.places = drawn.places
+            return run
         assert drawn.sizes is not None
         stops = np.cumsum(drawn.sizes)[:-1]
-        uneven = [self.inputs.at(places) for places in np.split(drawn.places, stops)]
+        batches = np.split(drawn.places, stops)
+        uneven = [self.inputs.at(places) for places in batches]
         plan = self._list_of(len(uneven), position.delivered)
         return Run(
             epoch=position.epoch,
@@ -140,6 +143,7 @@ class Schedule:
             inputs=self.inputs,
             channel_options=channel_options,
             uneven=uneven,
+            places=batches,
         )
 
     def _even(self, position: Position, inputs: Inputs, channel_options: ChannelKeywords) -> Run:

@@ -7,9 +7,11 @@ the first batch is asked for.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn, Self
 
@@ -17,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from penstock.client.channel.batch import Batch
 from penstock.core.plan import Position
+from penstock.kernels.reference import fold
 from penstock.loader import errors
 from penstock.loader.epoch.iteration import Iteration
 from penstock.loader.epoch.pinning import Pinning
@@ -37,8 +40,9 @@ from penstock.loader.source.sources import DataSource, no_workers
 from penstock.loader.watch import watcher
 from penstock.loader.watch.meter import LoaderStatistics, Meter, lost_workers
 from penstock.loader.watch.watcher import Watching
+from penstock.option_types import LoaderKeywords
 from penstock.sampling.kinds import kind_of
-from penstock.sampling.spec import BuiltInSpec
+from penstock.sampling.spec import BuiltInSpec, HGTSpec, LinkSpec, NeighborSpec
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +58,8 @@ _TORCH_SETS: Final = (
     "multiprocessing_context",
     "seed",  # ours, and may be drawn
 )
+# Arguments that a loader looks up with every batch, so that they may be assigned.
+_LOOKED_UP: Final = {"transform", "transform_sampler_output", "filter_per_worker"}
 
 
 class Loader(WorkerMixin, DataLoader[Any]):
@@ -61,11 +67,23 @@ class Loader(WorkerMixin, DataLoader[Any]):
 
     Subclasses say what `data` and their other arguments mean, and pass them here as a source, a
     spec and inputs. They keep what they were given as attributes of the same names.
+
+    Users' subclasses may have a `filter_fn` or a `collate_fn` of their own, as PyG's. Both are
+    called in this process: with a `filter_fn` workers sample, and rows are joined here; with a
+    `collate_fn` there is nothing left for workers to do.
     """
 
     transform: Any = None
     transform_sampler_output: Any = None
     filter_per_worker: bool = True
+    # Names of arguments that have done their work once a loader is made.
+    _used_up = frozenset((*LoaderKeywords.__annotations__, "node_sampler", "link_sampler"))
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__module__.startswith("penstock."):  # a user's arguments are the user's
+            names = inspect.signature(cls.__init__).parameters.keys()
+            cls._used_up |= names - _LOOKED_UP - {"self", "options"}
 
     def __init__(
         self,
@@ -75,8 +93,16 @@ class Loader(WorkerMixin, DataLoader[Any]):
         options: LoaderOptions,
         collate: Collate | None = None,
     ) -> None:
-        if self.transform_sampler_output is not None:
+        self._joins_here = isinstance(spec, NeighborSpec | LinkSpec | HGTSpec)
+        if self._filters():
+            self._check_filters()
             spec = kind_of(spec).bare(spec)  # rows are joined here, after the user's transform
+        if self._overrides("collate_fn") and not options.is_inline:
+            warnings.warn(
+                f"collate_fn of {self._who} is called in this process, with the positions of each "
+                "batch: workers make no batches for it (num_workers=0 says so)",
+                stacklevel=3,
+            )
         self._options = options
         self._source = source
         self._spec = spec
@@ -87,6 +113,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         self._hint = Hint(self.sampler) if self._schedule.order is None else None
         self.seed = self._schedule.seed  # given, or drawn
         self._maker: AdhocBatches | RemoteAdhocBatches | None = None
+        self._turn: tuple[int, int, int] | None = None  # seed, epoch, index: of `collate_fn`
         self._next: Position | None = None  # start of the next iterator, if not the usual one
         self._digest: str | None = None  # that the order of a restored epoch must have
         self._run: Run | None = None  # the run that was read last
@@ -103,6 +130,35 @@ class Loader(WorkerMixin, DataLoader[Any]):
         ranks = self._schedule.ranks
         if ranks.is_found and self._schedule.is_in_order and options.sampler is None:
             tell_of_share(self._batches_from.name, ranks)
+        self._is_made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; ValueError if it is an argument that was used already.
+
+        It would have no effect: workers have the graph and how to sample it.
+        """
+        if "_is_made" in self.__dict__ and not name.startswith("_"):
+            if name in self._used_up and value is not vars(self).get(name):
+                raise ValueError(errors.used_up(self._who, name, value))
+            if name in ("filter_fn", "transform_sampler_output") and value is not None:
+                self._check_filters()
+        super().__setattr__(name, value)
+
+    def _overrides(self, name: str) -> bool:
+        """Return whether a user has another method of this name, in a subclass or an attribute."""
+        return name in vars(self) or getattr(type(self), name) is not getattr(Loader, name)
+
+    def _filters(self) -> bool:
+        """Return whether the user's code is to see what a sampler gives, before rows are joined."""
+        return self.transform_sampler_output is not None or self._overrides("filter_fn")
+
+    def _check_filters(self) -> None:
+        """Raise TypeError if batches have more than fits into what one of PyG's samplers gives."""
+        if not self._joins_here:
+            raise TypeError(
+                f"{self._who} has no filter_fn and no transform_sampler_output to change: its "
+                "batches are not made of what a sampler of PyG gives. Use transform"
+            )
 
     def _init_torch(self, options: LoaderOptions) -> None:
         """Set torch's attributes as its own loader would; torch's machinery stays unused."""
@@ -169,6 +225,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         if run is None or run.touched or self._next is not None:
             self._meter.begin()
             run = self._schedule.run_from(self._upcoming(), self._digest)
+            run.by_user = self._overrides("collate_fn")
             self._batches_from.start(run)
             self._run, self._next, self._digest = run, None, None
         return Iteration(self, run, self._states)
@@ -233,6 +290,8 @@ class Loader(WorkerMixin, DataLoader[Any]):
     def _finish(self, batch: Batch, run: Run) -> Any:
         """Turn a batch into what the user wants. Errors of the user's code get the batch's name."""
         try:
+            if run.by_user:
+                return self._collated(run, batch.index)
             return self._finished(batch, run.inputs_of(batch))
         except StopIteration as error:  # it would end the user's loop as if all were well
             wrong = RuntimeError(f"a transform of {self._who} raised StopIteration")
@@ -242,8 +301,16 @@ class Loader(WorkerMixin, DataLoader[Any]):
             errors.name_batch(error, self._who, batch)
             raise
 
+    def _collated(self, run: Run, index: int) -> Any:
+        """Let the user's own `collate_fn` make a batch of the epoch."""
+        self._turn = run.key_of(index)
+        try:
+            return self(run.places_of(index))
+        finally:
+            self._turn = None
+
     def _finished(self, batch: Batch, inputs: Inputs) -> Any:
-        if self.transform_sampler_output is not None:
+        if self._filters():
             with self._meter.at("transfer"):
                 out = self._collate.sampler_output(batch, inputs)
             return self.filter_fn(out)
@@ -273,10 +340,24 @@ class Loader(WorkerMixin, DataLoader[Any]):
         if self._closed:
             raise errors.closed(self._who)
         inputs, maker = self._inputs.at(index), self._made()
-        batch = maker.make(inputs, adhoc_seed(self.seed), maker.next_call(), 0)
+        batch = maker.make(inputs, *self._key_for(maker))
         if self.filter_per_worker:
             return self._finished(batch, inputs)
         return self._collate.sampler_output(batch, inputs)
+
+    def _key_for(self, maker: AdhocBatches | RemoteAdhocBatches) -> tuple[int, int, int]:
+        """Return seed, epoch and index of a batch that is made by `collate_fn`.
+
+        In an epoch that the user's `collate_fn` makes, they are those of the batch that is due, so
+        that it is the one that a channel would give. Further calls for it draw anew.
+        """
+        if self._turn is None:
+            return adhoc_seed(self.seed), maker.next_call(), 0
+        seed, epoch, index = self._turn
+        self._turn = fold(seed, 1), epoch, index
+        if isinstance(maker, RemoteAdhocBatches):  # which makes batch 0 of an epoch only
+            return fold(seed, index), epoch, 0
+        return seed, epoch, index
 
     def filter_fn(self, out: Any) -> Any:
         """Join the rows to a sampler's output, as in PyG; then apply `transform`.
@@ -335,7 +416,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         state = LoaderState.from_dict(state_dict).for_course(
             self._schedule.course, seed_is_given=given, rank=self._schedule.ranks.process_rank
         )
-        self.seed = state.course.seed
+        vars(self)["seed"] = state.course.seed
         self._schedule = self._schedule.seeded(self.seed)
         self._next, self._digest, self._run = state.position, state.digest, None
         self._states += 1
@@ -397,7 +478,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         self._check_usable()
         self._schedule = self._schedule.reweighed(weight)
         self._batches_from.reweigh(weight)
-        self.weight = weight
+        vars(self)["weight"] = weight
 
     # --- the end -----------------------------------------------------------------------------
 

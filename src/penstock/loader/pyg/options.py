@@ -8,6 +8,7 @@ derives the options of a channel from them.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
@@ -71,8 +72,6 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
 
     def _means_nothing(self, name: str) -> bool:
         """Return whether torch itself would ignore the value."""
-        if name == "worker_init_fn":
-            return self.is_inline
         return name == "batch_size" and self.batch_sampler is not None
 
     @property
@@ -211,7 +210,14 @@ def options_of(given: dict[str, Any], who: str, hub: Provider | None) -> LoaderO
     if hub is None and wanted.get("num_workers") is None:
         wanted["num_workers"] = 0
     own = {name: value for name, value in wanted.items() if name not in CHANNEL}
-    return LoaderOptions(**own, channel=_channel_of(wanted))
+    options = LoaderOptions(**own, channel=_channel_of(wanted))
+    if options.worker_init_fn is not None and not options.is_inline:
+        warnings.warn(
+            f"worker_init_fn of {who} is never called: {_NO_TORCH}. What is to happen to batches "
+            "belongs into `transform`, which runs in this process",
+            stacklevel=3,  # where the loader is made
+        )
+    return options
 
 
 def _own_names() -> Iterator[str]:
@@ -257,10 +263,6 @@ _NO_TORCH: Final = (
 
 # Keywords of torch's DataLoader that cannot be honoured, with a test for values that can.
 REFUSED: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
-    "worker_init_fn": (
-        lambda value: value is None,  # None, or never called without workers
-        f"{_NO_TORCH}. What is to happen to batches belongs into `transform`, which runs here",
-    ),
     "multiprocessing_context": (
         lambda value: value is None or _method(value) in ("spawn", "forkserver"),
         f"{_NO_TORCH}. They are never forked",

@@ -82,10 +82,11 @@ class BatchSource:
     def start(self, run: Run) -> None:
         """Start to make an epoch, from the position of a run."""
         self._run = run  # first, so that no other run takes what comes from here on
-        if run.is_uneven:
-            self._graph.here(UNEVEN)
-            if self.uses_pool:
-                log.warning("%s: batches of unequal sizes are made in this process", self.name)
+        if run.is_adhoc:
+            if not run.by_user:
+                self._graph.here(UNEVEN)
+                if self.uses_pool:
+                    log.warning("%s: batches of unequal sizes are made in this process", self.name)
             return
         channel, hub = self._channel, self.hub()
         stale = channel is None or channel.closed or run.epoch <= channel.epoch
@@ -99,7 +100,7 @@ class BatchSource:
         if (
             channel is not None
             and not channel.closed
-            and not run.is_uneven  # which no channel makes
+            and not run.is_adhoc  # which no channel makes
             and self._run is run
             and channel.epoch == run.epoch
             and self._feeds(run, self.hub())
@@ -119,13 +120,13 @@ class BatchSource:
 
     def is_ready(self, run: Run) -> bool:
         """Return whether `next` would answer at once."""
-        if run.is_uneven or self._channel is None:
-            return run.is_uneven
+        if run.is_adhoc or self._channel is None:
+            return run.is_adhoc
         return bool(wait_any({0: self._channel}, Deadline(0)))
 
     def due(self, run: Run, asked: int) -> int:
         """Return the step after those taken, which may include the one asked for."""
-        if run.is_uneven:
+        if run.is_adhoc:
             return asked + 1
         return asked if self._channel is None else self._channel.statistics().due
 
