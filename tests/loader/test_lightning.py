@@ -141,6 +141,54 @@ def test_ranks_that_both_name_must_be_the_same() -> None:
             made_again(loader, DistributedSampler(loader.dataset, 2, 0))
 
 
+def in_turn(folder: Path, name: str, what: str = "seen") -> list[list[Any]]:
+    """What two ranks saw of each epoch, in the order of the list."""
+    ranks = [json.loads((folder / f"{name}-{rank}.json").read_text()) for rank in range(2)]
+    return [
+        [batch for step in zip(*epoch, strict=True) for batch in step]
+        for epoch in zip(*(rank[what] for rank in ranks), strict=True)
+    ]
+
+
+def two_epochs(loader: Any) -> list[list[str]]:
+    """The list of two epochs for two ranks: 15 batches are one short of eight for each."""
+    return [[*epoch, epoch[0]] for epoch in (digests(loader), digests(loader))]
+
+
+def started_by_lightning(strategy: str, folder: Path) -> None:
+    line = [sys.executable, "-m", "tests.loader.lightning_ranks", strategy, str(folder)]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT)}
+    subprocess.run(line, env=environment, check=True, timeout=250)
+
+
+def test_two_ranks_that_lightning_starts_share_out_what_hooks_and_callers_give(
+    tmp_path: Path, expected: list[list[str]]
+) -> None:
+    """CONTRACT 6: the class is imported in a hook; from modules, passed to fit, by Fabric."""
+    started_by_lightning("ddp", tmp_path)
+    wrapped = [[*epoch, epoch[0]] for epoch in expected[:2]]
+    for name in ("hooks", "passed", "fabric"):
+        assert in_turn(tmp_path, name) == wrapped
+    with everyday(small_data(), input_nodes="train") as loader:
+        assert in_turn(tmp_path, "module") == two_epochs(loader)
+    with everyday(small_data(), shuffle=False) as loader:
+        assert in_turn(tmp_path, "hooks", "tried") == two_epochs(loader)
+    nodes = small_data().train_mask.nonzero().view(-1).tolist()
+    for rank in range(2):
+        batches = json.loads((tmp_path / f"predicted-{rank}.json").read_text())["seen"]
+        assert [node for batch in batches for node in batch] == nodes[rank::2]
+
+
+def test_two_ranks_that_are_spawned_share_out_loaders_of_hooks_and_of_callers(
+    tmp_path: Path, expected: list[list[str]]
+) -> None:
+    """CONTRACT 6: a loader that is passed to fit is made anew in each of them."""
+    started_by_lightning("ddp_spawn", tmp_path)
+    assert in_turn(tmp_path, "passed") == [[*epoch, epoch[0]] for epoch in expected[:2]]
+    with everyday(small_data(), shuffle=False) as loader:
+        assert in_turn(tmp_path, "passed", "tried") == two_epochs(loader)
+
+
 @pytest.mark.soak
 def test_two_ranks_of_a_trainer_see_each_batch_once(
     tmp_path: Path, expected: list[list[str]]

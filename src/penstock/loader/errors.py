@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import reprlib
+from collections.abc import Sequence
 from typing import NoReturn
 
 from penstock.client.channel.batch import Batch
@@ -24,11 +25,12 @@ def check_process(who: str, owner: int) -> None:
         )
 
 
-def refuse_pickling(who: str) -> NoReturn:
-    """Raise TypeError: what a loader reads from belongs to one process."""
+def refuse_pickling(who: str, unknown: Sequence[str]) -> NoReturn:
+    """Raise TypeError: a loader is pickled by its arguments, and some are not known."""
     raise TypeError(
-        f"a {who} cannot be pickled: it reads from processes that belong to this one. Send the "
-        "path of a saved graph, or loader.address, and make a loader over there"
+        f"a {who} cannot be pickled: {', '.join(unknown)} of its constructor is no attribute "
+        "of it, so it cannot be made again. Keep it as one, or send the path of a saved graph or "
+        "loader.address, and make a loader over there"
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock.core.plan import Position
 from penstock.errors import ChannelClosed, SamplingError
 from penstock.loader.pyg.base import Loader
@@ -203,11 +204,28 @@ def _what_a_fork_finds(loader: Any, iterator: Any) -> int:
     return 0
 
 
-@pytest.mark.parametrize("how", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_pickling_is_refused_with_advice(how: Any) -> None:
-    with everyday(small_data()) as loader:
-        with pytest.raises(TypeError, match=r"NeighborLoader cannot be pickled.*address"):
-            how(loader)
+def pickled(loader: Any) -> Any:
+    return pickle.loads(pickle.dumps(loader))
+
+
+@pytest.mark.parametrize("how", [pickled, copy.copy, copy.deepcopy])
+def test_a_copy_is_a_loader_of_the_same_arguments(how: Any) -> None:
+    """For processes that are spawned. It has a pool and epochs of its own."""
+    with everyday(small_data(), num_workers=1, drop_last=True, remainder="drop") as loader:
+        expected = digests(loader)
+        with how(loader) as other:
+            assert (other.num_workers, other.remainder) == (1, "drop")
+            assert digests(other) == expected
+
+
+def test_a_class_whose_arguments_are_unknown_is_not_pickled() -> None:
+    class Mine(ps.NeighborLoader):  # type: ignore[misc, type-arg]
+        def __init__(self, data: Any, *, fan_out: int) -> None:
+            super().__init__(data, [fan_out])
+
+    with Mine(small_data(), fan_out=3) as loader:
+        with pytest.raises(TypeError, match=r"Mine cannot be pickled: fan_out.*address"):
+            pickle.dumps(loader)
 
 
 # --- batches ---------------------------------------------------------------------------------

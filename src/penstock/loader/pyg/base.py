@@ -13,7 +13,8 @@ import logging
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn, Self
+from functools import partial
+from typing import Any, Final, Self
 
 from torch.utils.data import DataLoader
 
@@ -30,7 +31,7 @@ from penstock.loader.epoch.schedule import Schedule
 from penstock.loader.pyg.collate import Collate
 from penstock.loader.pyg.mixins import WorkerMixin
 from penstock.loader.pyg.options import LoaderOptions
-from penstock.loader.pyg.torch_shims import Hint, InputIndices, never, sampler_over
+from penstock.loader.pyg.torch_shims import Hint, InputIndices, never, sampler_over, unhooked
 from penstock.loader.source.adhoc import AdhocBatches, adhoc_batches, adhoc_seed
 from penstock.loader.source.batch_source import BatchSource
 from penstock.loader.source.hubs import Lease
@@ -172,9 +173,9 @@ class Loader(WorkerMixin, DataLoader[Any]):
             # Torch raises its own error for this combination.
             given["batch_size"], given["drop_last"] = 2, options.drop_last
         shuffle = options.shuffle if given["sampler"] is options.sampler else None
-        DataLoader.__init__(
+        unhooked(self, DataLoader.__init__)(
             self,
-            places,  # type: ignore[arg-type]
+            places,
             shuffle=shuffle,
             collate_fn=never,
             generator=options.generator,
@@ -497,8 +498,19 @@ class Loader(WorkerMixin, DataLoader[Any]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __reduce__(self) -> NoReturn:
-        errors.refuse_pickling(self._who)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the arguments: where they are unpickled, a loader is made anew.
+
+        So a loader can be given to processes that are spawned. It starts with the first epoch, and
+        has a pool of its own there.
+        """
+        _, *parameters = inspect.signature(type(self).__init__).parameters.values()
+        names = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
+        if unknown := [name for name in names if name not in vars(self)]:
+            errors.refuse_pickling(self._who, unknown)  # of a subclass
+        given = {name: vars(self)[name] for name in names}
+        options = {} if len(names) == len(parameters) else self._options.keywords()
+        return partial(type(self), **(options | given)), ()
 
     def __repr__(self) -> str:
         return f"{self._who}()"

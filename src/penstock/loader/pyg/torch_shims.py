@@ -7,7 +7,8 @@ ranks or to number them: from the arguments it knows, with a sampler of its own 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, overload
 
 import torch
@@ -68,6 +69,17 @@ def sampler_over(
     if shuffle and len(places):
         return Shuffled(places, generator=generator)
     return InOrder(places)
+
+
+def unhooked(loader: object, init: Callable[..., None]) -> Callable[..., None]:
+    """Return torch's constructor as a loader shall call it.
+
+    While Lightning calls a hook such as `train_dataloader`, it wraps the constructors of all
+    classes of loaders, and keeps the arguments of the outermost to make the loader again. Classes
+    that are imported only in the hook are not wrapped, and torch's arguments would be taken for
+    theirs. Without any, Lightning takes the loader's attributes, as where it is passed to `fit`.
+    """
+    return init if hasattr(loader, "__pl_saved_args") else inspect.unwrap(init)
 
 
 def never(_: Any) -> NoReturn:
