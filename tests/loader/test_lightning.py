@@ -94,6 +94,18 @@ def test_predictions_are_for_the_inputs_in_order() -> None:
     assert torch.cat(said).tolist() == small_data().train_mask.nonzero().view(-1).tolist()
 
 
+def test_workers_that_are_to_be_seeded_are_no_obstacle(
+    expected: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning assigns a worker_init_fn, which ours have no use for."""
+    monkeypatch.setenv("PL_SEED_WORKERS", "1")  # as seed_everything(…, workers=True) sets it
+    net = Net()
+    with everyday(small_data(), num_workers=1) as loader:
+        trainer(max_epochs=1).fit(net, loader)
+        assert loader.worker_init_fn is not None
+    assert net.seen == {0: expected[0]}
+
+
 def test_overfitting_sees_the_same_few_inputs() -> None:
     net = Net()
     with everyday(small_data()) as loader:

@@ -40,7 +40,7 @@ def used_up(who: str, name: str, value: object) -> str:
         f"{name} of this {who} cannot be set to {reprlib.repr(value)}: it was used when the loader "
         "was made. Make another loader; those of the same data share its graph and its workers. "
         "What may be assigned: transform, transform_sampler_output, filter_per_worker, filter_fn, "
-        "collate_fn"
+        "collate_fn, timeout"
     )
 
 

@@ -59,8 +59,10 @@ _TORCH_SETS: Final = (
     "multiprocessing_context",
     "seed",  # ours, and may be drawn
 )
-# Arguments that a loader looks up with every batch, so that they may be assigned.
-_LOOKED_UP: Final = {"transform", "transform_sampler_output", "filter_per_worker"}
+# Arguments that a loader looks up with every batch, so that they may be assigned; and one that has
+# no effect, which Lightning assigns (`seed_everything(…, workers=True)`).
+_LOOKED_UP: Final = {"transform", "transform_sampler_output", "filter_per_worker", "timeout"}
+_UNUSED: Final = {"worker_init_fn"}
 
 
 class Loader(WorkerMixin, DataLoader[Any]):
@@ -78,7 +80,11 @@ class Loader(WorkerMixin, DataLoader[Any]):
     transform_sampler_output: Any = None
     filter_per_worker: bool = True
     # Names of arguments that have done their work once a loader is made.
-    _used_up = frozenset((*LoaderKeywords.__annotations__, "node_sampler", "link_sampler"))
+    _used_up = (
+        frozenset((*LoaderKeywords.__annotations__, "node_sampler", "link_sampler"))
+        - _LOOKED_UP
+        - _UNUSED
+    )
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
