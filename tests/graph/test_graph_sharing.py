@@ -13,8 +13,8 @@ import numpy.testing as npt
 import pytest
 
 from penstock.errors import GraphFormatError
-from penstock.graph import Graph
-from penstock.graph.handles import MemfdHandle
+from penstock.graph import Graph, sharing
+from penstock.graph.handles import FileHandle, MemfdHandle
 from penstock.graph.sharing import GraphHandle
 from tests.graph.shared_children import kinds, open_descriptors, run_child
 
@@ -179,9 +179,64 @@ def test_a_segment_that_is_gone_leaves_nothing_open() -> None:
         assert open_descriptors() == before
 
 
-def test_a_graph_in_shared_memory_says_how_to_send_it_instead_of_pickling() -> None:
-    with papers() as graph, pytest.raises(TypeError, match=r"cannot be pickled: send its handle"):
-        pickle.dumps(graph)
+@kinds
+def test_a_pickled_graph_maps_the_same_memory_in_a_fresh_interpreter(kind: str) -> None:
+    program = """
+import pickle
+graph = pickle.loads(bytes.fromhex(sys.argv[1]))
+name = ("paper", "cites", "paper")
+placed = (place for place in graph.handle().segments)
+say([graph.edge_index(name).tolist(), [(s.nbytes, os.stat(s.path).st_ino) for s in placed]])
+"""
+    with papers(kind) as graph:
+        graph.csr(CITES)  # derived arrays come along
+        pickled = pickle.dumps(graph)
+        memory = [
+            (segment.nbytes, os.stat(segment.path).st_ino)
+            for segment in sharing.path_handle_of(graph.schema, graph.arrays, None).segments
+            if not isinstance(segment, FileHandle | MemfdHandle)
+        ]
+        said: Any = run_child(program, pickled.hex())
+    assert len(pickled) < 3000
+    assert said == [EDGES.tolist(), [list(one) for one in memory]]
+
+
+@kinds
+def test_a_pickled_graph_can_be_pickled_on(kind: str) -> None:
+    with (
+        papers(kind) as graph,
+        pickle.loads(pickle.dumps(graph)) as second,
+        pickle.loads(pickle.dumps(second)) as third,
+    ):
+        npt.assert_array_equal(third.edge_index(CITES), graph.edge_index(CITES))
+        assert third.descriptors == ()
+
+
+@kinds
+def test_the_pickle_of_a_graph_that_is_gone_says_so(kind: str) -> None:
+    with papers(kind) as graph:
+        pickled = pickle.dumps(graph)
+    with pytest.raises(FileNotFoundError, match="shared memory is gone: the process that made it"):
+        pickle.loads(pickled)
+
+
+def test_the_path_of_a_descriptor_that_is_another_s_by_now_is_refused() -> None:
+    with papers("memfd") as graph:
+        pickled, number = pickle.dumps(graph), graph.descriptors[0]
+    other = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(other, number)
+    try:
+        with pytest.raises(FileNotFoundError, match="shared memory is gone"):
+            pickle.loads(pickled)
+    finally:
+        for fd in {other, number}:
+            os.close(fd)
+
+
+def test_a_graph_that_was_attached_by_a_descriptor_says_what_to_do_instead_of_pickling() -> None:
+    with papers("memfd") as graph, Graph.attach(graph.handle(), copies(graph)) as attached:
+        with pytest.raises(TypeError, match=r"belongs to another process.*save\(\) the graph"):
+            pickle.dumps(attached)
 
 
 def test_a_graph_of_files_pickles_small(tmp_path: Path) -> None:

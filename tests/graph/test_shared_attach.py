@@ -141,18 +141,23 @@ def test_a_handle_of_a_large_array_pickles_small(kind: str) -> None:
 
 
 @kinds
-def test_pickling_the_array_itself_is_refused_with_what_to_do_instead(kind: str) -> None:
-    with (
-        SharedArray.create(3, "int8", kind=kind) as shared,
-        pytest.raises(TypeError, match=r"send its \.handle.*SharedArray\.attach\(handle, fd\)"),
-    ):
-        pickle.dumps(shared)
+def test_a_pickled_array_shows_the_same_memory(kind: str) -> None:
+    with SharedArray.from_array(np.arange(3), kind=kind) as shared:
+        pickled = pickle.dumps(shared)
+        with pickle.loads(pickled) as other:
+            assert other.array.tolist() == [0, 1, 2]
+            assert not other.writable
+    assert len(pickled) < 400
 
 
 @kinds
-def test_pickling_the_segment_itself_is_refused_with_what_to_do_instead(kind: str) -> None:
-    with (
-        Segment.create(64, kind=kind) as segment,
-        pytest.raises(TypeError, match=r"Segment\.attach\(handle, fd\)"),
-    ):
-        pickle.dumps(segment)
+def test_a_pickled_segment_shows_what_is_written_later(kind: str) -> None:
+    with Segment.create(64, kind=kind) as segment, pickle.loads(pickle.dumps(segment)) as other:
+        segment.view("int64", 8)[3] = 7
+        assert other.view("int64", 8).tolist() == [0, 0, 0, 7, 0, 0, 0, 0]
+
+
+def test_pickling_what_was_attached_by_a_descriptor_is_refused_with_what_to_do_instead() -> None:
+    with SharedArray.create(3, "int8", kind="memfd") as shared, attached(shared.segment) as other:
+        with pytest.raises(TypeError, match=r"belongs to another process.*send its \.handle"):
+            pickle.dumps(other)

@@ -35,7 +35,7 @@ from penstock.graph.derived import (
 from penstock.graph.describe import Description, describe, summary
 from penstock.graph.draft import Draft
 from penstock.graph.features import FeatureSource, LocalFeatures
-from penstock.graph.handles import FileHandle, MemfdHandle, NamedHandle
+from penstock.graph.handles import DescriptorHandle, MemfdHandle, NamedHandle
 from penstock.graph.lookup import pick
 from penstock.graph.partition.cutter import Method
 from penstock.graph.partition.cutter import Side as EdgeSide
@@ -483,16 +483,15 @@ class Graph(GraphView):
             segment.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Derived arrays in memory are left out: the other process can compute them again. So a
-        # graph that was opened from files can still be pickled after some were computed.
-        handle = sharing.without_made(self.handle())
-        if all(isinstance(segment, FileHandle) for segment in handle.segments):
-            return type(self).attach, (handle,)
-        raise TypeError(
-            "a Graph in shared memory cannot be pickled: send its handle(), and its descriptors by "
-            "subprocess's pass_fds or socket.send_fds, and call Graph.attach over there; or save() "
-            "it and pickle the one you open"
-        )
+        # By its handle, however large it is: processes of this user and host map the same memory
+        # while this process keeps it, or the same files.
+        try:
+            handle = sharing.path_handle_of(self._schema, self._arrays, self._version)
+        except TypeError as error:
+            raise TypeError(
+                f"{error}; or save() the graph, and pickle the one you open()"
+            ) from None
+        return type(self).attach, (handle,)
 
     def __repr__(self) -> str:
         return summary(self._schema, self._arrays)
@@ -502,6 +501,10 @@ class Graph(GraphView):
 
     def _kind_of_memory(self) -> str | None:
         """Return this graph's kind of memory; None for files, so that the environment decides."""
-        kinds: dict[type, str] = {MemfdHandle: "memfd", NamedHandle: "named"}
+        kinds: dict[type, str] = {
+            MemfdHandle: "memfd",
+            DescriptorHandle: "memfd",
+            NamedHandle: "named",
+        }
         handles = (type(segment.handle) for segment in sharing.segments_of(self._arrays))
         return next((kinds[handle] for handle in handles if handle in kinds), None)

@@ -35,10 +35,24 @@ class NamedHandle(msgspec.Struct, frozen=True, tag="named"):
     frozen: bool = False
 
 
-SegmentHandle = FileHandle | MemfdHandle | NamedHandle
+class DescriptorHandle(msgspec.Struct, frozen=True, tag="descriptor"):
+    """Memory without a name, by the path of its creator's descriptor: /proc/4711/fd/8.
+
+    Processes of the same user on this host can map it as long as the creator keeps it. `device` and
+    `inode` show whether the path still leads to the same memory.
+    """
+
+    path: str
+    nbytes: int
+    device: int
+    inode: int
+    frozen: bool = False
 
 
-class ArrayHandle(msgspec.Struct, frozen=True):
+SegmentHandle = FileHandle | MemfdHandle | NamedHandle | DescriptorHandle
+
+
+class ArrayHandle(msgspec.Struct, frozen=True, weakref=True):
     """One array, and the segment that contains it."""
 
     segment: SegmentHandle

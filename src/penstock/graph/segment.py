@@ -26,7 +26,13 @@ import numpy.typing as npt
 import psutil
 
 from penstock.graph.dtypes import dtype_name, itemsize, storage_dtype
-from penstock.graph.handles import FileHandle, MemfdHandle, NamedHandle, SegmentHandle
+from penstock.graph.handles import (
+    DescriptorHandle,
+    FileHandle,
+    MemfdHandle,
+    NamedHandle,
+    SegmentHandle,
+)
 from penstock.graph.layout import Shape, array_nbytes, normal_shape
 from penstock.graph.mapping import Bytes, ask_for_huge_pages, map_bytes
 from penstock.graph.memfd import Memfd, memfd_works
@@ -34,6 +40,8 @@ from penstock.graph.named import NamedMemory, UnlinkedFile
 
 KIND_VARIABLE: Final = "PENSTOCK_SHARED_MEMORY"
 KINDS: Final = ("auto", "memfd", "named")
+# Where Linux shows the descriptors of a process.
+_DESCRIPTORS: Final = "/proc/{}/fd/{}"
 
 StrPath = str | os.PathLike[str]
 CreatorsHold = Memfd | NamedMemory | UnlinkedFile
@@ -139,6 +147,33 @@ class Segment:
         """The descriptors to send with the handle: a memfd's at its creator, else none."""
         return self._memory.descriptors if self._memory else ()
 
+    def path_handle(self) -> SegmentHandle:
+        """Return a handle that needs no descriptor, for other processes of this user and host.
+
+        Memory without a name is found by the path of its creator's descriptor, as long as that
+        process keeps it.
+
+        Raises:
+            TypeError: It was attached here by a descriptor, or the system has no such paths.
+        """
+        self._mapped()  # raises if it is closed
+        handle = self._handle
+        if not isinstance(handle, MemfdHandle):
+            return handle
+        if not self.descriptors or not os.path.exists(_DESCRIPTORS.format("self", "")):
+            raise TypeError(
+                "shared memory without a name, which belongs to another process, cannot be pickled "
+                "here: do so in the process that made it; or let that process send its .handle, "
+                "and the .descriptors by subprocess's pass_fds or socket.send_fds"
+            )
+        return DescriptorHandle(
+            _DESCRIPTORS.format(os.getpid(), self.descriptors[0]),
+            handle.nbytes,
+            handle.device,
+            handle.inode,
+            handle.frozen,
+        )
+
     def fileno(self) -> int:
         """Return the descriptor that a memfd's creator keeps. The segment owns and closes it."""
         if not self.descriptors:
@@ -189,9 +224,7 @@ class Segment:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if isinstance(self._handle, FileHandle):
-            return type(self).attach, (self._handle,)
-        raise cannot_pickle(type(self).__name__)
+        return type(self).attach, (self.path_handle(),)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.nbytes} bytes"
@@ -219,17 +252,8 @@ class Segment:
                 return path
             case NamedHandle(path=path):
                 return f"shared memory {path}"
-            case MemfdHandle():
+            case MemfdHandle() | DescriptorHandle():
                 return "anonymous shared memory"
-
-
-def cannot_pickle(what: str) -> TypeError:
-    """Return an error that says what to do instead of pickling something in shared memory."""
-    return TypeError(
-        f"a {what} in shared memory cannot be pickled: send its .handle, and the segment's "
-        f".descriptors by subprocess's pass_fds or socket.send_fds, "
-        f"and call {what}.attach(handle, fd) over there"
-    )
 
 
 def check_room(nbytes: int, *, kind: str | None) -> None:
@@ -275,7 +299,17 @@ def _descriptor_for(handle: SegmentHandle, fd: int | None, *, writable: bool) ->
         raise ValueError(f"fd is {fd}: {handle.path} is found by its path, without a descriptor")
     # Do not block: a path is not trusted, and opening a pipe would wait for its writer.
     flags = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-    return os.open(handle.path, flags | (os.O_RDWR if writable else os.O_RDONLY))
+    try:
+        return os.open(handle.path, flags | (os.O_RDWR if writable else os.O_RDONLY))
+    except FileNotFoundError:
+        if isinstance(handle, FileHandle):
+            raise
+        raise _gone(handle) from None
+
+
+def _gone(handle: NamedHandle | DescriptorHandle) -> OSError:
+    message = "this shared memory is gone: the process that made it has ended, or has closed it"
+    return FileNotFoundError(errno.ENOENT, message, handle.path)
 
 
 def _check_writable(handle: SegmentHandle, descriptor: int) -> None:
@@ -287,9 +321,11 @@ def _check_writable(handle: SegmentHandle, descriptor: int) -> None:
         raise PermissionError(errno.EACCES, "this shared memory is frozen: attach it read-only")
 
 
-def _check_identity(handle: MemfdHandle, status: os.stat_result) -> None:
+def _check_identity(handle: MemfdHandle | DescriptorHandle, status: os.stat_result) -> None:
     """Check that the descriptor is the handle's: descriptors are numbers, and easily swapped."""
     if (handle.device, handle.inode) != (status.st_dev, status.st_ino):
+        if isinstance(handle, DescriptorHandle):
+            raise _gone(handle)  # and the process, or another one, has something else by now
         raise ValueError(
             "the descriptor is not that of the shared memory the handle speaks of: "
             "hand descriptors on in the order they were given"
@@ -303,7 +339,7 @@ def _size_behind(handle: SegmentHandle, descriptor: int) -> int:
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{handle.path} is not a regular file")
         return status.st_size
-    if isinstance(handle, MemfdHandle):
+    if isinstance(handle, MemfdHandle | DescriptorHandle):
         _check_identity(handle, status)
     if handle.nbytes != status.st_size:
         raise ValueError(

@@ -21,14 +21,22 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.graph.dtypes import dtype_name, storage_dtype
-from penstock.graph.handles import ArrayHandle, FileHandle, MemfdHandle, NamedHandle, SegmentHandle
+from penstock.graph.handles import (
+    ArrayHandle,
+    DescriptorHandle,
+    FileHandle,
+    MemfdHandle,
+    NamedHandle,
+    SegmentHandle,
+)
 from penstock.graph.layout import ALIGNMENT, Layout, Shape, array_nbytes, layout, normal_shape
 from penstock.graph.named import sweep
-from penstock.graph.segment import Segment, StrPath, cannot_pickle
+from penstock.graph.segment import Segment, StrPath
 
 __all__ = [
     "ALIGNMENT",
     "ArrayHandle",
+    "DescriptorHandle",
     "FileHandle",
     "Layout",
     "MemfdHandle",
@@ -178,6 +186,10 @@ class SharedArray:
         """What another process needs to attach; for a memfd, with `segment.descriptors`."""
         return ArrayHandle(self._segment.handle, self._dtype, self._shape, self._offset)
 
+    def path_handle(self) -> ArrayHandle:
+        """Return a handle that needs no descriptor: see `Segment.path_handle`."""
+        return ArrayHandle(self._segment.path_handle(), self._dtype, self._shape, self._offset)
+
     def freeze(self) -> None:
         """Make the whole segment read-only permanently; see `Segment.freeze`."""
         self._segment.freeze()
@@ -194,9 +206,7 @@ class SharedArray:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if isinstance(self._segment.handle, FileHandle):
-            return type(self).attach, (self.handle,)
-        raise cannot_pickle(type(self).__name__)
+        return type(self).attach, (self.path_handle(),)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._dtype}{list(self._shape)} in {self._segment!r}>"

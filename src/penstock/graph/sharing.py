@@ -59,6 +59,20 @@ def handle_of(schema: Schema, arrays: Arrays, version: str | None) -> GraphHandl
     )
 
 
+def path_handle_of(schema: Schema, arrays: Arrays, version: str | None) -> GraphHandle:
+    """Return a handle that needs no descriptors: see `Segment.path_handle`.
+
+    That of a graph in files has no derived arrays in memory: the receiver can compute them again,
+    also when this process has ended.
+    """
+    handle = handle_of(schema, arrays, version)
+    in_files = without_made(handle)
+    if all(isinstance(segment, FileHandle) for segment in in_files.segments):
+        return in_files
+    segments = tuple(segment.path_handle() for segment in segments_of(arrays))
+    return msgspec.structs.replace(handle, segments=segments)
+
+
 def descriptors_of(arrays: Arrays) -> tuple[int, ...]:
     """Return the descriptors to send with the handle: those of memfds, in the order of segments."""
     anonymous = (s for s in segments_of(arrays) if isinstance(s.handle, MemfdHandle))
