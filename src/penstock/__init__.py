@@ -32,6 +32,7 @@ if _typing.TYPE_CHECKING:
     from penstock.core.slices import ServerSlice, compute_server_assignments
     from penstock.graph import Graph, SharedArray
     from penstock.loader.pyg.ablp_loader import ABLPLoader
+    from penstock.loader.pyg.custom_loader import CustomLoader
     from penstock.loader.pyg.hgt_loader import HGTLoader
     from penstock.loader.pyg.link_neighbor_loader import LinkNeighborLoader
     from penstock.loader.pyg.neighbor_loader import NeighborLoader
@@ -74,6 +75,7 @@ __all__ = [
     "Batch",
     "BatchTooLarge",
     "ChannelClosed",
+    "CustomLoader",
     "CustomSpec",
     "DistServer",
     "FetchABLPInputRequest",
@@ -125,6 +127,7 @@ _LOADED_ON_USE = {
     "ABLPLoader": "penstock.loader.pyg.ablp_loader",
     "ABLPSpec": "penstock.sampling.spec",
     "Batch": "penstock.client.channel.batch",
+    "CustomLoader": "penstock.loader.pyg.custom_loader",
     "CustomSpec": "penstock.sampling.spec",
     "DistServer": "penstock.server.dist.dist_server",
     "FetchABLPInputRequest": "penstock.wire.requests",

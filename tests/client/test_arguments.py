@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,10 @@ EDGE: EdgeType = ("", "", "")
 
 
 class Ready:
-    """A sampler, but for its graph."""
+    """A sampler that is made already, with something that no other process can have."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
 
     def sample(self, seeds: Any, **_: Any) -> dict[str, Any]:
         return {"n_id": seeds}
@@ -57,7 +61,7 @@ class Ready:
         ([3, 2], r"^sampling_config is \[3, 2\]; expected a spec, such as NeighborSpec\("),
         (None, "^sampling_config is None; expected a spec"),
         (NeighborSpec, "^sampling_config is the class NeighborSpec itself; expected a spec, such"),
-        (Ready(), "^sampling_config is .* made already; expected its class, Ready"),
+        (Ready(), r"^the Ready's state\['lock'\] is .*; expected what can be sent to workers"),
         (CustomSpec(sampler=Ready), "^sampler is .*; expected 'module:Class' as text"),  # type: ignore[arg-type]
         (
             CustomSpec(sampler="a:B", options={"by": Ready()}),

@@ -111,12 +111,9 @@ if __name__ == "__main__":
     assert name == f'"{script}:Mine"'
 
 
-def test_a_script_without_a_guard_starts_one_pool_and_is_told_what_to_do(tmp_path: Path) -> None:
-    """Workers import it for its sampler, and must not start pools of their own in turn."""
-    script = tmp_path / "train.py"
-    script.write_text(
-        PRELUDE
-        + """
+UNGUARDED = (
+    PRELUDE
+    + """
 class Mine:
     def __init__(self, graph):
         pass
@@ -124,17 +121,40 @@ class Mine:
     def sample(self, seeds, *, seed, epoch, index):
         return {"n_id": seeds}
 
-with small_graph() as graph, backend_of(graph, Mine, num_workers=1):
-    say("up")
+sampler = ps.CustomSpec(sampler=f"{__file__}:Mine") if "by-file" in sys.argv else Mine
+with small_graph() as graph, backend_of(graph, sampler, num_workers=1) as backend:
+    backend.register_input("a", "train", **TERMS)
+    say(len(read(backend, "a", 0)))
 """
-    )
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+)
+
+
+def run_unguarded(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    script = folder / "train.py"
+    script.write_text(UNGUARDED)
+    return subprocess.run(
+        [sys.executable, str(script), *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PENSTOCK_RECIPES": str(folder)},
         capture_output=True,
         text=True,
         timeout=200,
     )
+
+
+def test_a_class_of_a_script_without_a_guard_is_copied_to_a_module_of_its_own(
+    tmp_path: Path,
+) -> None:
+    """To import the script would run it once more."""
+    done = run_unguarded(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(STEPS)]
+
+
+def test_a_script_without_a_guard_named_as_a_file_starts_one_pool_and_is_told_what_to_do(
+    tmp_path: Path,
+) -> None:
+    """Workers import it for its sampler, and must not start pools of their own in turn."""
+    done = run_unguarded(tmp_path, "by-file")
     assert done.returncode != 0
     assert "a worker cannot start a pool" in done.stderr
     assert "if __name__ == '__main__'" in done.stderr

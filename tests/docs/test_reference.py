@@ -20,7 +20,14 @@ from tests.examples.running import torch
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference"
-LOADERS = [ps.NeighborLoader, ps.LinkNeighborLoader, ps.HGTLoader, ps.ABLPLoader, ps.PPRLoader]
+LOADERS = [
+    ps.NeighborLoader,
+    ps.LinkNeighborLoader,
+    ps.HGTLoader,
+    ps.ABLPLoader,
+    ps.PPRLoader,
+    ps.CustomLoader,
+]
 
 
 def examples() -> Iterator[doctest.DocTest]:

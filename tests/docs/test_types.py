@@ -44,6 +44,8 @@ def homogeneous(data: Data) -> None:
         assert_type(batch.n_id, torch.Tensor)
     for batch in ps.PPRLoader(data, batch_size=32, shuffle=True, pin_memory=True):
         assert_type(batch, DataBatch)
+    for batch in ps.CustomLoader(data, "module:Walks", options={"length": 3}, batch_size=32):
+        assert_type(batch, DataBatch)
 
 
 def transformed(data: HeteroData) -> None:

@@ -27,11 +27,12 @@ from penstock.client.deadline import Deadline, positive_seconds
 from penstock.client.hub.hub import Hub
 from penstock.client.hub.hub_config import checked_workers, settled
 from penstock.client.hub.hub_process import START_TIMEOUT_S, HubProcess
-from penstock.client.naming import spec_of
+from penstock.client.naming import Where, spec_of
 from penstock.errors import ChannelClosed
 from penstock.graph import Graph
 from penstock.hub.backends import check_spec
 from penstock.option_types import ChannelKeywords, PoolKeywords
+from penstock.sampling.custom import Sampler
 from penstock.sampling.kinds import InputKind, check, kind_of, tell_left_out
 from penstock.sampling.spec import Spec
 from penstock.wire.transport.unix import socket_address
@@ -49,7 +50,8 @@ class SharedDistSamplingBackend:
 
     Args:
         source: A graph, for a pool of the backend's own; or a hub, whose pool is borrowed.
-        sampling_config: A spec, or the class of a user's sampler.
+        sampling_config: A spec, the class of a user's sampler, or an instance of one whose
+            attributes are numbers, text, lists, mappings and arrays.
         num_workers: A number, "auto" (as many as the machine has room for; the default), or 0 to
             make batches in this process.
         input_kind: What the inputs are, if the caller wants to state it; checked against the spec.
@@ -76,7 +78,7 @@ class SharedDistSamplingBackend:
     def __init__(
         self,
         source: Graph | Hub,
-        sampling_config: Spec | type[Any],
+        sampling_config: Spec | type[Any] | Sampler,
         *,
         num_workers: Workers | None = None,
         input_kind: str | InputKind | None = None,
@@ -86,7 +88,9 @@ class SharedDistSamplingBackend:
     ) -> None:
         self._graph = _graph_of(source)
         num_workers = _workers(num_workers)
-        self._spec = spec_of(sampling_config)
+        self._where = Where.HERE if num_workers == 0 else Where.WORKERS
+        self._spec = spec_of(sampling_config, self._where)
+        self._given = sampling_config  # a class that is used here lives as long as this
         self._kind = _kind_of(self._spec, input_kind)
         check(self._spec, self._graph)
         tell_left_out(self._spec, self._graph)
@@ -240,7 +244,7 @@ class SharedDistSamplingBackend:
         """
         self._check_ready()
         check_names(channel_options)
-        if sampling_config is not None and spec_of(sampling_config) != self._spec:
+        if sampling_config is not None and spec_of(sampling_config, self._where) != self._spec:
             raise ValueError(
                 f"sampling_config is {sampling_config!r}; this backend's is {self._spec!r}"
             )

@@ -25,8 +25,10 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import itertools
 import os
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType, TracebackType
 from typing import Any, Final, Protocol, TypeVar
@@ -48,8 +50,9 @@ from penstock.sampling.buffered import BufferedBatches, Sampled
 from penstock.sampling.kinds import InputKind, SamplingKind
 from penstock.sampling.names import Owner, parsed, qualified, type_name
 from penstock.sampling.normalize import plain
+from penstock.sampling.option_arrays import mapped, with_arrays
 from penstock.sampling.request import Request
-from penstock.sampling.spec import CustomSpec, Feed
+from penstock.sampling.spec import CustomSpec, Feed, Spec
 
 # An exception's text may have any length, but must fit into a message.
 LONGEST_TRACEBACK: Final = 16_000
@@ -153,7 +156,45 @@ def load(spec: CustomSpec, graph: Graph) -> Sampler:
 def _made(spec: CustomSpec, graph: Graph) -> Sampler:
     found = find(spec.sampler)
     _check_declared(spec, declared(found))
-    return found(graph, **spec.options)
+    try:
+        options = with_arrays(spec.options, mapped(spec.arrays))
+    except FileNotFoundError as error:
+        raise SamplingError(f"options of {spec.sampler} have an array of which {error}") from None
+    return _again(found, graph, options) if spec.from_state else found(graph, **options)
+
+
+def _again(sampler: Any, graph: Graph, state: Mapping[str, Any]) -> Sampler:
+    """Return an instance with the state of another one, in this process."""
+    made: Any = sampler.__new__(sampler)
+    vars(made).update(state, graph=graph)
+    return made  # type: ignore[no-any-return]
+
+
+# Classes that were given here, and that cannot be imported: of a notebook, of a function. Whoever
+# samples by one keeps it alive.
+_known: Final[weakref.WeakValueDictionary[str, type[Any]]] = weakref.WeakValueDictionary()
+
+
+def name_here(sampler: type[Any]) -> str:
+    """Return a name by which `find` finds a class in this process, wherever it is defined."""
+    module, name = sampler.__module__, sampler.__name__
+    if module != "__main__" and getattr(sys.modules.get(module), name, None) is sampler:
+        return f"{module}:{name}"
+    for number in itertools.count(1):
+        is_first = number == 1 and module == "__main__"
+        chosen = f"{module}:{name}" if is_first else f"{module}~{number}:{name}"
+        if _known.setdefault(chosen, sampler) is sampler:
+            return chosen
+    raise AssertionError
+
+
+def check_plain(spec: Spec) -> None:
+    """Raise `ValueError` for options that only processes of one host can share."""
+    if isinstance(spec, CustomSpec) and spec.arrays:
+        raise ValueError(
+            f"options of {spec.sampler} have arrays, which workers of a server cannot map: let the "
+            "sampler read them from a file that the server has, or from attributes of the graph"
+        )
 
 
 def declared(sampler: Any) -> dict[str, Any]:
@@ -200,6 +241,8 @@ def find(name: str) -> Callable[..., Sampler]:
         raise SamplingError(
             f"sampler is {name!r}; expected 'module:Class' or '/path/to/file.py:Class'"
         )
+    if (known := _known.get(name)) is not None:
+        return known
     module = from_file(place) if place.endswith(".py") else importlib.import_module(place)
     found: Callable[..., Sampler] | None = getattr(module, attribute, None)
     if found is None:

@@ -311,11 +311,15 @@ class CustomSpec(WithAttributes, frozen=True, kw_only=True, tag="custom"):
 
     Attributes:
         sampler: The name of the class.
-        options: What the class is made with, beside the graph.
+        options: What the class is made with, beside the graph: numbers, text, lists, mappings, and
+            arrays, which come to it read-only, in shared memory.
         input_kind: What its seeds are: nodes ("node", "subgraph"), or links [2, n] ("link").
         columns: What must come with the inputs, a row for each; it is passed to the sampler.
         node_attributes: The attributes that are gathered for the `n_id` that it returns. None: all.
         edge_attributes: The attributes that are gathered for the `e_id` that it returns. None: all.
+        arrays: The arrays among the options, in shared memory; set where they are put there.
+        from_state: The options are the attributes of an instance, and no arguments: an instance is
+            made without a call of its constructor. It gets the graph as its attribute `graph`.
 
     Examples:
         >>> from pathlib import Path
@@ -346,6 +350,8 @@ class CustomSpec(WithAttributes, frozen=True, kw_only=True, tag="custom"):
     columns: tuple[str, ...] = ()
     node_attributes: tuple[str, ...] | None = ()
     edge_attributes: tuple[str, ...] | None = ()
+    arrays: tuple[ArrayHandle, ...] = ()
+    from_state: bool = False
 
 
 BuiltInSpec: TypeAlias = (

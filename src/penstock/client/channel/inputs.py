@@ -124,7 +124,7 @@ def inputs_of(
     arrays: dict[Any, npt.NDArray[Any]] = dict(more)
     if ids is not None:
         arrays["ids"] = ids.array if isinstance(ids, SharedArray) else ids
-    shared = _together(arrays)
+    shared = together(arrays)
     return replace(
         wanted.inputs(shared.get("ids")),
         columns={name: shared["columns", name] for name in columns or {}},
@@ -225,7 +225,7 @@ def _named(graph: GraphView, node_type: str | None) -> str | None:
     return node_type
 
 
-def _together(arrays: Mapping[Any, npt.NDArray[Any]]) -> dict[Any, SharedArray]:
+def together(arrays: Mapping[Any, npt.NDArray[Any]]) -> dict[Any, SharedArray]:
     """Copy arrays into one segment of shared memory, which needs one descriptor to be passed on."""
     wanted = [(dtype_name(array.dtype), array.shape) for array in arrays.values()]
     offsets, nbytes = layout(wanted)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from penstock.client.dist_calls import VERBS, Array, DistCalls, Message, Shape
-from penstock.client.naming import spec_of
+from penstock.client.naming import Where, spec_of
 from penstock.errors import ChannelClosed
 from penstock.wire.requests import (
     ArrayT,
@@ -77,7 +77,8 @@ def _sent(verb: Verb, name: str, value: Any) -> Any:
         return np.asarray(value)
     match value:
         case InitSamplingBackendRequest():
-            return msgspec.structs.replace(value, sampling_config=spec_of(value.sampling_config))
+            config = spec_of(value.sampling_config, Where.SERVER)
+            return msgspec.structs.replace(value, sampling_config=config)
         case RegisterBackendRequest():
             return _with_arrays(value)
     return value

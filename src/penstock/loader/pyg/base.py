@@ -43,7 +43,7 @@ from penstock.loader.watch.meter import LoaderStatistics, Meter, lost_workers
 from penstock.loader.watch.watcher import Watching
 from penstock.option_types import LoaderKeywords
 from penstock.sampling.kinds import kind_of
-from penstock.sampling.spec import BuiltInSpec, HGTSpec, LinkSpec, NeighborSpec
+from penstock.sampling.spec import HGTSpec, LinkSpec, NeighborSpec, Spec
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
     def __init__(
         self,
         source: DataSource,
-        spec: BuiltInSpec,
+        spec: Spec,
         inputs: Inputs,
         options: LoaderOptions,
         collate: Collate | None = None,

@@ -29,7 +29,7 @@ from penstock.loader.source.inputs import Inputs, LinkInputs, NodeInputs
 from penstock.loader.source.sources import DataSource
 from penstock.sampling.kinds import kind_of
 from penstock.sampling.names import Owner, parsed, parsed_type
-from penstock.sampling.spec import BuiltInSpec, LinkSpec
+from penstock.sampling.spec import LinkSpec, Spec
 
 # The owner of an attribute and its name; in a homogeneous batch the owner is empty.
 Place: TypeAlias = tuple[Owner, str]
@@ -179,7 +179,7 @@ _NOWHERE: Final = torch.empty((2, 0), dtype=torch.int64)
 class Collate:
     """Makes `Data` or `HeteroData` of one loader's batches. Stateless; any thread may use it."""
 
-    def __init__(self, source: DataSource, spec: BuiltInSpec, inputs: Inputs) -> None:
+    def __init__(self, source: DataSource, spec: Spec, inputs: Inputs) -> None:
         self._graph = source.graph
         self._template = source.template
         self._inputs = inputs
@@ -353,7 +353,7 @@ class Collate:
         return self._sources[place]
 
 
-def _wording_of(spec: BuiltInSpec, inputs: Inputs) -> Wording:
+def _wording_of(spec: Spec, inputs: Inputs) -> Wording:
     if isinstance(inputs, NodeInputs):
         return Wording(InputWords.NODES, inputs.node_type or NODE)
     triplets = isinstance(spec, LinkSpec) and spec.negatives == "triplet"

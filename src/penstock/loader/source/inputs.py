@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from penstock.client.channel.inputs import column_of
 from penstock.graph import EdgeType
 from penstock.graph.schema import EDGE, NODE
 from penstock.graph.view import GraphView
@@ -56,6 +57,7 @@ class NodeInputs:
     time_dtype: torch.dtype = torch.int64
     split: str | None = None
     given: Given = "ids"
+    more: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -79,7 +81,7 @@ class NodeInputs:
     @property
     def columns(self) -> dict[str, Array]:
         """One row for each input: `register_input`'s columns."""
-        return {} if self.time is None else {"time": self.time}
+        return {**({} if self.time is None else {"time": self.time}), **self.more}
 
     @property
     def tables(self) -> dict[str, Any]:
@@ -96,6 +98,7 @@ class NodeInputs:
             split=None,
             input_id=_input_ids_at(self.input_id, places),
             time=None if self.time is None else self.time[places],
+            more={name: column[places] for name, column in self.more.items()},
         )
 
 
@@ -117,6 +120,7 @@ class LinkInputs:
     time: Ids | None = None
     time_dtype: torch.dtype = torch.int64
     tables: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def given(self) -> Given:
@@ -137,7 +141,8 @@ class LinkInputs:
     def columns(self) -> dict[str, Array]:
         """One row for each input: `register_input`'s columns."""
         given = {"label": self.label, "time": self.time}
-        return {name: column for name, column in given.items() if column is not None}
+        there = {name: column for name, column in given.items() if column is not None}
+        return {**there, **self.more}
 
     def at(self, index: Any) -> LinkInputs:
         """Return the inputs at these positions, in this order; each keeps its `input_id`."""
@@ -150,10 +155,23 @@ class LinkInputs:
             input_id=_input_ids_at(self.input_id, places),
             label=None if self.label is None else self.label[places],
             time=None if self.time is None else self.time[places],
+            more={name: column[places] for name, column in self.more.items()},
         )
 
 
 Inputs: TypeAlias = NodeInputs | LinkInputs
+
+
+def with_columns(inputs: Inputs, columns: Mapping[str, Any]) -> Inputs:
+    """Return inputs with columns that a user's sampler reads, a row for each input."""
+    more = {name: column_of(name, array_of(column)) for name, column in columns.items()}
+    for name, column in more.items():
+        if column.ndim < 1 or len(column) != inputs.num:
+            raise ValueError(
+                f"columns[{name!r}] has shape {list(column.shape)}; expected a row for each of "
+                f"{inputs.num} inputs"
+            )
+    return replace(inputs, more=more)
 
 
 def node_inputs(

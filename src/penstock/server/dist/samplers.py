@@ -8,7 +8,7 @@ from typing import Any
 from penstock.client.backend import SharedDistSamplingBackend
 from penstock.client.hub.hub import Hub
 from penstock.client.hub.hub_process import HubProcess
-from penstock.client.naming import spec_of
+from penstock.client.naming import Where, spec_of
 from penstock.graph import Graph
 from penstock.sampling.kinds import InputKind, kind_of
 from penstock.sampling.spec import Spec
@@ -17,9 +17,9 @@ from penstock.wire.requests import InitSamplingBackendRequest, WorkerOptions
 
 def wanted_spec(request: InitSamplingBackendRequest, samplers: Sequence[str]) -> Spec:
     """Return the spec of a request with its options; `ValueError` if its sampler is not allowed."""
-    spec = spec_of(request.sampling_config)
+    spec = spec_of(request.sampling_config, Where.SERVER)
     if request.sampler_options:
-        spec = spec_of(kind_of(spec).with_options(spec, request.sampler_options))
+        spec = spec_of(kind_of(spec).with_options(spec, request.sampler_options), Where.SERVER)
     code = kind_of(spec).users_code(spec)
     if code is not None and code not in samplers:
         there = ", ".join(map(repr, samplers)) or "none"

@@ -23,6 +23,7 @@ from penstock.client.hub.hub_process import HubProcess
 from penstock.errors import Overloaded
 from penstock.graph.schema import EDGE, NODE
 from penstock.options import Limits
+from penstock.sampling.custom import check_plain
 from penstock.sampling.kinds import InputKind, check, kind_of
 from penstock.sampling.normalize import settled
 from penstock.sampling.spec import Feed, Spec
@@ -103,6 +104,7 @@ class Registrations:
                 "(setting: num_workers)"
             )
         _check_code(kind_of(spec).users_code(spec), self.samplers)
+        check_plain(spec)
         spec = settled(spec)
         check(spec, self.hub.graph)
         return spec
