@@ -209,6 +209,7 @@ def test_completion_shows_what_is_public_and_nothing_else() -> None:
     assert {name for name in ours if not name.startswith("_")} == {
         "address",
         "close",
+        "data",
         "epoch",
         "filter_per_worker",
         "input_data",

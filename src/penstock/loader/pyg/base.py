@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Final, Self
 
 from torch.utils.data import DataLoader
+from torch_geometric.data import Data, HeteroData
 
 from penstock.client.channel.batch import Batch
 from penstock.core.plan import Position
@@ -29,8 +30,10 @@ from penstock.loader.epoch.ranks import tell_of_share, warn_of_same_inputs
 from penstock.loader.epoch.run import Run
 from penstock.loader.epoch.schedule import Schedule
 from penstock.loader.pyg.collate import Collate
+from penstock.loader.pyg.graph_data import GraphData
 from penstock.loader.pyg.mixins import WorkerMixin
 from penstock.loader.pyg.options import LoaderOptions
+from penstock.loader.pyg.stores import is_pair
 from penstock.loader.pyg.torch_shims import Hint, InputIndices, never, sampler_over, unhooked
 from penstock.loader.source.adhoc import AdhocBatches, adhoc_batches, adhoc_seed
 from penstock.loader.source.batch_source import BatchSource
@@ -166,6 +169,26 @@ class Loader(WorkerMixin, DataLoader[Any]):
                 f"{self._who} has no filter_fn and no transform_sampler_output to change: its "
                 "batches are not made of what a sampler of PyG gives. Use transform"
             )
+
+    @property
+    def data(self) -> Any:
+        """What is sampled: as given, if it is PyG's; else the graph, read as PyG reads its data.
+
+        So `model.inference(loader)` finds `loader.data.num_nodes` and `loader.data.x`.
+        """
+        try:
+            given = vars(self)["data"]
+        except KeyError:
+            raise AttributeError(f"{self._who} has no data") from None
+        if isinstance(given, Data | HeteroData | GraphData) or is_pair(given):
+            return given
+        if "_graph_data" not in vars(self):
+            self._graph_data = GraphData(given, self._source.graph)
+        return self._graph_data
+
+    @data.setter
+    def data(self, given: Any) -> None:
+        vars(self)["data"] = given  # under its name, since loaders are made again of what is there
 
     def _init_torch(self, options: LoaderOptions) -> None:
         """Set torch's attributes as its own loader would; torch's machinery stays unused."""

@@ -15,6 +15,7 @@ from torch_geometric.data import Data, HeteroData
 
 from penstock.client.hub.hub import Provider
 from penstock.graph.view import GraphView
+from penstock.loader.pyg.graph_data import GraphData
 from penstock.loader.pyg.pyg_data import read_data
 from penstock.loader.pyg.stores import is_pair, read_stores
 from penstock.loader.pyg.template import Template, template_of
@@ -52,6 +53,8 @@ def source_of(
     """
     if isinstance(data, DataSource):
         return data
+    if isinstance(data, GraphData):
+        data = data._given
     if isinstance(data, Data | HeteroData):
         draft, template = read_data(data)
         return DataSource(graph_of(draft), None, template)
