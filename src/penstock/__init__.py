@@ -23,6 +23,7 @@ from penstock.errors import (
     ServerGone,
     WorkerDied,
 )
+from penstock.errors import suggestion as _suggestion
 
 if _typing.TYPE_CHECKING:
     from penstock.client.backend import SharedDistSamplingBackend
@@ -165,6 +166,20 @@ _LOADED_ON_USE = {
 }
 
 
+# The options of `connect`: those of `ConnectKeywords`, which costs too much to import here.
+_CONNECTING: _typing.Final = (
+    "timeout",
+    "ca",
+    "certificate",
+    "key",
+    "server_name",
+    "token",
+    "same_host",
+    "patience",
+    "name",
+)
+
+
 @_typing.overload
 def connect(  # a hub has no other keyword, so those tell a server
     address: str, *, timeout: float | None = 30.0
@@ -201,12 +216,30 @@ def connect(address: str, **options: _typing.Any) -> JoinedHub | RemoteDistDatas
         ...             print([batch.n_id.tolist() for batch in loader])
         [[0, 2, 1]]
     """
-    is_remote = str(address).startswith(("tcp://", "tls://"))
+    _check_connecting(address, options)
+    is_remote = address.startswith(("tcp://", "tls://"))
     home = "penstock.loader.source.remote_dataset" if is_remote else "penstock.client.hub.joined"
     connected: JoinedHub | RemoteDistDataset = _importlib.import_module(home).connect(
         address, **options
     )
     return connected
+
+
+def _check_connecting(address: object, options: _typing.Iterable[str]) -> None:
+    if not isinstance(address, str):
+        one = ": a client reads from one server" if isinstance(address, list | tuple) else ""
+        raise ValueError(f"address is {address!r}; expected one address, as text{one}")
+    scheme, there, _ = address.partition("://")
+    if not there or scheme not in ("unix", "tcp", "tls"):
+        near = _suggestion(scheme, ("unix", "tcp", "tls"))
+        raise ValueError(
+            f"address is {address!r}; expected 'unix://@name', 'unix:///path/to/socket', "
+            f"'tcp://host:port' or 'tls://host:port'{near}"
+        )
+    for name in options:
+        if name not in _CONNECTING:
+            near = _suggestion(name, _CONNECTING)
+            raise TypeError(f"connect got an unexpected keyword argument {name!r}{near}")
 
 
 if not _typing.TYPE_CHECKING:  # a type checker would take this to mean that every name exists

@@ -1,11 +1,12 @@
 """The exceptions that Penstock defines.
 
-Bad arguments raise a plain `ValueError`; these are for failures that the caller did not cause.
+Bad arguments raise a plain `ValueError` (`suggestion` is for their messages); these are for
+failures that the caller did not cause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -209,3 +210,24 @@ class AccessDenied(PenstockError):
         ...         print("refused")
         refused
     """
+
+
+def suggestion(value: object, choices: Iterable[object]) -> str:
+    """Return "; did you mean …?" with the choice that is closest to a value; "" if none is close.
+
+    Args:
+        value: What was given: text, or the names of a type.
+        choices: What might have been meant.
+    """
+    from difflib import get_close_matches  # only errors need it
+
+    by_text = {_as_text(choice): choice for choice in choices}
+    close = get_close_matches(_as_text(value), by_text, 1)
+    if not close:
+        return ""
+    choice = by_text[close[0]]
+    return f"; did you mean {getattr(choice, 'value', choice)!r}?"
+
+
+def _as_text(value: object) -> str:
+    return " ".join(map(str, value) if isinstance(value, list | tuple) else [str(value)]).lower()

@@ -22,6 +22,8 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from penstock.errors import suggestion
+
 # Bytes of the largest batch, unless a channel or a server sets another limit.
 LARGEST_BATCH: Final = 4 << 30
 # The number of slots that `buffer_size` is divided into, unless a channel sets `slots`.
@@ -127,7 +129,8 @@ class Field:
         if value is None and self.is_optional:
             return
         if not self._has_type(value):
-            raise ValueError(f"{name or self.name} is {value!r}; expected {self._kind()}")
+            near = suggestion(value, self.about.choices or ())
+            raise ValueError(f"{name or self.name} is {value!r}; expected {self._kind()}{near}")
         if not self.about.allows(len(value) if self.kind is tuple else value):
             raise ValueError(f"{name or self.name} is {value!r}; expected {self._range()}")
 

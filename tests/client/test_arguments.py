@@ -164,7 +164,11 @@ TERMS_THAT_ARE_NONE: list[tuple[str, Any, str]] = [
     ("deadline", "1s", "deadline is '1s'; expected a number of seconds, or None"),
     ("remainder", "pad", "remainder is 'pad'; expected 'wrap' or 'drop'"),
     ("on_error", "ignore", "on_error is 'ignore'; expected 'raise' or 'substitute'"),
-    ("on_error", ["raise"], r"on_error is \['raise'\]; expected 'raise' or 'substitute'"),
+    (
+        "on_error",
+        ["raise"],
+        r"on_error is \['raise'\]; expected 'raise' or 'substitute'; did you mean 'raise'\?",
+    ),
     ("job", 7, "job is 7; expected text"),
 ]
 

@@ -103,7 +103,9 @@ class TestTypes:
 
     def test_an_unknown_type_is_named_with_those_there_are(self) -> None:
         with academic() as graph:
-            expected = "^node_type is 'papr'; this graph has 'author', 'paper'$"
+            expected = (
+                r"^node_type is 'papr'; this graph has 'author', 'paper'; did you mean 'paper'\?$"
+            )
             with pytest.raises(ValueError, match=expected):
                 graph.num_nodes("papr")
             with pytest.raises(ValueError, match=r"^edge_type is \['a'\]; this graph has "):

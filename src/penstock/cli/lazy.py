@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, suggestion
 
 # Errors that a user can fix. Any other error is a bug of ours and keeps its traceback.
 EXPECTED_ERRORS = (PenstockError, ValueError, OSError)
@@ -49,6 +49,12 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = self.table.get(cmd_name)
         return None if entry is None else entry.load()
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Say which command may have been meant, as click does for options."""
+        if args and args[0] not in self.table and (near := suggestion(args[0], self.table)):
+            ctx.fail(f"No such command {args[0]!r}{near}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table; click's own method would import every one."""

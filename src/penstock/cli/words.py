@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from penstock.errors import suggestion
 from penstock.options import Field, Options, PoolOptions, fields_of
 
 FC = TypeVar("FC", bound=Callable[..., Any] | click.Command)
@@ -61,7 +62,8 @@ def named_values(struct: type[Options], given: Iterable[str], option: str) -> di
     for word in given:
         name, _, value = word.partition("=")
         if name not in fields:
-            raise _refusal(f"{word!r}; expected one of {', '.join(fields)}", option)
+            near = suggestion(name, fields)
+            raise _refusal(f"{word!r}; expected one of {', '.join(fields)}{near}", option)
         if fields[name].is_count and not value.isdigit():
             raise _refusal(f"{word!r}; expected a whole number", option)
         found[name] = _typed(fields[name], value)

@@ -11,24 +11,30 @@ from typing import Any, TypeVar
 import numpy as np
 
 from penstock.client.sizes import parse_bytes
+from penstock.errors import suggestion
 from penstock.options import Field, Options, fields_of
 from penstock.workers.failures import class_name
 
 _Struct = TypeVar("_Struct", bound=Options)
 
 
-def check_names(given: Iterable[str], noun: str, *structs: type[Options]) -> None:
+def check_names(
+    given: Iterable[str], noun: str, *structs: type[Options], beside: Iterable[str] = ()
+) -> None:
     """Raise TypeError for a name that none of the structs has.
 
     Args:
         given: The names.
         noun: What to call such a name in the error.
         structs: The structs whose fields are known.
+        beside: Other keywords of the same function, which may have been meant.
     """
     names = [name for struct in structs for name in keywords_of(struct)]
     for name in given:
         if name not in names:
-            raise TypeError(f"there is no {noun} {name!r}; there are {', '.join(names)}")
+            near = suggestion(name, [*names, *beside])
+            listed = ", ".join([*beside, *names])
+            raise TypeError(f"there is no {noun} {name!r}; there are {listed}{near}")
 
 
 def keywords_of(struct: type[Options]) -> dict[str, Field]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from penstock.errors import suggestion
 from penstock.graph.schema import EdgeType
 
 _Name = TypeVar("_Name", str, EdgeType)
@@ -20,7 +21,7 @@ def known(argument: str, name: Any, there: Mapping[_Name, int]) -> _Name:
         pass
     said = "missing" if name is None else repr(name)
     listed = ", ".join(map(repr, there)) if any(map(any, there)) else "no types"
-    raise ValueError(f"{argument} is {said}; this graph has {listed}")
+    raise ValueError(f"{argument} is {said}; this graph has {listed}{suggestion(name, there)}")
 
 
 def pick(what: str, name: str, owner: str | EdgeType | None, there: Mapping[str, _T]) -> _T:
@@ -28,5 +29,6 @@ def pick(what: str, name: str, owner: str | EdgeType | None, there: Mapping[str,
     if name not in there:
         of = f" of {owner!r}" if owner and any(owner) else ""
         listed = ", ".join(map(repr, there)) or "none"
-        raise ValueError(f"there is no {what}{of} called {name!r}; there are: {listed}")
+        near = suggestion(name, there)
+        raise ValueError(f"there is no {what}{of} called {name!r}; there are: {listed}{near}")
     return there[name]

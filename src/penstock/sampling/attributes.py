@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from penstock.errors import suggestion
 from penstock.graph import EdgeType
 from penstock.graph.features import FeatureSource
 from penstock.graph.view import GraphView
@@ -95,7 +96,10 @@ def _check_known(argument: str, names: Iterable[str], own: Set[str], known: set[
     for name in names:
         if name not in known:
             there = ", ".join(map(repr, sorted(known))) or "none"
-            raise ValueError(f"{argument} names {name!r}, which the graph has not; it has: {there}")
+            raise ValueError(
+                f"{argument} names {name!r}, which the graph has not; it has: {there}"
+                f"{suggestion(name, known)}"
+            )
         if name in own:
             raise ValueError(f"{argument} names {name!r}, which means something else in a batch")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from penstock.errors import suggestion
 from penstock.kernels.arrays import Array
 from penstock.sampling.spec import Feed
 
@@ -16,7 +17,10 @@ def check_names(what: str, given: Iterable[str], known: tuple[str, ...]) -> None
     for name in given:
         if name not in known:
             there = ", ".join(map(repr, known)) or "none"
-            raise ValueError(f"{what} has {name!r}, which nobody reads; this spec reads: {there}")
+            raise ValueError(
+                f"{what} has {name!r}, which nobody reads; this spec reads: {there}"
+                f"{suggestion(name, known)}"
+            )
 
 
 def check_time_form(columns: Mapping[str, Array]) -> None:

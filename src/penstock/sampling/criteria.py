@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.errors import suggestion
 from penstock.graph import EdgeType, Graph, Topology
 from penstock.graph.derived import ByTime, DerivedArrays, OutEdges, WeightSums
 from penstock.graph.features import FeatureSource
@@ -122,6 +123,7 @@ def _is_of_nodes(graph: GraphView, name: str) -> bool:
         raise ValueError(
             f"The time attribute '{name}' is neither a node-level or edge-level attribute; "
             f"nodes have: {_listed(nodes)}; edges have: {_listed(edges)}"
+            f"{suggestion(name, [*nodes, *edges])}"
         )
     return name in nodes
 

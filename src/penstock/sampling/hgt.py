@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.errors import suggestion
 from penstock.graph import EdgeType, Graph
 from penstock.graph.inventory import repeated
 from penstock.graph.layout import layout
@@ -155,7 +156,10 @@ def samples_by_type(spec: HGTSpec, graph: GraphView) -> dict[str, tuple[int, ...
         raise ValueError(f"by_type names node type {twice!r} twice")
     unknown = [name for name in given if name not in graph.node_types]
     if unknown:
-        raise ValueError(f"by_type names node type {unknown[0]!r}, which the graph has not")
+        raise ValueError(
+            f"by_type names node type {unknown[0]!r}, which the graph has not; it has: "
+            f"{', '.join(map(repr, graph.node_types))}{suggestion(unknown[0], graph.node_types)}"
+        )
     missing = [name for name in graph.node_types if name not in given]
     if missing:
         raise ValueError(f"Not all node types specified: by_type lacks {missing[0]!r}")

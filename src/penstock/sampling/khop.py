@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from penstock.errors import suggestion
 from penstock.graph import EdgeType, Graph
 from penstock.graph.features import FeatureSource
 from penstock.kernels import Adjacency, Buffers, KHop, Relation, Sample, batch_key
@@ -198,7 +199,8 @@ def fanouts_by_type(
     unknown = [name for name in num_neighbors if name not in edge_types]
     if unknown:
         raise ValueError(
-            f"num_neighbors (by_type) names edge type {unknown[0]!r}, which the graph has not"
+            f"num_neighbors (by_type) names edge type {unknown[0]!r}, which the graph has not; it "
+            f"has: {', '.join(map(repr, edge_types))}{suggestion(unknown[0], edge_types)}"
         )
     missing = [name for name in edge_types if name not in num_neighbors and name not in labels]
     if missing:

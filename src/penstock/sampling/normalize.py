@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from penstock.errors import suggestion
 from penstock.sampling.spec import SamplingSpec
 
 _Spec = TypeVar("_Spec", bound=SamplingSpec)
@@ -97,7 +98,8 @@ def _settled(spec: SamplingSpec, prefix: str, field: str, kind: Any, value: Any)
             f"{name} is {_shown(value)}; expected {expected}: by_type has those of each type"
         )
     if not place:
-        raise ValueError(f"{name} is {_shown(value)}; expected {expected}")
+        near = suggestion(value, get_args(kind)) if get_origin(kind) is Literal else ""
+        raise ValueError(f"{name} is {_shown(value)}; expected {expected}{near}")
     for index in re.findall(r"\d+", place):
         made = made[int(index)]
     raise ValueError(f"{name}{place} is {_shown(made)}; {name} is to be {expected}")

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.errors import suggestion
 from penstock.graph import EdgeType, Graph
 from penstock.graph.derived import DegreeSizes, DerivedArrays, OutEdges
 from penstock.graph.inventory import repeated
@@ -378,7 +379,10 @@ def _check_channels(spec: PPRSpec, graph: GraphView) -> None:
             raise ValueError(f"{here} has no edge types to follow")
         for kind in kinds:
             if kind not in graph.edge_types:
-                raise ValueError(f"{here} names edge type {kind!r}, which the graph has not")
+                raise ValueError(
+                    f"{here} names edge type {kind!r}, which the graph has not; it has: "
+                    f"{', '.join(map(repr, graph.edge_types))}{suggestion(kind, graph.edge_types)}"
+                )
         if len(set(kinds)) != len(kinds):
             raise ValueError(f"{here} names an edge type twice")
         check_number(share, f"share of {here}", 0.0, 1.0)

@@ -235,7 +235,9 @@ def serve(
     )
     where = access.address(address)
     positive_seconds(lease, "lease")
-    limits = limits or Limits()
+    limits = Limits() if limits is None else limits
+    if not isinstance(limits, Limits):
+        raise ValueError(f"limits is {limits!r}; expected penstock.Limits(…)")
     names = tuple(name if isinstance(name, str) else name_of(name) for name in samplers)
     pool: PoolKeywords = {"max_arena_bytes": limits.max_arena_bytes, **options}
     with ExitStack() as ends:  # closed in reverse order: the event loop first
@@ -268,6 +270,10 @@ def _held(data: Graph | Partition | StrPath, ends: ExitStack) -> Graph | Partiti
     """Return the graph or partition to serve; register its close if it was opened here."""
     if isinstance(data, Graph | Partition):
         return data
+    if not isinstance(data, str | os.PathLike):
+        raise ValueError(
+            f"data is {data!r}; expected a Graph, a partition, or the path of one that is saved"
+        )
     held = Partition.open(data) if is_partition(data) else Graph.open(data)
     ends.callback(held.close)
     return held

@@ -37,6 +37,7 @@ OTHER_WORDS = {
     "a weight there is not",
     "a keyword there is not",
     "an output of no sampler",
+    "a transform that is none",
 }
 
 Outcome = dict[str, Any]

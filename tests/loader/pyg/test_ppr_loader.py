@@ -254,7 +254,7 @@ def test_a_loader_made_again_of_its_attributes_gives_the_same() -> None:
         ({"channels": [CITES]}, "channels is to be a name, edge types and a share for each"),
         ({"channels": {"a": 1}}, "channels is to be a name, edge types and a share for each"),
         ({"input_nodes": None}, "input_nodes lacks a node type"),
-        ({"input_nodes": ("paper", [120])}, "input_nodes has the id 120"),
+        ({"input_nodes": ("paper", [120])}, r"input_nodes\[0\] is 120; expected 0 <= id < 120"),
     ],
 )
 def test_what_makes_no_sense_is_refused_when_the_loader_is_made(given: Any, complaint: str) -> None:

@@ -68,7 +68,7 @@ def settled(options: PoolKeywords) -> PoolOptions:
         TypeError: There is no option of that name.
         ValueError: A value is not allowed; the error names the option.
     """
-    check_names(options, "option", PoolOptions)
+    check_names(options, "option", PoolOptions, beside=("num_workers", "address"))
     pool = parsed(PoolOptions, options)
     pool.check()
     return pool

@@ -103,6 +103,9 @@ class Loader(WorkerMixin, DataLoader[Any]):
         options: LoaderOptions,
         collate: Collate | None = None,
     ) -> None:
+        for name in ("transform", "transform_sampler_output"):
+            if (given := getattr(self, name)) is not None and not callable(given):
+                raise TypeError(f"{name} is {given!r}; expected a function of a batch, or None")
         self._joins_here = isinstance(spec, NeighborSpec | LinkSpec | HGTSpec)
         if self._filters():
             self._check_filters()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from textwrap import fill
 from typing import Any, Final, TypeVar
 
-from penstock.loader.pyg.options import CHANNEL
+from penstock.loader.pyg.options import ARGUMENTS, CHANNEL
 from penstock.option_types import LoaderKeywords
 from penstock.options import LoadingOptions, fields_of
 
@@ -39,6 +39,7 @@ def shows_options(loader: _Class) -> _Class:
     """
     own = inspect.signature(loader.__init__)  # type: ignore[misc]
     _, *parameters, _ = own.parameters.values()  # without `self` and `options`
+    ARGUMENTS[loader.__name__] = tuple(each.name for each in parameters)
     signature = own.replace(parameters=[*parameters, *_parameters()])
     loader.__signature__ = _SignatureOf(loader, signature)  # type: ignore[attr-defined]
     text = inspect.cleandoc(loader.__doc__ or "")

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 from torch_geometric.loader.utils import infer_filter_per_worker
 
+from penstock.errors import suggestion
 from penstock.graph.view import GraphView
 from penstock.loader.pyg.base import Loader
 from penstock.loader.pyg.help import shows_options
@@ -132,7 +133,10 @@ def _by_type(graph: GraphView, given: Mapping[Any, Any]) -> tuple[tuple[str, tup
         )
     for name in given:
         if name not in graph.node_types:
-            raise ValueError(f"num_samples names node type {name!r}, which the graph has not")
+            raise ValueError(
+                f"num_samples names node type {name!r}; this graph has "
+                f"{', '.join(map(repr, graph.node_types))}{suggestion(name, graph.node_types)}"
+            )
     for name in graph.node_types:
         if name not in given:
             raise ValueError(f"Not all node types specified: num_samples lacks {name!r}")

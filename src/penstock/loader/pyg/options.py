@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from numbers import Real
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,8 @@ from torch.utils.data import RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from penstock.client.hub.hub import Provider
+from penstock.errors import suggestion
+from penstock.kernels.arrays import check_word
 from penstock.loader.epoch.ranks import RankShare, ranks_of
 from penstock.loader.pyg.torch_shims import InputIndices
 from penstock.option_types import ChannelKeywords
@@ -32,6 +35,8 @@ _FEWEST_SLOTS: Final = 4
 CHANNEL: Final = {
     name: each for name, each in fields_of(ChannelOptions).items() if each.about.for_loaders
 }
+# The arguments of each loader, by its class's name: what a user may have meant.
+ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {}
 # Lightning passes these to a loader that it makes again; they have no meaning for us.
 _OWN: Final = ("dataset", "collate_fn")
 
@@ -64,7 +69,11 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
                 "multiprocessing_context can only be used with multi-process loading "
                 "(num_workers > 0), but got num_workers=0"
             )
-        if isinstance(self.timeout, bool) or not 0 <= self.timeout < math.inf:
+        for name in ("sampler", "batch_sampler"):
+            _check_iterable(name, getattr(self, name))
+        if not isinstance(self.generator, torch.Generator | None):
+            raise ValueError(f"generator is {self.generator!r}; expected a torch.Generator")
+        if isinstance(self.timeout, bool) or not _is_number(self.timeout, 0, math.inf):
             raise ValueError(
                 f"timeout option should be non-negative: it is {self.timeout!r}; expected "
                 "seconds, or 0 for no limit"
@@ -144,7 +153,7 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
     def seed_for(self, ranks: RankShare) -> int:
         """Return the seed of everything random; drawn if not given, see `seed`."""
         if self.seed is not None:
-            return int(self.seed)
+            return check_word(self.seed, "seed")
         if ranks.world_size > 1:
             if self.generator is not None:
                 raise ValueError(
@@ -206,7 +215,8 @@ def options_of(given: dict[str, Any], who: str, hub: Provider | None) -> LoaderO
         wanted = places.options | wanted
     for name in wanted:
         if name not in CHANNEL and name not in _own_names():
-            raise TypeError(f"{who} got an unexpected keyword argument {name!r}")
+            near = suggestion(name, [*CHANNEL, *_own_names(), *ARGUMENTS.get(who, ())])
+            raise TypeError(f"{who} got an unexpected keyword argument {name!r}{near}")
     if hub is None and wanted.get("num_workers") is None:
         wanted["num_workers"] = 0
     own = {name: value for name, value in wanted.items() if name not in CHANNEL}
@@ -249,6 +259,15 @@ def _check_workers(workers: Any) -> None:
             f"num_workers option should be non-negative, got {workers}; "
             "use num_workers=0 to sample in this process"
         )
+
+
+def _is_number(value: Any, least: float, below: float) -> bool:
+    return isinstance(value, Real) and least <= float(value) < below
+
+
+def _check_iterable(name: str, value: Any) -> None:
+    if value is not None and not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
+        raise ValueError(f"{name} is {value!r}; expected positions among the inputs, one by one")
 
 
 def _check_count(name: str, value: Any) -> None:

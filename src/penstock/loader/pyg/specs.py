@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
-from torch_geometric.sampler.base import SubgraphType
+from torch_geometric.sampler.base import NegativeSamplingMode, SubgraphType
 from torch_geometric.typing import EdgeTypeStr
 
+from penstock.errors import suggestion
 from penstock.graph import EdgeType
 from penstock.graph.view import GraphView
 from penstock.loader.pyg.tensors import array_of
@@ -23,8 +27,43 @@ from penstock.sampling.spec import LinkSpec, NeighborSpec
 def negatives_of(neg_sampling: Any, neg_sampling_ratio: float | None = None) -> Any:
     """Return a `NegativeSampling` from one, a dict, a tuple or a ratio (binary); or None."""
     if neg_sampling_ratio is not None and neg_sampling_ratio != 0.0:
-        return NegativeSampling("binary", neg_sampling_ratio)
-    return NegativeSampling.cast(neg_sampling)
+        return _negatives("neg_sampling_ratio", "binary", neg_sampling_ratio)
+    match neg_sampling:
+        case None | NegativeSampling():
+            return neg_sampling
+        case Mapping():
+            return _negatives("neg_sampling", **neg_sampling)
+        case list() | tuple():
+            return _negatives("neg_sampling", *neg_sampling)
+        case _:
+            return _negatives("neg_sampling", neg_sampling)
+
+
+def _negatives(argument: str, *given: Any, **named: Any) -> Any:
+    """Return a `NegativeSampling` of what the argument has; PyG's errors get its name."""
+    names = [each.name for each in fields(NegativeSampling)]
+    if len(given) > len(names) or not {"mode", *names} >= named.keys():
+        unknown = [*named.keys() - set(names), *given[len(names) :]][0]
+        near = suggestion(unknown, names)
+        raise TypeError(f"{argument} has {unknown!r}; expected {', '.join(names)}{near}")
+    values = dict(zip(names, given, strict=False)) | named
+    mode, amount = values.get("mode"), values.get("amount", 1)
+    modes = [each.value for each in NegativeSamplingMode]
+    if getattr(mode, "value", mode) not in modes:
+        raise ValueError(
+            f"{mode!r} is not a valid NegativeSamplingMode: the mode of {argument} is {mode!r}; "
+            f"expected {' or '.join(map(repr, modes))}{suggestion(mode, modes)}"
+        )
+    if isinstance(amount, bool) or not isinstance(amount, Real):
+        raise TypeError(
+            f"{argument} has the amount {amount!r}; expected a number of negatives for each "
+            "positive, above 0"
+        )
+    try:
+        return NegativeSampling(**values)
+    except ValueError as error:
+        said = str(error).rstrip(".")
+        raise ValueError(f"{said}: {argument} has the amount {amount!r}") from None
 
 
 def check_weights(graph: GraphView, kind: EdgeType, negatives: Any) -> dict[str, Any]:
@@ -60,7 +99,7 @@ def neighbor_spec(
     asked_by: str = "NeighborLoader",
 ) -> NeighborSpec:
     """Make the spec of `NeighborLoader`'s arguments; `asked_by` is the class named in warnings."""
-    if not directed:
+    if not flag("directed", directed):
         subgraph_type = _induced(asked_by)
     if weight_attr is not None and source.is_pair:
         raise NotImplementedError(
@@ -69,18 +108,18 @@ def neighbor_spec(
         )
     if weight_attr is not None and time_attr is None:
         _check_there(source.graph, weight_attr)
-    if temporal_strategy not in ("uniform", "last"):
+    if temporal_strategy not in (strategies := ("uniform", "last")):
         raise ValueError(
             f"No valid temporal strategy found: temporal_strategy is {temporal_strategy!r}; "
-            "expected 'uniform' or 'last'"
+            f"expected 'uniform' or 'last'{suggestion(temporal_strategy, strategies)}"
         )
     fanouts, by_type = _fanouts(source.graph, num_neighbors)
     spec = NeighborSpec(
         num_neighbors=fanouts,
         by_type=by_type,
-        replace=bool(replace),
-        disjoint=bool(disjoint),
-        subgraph_type=SubgraphType(subgraph_type).value,
+        replace=flag("replace", replace),
+        disjoint=flag("disjoint", disjoint),
+        subgraph_type=_subgraph_type(subgraph_type),
         weight_attr=weight_attr,
         time_attr=time_attr,
         # Without times the strategy has no effect; PyG accepts either of the two then, and so do
@@ -116,7 +155,26 @@ def _check_there(graph: GraphView, weight_attr: str) -> None:
         raise KeyError(
             f"Tried to collect '{weight_attr}' but did not find any occurrences of it in any edge "
             f"type: weight_attr is {weight_attr!r}, and edges have {sorted(set(there))}"
+            f"{suggestion(weight_attr, there)}"
         )
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a yes or no; ValueError for what is neither, such as "no", which Python calls true."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, Integral) and value in (0, 1)):
+        return bool(value)
+    raise ValueError(f"{name} is {value!r}; expected True or False")
+
+
+def _subgraph_type(given: Any) -> Any:
+    try:
+        return SubgraphType(given).value
+    except ValueError as error:
+        there = [each.value for each in SubgraphType]
+        raise ValueError(
+            f"{error}: subgraph_type is {given!r}; expected {', '.join(map(repr, there))}"
+            f"{suggestion(given, there)}"
+        ) from None
 
 
 def _induced(asked_by: str) -> SubgraphType:
@@ -148,8 +206,22 @@ def _fanouts(graph: GraphView, given: Any) -> tuple[tuple[int, ...], _ByType | N
     # A default is for edges to walk along: types of labels are walked if they are named.
     labels = label_edge_types(graph.edge_types)
     walked = [k for k in graph.edge_types if k not in labels or EdgeTypeStr(k) in given.values]
+    _check_edge_types(graph, given)
     found = given.get_values(walked)
     return (), tuple((kind, _hops(f"num_neighbors[{kind!r}]", found[kind])) for kind in walked)
+
+
+def _check_edge_types(graph: GraphView, given: NumNeighbors) -> None:
+    """Raise ValueError for an edge type that the graph has not: PyG does not say which it is."""
+    there = {str(EdgeTypeStr(kind)): kind for kind in graph.edge_types}
+    for name in given.values:
+        if name not in there:
+            listed = ", ".join(map(repr, there.values()))
+            kind = EdgeTypeStr(name).to_tuple()
+            raise ValueError(
+                "Not all edge types specified in 'num_neighbors' exist in the graph: num_neighbors "
+                f"has {kind!r}; this graph has {listed}{suggestion(kind, there.values())}"
+            )
 
 
 def _hops(name: str, given: Any) -> tuple[int, ...]:

@@ -167,6 +167,8 @@ def _padded(name: str, given: Any, num: int, size: int) -> Ids:
             "anchors, padded with -1"
         )
     if rows.size and not -1 <= rows.min() <= rows.max() < size:
-        wrong = rows.min() if rows.min() < -1 else rows.max()
-        raise ValueError(f"{name} has the label {wrong}; expected 0 <= id < {size}, or -1 for none")
+        at, label = np.argwhere((rows < -1) | (rows >= size))[0].tolist()
+        raise ValueError(
+            f"{name}[{at}, {label}] is {rows[at, label]}; expected 0 <= id < {size}, or -1 for none"
+        )
     return rows

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from penstock.client.channel.inputs import column_of
+from penstock.errors import suggestion
 from penstock.graph import EdgeType
 from penstock.graph.schema import EDGE, NODE
 from penstock.graph.view import GraphView
@@ -199,7 +200,7 @@ def node_inputs(
     """
     graph = source.graph
     check_node_times(graph, input_time, time_attr)
-    node_type, nodes = _node_type_apart(graph, input_nodes)
+    node_type, nodes = _node_type_apart(graph, input_nodes, name)
     found = _nodes_of(graph, node_type, nodes, name)
     if nodes is None:
         input_id = None
@@ -261,14 +262,18 @@ def places_of(index: Any, num: int) -> Ids:
     places = integers_of(index, "index").reshape(-1)
     places = np.where(places < 0, places + num, places)
     if len(places) and not 0 <= places.min() <= places.max() < num:
-        raise IndexError(f"index has a place that is not there: there are {num} inputs")
+        at = np.flatnonzero((places < 0) | (places >= num))[0]
+        given = integers_of(index, "index").reshape(-1)[at]
+        raise IndexError(
+            f"index[{at}] is {given}, a place that is not there; expected {-num} <= place < {num}"
+        )
     return places
 
 
 # --- nodes ---------------------------------------------------------------------------------------
 
 
-def _node_type_apart(graph: GraphView, given: Any) -> tuple[str | None, Any]:
+def _node_type_apart(graph: GraphView, given: Any, name: str) -> tuple[str | None, Any]:
     if not graph.is_hetero:
         return None, given
     node_type, nodes = given, None
@@ -277,10 +282,10 @@ def _node_type_apart(graph: GraphView, given: Any) -> tuple[str | None, Any]:
     if not isinstance(node_type, str):
         there = ", ".join(map(repr, graph.node_types))
         raise ValueError(
-            "input_nodes lacks a node type, as in 'type' or ('type', nodes): of a heterogeneous "
+            f"{name} lacks a node type, as in 'type' or ('type', nodes): of a heterogeneous "
             f"graph it is needed; there are {there}"
         )
-    graph.num_nodes(node_type)  # raises for an unknown type
+    _check_node_type(graph, name, node_type)
     return node_type, nodes
 
 
@@ -296,7 +301,7 @@ class _Nodes:
 
 def _nodes_of(graph: GraphView, node_type: str | None, nodes: Any, name: str) -> _Nodes:
     if nodes is None or isinstance(nodes, str):
-        own = graph.own_nodes(node_type) if nodes is None else graph.own_split(nodes, node_type)
+        own = graph.own_nodes(node_type) if nodes is None else _split(graph, node_type, nodes, name)
         ids = None if own.array is None else integers_of(own.array.array, name)
         return _Nodes("all" if nodes is None else "split", own.num, ids, own.split)
     size, array = graph.end_of_ids(node_type or NODE), array_of(nodes)
@@ -309,11 +314,18 @@ def _nodes_of(graph: GraphView, node_type: str | None, nodes: Any, name: str) ->
     return _Nodes("mask", len(marked), marked)
 
 
+def _split(graph: GraphView, node_type: str | None, split: str, name: str) -> Any:
+    try:
+        return graph.own_split(split, node_type)
+    except ValueError as error:
+        raise ValueError(f"{name} is {split!r}: {error}") from None
+
+
 def _checked_ids(name: str, given: Any, size: int) -> Ids:
     ids = integers_of(given, name)
     if len(ids) and not 0 <= ids.min() <= ids.max() < size:
-        wrong = ids.min() if ids.min() < 0 else ids.max()
-        raise ValueError(f"{name} has the id {wrong}; there are {size} nodes")
+        at = np.flatnonzero((ids < 0) | (ids >= size))[0]
+        raise ValueError(f"{name}[{at}] is {ids[at]}; expected 0 <= id < {size}")
     return ids
 
 
@@ -343,8 +355,18 @@ def canonical(graph: GraphView, given: Any) -> EdgeType:
     if len(names) != 3 or not all(isinstance(name, str) for name in names):
         raise ValueError(f"edge_label_index names {given!r}; expected an edge type")
     for end in (names[0], names[2]):
-        graph.num_nodes(end)  # raises for an unknown type
+        _check_node_type(graph, "edge_label_index", end)
     return names
+
+
+def _check_node_type(graph: GraphView, name: str, node_type: str) -> None:
+    there = graph.node_types
+    if node_type not in there:
+        listed = ", ".join(map(repr, there))
+        raise ValueError(
+            f"{name} has node type {node_type!r}; this graph has {listed}"
+            f"{suggestion(node_type, there)}"
+        )
 
 
 def _checked_ends(graph: GraphView, kind: EdgeType, given: Any) -> Ids:
