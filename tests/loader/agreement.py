@@ -273,4 +273,5 @@ def main() -> None:
 if __name__ == "__main__":
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "Cannot convert to bidirectional graph")
+    warnings.filterwarnings("ignore", "data has no edges")
     main()

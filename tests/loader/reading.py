@@ -107,8 +107,6 @@ def _differing(theirs: Any, ours: Any) -> Iterator[str]:
         there, here = theirs[name], ours[name]
         if isinstance(there, torch.Tensor) and there.is_sparse:
             there, here = there.to_dense(), here.to_dense()
-        if name == "n_id":
-            there = there.to(torch.int64)  # PyG has it in the dtype of the edges
         if type(there) is not type(here):
             yield f"{name} is {type(there)} there, {type(here)} here"
         elif not isinstance(there, torch.Tensor):

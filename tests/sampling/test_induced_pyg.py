@@ -17,6 +17,7 @@ from tests.sampling.test_induced import pairs, sampled, two_ways, whole_sampler_
 torch = pytest.importorskip("torch")
 sampler = pytest.importorskip("torch_geometric.sampler")
 utils = pytest.importorskip("torch_geometric.utils")
+_coalesce = pytest.importorskip("torch_geometric.utils._coalesce")
 
 BIDIRECTIONAL = NeighborSpec(num_neighbors=(4, 3), subgraph_type="bidirectional")
 
@@ -49,9 +50,13 @@ def test_a_homogeneous_batch_is_pygs() -> None:
         node=torch.from_numpy(sample.nodes[0]),
         row=torch.from_numpy(sample.rows[0]),
         col=torch.from_numpy(sample.cols[0]),
-        edge=None,
-    ).to_bidirectional()
+        edge=torch.from_numpy((sample.edge_ids or [])[0]),
+    )
+    with pytest.MonkeyPatch.context() as patch:  # as pyg-lib sorts; torch need not keep the order
+        patch.setattr(_coalesce, "index_sort", lambda ids, max_value: ids.sort(stable=True))
+        out = out.to_bidirectional()
     np.testing.assert_array_equal(cut.arrays["edge_index"], [out.row.numpy(), out.col.numpy()])
+    np.testing.assert_array_equal(cut.arrays["e_id"], out.edge.numpy())
 
 
 def test_a_heterogeneous_batch_is_pygs() -> None:

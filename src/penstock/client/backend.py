@@ -20,7 +20,7 @@ from penstock.client.channel.channel_options import check_names
 from penstock.client.channel.channel_registry import AnyChannel, ChannelRegistry
 from penstock.client.channel.description import BackendStatistics, ChannelDescription, ChannelId
 from penstock.client.channel.inline import InlineChannel
-from penstock.client.channel.inputs import inputs_of, tables_of
+from penstock.client.channel.inputs import inputs_of, tables_of, warn_of_a_mask
 from penstock.client.channel.readiness import wait_any
 from penstock.client.channel.registration import Registration, prepared
 from penstock.client.deadline import Deadline, positive_seconds
@@ -251,6 +251,8 @@ class SharedDistSamplingBackend:
         with self._channels.opening(channel_id):
             more = tables_of(self._spec, columns, tables)
             inputs = inputs_of(self._graph, sampler_input, self._kind, columns, more)
+            if self._kind is not InputKind.LINK:
+                warn_of_a_mask(self._graph, sampler_input)
             try:
                 registration = Registration.make(
                     self._graph, self._spec, inputs, channel_options, self._group

@@ -1,12 +1,15 @@
 """Checks of arguments: each error names the argument, the first offending position and its value.
 
-Checks raise `ValueError` and change nothing. They read long arrays in pieces, so that a check needs
-no second array of that size. This module does not know what the arguments are for.
+Checks raise `ValueError` and change nothing; what is valid but can hardly be meant, they warn of.
+They read long arrays in pieces, so that a check needs no second array of that size. This module
+does not know what the arguments are for.
 """
 
 from __future__ import annotations
 
 import operator
+import sys
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -34,6 +37,42 @@ def count(label: str, value: Any) -> int:
     if number > MOST_NODES:
         raise ValueError(f"{label} is {number}; expected at most {MOST_NODES}")
     return number
+
+
+def warn(message: str) -> None:
+    """Warn about an argument, at the user's line that passed it."""
+    level, frame = 1, sys._getframe().f_back
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("penstock."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level + 1)
+
+
+def warn_of_a_mask(label: str, ids: npt.NDArray[Any], num_nodes: int) -> None:
+    """Warn if ids look like a mask of integers: nodes 0 and 1 alone, as often as there are nodes.
+
+    Args:
+        label: The argument's name.
+        ids: The ids, which are in range.
+        num_nodes: How many nodes there are.
+    """
+    if len(ids) == num_nodes > 2 and ids.dtype.kind in "iu" and ids.max() <= 1:
+        warn(
+            f"{label} has a 0 or a 1 for each of the {num_nodes} nodes, and is read as ids: nodes "
+            "0 and 1 again and again. If it is a mask, make it one of bool"
+        )
+
+
+def warn_of_labels(label: str, y: Any, num_nodes: int | None) -> None:
+    """Warn of a `y` that has several rows, but not one for each node: batches have all of it.
+
+    One row is a label of the whole graph.
+    """
+    rows = len(y) if getattr(y, "ndim", 0) > 0 else 1
+    if rows > 1 and num_nodes is not None:
+        warn(
+            f"{label} has {rows} rows, and there are {num_nodes} nodes: it is not taken for labels "
+            "of nodes, and every batch has all of it"
+        )
 
 
 def node_type(label: str, name: object) -> str:

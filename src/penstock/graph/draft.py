@@ -96,6 +96,14 @@ class Draft:
             self.columns[key] = _ids_of_split(nodes, sizes[str(key.type)])
         return self._schema(sizes)
 
+    def warn_of_no_edges(self) -> None:
+        """Warn if there are no edges at all, which is a graph, but hardly one that was meant."""
+        if not any(len(edges.sources) for edges in self.edges.values()):
+            check.warn(
+                "data has no edges, so batches have nothing but their inputs: is edge_index "
+                "missing, or under another name?"
+            )
+
     def _check_node_types(self) -> None:
         """Check that attributes and splits belong to mentioned types: any other is misspelt."""
         for key, column in [*self.columns.items(), *self._splits.items()]:
@@ -177,6 +185,7 @@ def _ids_of_split(nodes: PlainArray, num_nodes: int) -> PlainArray:
         return PlainArray(nodes.label, np.flatnonzero(nodes.array), "int64")
     ids = np.require(nodes.array, requirements="A")
     check.ids(nodes.label, ids, num_nodes)
+    check.warn_of_a_mask(nodes.label, ids, num_nodes)
     return PlainArray(nodes.label, ids.astype(np.int64, copy=False), "int64")
 
 

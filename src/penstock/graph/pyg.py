@@ -54,6 +54,7 @@ def _from_data(data: Any) -> Draft:
     _add_nodes(draft, NODE, whole)
     _add_edges(draft, EDGE, whole)
     _add_attributes(draft, whole)
+    draft.warn_of_no_edges()
     return draft
 
 
@@ -71,6 +72,7 @@ def _from_hetero_data(data: Any) -> Draft:
         _add_edges(draft, edge_type, found)
         _add_attributes(draft, found)
     _add_attributes(draft, _PygStore(data, data.stores[0], "data"))
+    draft.warn_of_no_edges()
     return draft
 
 
@@ -112,6 +114,8 @@ def _add_attribute(draft: Draft, source: _PygStore, name: str, value: Any) -> No
     label = f"{source.label}.{name}"
     key = _row_key(source, name, value)
     if key is None:
+        if name == "y" and source.node_type is not None:
+            check.warn_of_labels(label, value, source.store.num_nodes)
         draft.add_attribute(source.owner, name, label, value)
         return
     column = plain(label, value)

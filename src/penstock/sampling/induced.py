@@ -42,9 +42,10 @@ class InducedSampler:
     disjoint, within a tree. An edge type whose fan-outs are 0 for every hop is left out, and so is
     a label type without fan-outs of its own.
 
-    "bidirectional": every sampled edge and its reverse, each once. In a heterogeneous graph the
-    reverses of a type are edges of another (see `reverse_types`), whose ids have no meaning here:
-    such types have no `e_id` and no attributes, as in PyG.
+    "bidirectional": every sampled edge and its reverse, each once, with the `e_id` that PyG gives
+    it: that of the last sampled edge it is the reverse of, or else its own. In a heterogeneous
+    graph the reverses of a type are edges of another (see `reverse_types`), whose ids have no
+    meaning here: such types have no `e_id` and no attributes, as in PyG.
     """
 
     def __init__(self, graph: Graph, spec: NeighborSpec, seed_builder: SeedBuilder) -> None:
@@ -111,11 +112,21 @@ class InducedSampler:
             for number, (rows, cols) in enumerate(zip(sample.rows, sample.cols, strict=True))
         ]
         if not self._graph.is_hetero:
-            return [bidirectional(*sampled[0])]
+            return [_undirected(sampled[0])]
         return [
             edges if back is None else _joined(edges, sampled[back])
             for edges, back in zip(sampled, self._reverses, strict=True)
         ]
+
+
+def _undirected(edges: Edges) -> Edges:
+    """Add the reverses. Of the ids that an edge then has, PyG keeps the last: a reverse's, if any.
+
+    The kernel keeps the first, and an edge's own before a reverse's, so it is given the reverses,
+    the last one first.
+    """
+    ids = None if edges.edge_ids is None else edges.edge_ids[::-1]
+    return bidirectional(edges.cols[::-1], edges.rows[::-1], ids)
 
 
 def _joined(edges: Edges, back: Edges) -> Edges:

@@ -246,8 +246,8 @@ class WalkSpec(Taking, frozen=True, kw_only=True, tag="walk"):
         path: For a heterogeneous graph, the edge types to follow, step by step.
         direction: Follow in-edges ("in") or out-edges ("out").
         node_attributes: The attributes of nodes that come with a batch. None: all of the graph.
-        edge_attributes: The attributes of edges that come with a batch. None: all of the graph.
-        with_edge_ids: Whether the ids of edges come with a batch, as `e_id`.
+        edge_attributes: None, or empty: `walk_edges` has the ids to look attributes up by.
+        with_edge_ids: Whether the edge id of each step comes with a batch, as `walk_edges`.
 
     Examples:
         >>> import penstock as ps

@@ -168,6 +168,9 @@ CASES: dict[str, Odd] = {
     "a transform that is none": nodes(transform=3),
     "an output of no sampler": nodes(transform_sampler_output=lambda out: "nothing"),
     "filtered by a word": nodes(filter_per_worker="yes"),
+    "shuffled by a word": nodes(shuffle="yes", num_neighbors=[0]),
+    "left out by a word": nodes(drop_last="no"),
+    "replaced by a list": nodes(replace=[False], num_neighbors=[1]),
     # links
     "labels around 0": drawn("binary", edge_label=torch.arange(100) % 3 - 1),
     "labels below 0": drawn("binary", edge_label=torch.arange(100) % 3 - 5),

@@ -263,9 +263,11 @@ class TestBatches:
         given = homogeneous()
         given.edge_index = given.edge_index.int()
         (data,) = node_batches(given, [-1], batch_size=NODES)
-        assert data.edge_index.dtype == torch.int32
-        assert data.n_id.dtype == data.e_id.dtype == torch.int64
-        assert torch.equal(data.n_id[data.edge_index.long()], given.edge_index[:, data.e_id].long())
+        assert data.edge_index.dtype == data.n_id.dtype == torch.int32
+        assert data.e_id.dtype == torch.int64
+        assert torch.equal(
+            data.n_id[data.edge_index.long()].long(), given.edge_index[:, data.e_id].long()
+        )
 
     def test_what_came_from_another_device_goes_back_there(self) -> None:
         source, spec, inputs = parts(homogeneous())

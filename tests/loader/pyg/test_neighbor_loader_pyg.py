@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 NAMES = [
     *(
         f"{kind}, {name}"
-        for kind in ("homogeneous", "heterogeneous")
+        for kind in ("homogeneous", "heterogeneous", "narrow", "narrow types")
         for name in (
             "plain",
             "disjoint",

@@ -23,6 +23,7 @@ ACCIDENTS = {
     "weights of too few destinations": "AttributeError",  # while it makes its message
     "links of no type": "AssertionError",
     "links of a type there is not": "AssertionError",
+    "replaced by a list": "TypeError",  # while it looks for the operator
 }
 # What PyG takes for something else than was meant, or cuts off: refused here.
 STRICTER = {
@@ -30,6 +31,8 @@ STRICTER = {
     "more labels than links",
     "more times than nodes",
     "labels that run over",
+    "filtered by a word",
+    "shuffled by a word",
 }
 # Of the same class, where PyG's words would tell less.
 OTHER_WORDS = {

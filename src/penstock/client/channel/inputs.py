@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from penstock.graph import check
 from penstock.graph.coo import times
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.layout import layout
@@ -131,6 +132,14 @@ def inputs_of(
         tables={name: shared["tables", name] for name in tables or {}},
         copied=True,
     )
+
+
+def warn_of_a_mask(graph: GraphView, given: Any) -> None:
+    """Warn if a user gave a mask of integers for nodes, which is read as ids."""
+    node_type, wanted = _apart(given)
+    if isinstance(wanted, list | np.ndarray) and np.ndim(wanted) == 1:
+        ids = np.asarray(wanted)
+        check.warn_of_a_mask("sampler_input", ids, graph.end_of_ids(_named(graph, node_type)))
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,8 @@ class Collate:
         self._inputs = inputs
         self._wording = _wording_of(spec, inputs)
         self._is_disjoint = kind_of(spec).is_disjoint(spec)
+        # As in PyG, nodes of 32-bit edges have 32-bit ids.
+        self._is_narrow = {ends.dtype for ends in source.template.ends.values()} == {torch.int32}
         self._roles: dict[tuple[str, ...], _Roles] = {}
         self._sources: dict[Place, FeatureSource] = {}
 
@@ -229,6 +231,8 @@ class Collate:
             self._hops(batch, "edges"),
             {place: tensors[name] for place, name in roles.said},
         )
+        if self._is_narrow:
+            _narrow(parts)
         self._translate(parts.said, inputs)
         return parts, {place: tensors[name] for place, name in roles.others}
 
@@ -276,11 +280,12 @@ class Collate:
     def _reach_all(self, parts: CollatedParts) -> None:
         """Add empty entries for types that the sampler does not mention: they were not reached."""
         if self._graph.is_hetero:
+            nowhere = _NOWHERE.int() if self._is_narrow else _NOWHERE
             for name in self._graph.node_types:
-                parts.nodes.setdefault(name, _NOWHERE[0])
+                parts.nodes.setdefault(name, nowhere[0])
             for kind in self._graph.edge_types:
                 if kind not in parts.ends:
-                    parts.ends[kind], parts.edges[kind] = _NOWHERE, _NOWHERE[0]
+                    parts.ends[kind], parts.edges[kind] = nowhere, _NOWHERE[0]
 
     # --- putting it together -------------------------------------------------------------------
 
@@ -351,6 +356,13 @@ class Collate:
                 else self._graph.node_features(name, owner)
             )
         return self._sources[place]
+
+
+def _narrow(parts: CollatedParts) -> None:
+    """Make ids and positions of nodes 32-bit; edge ids stay as they are."""
+    tables: list[dict[Any, Tensor]] = [parts.nodes, parts.ends, parts.trees or {}]
+    for tensors in tables:
+        tensors.update({kind: tensor.to(torch.int32) for kind, tensor in tensors.items()})
 
 
 def _wording_of(spec: Spec, inputs: Inputs) -> Wording:

@@ -14,7 +14,7 @@ from penstock.graph.view import GraphView
 from penstock.loader.pyg.base import Loader
 from penstock.loader.pyg.help import shows_options
 from penstock.loader.pyg.neighbor_loader import NeighborLoader
-from penstock.loader.pyg.options import options_of
+from penstock.loader.pyg.options import flag, options_of
 from penstock.loader.pyg.typed import (
     Batches,
     Column,
@@ -102,9 +102,10 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
         self.data, self.num_samples, self.input_nodes = data, num_samples, input_nodes
         self.is_sorted, self.custom_cls, self.input_id = is_sorted, custom_cls, input_id
         self.transform, self.transform_sampler_output = transform, transform_sampler_output
+        flag("is_sorted", is_sorted)
         if filter_per_worker is None:
             filter_per_worker = infer_filter_per_worker(data)
-        self.filter_per_worker = filter_per_worker
+        self.filter_per_worker = flag("filter_per_worker", filter_per_worker)
         source = source_of(data, custom_cls)
         self.walk_labels = walk_labels
         spec = _spec(source.graph, num_samples, walk_labels)

@@ -13,7 +13,7 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.loader.pyg.base import Loader
 from penstock.loader.pyg.help import shows_options
-from penstock.loader.pyg.options import options_of
+from penstock.loader.pyg.options import flag, options_of
 from penstock.loader.pyg.specs import neighbor_spec
 from penstock.loader.pyg.typed import (
     Batches,
@@ -151,9 +151,10 @@ class NeighborLoader(Batches[DataT, MadeT], Loader, PyGNeighborLoader):  # type:
         self.transform, self.transform_sampler_output = transform, transform_sampler_output
         self.is_sorted, self.neighbor_sampler = is_sorted, neighbor_sampler
         self.directed, self.custom_cls, self.input_id = directed, custom_cls, input_id
+        flag("is_sorted", is_sorted)
         if filter_per_worker is None:
             filter_per_worker = infer_filter_per_worker(data)
-        self.filter_per_worker = filter_per_worker
+        self.filter_per_worker = flag("filter_per_worker", filter_per_worker)
         source = source_of(data, custom_cls, time_attr=time_attr)
         spec = spec_by(
             neighbor_sampler,

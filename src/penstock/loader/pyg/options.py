@@ -15,7 +15,9 @@ from numbers import Real
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
@@ -54,6 +56,10 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
         for name in REFUSED:
             if not self._means_nothing(name):
                 check_honoured(name, getattr(self, name))
+        for name, each in fields_of(LoadingOptions).items():
+            given = getattr(self, name)
+            if each.kind is bool and (given is not None or not each.is_optional):
+                msgspec.structs.force_setattr(self, name, flag(name, given))
         _check_workers(self.num_workers)
         for name in ("prefetch", "prefetch_factor"):
             _check_count(name, getattr(self, name))
@@ -228,6 +234,20 @@ def options_of(given: dict[str, Any], who: str, hub: Provider | None) -> LoaderO
             stacklevel=3,  # where the loader is made
         )
     return options
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a boolean argument; ValueError for others, such as "no", which Python takes for true.
+
+    0 and 1 are taken, since torch's users write them.
+    """
+    is_scalar = isinstance(value, np.generic) or (isinstance(value, Tensor) and value.ndim == 0)
+    plain = value.item() if is_scalar else value
+    if type(plain) not in (bool, int) or plain not in (0, 1):
+        raise ValueError(  # torch's words
+            f"{name} should be a boolean value, but got {name}={value!r}; expected True or False"
+        )
+    return bool(plain)
 
 
 def _own_names() -> Iterator[str]:

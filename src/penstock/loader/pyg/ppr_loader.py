@@ -10,7 +10,7 @@ from torch import Tensor
 from penstock.loader.pyg.base import Loader
 from penstock.loader.pyg.collate import Collate, CollatedParts, Place
 from penstock.loader.pyg.help import shows_options
-from penstock.loader.pyg.options import options_of
+from penstock.loader.pyg.options import flag, options_of
 from penstock.loader.pyg.template import store_of
 from penstock.loader.pyg.typed import Batches, Column, DataT, InputNodes, MadeT, Transform
 from penstock.loader.source.inputs import node_inputs
@@ -104,9 +104,9 @@ class PPRLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
                 max_ppr_nodes=max_ppr_nodes,
                 num_neighbors_per_hop=num_neighbors_per_hop,
                 max_fetch_iterations=max_fetch_iterations,
-                residual_topup=bool(enable_residual_topup),
+                residual_topup=flag("enable_residual_topup", enable_residual_topup),
                 channels=_listed(channels),
-                include_sampled_edges=bool(include_sampled_edges),
+                include_sampled_edges=flag("include_sampled_edges", include_sampled_edges),
                 direction=edge_dir,  # type: ignore[arg-type]
             )
         )

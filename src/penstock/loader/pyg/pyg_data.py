@@ -82,7 +82,10 @@ def read_data(data: Any) -> tuple[Draft, Template]:
         _add_nodes(draft, found)
     for found in stores:
         _add_edges(draft, found)
+    draft.warn_of_no_edges()
     rows = [(found, row) for found in stores for row in found.rows(draft.files)]
+    for found in stores:
+        _warn_of_labels(found)
     for found, row in rows:
         if row.value is None:
             _add_column(draft, found, row)
@@ -137,6 +140,12 @@ def _add_edges(draft: Draft, found: _DataStore) -> None:
     if edges is None:
         edges = np.empty((2, 0), np.int64)
     draft.add_edges(found.edge_type, f"{found.label}.edge_index", edges)
+
+
+def _warn_of_labels(found: _DataStore) -> None:
+    y = found.store.get("y")
+    if found.node_type is not None and y is not None and found.row_of("y", y) is None:
+        check.warn_of_labels(f"{found.label}.y", y, found.store.num_nodes)
 
 
 def _plain_edges(found: _DataStore) -> Any:

@@ -17,6 +17,7 @@ from torch_geometric.typing import EdgeTypeStr
 from penstock.errors import suggestion
 from penstock.graph import EdgeType
 from penstock.graph.view import GraphView
+from penstock.loader.pyg.options import flag
 from penstock.loader.pyg.tensors import array_of
 from penstock.loader.source.sources import DataSource
 from penstock.sampling.kinds import check

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from penstock.client.channel.inputs import column_of
 from penstock.errors import suggestion
-from penstock.graph import EdgeType
+from penstock.graph import EdgeType, check
 from penstock.graph.schema import EDGE, NODE
 from penstock.graph.view import GraphView
 from penstock.loader.pyg.specs import (
@@ -307,6 +307,7 @@ def _nodes_of(graph: GraphView, node_type: str | None, nodes: Any, name: str) ->
     size, array = graph.end_of_ids(node_type or NODE), array_of(nodes)
     if array.dtype != np.bool_:
         ids = _checked_ids(name, array.reshape(-1), size)
+        check.warn_of_a_mask(name, ids, size)
         return _Nodes("ids", len(ids), ids)
     if array.size != size:
         raise ValueError(f"{name} is a mask of {array.size}; there are {size} nodes")
