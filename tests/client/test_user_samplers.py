@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import socket
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +363,72 @@ def test_what_is_no_class_of_exceptions_is_refused_by_name(wrong: Any) -> None:
     with small_graph() as graph, backend_of(graph, Stars, num_workers=0) as backend:
         with pytest.raises(ValueError, match=r"retry_on.* expected a class of exceptions"):
             backend.register_input("a", "train", **TERMS, retry_errors=1, retry_on=wrong)
+
+
+# --- what is told of an exception ----------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("error", ["ZeroDivisionError", "MemoryError", "SystemExit"])
+def test_an_exception_tells_as_much_as_a_death(
+    workers: int, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONTRACT 20, 49: the job, the batch, its seeds, the process, its memory, the traceback."""
+    monkeypatch.setenv("PENSTOCK_RECIPES", str(tmp_path / "recipes"))
+    with (
+        small_graph() as graph,
+        backend_of(graph, flaky(tmp_path, error=error, times=9), num_workers=workers) as backend,
+    ):
+        backend.register_input("a", np.arange(40), batch_size=4, job="friday's run", retry_errors=1)
+        backend.start_new_epoch_sampling("a", 0)
+        assert backend.next_batch("a", timeout=PATIENCE_S) is not None
+        with pytest.raises(SamplingError) as caught:
+            backend.next_batch("a", timeout=PATIENCE_S)
+        pid = tries(tmp_path)[-1]
+    story, details = str(caught.value), caught.value.details
+    channel = r"channel \d+, " if workers else ""
+    who = r"worker \d+" if workers else "this process"
+    told = {
+        "who and what": rf"^{who} \(pid {pid}\): {error}: batch 1 was reset\n",
+        "batch": rf"\n  batch    job \"friday's run\", {channel}epoch 0, batch 1 \(step 1, ",
+        "seeds": r"\n  seeds    4, 5, 6, 7 \(4 in all\)\n",
+        "host": rf"\n  host     {re.escape(socket.gethostname())}\n",
+        "memory": r"\n  memory   [\d.]+ MiB of its own when it raised\n",
+        "traceback": r"\n  File \".*samplers\.py\", line \d+, in sample\n",
+        "command": r"\nTo sample this batch again, in the foreground:\n  penstock replay \S+.*$",
+    }
+    found = {what: re.search(words, story) is not None for what, words in told.items()}
+    assert found == dict.fromkeys(told, True), story
+    assert (details["pid"], details["exception"]) == (int(pid), error)
+    printed = "".join(traceback.format_exception(caught.value))
+    assert printed.count("in sample\n") == 1, printed
+    assert len(list((tmp_path / "recipes").iterdir())) == 1
+
+
+@both
+def test_the_command_after_an_exception_raises_it_again(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONTRACT 50: from the memory of the hub, or from where the graph was saved."""
+    monkeypatch.setenv("PENSTOCK_RECIPES", str(tmp_path / "recipes"))
+    with (
+        small_graph() as graph,
+        backend_of(graph, stars(fails=(0,)), num_workers=workers) as backend,
+    ):
+        graph.save(tmp_path / "saved")
+        backend.register_input("a", "train", **ONE_SLOT)
+        backend.start_new_epoch_sampling("a", 0)
+        with pytest.raises(SamplingError) as caught:
+            backend.next_batch("a", timeout=PATIENCE_S)
+        command = shlex.split(
+            str(caught.value).splitlines()[-1].replace("PATH", f"{tmp_path}/saved")
+        )
+        assert command[:2] == ["penstock", "replay"]
+        done = subprocess.run(
+            [sys.executable, "-m", *command], capture_output=True, text=True, timeout=PATIENCE_S
+        )
+    assert done.returncode == 3
+    assert "ZeroDivisionError: there is no batch 0" in done.stderr
 
 
 def test_a_users_sampler_has_workers_of_its_own_in_a_borrowed_pool() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,7 @@ def test_the_error_tells_the_whole_story() -> None:
         "native modules": r"native +.*_native.*\.so",
         "verdict": "SIGSEGV: it touched memory that is not its own",
         "kernel's counters": r"killed for lack of memory: its control group",
+        "host": rf"host +{re.escape(socket.gethostname())}",
         "command": r"To sample this batch again, in the foreground:\n  penstock replay \S+$",
     }
     assert {what: re.search(words, story) is not None for what, words in told.items()} == (

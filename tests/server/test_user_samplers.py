@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.client.naming import spec_of
+from penstock.errors import SamplingError
 from penstock.graph import Graph
 from penstock.sampling.spec import CustomSpec
 from penstock.wire.requests import RegisterBackendRequest, SamplerInput
@@ -76,3 +78,31 @@ def test_an_error_at_a_server_that_goes_away_costs_nothing(
         assert digests(messages(server, number)) == expected
         (channel,) = own.hub_statistics()["scheduler"]["channels"]
         assert channel["errors_retried"] == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_exception_at_a_server_names_the_host_and_the_batch(way: str, graph: Graph) -> None:
+    """CONTRACT 20, 49."""
+    name = "tests.client.samplers:Stars"
+    with reached(way, graph, num_workers=1, samplers=(name,)) as (server, _):
+        number = server.register_sampling_input(
+            RegisterBackendRequest(
+                backend_id=backend(server, "k", CustomSpec(sampler=name, options={"fails": (0,)})),
+                sampler_input=SamplerInput(split="train"),
+                channel_options={**TERMS, "job": "friday"},
+            )
+        )
+        server.start_new_epoch_sampling(number, 0)
+        with pytest.raises(SamplingError) as caught:
+            server.fetch_one_sampled_message(number)
+    story = str(caught.value)
+    for fact in (
+        "ZeroDivisionError: there is no batch 0",
+        "job 'friday', channel",
+        f"host     {socket.gethostname()}",
+        "of its own when it raised",
+        "To sample this batch again",
+    ):
+        assert fact in story
+    assert story.count("Traceback") == 1
+    assert caught.value.details["host"] == socket.gethostname()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-from penstock.workers.autopsy import HeldBatch, examine
+from penstock.workers.autopsy import examine
+from penstock.workers.incident import HeldBatch
 from penstock.workers.libraries import loaded_twice, short_names
 from penstock.workers.process import Exit
 from penstock.workers.stacks import Stack, last_dump, last_exception

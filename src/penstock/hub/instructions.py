@@ -35,7 +35,7 @@ from penstock.core.story import Entry
 from penstock.errors import PenstockError
 from penstock.hub.backends import BUILT_IN, HubBackend
 from penstock.hub.channels import HubChannel, batch_id
-from penstock.hub.recipes import replay_command
+from penstock.hub.recipes import RECIPES, held_batch, recipe_of, replay_command
 from penstock.hub.reports import Mishap, breaker_report, brief, failure_report
 from penstock.hub.state import HubState
 from penstock.hub.timings import SlowStep
@@ -49,11 +49,11 @@ from penstock.wire.messages import (
     SampleBatch,
     WorkerGone,
 )
+from penstock.workers.failures import Failure
 
 log = logging.getLogger(__name__)
 
 REPORT_EVERY: Final = 1000  # fetches of a channel between two log lines about them
-RECIPES: Final = 16  # recipes written in one epoch of a channel
 WITH_BACKEND: Final = 5  # the factor for the time limit if a channel's end removes its backend
 
 
@@ -220,7 +220,10 @@ class Executor:
     def _fail(self, order: Fail) -> None:
         channel = self._state.channels[order.batch.channel]
         mishap = channel.mishap(order.batch)
-        report = failure_report(order, mishap, self._command(channel, order, mishap))
+        batch = None
+        if mishap is not None and isinstance(mishap.what, Failure):
+            batch = held_batch(channel, order.batch, mishap.index, mishap.what.attempt)
+        report = failure_report(order, mishap, batch, self._command(channel, order, mishap))
         lost = BatchLost(
             batch=batch_id(order.batch),
             index=channel.index(order.batch.step),
@@ -234,7 +237,8 @@ class Executor:
         if mishap is None or channel.recipes == RECIPES:
             return None
         channel.recipes += 1
-        return replay_command(self._state, channel, order.batch.epoch, mishap.index)
+        index = mishap.index
+        return replay_command(lambda: recipe_of(self._state, channel, order.batch.epoch, index))
 
     def _finish_epoch(self, order: FinishEpoch) -> None:
         channel = self._state.channels[order.channel]

@@ -12,56 +12,67 @@ import os
 import shlex
 import stat
 import tempfile
+from collections.abc import Callable
 from typing import Final
 
-import numpy as np
-
+from penstock.core.events import BatchKey
 from penstock.hub.channels import HubChannel, given_by
 from penstock.hub.state import HubState
-from penstock.hub.worker_records import Assignment
 from penstock.kernels.arrays import Ids
-from penstock.sampling.inputs import positions_of, request_of, seeds_at, stretch_of
+from penstock.sampling.inputs import (
+    ChannelInputs,
+    positions_of,
+    request_of,
+    seeds_at,
+    stretch_of,
+)
 from penstock.sampling.request import Request
-from penstock.workers.autopsy import HeldBatch
+from penstock.sampling.spec import Feed
+from penstock.workers.incident import HeldBatch
 from penstock.workers.recipe import Recipe, for_batch
 
 log = logging.getLogger(__name__)
 
 FOLDER_VARIABLE: Final = "PENSTOCK_RECIPES"
 SEEDS_SHOWN: Final = 16
+RECIPES: Final = 16  # recipes written in one epoch of a channel
 # The most numbers in a recipe, so that writing it does not block the hub for long.
 LARGEST: Final = 1 << 20
 
 
-def held_batch(task: Assignment, channel: HubChannel) -> HeldBatch:
-    """Return what is known of the batch that a worker died with, including its first seeds."""
-    feed, num_seeds = channel.feed, 0
+def held_batch(channel: HubChannel, batch: BatchKey, index: int, attempt: int) -> HeldBatch:
+    """Return what is known of a batch that could not be made, including its first seeds."""
     try:
-        start, stop = stretch_of(feed, task.index)
-        few = positions_of(feed, task.batch.epoch, task.index, SEEDS_SHOWN)
-        seeds, num_seeds = seeds_at(few, given_by(feed, channel.ids).ids), stop - start
-    except (OSError, ValueError):  # the file of inputs is gone: perhaps the cause of the death
-        seeds = np.empty(0, np.int64)
+        seeds = first_seeds(channel.feed, given_by(channel.feed, channel.ids), batch.epoch, index)
+    except (OSError, ValueError):  # the file of inputs is gone: perhaps the cause
+        seeds = (), 0
     return HeldBatch(
-        job=channel.options.job,
-        channel=task.batch.channel,
-        epoch=task.batch.epoch,
-        step=task.batch.step,
-        index=task.index,
-        attempt=task.attempt,
-        seeds=_shown(seeds),
-        num_seeds=num_seeds,
+        channel.options.job, batch.channel, batch.epoch, batch.step, index, attempt, *seeds
     )
 
 
-def replay_command(state: HubState, channel: HubChannel, epoch: int, index: int) -> str | None:
-    """Write a recipe, and return the command that replays it; None if it cannot be written."""
+def first_seeds(
+    feed: Feed, given: ChannelInputs, epoch: int, index: int
+) -> tuple[tuple[int | str, ...], int]:
+    """Return the first inputs of a batch, for display, and how many it has."""
+    start, stop = stretch_of(feed, index)
+    few = positions_of(feed, epoch, index, SEEDS_SHOWN)
+    return _shown(seeds_at(few, given.ids)), stop - start
+
+
+def replay_command(make: Callable[[], Recipe]) -> str | None:
+    """Write the recipe that `make` returns, and return the command that replays it.
+
+    None if it cannot be written. The user has to name the graph if only this process has it.
+    """
     try:
-        path = _recipe(state, channel, epoch, index).write(recipe_folder())
-    except (OSError, ValueError) as error:
+        recipe = make()
+        path = recipe.write(recipe_folder())
+    except (OSError, TypeError, ValueError) as error:
         log.warning("no recipe could be written: %s", error)
         return None
-    return f"penstock replay {shlex.quote(path)}"
+    command = f"penstock replay {shlex.quote(path)}"
+    return command if recipe.knows_graph else f"{command} --graph PATH"
 
 
 def recipe_folder() -> str:
@@ -78,14 +89,14 @@ def recipe_folder() -> str:
     return folder
 
 
-def _recipe(state: HubState, channel: HubChannel, epoch: int, index: int) -> Recipe:
+def recipe_of(state: HubState, channel: HubChannel, epoch: int, index: int) -> Recipe:
     return for_batch(
         spec=channel.backend.spec,
         feed=channel.feed,
         epoch=epoch,
         index=index,
         graph=state.graph.founded,
-        request=_request(channel, epoch, index),
+        request=request_for(channel.feed, given_by(channel.feed, channel.ids), epoch, index),
         address=state.config.address,
         job=channel.options.job,
         channel=channel.number,
@@ -93,9 +104,8 @@ def _recipe(state: HubState, channel: HubChannel, epoch: int, index: int) -> Rec
     )
 
 
-def _request(channel: HubChannel, epoch: int, index: int) -> Request:
+def request_for(feed: Feed, given: ChannelInputs, epoch: int, index: int) -> Request:
     """Return the inputs of a batch. They are copied, so very large ones raise ValueError."""
-    feed, given = channel.feed, given_by(channel.feed, channel.ids)
     start, stop = stretch_of(feed, index)
     columns = [math.prod(column.shape[1:]) for column in given.columns.values()]
     if (stop - start) * (2 + sum(columns)) > LARGEST:

@@ -15,12 +15,13 @@ from penstock.core.events import Fail
 from penstock.errors import PenstockError, SamplingError, WorkerDied
 from penstock.wire.messages import Report
 from penstock.workers.autopsy import Autopsy
+from penstock.workers.failures import Failure
+from penstock.workers.incident import HeldBatch
 
 LONGEST: Final = 64 << 10
 SHORT: Final = 2 << 10
 # The key in a report's details for the error's `__cause__`, shortened.
 CAUSE: Final = "cause_of"
-REPLAY: Final = "To sample this batch again, in the foreground:"
 
 
 def report_of(error: Exception) -> Report:
@@ -53,20 +54,22 @@ _PLAIN: Final = (ValueError, KeyError, TypeError, MemoryError, TimeoutError, OSE
 
 @dataclass(frozen=True, slots=True)
 class Mishap:
-    """What went wrong with the seeds at `index`: the worker's report, or its autopsy."""
+    """What went wrong with the seeds at `index`: an exception, or the death of a worker."""
 
     index: int
-    what: Report | Autopsy
+    what: Failure | Autopsy
 
 
-def failure_report(order: Fail, mishap: Mishap | None, command: str | None) -> Report:
-    """Return the report on why a rank will not get a batch."""
+def failure_report(
+    order: Fail, mishap: Mishap | None, batch: HeldBatch | None, command: str | None
+) -> Report:
+    """Return the report on why a rank will not get a batch; `batch` is what is known of it."""
     match mishap:
         case Mishap(what=Autopsy() as autopsy):
             report = _death_report(replace(autopsy, command=command), order.attempts)
-        case Mishap(what=Report() as said):
-            again = f"\n{REPLAY}\n  {command}" if command else ""
-            report = structs.replace(said, message=shortened(said.message, LONGEST) + again)
+        case Mishap(what=Failure() as failure) if batch is not None:
+            report = failure.full_report(batch, command)
+            report = structs.replace(report, message=shortened(report.message, LONGEST))
         case _:
             report = Report(kind=SamplingError.__name__, message=order.cause)
     return structs.replace(report, details={**report.details, "attempts": order.attempts})
@@ -84,6 +87,7 @@ def _death_report(autopsy: Autopsy, attempts: int) -> Report:
             "cause": autopsy.cause,
             "verdict": autopsy.verdict,
             "out_of_memory": autopsy.out_of_memory,
+            "host": autopsy.host,
         },
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import selectors
+import socket
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -50,6 +51,7 @@ class HubState:
     def __init__(self, config: HubConfig, fds: Sequence[int]) -> None:
         self.config = config
         self.boot = secrets.token_hex(8)
+        self.host = socket.gethostname()  # for reports
         self.now = time.monotonic()
         self.started = self.now
         self.selector = selectors.DefaultSelector()

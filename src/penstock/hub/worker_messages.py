@@ -32,7 +32,7 @@ from penstock.wire.messages import (
 )
 from penstock.workers.autopsy import Autopsy, examine
 from penstock.workers.ended import Ended
-from penstock.workers.failures import is_passing
+from penstock.workers.failures import Failure, is_passing
 from penstock.workers.pool import News, WorkerHandle
 
 log = logging.getLogger(__name__)
@@ -108,11 +108,20 @@ class WorkerMessages:
         if task is None:
             return
         self._off_its_hands(record, task)
+        failure = Failure(
+            report=failed.report,
+            classes=failed.classes,
+            pid=record.worker.pid,
+            host=self._state.host,
+            private=failed.private,
+            worker=record.id,
+            attempt=task.attempt,
+        )
         passing = False
         if channel := self._state.channels.get(task.batch.channel):
-            channel.note(task.batch, Mishap(task.index, failed.report))
+            channel.note(task.batch, Mishap(task.index, failure))
             passing = is_passing(failed.classes, channel.options.retry_on)
-        cause = f"{failed.report.kind}: {_last_line(failed.report.message)}"
+        cause = f"{failed.report.kind}: {failure.verdict}"
         log.info("batch %s raised in worker %d: %s", tuple(task.batch), record.id, cause)
         self._executor.tell(
             BatchFailed(self._state.now, record.id, task.batch, failed.cost, cause, passing)
@@ -159,7 +168,10 @@ class WorkerMessages:
         """Find out why a worker died, record it, and return the cause in one sentence."""
         task = record.to_blame
         channel = self._state.channels.get(task.batch.channel) if task else None
-        autopsy = examine(ended, held_batch(task, channel) if task and channel else None)
+        batch = None
+        if task and channel:
+            batch = held_batch(channel, task.batch, task.index, task.attempt)
+        autopsy = examine(ended, batch, host=self._state.host)
         loss = _loss(autopsy, self._state.now)
         self._state.losses.append(loss)
         # The founder logs the warning, because users look at its log and not at the hub's.
@@ -182,11 +194,6 @@ def _loss(autopsy: Autopsy, now: float) -> Loss:
         verdict=shortened(autopsy.verdict, SHORT),
         batch=None if autopsy.batch is None else autopsy.batch.describe(),
     )
-
-
-def _last_line(text: str) -> str:
-    lines = text.rstrip().splitlines()
-    return lines[-1] if lines else ""
 
 
 def _close(fds: Sequence[int]) -> None:

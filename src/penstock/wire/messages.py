@@ -244,13 +244,15 @@ class Done(Message, frozen=True, kw_only=True):
 class Failed(Message, frozen=True, kw_only=True):
     """A batch cannot be made; the worker is still alive.
 
-    `classes` are the names of the exception's class and of those that it is derived from.
+    `classes` are the names of the exception's class and of those that it is derived from, `private`
+    the bytes of memory that no other process shares.
     """
 
     batch: BatchId
     cost: float
     report: Report
     classes: tuple[str, ...] = ()
+    private: int = 0
 
 
 class OutOfMemory(Message, frozen=True, kw_only=True):

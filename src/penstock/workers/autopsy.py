@@ -14,11 +14,11 @@ from typing import Final
 from penstock.core.events import KillReason
 from penstock.workers.ended import Breach, Ended
 from penstock.workers.exits import EXIT_MEMORY, EXIT_ORPHANED, EXIT_SAMPLER
+from penstock.workers.incident import HeldBatch, again, chapter, megabytes
 from penstock.workers.libraries import loaded_twice, short_names
 from penstock.workers.process import signal_name, state_in_words
 from penstock.workers.stacks import Dump, last_dump, last_exception
 
-_SEEDS_SHOWN: Final = 8
 _LINES_SHOWN: Final = 40
 
 _SIGNALS: Final = {
@@ -35,30 +35,6 @@ _SIGNALS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBatch:
-    """The batch a worker had begun when it died. `seeds` are the first few of `num_seeds`."""
-
-    job: str
-    channel: int
-    epoch: int
-    step: int
-    index: int
-    attempt: int = 1
-    seeds: tuple[int | str, ...] = ()
-    num_seeds: int = 0
-
-    def describe(self) -> str:
-        job = f"job {self.job!r}, " if self.job else ""
-        where = f"channel {self.channel}, epoch {self.epoch}, batch {self.index}"
-        return f"{job}{where} (step {self.step}, attempt {self.attempt})"
-
-    def describe_seeds(self) -> str:
-        shown = ", ".join(map(str, self.seeds[:_SEEDS_SHOWN]))
-        more = ", …" if self.num_seeds > min(len(self.seeds), _SEEDS_SHOWN) else ""
-        return f"{shown}{more} ({self.num_seeds} in all)"
-
-
-@dataclass(frozen=True, slots=True)
 class Autopsy:
     """What a worker died of. `cause` is a few words, the same for the same kind of death."""
 
@@ -70,14 +46,20 @@ class Autopsy:
     stacks: Dump | None
     printed: str  # without the stacks
     command: str | None
+    host: str = ""
 
     def text(self) -> str:
         """Return the whole report; it ends with the command that samples the batch again."""
         return "\n".join(_story(self))
 
 
-def examine(ended: Ended, batch: HeldBatch | None = None, command: str | None = None) -> Autopsy:
-    """Return the conclusions. `command` samples the batch again in the foreground."""
+def examine(
+    ended: Ended, batch: HeldBatch | None = None, command: str | None = None, host: str = ""
+) -> Autopsy:
+    """Return the conclusions.
+
+    `command` samples the batch again in the foreground. `host` is the name of the machine.
+    """
     stacks, printed = last_dump(ended.printed)
     finding = _finding(ended, printed)
     return Autopsy(
@@ -89,6 +71,7 @@ def examine(ended: Ended, batch: HeldBatch | None = None, command: str | None = 
         stacks=stacks,
         printed=printed,
         command=command,
+        host=host,
     )
 
 
@@ -178,7 +161,7 @@ def _last_word(printed: str) -> str:
 def _limit_in_words(ended: Ended) -> str:
     if ended.struck is None:
         return "it met its own hard limit"
-    limit, held = _megabytes(ended.struck.limit), _megabytes(ended.struck.private)
+    limit, held = megabytes(ended.struck.limit), megabytes(ended.struck.private)
     return f"it met its own hard limit of {limit} with {held} in hand"
 
 
@@ -196,13 +179,8 @@ def _story(autopsy: Autopsy) -> Iterator[str]:
     ended = autopsy.ended
     yield f"worker {ended.worker} (pid {ended.pid}): {autopsy.verdict}"
     for name, tell in _CHAPTERS:
-        lines = list(tell(autopsy))
-        yield from (
-            f"  {name if number == 0 else '':<8} {line}" for number, line in enumerate(lines)
-        )
-    if autopsy.command is not None:
-        yield "To sample this batch again, in the foreground:"
-        yield f"  {autopsy.command}"
+        yield from chapter(name, tell(autopsy))
+    yield from again(autopsy.command)
 
 
 def _tell_batch(autopsy: Autopsy) -> Iterator[str]:
@@ -212,6 +190,11 @@ def _tell_batch(autopsy: Autopsy) -> Iterator[str]:
 def _tell_seeds(autopsy: Autopsy) -> Iterator[str]:
     if autopsy.batch is not None:
         yield autopsy.batch.describe_seeds()
+
+
+def _tell_host(autopsy: Autopsy) -> Iterator[str]:
+    if autopsy.host:
+        yield autopsy.host
 
 
 def _tell_end(autopsy: Autopsy) -> Iterator[str]:
@@ -226,11 +209,11 @@ def _tell_end(autopsy: Autopsy) -> Iterator[str]:
 
 def _tell_memory(autopsy: Autopsy) -> Iterator[str]:
     beat, age = autopsy.ended.last_beat, autopsy.ended.beat_age
-    peak = f"peak {_megabytes(autopsy.ended.exit.peak)} with all that is shared"
+    peak = f"peak {megabytes(autopsy.ended.exit.peak)} with all that is shared"
     if beat is None:
         yield f"no reading; {peak}"
     else:
-        yield f"{_megabytes(beat.private)} of its own {age:.1f} s before its end; {peak}"
+        yield f"{megabytes(beat.private)} of its own {age:.1f} s before its end; {peak}"
 
 
 def _tell_kernel(autopsy: Autopsy) -> Iterator[str]:
@@ -273,6 +256,7 @@ def _tell_output(autopsy: Autopsy) -> Iterator[str]:
 _CHAPTERS: Final[tuple[tuple[str, Callable[[Autopsy], Iterator[str]]], ...]] = (
     ("batch", _tell_batch),
     ("seeds", _tell_seeds),
+    ("host", _tell_host),
     ("end", _tell_end),
     ("memory", _tell_memory),
     ("kernel", _tell_kernel),
@@ -280,7 +264,3 @@ _CHAPTERS: Final[tuple[tuple[str, Callable[[Autopsy], Iterator[str]]], ...]] = (
     ("native", _tell_libraries),
     ("stderr", _tell_output),
 )
-
-
-def _megabytes(nbytes: int) -> str:
-    return f"{nbytes / (1 << 20):.1f} MiB"

@@ -106,6 +106,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     channel: int | None = None
     search_path: tuple[str, ...] = ()
 
+    @property
+    def knows_graph(self) -> bool:
+        """Whether the recipe says where the graph is."""
+        return not (self.path is None and self.graph is None and self.address is None)
+
     def write(self, folder: StrPath, keep: int = KEPT) -> str:
         """Write the recipe into `folder`, keep only the newest `keep` there, and return its path.
 

@@ -232,8 +232,14 @@ class Worker:
                 if isinstance(error, MemoryError) and self._limit is not None:
                     raise
                 report, classes = report_of(error), classes_of(error)
-        cost = time.perf_counter() - start
-        return Failed(batch=message.batch, cost=cost, report=report, classes=classes), None
+        failed = Failed(
+            batch=message.batch,
+            cost=time.perf_counter() - start,
+            report=report,
+            classes=classes,
+            private=private_bytes(),
+        )
+        return failed, None
 
     def _next_batch(self) -> BatchId | None:
         """Return the next batch if it is here: Done then announces it, which saves a message."""

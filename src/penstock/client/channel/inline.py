@@ -7,6 +7,8 @@ wait for, so nothing is sampled ahead.
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,14 +21,26 @@ from penstock.client.channel.registration import Registration
 from penstock.client.channel.reorder_buffer import ReorderBuffer
 from penstock.client.deadline import Deadline
 from penstock.client.failures import error_of
+from penstock.client.naming import search_path
 from penstock.core.plan import EpochPlan
 from penstock.core.settings import Settings
 from penstock.graph import Graph
+from penstock.hub.recipes import RECIPES, first_seeds, replay_command, request_for
 from penstock.options import LARGEST_BATCH
 from penstock.sampling.buffer import SlotTooSmall
 from penstock.wire.frames import private_memory, read
 from penstock.workers.batch_maker import BatchMaker, Bytes, Written, slot_bytes_for
-from penstock.workers.failures import classes_of, is_passing, report_of, too_large
+from penstock.workers.failures import (
+    Failure,
+    classes_of,
+    is_passing,
+    raised_by_user,
+    report_of,
+    too_large,
+)
+from penstock.workers.incident import HeldBatch
+from penstock.workers.recipe import for_batch
+from penstock.workers.restraints import private_bytes
 
 # Buffers that are kept for reuse.
 _KEPT: Final = 2
@@ -49,7 +63,8 @@ class InlineChannel(Reader):
         room = slot or slot_bytes_for(registration.spec, graph, registration.feed)
         self._memory, self._slot_bytes = BufferPool(_KEPT), room
         self._most = max(registration.options.max_batch_bytes or LARGEST_BATCH, room)
-        self._substituted = 0
+        self._substituted = self._recipes = 0
+        self._attempt = 1  # at the step that is being sampled
         self._quarantined: set[int] = set()
 
     @property
@@ -68,7 +83,7 @@ class InlineChannel(Reader):
     # --- hooks of `Reader` ---
 
     def _begin(self, reading: ReorderBuffer[Content]) -> None:
-        self._substituted = 0
+        self._substituted = self._recipes = 0
         self._quarantined.clear()
 
     def _wait(self, reading: ReorderBuffer[Content], deadline: Deadline) -> None:
@@ -85,30 +100,72 @@ class InlineChannel(Reader):
 
     def _make(self, reading: ReorderBuffer[Content]) -> Content:
         """Return the batch that is due, or a substitute, or the failure."""
-        try:
-            return self._try(reading, reading.due)
-        except Exception as error:
-            self._quarantined.add(reading.due)
-            failure = error
-        for source in self._substitutes_for(reading):
+        source, others = reading.due, self._substitutes_for(reading)
+        while True:
             try:
                 return self._try(reading, source)
             except Exception as error:
                 self._quarantined.add(source)
-                failure = error
-        return _FailedBatch(failure)
+                raised = error
+            if (another := next(others, None)) is None:
+                return self._failed_batch(reading, source, raised)
+            source = another
 
     def _try(self, reading: ReorderBuffer[Content], source: int) -> _Made:
         """Sample a batch; again, after a while, if it raises what the options say may go away."""
         options = self.registration.options
-        for errors in range(1, options.retry_errors + 1):
+        for errors in range(options.retry_errors):
             try:
-                return self._sample(reading, source, errors - 1)
+                return self._sample(reading, source, errors)
             except Exception as error:
                 if not is_passing(classes_of(error), options.retry_on):
                     raise
-            time.sleep(_SETTINGS.error_delay(errors))
+            time.sleep(_SETTINGS.error_delay(errors + 1))
         return self._sample(reading, source, options.retry_errors)
+
+    def _failed_batch(
+        self, reading: ReorderBuffer[Content], source: int, error: Exception
+    ) -> _FailedBatch:
+        """Return the failure, with what a rank of a hub would be told of it."""
+        registration, index = self.registration, reading.index(source)
+        failure = Failure(
+            report=report_of(error),
+            classes=classes_of(error),
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            private=private_bytes(),
+        )
+        batch = HeldBatch(
+            registration.options.job,
+            None,
+            reading.epoch,
+            reading.due,
+            index,
+            self._attempt,
+            *first_seeds(registration.feed, registration.inputs.given(), reading.epoch, index),
+        )
+        report = failure.full_report(batch, self._command(reading, index))
+        return _FailedBatch(error_of(report), raised_by_user(error))
+
+    def _command(self, reading: ReorderBuffer[Content], index: int) -> str | None:
+        """Return the command that replays a batch; None after the first few of an epoch."""
+        if self._maker is None or self._recipes == RECIPES:
+            return None
+        self._recipes += 1
+        registration, graph = self.registration, self._maker.graph.handle()
+        feed, given = registration.feed, registration.inputs.given()
+        return replay_command(
+            lambda: for_batch(
+                spec=registration.spec,
+                feed=feed,
+                epoch=reading.epoch,
+                index=index,
+                graph=graph,
+                request=request_for(feed, given, reading.epoch, index),
+                job=registration.options.job,
+                search_path=search_path(),
+            )
+        )
 
     def _substitutes_for(self, reading: ReorderBuffer[Content]) -> Iterator[int]:
         """Yield the steps after the due one, around the epoch, as far as the limit allows."""
@@ -123,7 +180,7 @@ class InlineChannel(Reader):
                 yield source
 
     def _sample(self, reading: ReorderBuffer[Content], source: int, retries: int) -> _Made:
-        index = reading.index(source)
+        index, self._attempt = reading.index(source), retries + 1
         began = time.perf_counter()
         memory, written = self._write(reading.epoch, index)
         batch = Batch(
@@ -166,13 +223,16 @@ class _Made:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FailedBatch:
-    """A batch that could not be sampled."""
+    """A batch that could not be sampled: what to raise, and what the sampler raised."""
 
     error: Exception
+    raised: BaseException
 
     def open(self) -> Batch:
-        # The error is the one a rank of a hub would get; its cause is the original error.
-        raise error_of(report_of(self.error)) from self.error
+        # The error is the one a rank of a hub would get. It has the traceback of what was raised,
+        # which Python is not to show once more; debuggers find it as the context.
+        self.error.__context__ = self.raised
+        raise self.error from None
 
     def drop(self) -> None:
         pass
