@@ -38,9 +38,9 @@ class TestBooleans:
         for name in names.split():
             for value in ("yes", "False", 2, [], 1.0, np.array([True, False])):
                 given: dict[str, Any] = {name: value}
-                with pytest.raises(ValueError, match=f"^{name} should be a boolean") as error:
+                with pytest.raises(ValueError, match=f"^{name} is ") as error:
                     ps.NeighborLoader(data(), [2], **given)
-                assert f"{name}={value!r}; expected True or False" in str(error.value)
+                assert str(error.value) == f"{name} is {value!r}; expected True or False"
 
     @pytest.mark.parametrize(
         ("loader", "name"),
@@ -53,7 +53,7 @@ class TestBooleans:
         ],
     )
     def test_every_loader_refuses_them(self, loader: Any, name: str) -> None:
-        with pytest.raises(ValueError, match=f"^{name} should be a boolean.* {name}='no'"):
+        with pytest.raises(ValueError, match=f"^{name} is 'no'; expected True or False"):
             loader(**{name: "no"})
 
     @pytest.mark.parametrize("value", [True, 1, np.True_, torch.tensor(True)])

@@ -39,6 +39,7 @@ OTHER_WORDS = {
     "fanouts by type without types",
     "a weight there is not",
     "a keyword there is not",
+    "left out by a word",
     "an output of no sampler",
     "a transform that is none",
 }

@@ -244,9 +244,7 @@ def flag(name: str, value: Any) -> bool:
     is_scalar = isinstance(value, np.generic) or (isinstance(value, Tensor) and value.ndim == 0)
     plain = value.item() if is_scalar else value
     if type(plain) not in (bool, int) or plain not in (0, 1):
-        raise ValueError(  # torch's words
-            f"{name} should be a boolean value, but got {name}={value!r}; expected True or False"
-        )
+        raise ValueError(f"{name} is {value!r}; expected True or False")
     return bool(plain)
 
 

@@ -6,10 +6,9 @@ import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
-import numpy as np
 from torch_geometric.sampler import NegativeSampling, NumNeighbors
 from torch_geometric.sampler.base import NegativeSamplingMode, SubgraphType
 from torch_geometric.typing import EdgeTypeStr
@@ -158,13 +157,6 @@ def _check_there(graph: GraphView, weight_attr: str) -> None:
             f"type: weight_attr is {weight_attr!r}, and edges have {sorted(set(there))}"
             f"{suggestion(weight_attr, there)}"
         )
-
-
-def flag(name: str, value: Any) -> bool:
-    """Return a yes or no; ValueError for what is neither, such as "no", which Python calls true."""
-    if isinstance(value, bool | np.bool_) or (isinstance(value, Integral) and value in (0, 1)):
-        return bool(value)
-    raise ValueError(f"{name} is {value!r}; expected True or False")
 
 
 def _subgraph_type(given: Any) -> Any:
