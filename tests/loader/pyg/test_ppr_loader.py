@@ -170,6 +170,7 @@ def test_out_edges_are_followed_where_told() -> None:
     }
 
 
+@pytest.mark.filterwarnings("ignore:data has no edges")
 def test_isolated_nodes_matter_to_themselves() -> None:
     with everyday(Data(x=torch.rand(3, 2)), shuffle=False) as loader:
         (batch,) = loader
