@@ -35,6 +35,7 @@ if _typing.TYPE_CHECKING:
     from penstock.loader.pyg.ablp_loader import ABLPLoader
     from penstock.loader.pyg.custom_loader import CustomLoader
     from penstock.loader.pyg.hgt_loader import HGTLoader
+    from penstock.loader.pyg.lightning_data import LightningLinkData, LightningNodeData
     from penstock.loader.pyg.link_neighbor_loader import LinkNeighborLoader
     from penstock.loader.pyg.neighbor_loader import NeighborLoader
     from penstock.loader.pyg.ppr_loader import PPRLoader
@@ -89,6 +90,8 @@ __all__ = [
     "HubProcess",
     "InitSamplingBackendRequest",
     "JoinedHub",
+    "LightningLinkData",
+    "LightningNodeData",
     "Limits",
     "LinkNeighborLoader",
     "LinkSpec",
@@ -139,6 +142,8 @@ _LOADED_ON_USE = {
     "HubProcess": "penstock.client.hub.hub_process",
     "InitSamplingBackendRequest": "penstock.wire.requests",
     "JoinedHub": "penstock.client.hub.joined",
+    "LightningLinkData": "penstock.loader.pyg.lightning_data",
+    "LightningNodeData": "penstock.loader.pyg.lightning_data",
     "Limits": "penstock.options",
     "LinkNeighborLoader": "penstock.loader.pyg.link_neighbor_loader",
     "LinkSpec": "penstock.sampling.spec",

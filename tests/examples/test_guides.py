@@ -140,4 +140,4 @@ def test_the_guide_s_python_about_memory_and_ranks_runs(
         for block in BLOCK.findall(section(page, "Memory") + ddp):
             exec(compile(block, "a block of the guide", "exec"), names)
     assert names["out"].shape == (data.num_nodes, 3)
-    names["graph"].close()
+    names.clear()

@@ -15,7 +15,8 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from tests.loader.epochs import digest, everyday, small_data
+import penstock as ps
+from tests.loader.epochs import BATCH, digest, everyday, small_data
 from tests.loader.lightning_net import Net, pl, trainer
 
 OURS = "penstock.loader.pyg.base"
@@ -73,6 +74,9 @@ def by_scripts(folder: Path) -> None:
     trainer(use_distributed_sampler=False, **ranks).fit(Writing(f"{folder}/module"), Module())
     with everyday(small_data(), num_workers=1) as loader:
         trainer(**ranks).fit(Writing(f"{folder}/passed"), loader)
+    options: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": BATCH, "seed": 7}
+    node_data = ps.LightningNodeData(small_data(), **options)
+    trainer(**ranks).fit(Writing(f"{folder}/node-data"), node_data)
     fabric = Fabric(accelerator="cpu", **ranks)
     fabric.launch(fabric_epochs, f"{folder}/fabric")
 

@@ -179,7 +179,7 @@ def test_two_ranks_that_lightning_starts_share_out_what_hooks_and_callers_give(
     """CONTRACT 6: the class is imported in a hook; from modules, passed to fit, by Fabric."""
     started_by_lightning("ddp", tmp_path)
     wrapped = [[*epoch, epoch[0]] for epoch in expected[:2]]
-    for name in ("hooks", "passed", "fabric"):
+    for name in ("hooks", "passed", "node-data", "fabric"):
         assert in_turn(tmp_path, name) == wrapped
     with everyday(small_data(), input_nodes="train") as loader:
         assert in_turn(tmp_path, "module") == two_epochs(loader)
