@@ -303,7 +303,7 @@ def test_a_loader_made_again_of_its_attributes_gives_the_same() -> None:
         (RANKED | {"disjoint": True}, "disjoint is True.*; sampler_options is a PPRSpec"),
         (RANKED | {"sampler_options": "ppr"}, "sampler_options is 'ppr'; expected a PPRSpec"),
         (RANKED | {"sampler_options": ps.PPRSpec(alpha=2.0)}, "alpha is 2.0"),
-        ({"labels": "list"}, "labels is 'list'; expected 'index' or 'dict'"),
+        ({"labels": "dicts"}, "labels is 'dicts'; expected 'index' or 'dict'.*mean 'dict'"),
         ({"batch_size": 0}, "batch_size"),
     ],
 )
@@ -431,12 +431,24 @@ def test_a_labelled_homogeneous_graph_comes_back_as_data(options: Any) -> None:
     ids=["one name for nodes and edges", "another relation", "another node type"],
 )
 def test_other_graphs_keep_their_types(change: Any) -> None:
+    """Where `Data` would have no room for all that a batch has."""
     data, _ = friends()
     change(data)
     with everyday(data, supervision=TO, num_neighbors=[2]) as loader:
         batch = next(iter(loader))
         assert isinstance(batch, HeteroData)
         assert torch.equal(batch[TO].edge_attr, data[TO].edge_attr[batch[TO].e_id])
+
+
+def test_labels_of_several_kinds_keep_their_types() -> None:
+    data, _ = friends()
+    likes = ("n", "likes", "n")
+    several = {"supervision": [TO, likes], "positive": [LIKED, HATED]}
+    with everyday(data, **several) as loader:
+        batch = next(iter(loader))
+        anchors = batch["n"].n_id[: batch["n"].batch_size]
+        assert labels_in(batch, TO, "positive") == labels_of_edges(data, LIKED, anchors)
+        assert labels_in(batch, likes, "positive") == labels_of_edges(data, HATED, anchors)
 
 
 @pytest.mark.parametrize("options", [{}, RANKED], ids=["hops", "ranks"])

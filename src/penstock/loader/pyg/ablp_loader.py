@@ -10,6 +10,7 @@ from msgspec.structs import replace as changed
 from torch import Tensor
 from torch_geometric.data import Data
 
+from penstock.errors import suggestion
 from penstock.graph import EdgeType
 from penstock.graph.view import GraphView
 from penstock.loader.pyg.base import Loader
@@ -126,7 +127,8 @@ class ABLPLoader(AnchorBatches[DataT, MadeT], Loader):  # type: ignore[misc]
         self.transform, self.custom_cls, self.input_id = transform, custom_cls, input_id
         self.labels, self.sampler_options = labels, sampler_options
         if labels not in ("index", "dict"):
-            raise ValueError(f"labels is {labels!r}; expected 'index' or 'dict'")
+            close = suggestion(labels, ("index", "dict"))
+            raise ValueError(f"labels is {labels!r}; expected 'index' or 'dict'{close}")
         source = source_of(data, custom_cls)
         kinds = supervision_of(source.graph, supervision)
         given = [labels_of("positive", positive, kinds), labels_of("negative", negative, kinds)]
@@ -207,12 +209,12 @@ def _flat_class(source: DataSource, spec: ABLPSpec, custom_cls: Any) -> Any:
 def is_labelled_homogeneous(source: DataSource, spec: ABLPSpec) -> bool:
     """Return whether a graph has types only because it has label edges.
 
-    A node attribute and an edge attribute of one name have no room in one `Data`, nor have the
-    graph's edges beside those of PageRank.
+    In one `Data` there is no room for a node attribute and an edge attribute of one name, for the
+    labels of several supervision edge types, or for the graph's edges beside those of PageRank.
     """
     graph, labels, rows = source.graph, _unwalked(spec, source.graph), source.template.rows
     relations = [kind for kind in graph.edge_types if kind not in labels]
-    if not labels or len(relations) != 1 or len(graph.node_types) != 1:
+    if not labels or {len(graph.node_types), len(relations), len(spec.supervision)} != {1}:
         return False
     of_nodes = {row.name for row in rows if not row.of_edges}
     if isinstance(spec.neighbors, PPRSpec):
