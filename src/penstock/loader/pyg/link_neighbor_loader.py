@@ -154,7 +154,7 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
             directed=directed,
             asked_by=type(self).__name__,
         )
-        self.link_sampler = SharedSampler.of(neighbors, num_neighbors)
+        self.link_sampler = neighbor_sampler or SharedSampler.of(neighbors, num_neighbors)
         wanted = {"neg_sampling": neg_sampling, "neg_sampling_ratio": neg_sampling_ratio}
         spec = link_spec(source, neighbors, **wanted)
         inputs = link_inputs(

@@ -169,7 +169,7 @@ class NeighborLoader(Batches[DataT, MadeT], Loader, PyGNeighborLoader):  # type:
             directed=directed,
             asked_by=type(self).__name__,
         )
-        self.node_sampler = SharedSampler.of(spec, num_neighbors)
+        self.node_sampler = neighbor_sampler or SharedSampler.of(spec, num_neighbors)
         inputs = node_inputs(source, input_nodes, input_time, input_id, time_attr=time_attr)
         settled = options_of({**options}, type(self).__name__, source.hub)
         Loader.__init__(self, source, spec, inputs, settled)
