@@ -18,7 +18,7 @@ from penstock.errors import Overloaded
 from penstock.hub.loop import DESCRIBE_EVERY_S
 from penstock.hub.process import EXIT_INTERNAL
 from penstock.hub.reports import report_of, shortened
-from penstock.hub.timings import SLOW_ONES_KEPT, Timing
+from penstock.hub.timings import SLOW_ONES_KEPT, Timing, Window
 from penstock.sampling.spec import CustomSpec
 from penstock.wire.messages import BatchReady, EpochDone, Unregister
 from tests.hub.raw import (
@@ -294,7 +294,24 @@ def test_timings_keep_counts_means_and_the_last_slow_ones() -> None:
     assert numbers["slow_ones"][-1] == {"batch": [1, 0, 19], "seconds": 19.0}
 
 
+def test_a_window_has_the_steps_since_the_last_one() -> None:
+    """CONTRACT 56: so that a change is seen, however long the channel has been read."""
+    timing = Timing("fetching")
+    found = []
+    for seconds in (1.0, 3.0, 9.0, 2.0, 4.0, 1.0, 7.0):
+        timing.add(seconds, threshold=3.0)
+        found.append(timing.close_window(3))
+    assert [window for window in found if window] == [
+        Window(3, 13.0 / 3, longest=9.0, slow=2),
+        Window(3, 7.0 / 3, longest=4.0, slow=1),
+    ]
+    assert found.index(timing.window) == 5
+    assert timing.numbers()["window"] == {"count": 3, "mean": 7.0 / 3, "longest": 4.0, "slow": 1}
+    assert timing.numbers()["count"] == 7
+
+
 def test_a_timing_of_nothing_is_nothing() -> None:
+    assert Timing("fetching").numbers()["window"] is None
     assert Timing("fetching").numbers()["mean"] == 0.0
 
 

@@ -103,7 +103,7 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
 
     @call(reads=True)
     def get_dataset_meta(self) -> DatasetMeta:
-        """Return a summary of what the server holds."""
+        """Return a summary of what the server holds; its first four values can be unpacked."""
 
     @call(reads=True)
     def get_node_types(self) -> list[str] | None:
@@ -153,8 +153,12 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
     # --- rows --------------------------------------------------------------------------------
 
     @call(reads=True)
-    def get_node_feature(self, node_type: str | None = None, index: IdsLike = None) -> ArrayT:
+    def get_node_feature(
+        self, node_type: str | None = None, index: IdsLike = None
+    ) -> ArrayT | None:
         """Return rows of `x`; without an index, of all nodes that the server has.
+
+        None if nodes of this type have no `x`.
 
         Args:
             node_type: The node type; None for a homogeneous graph.
@@ -171,8 +175,8 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
         """
 
     @call(reads=True)
-    def get_tensor_size(self, node_type: str | None = None) -> ShapeT:
-        """Return the shape of `x` as the server has it.
+    def get_tensor_size(self, node_type: str | None = None) -> ShapeT | None:
+        """Return the shape of `x` as the server has it; None if there is no `x`.
 
         Args:
             node_type: The node type; None for a homogeneous graph.
@@ -394,6 +398,7 @@ def _message_apart(message: Message) -> Fetched:
         step=batch.step,
         index=batch.index,
         substitute=batch.substitute,
+        retries=batch.retries,
         cost=batch.cost,
         dtypes=dict(batch.dtypes),
     )
@@ -411,6 +416,7 @@ def _message_together(fetched: Fetched) -> Message:
         step=parts.step,
         index=parts.index,
         substitute=parts.substitute,
+        retries=parts.retries,
         copied=True,
         cost=parts.cost,
         dtypes=parts.dtypes,

@@ -25,47 +25,51 @@ _T = TypeVar("_T", bound=_Sliced)
 
 @dataclass(frozen=True, slots=True)
 class ServerSlice:
-    """The fraction from `first`/`of` to `end`/`of` of the inputs of server number `server`.
+    """A fraction of the inputs of one server, from its start to its end.
 
     Attributes:
-        server: The number of the server.
-        first: Where the fraction begins.
-        end: Where it ends.
-        of: The number of parts that `first` and `end` count.
+        server_rank: The number of the server.
+        start_num: Numerator of the start.
+        start_den: Denominator of the start.
+        end_num: Numerator of the end.
+        end_den: Denominator of the end.
 
     Raises:
         ValueError: The numbers make no fraction.
 
     Examples:
         >>> import penstock as ps
-        >>> ps.ServerSlice(0, first=1, end=2, of=4).cut(["a", "b", "c", "d"])
+        >>> ps.ServerSlice(0, 1, 4, 2, 4).slice_tensor(["a", "b", "c", "d"])
         ['b']
     """
 
-    server: int
-    first: int = 0
-    end: int = 1
-    of: int = 1
+    server_rank: int
+    start_num: int = 0
+    start_den: int = 1
+    end_num: int = 1
+    end_den: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("server", "first", "end", "of"):
+        for name in self.__slots__:
             _check_integer(name, getattr(self, name))
-        if self.server < 0:
-            raise ValueError(f"server is {self.server}; expected at least 0")
-        if not 0 <= self.first <= self.end <= self.of or self.of < 1:
+        for name, least in (("server_rank", 0), ("start_den", 1), ("end_den", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
+        in_order = self.start_num * self.end_den <= self.end_num * self.start_den
+        if not (self.start_num >= 0 and in_order and self.end_num <= self.end_den):
             raise ValueError(
-                f"the slice is {self.first}/{self.of} to {self.end}/{self.of}; "
-                "expected 0 <= first <= end <= of, and of at least 1"
+                f"the slice is {self.start_num}/{self.start_den} to {self.end_num}/{self.end_den}; "
+                "expected 0 <= start <= end <= 1"
             )
 
     @classmethod
-    def whole(cls, server: int) -> Self:
+    def whole(cls, server_rank: int) -> Self:
         """Return the slice with all inputs of a server.
 
         Args:
-            server: The number of the server.
+            server_rank: The number of the server.
         """
-        return cls(server)
+        return cls(server_rank)
 
     def rows(self, length: int) -> slice:
         """Return which of `length` rows belong to the slice.
@@ -73,27 +77,31 @@ class ServerSlice:
         Args:
             length: The number of rows.
         """
-        return slice(length * self.first // self.of, length * self.end // self.of)
+        return slice(
+            length * self.start_num // self.start_den, length * self.end_num // self.end_den
+        )
 
-    def cut(self, values: _T) -> _T:
+    def slice_tensor(self, tensor: _T) -> _T:
         """Return the values that belong to the slice: a view, if slicing gives one.
 
         Args:
-            values: A list, an array or a tensor.
+            tensor: A tensor, an array or a list.
         """
-        cut: _T = values[self.rows(len(values))]
+        cut: _T = tensor[self.rows(len(tensor))]
         return cut
 
 
-def compute_server_assignments(servers: int, ranks: int, rank: int) -> dict[int, ServerSlice]:
+def compute_server_assignments(
+    num_servers: int, num_compute_nodes: int, compute_rank: int
+) -> dict[int, ServerSlice]:
     """Return the slices of one rank, by server number, in ascending order.
 
     With 3 servers and 2 ranks, rank 0 has server 0 and the first half of server 1.
 
     Args:
-        servers: The number of servers.
-        ranks: The number of ranks that share them.
-        rank: The rank whose slices are computed.
+        num_servers: The number of servers.
+        num_compute_nodes: The number of ranks that share them.
+        compute_rank: The rank whose slices are computed.
 
     Returns:
         A slice for each server that the rank has something of.
@@ -103,26 +111,35 @@ def compute_server_assignments(servers: int, ranks: int, rank: int) -> dict[int,
 
     Examples:
         >>> import penstock as ps
-        >>> for server, part in ps.compute_server_assignments(servers=3, ranks=2, rank=0).items():
-        ...     print(server, part.first, part.end, part.of)
-        0 0 2 2
-        1 0 1 2
+        >>> parts = ps.compute_server_assignments(
+        ...     num_servers=3, num_compute_nodes=2, compute_rank=0
+        ... )
+        >>> for rank, part in parts.items():
+        ...     print(rank, part.start_num, part.start_den, part.end_num, part.end_den)
+        0 0 2 2 2
+        1 0 2 1 2
     """
-    for name, value, least in (("servers", servers, 1), ("ranks", ranks, 1), ("rank", rank, 0)):
+    for name, value, least in (
+        ("num_servers", num_servers, 1),
+        ("num_compute_nodes", num_compute_nodes, 1),
+        ("compute_rank", compute_rank, 0),
+    ):
         _check_integer(name, value)
         if value < least:
             raise ValueError(f"{name} is {value}; expected at least {least}")
-    if rank >= ranks:
-        raise ValueError(f"rank is {rank}; expected 0 <= rank < {ranks}")
-    # Each server has `ranks` units, so each rank takes `servers` units.
-    first, end = rank * servers, (rank + 1) * servers
-    there = range(first // ranks, (end - 1) // ranks + 1)
-    return {server: _overlap(server, first, end, ranks) for server in there}
+    if compute_rank >= num_compute_nodes:
+        raise ValueError(
+            f"compute_rank is {compute_rank}; expected 0 <= compute_rank < {num_compute_nodes}"
+        )
+    # Each server has one unit for each rank, so each rank takes as many units as there are servers.
+    first, end = compute_rank * num_servers, (compute_rank + 1) * num_servers
+    there = range(first // num_compute_nodes, (end - 1) // num_compute_nodes + 1)
+    return {server: _overlap(server, first, end, num_compute_nodes) for server in there}
 
 
-def _overlap(server: int, first: int, end: int, ranks: int) -> ServerSlice:
-    begin = server * ranks
-    return ServerSlice(server, max(first - begin, 0), min(end - begin, ranks), ranks)
+def _overlap(server: int, first: int, end: int, units: int) -> ServerSlice:
+    begin = server * units
+    return ServerSlice(server, max(first - begin, 0), units, min(end - begin, units), units)
 
 
 def _check_integer(name: str, value: object) -> None:

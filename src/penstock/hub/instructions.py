@@ -208,14 +208,8 @@ class Executor:
         _name(channel.handing_out.add(now - task.given, threshold, task.batch), channel)
         asked = channel.asked.get(task.slot, task.given)
         _name(channel.fetching.add(now - asked, threshold, task.batch), channel)
-        if channel.fetching.count % REPORT_EVERY == 0:
-            log.info(
-                "%s: %d fetches, %.6f s on average, %d slow",
-                channel,
-                channel.fetching.count,
-                channel.fetching.mean,
-                channel.fetching.slow,
-            )
+        if (window := channel.fetching.close_window(REPORT_EVERY)) is not None:
+            log.info("%s: %s", channel, window)
 
     def _fail(self, order: Fail) -> None:
         channel = self._state.channels[order.batch.channel]

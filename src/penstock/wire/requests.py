@@ -6,6 +6,7 @@ arrays; `wire.values` says how they are sent. The structs have no behaviour.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -235,15 +236,21 @@ class TypeSize(msgspec.Struct, frozen=True):
 
 
 class DatasetMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """A summary of what a server holds. Types are None for a homogeneous graph."""
+    """A summary of what a server holds. Types are None for a homogeneous graph.
+
+    Its first four fields can be unpacked, as a tuple.
+    """
 
     num_partitions: int
-    partition: int
+    partition_idx: int
     node_types: tuple[str, ...] | None
     edge_types: tuple[EdgeType, ...] | None
     num_nodes: tuple[TypeSize, ...]
     num_edges: tuple[TypeSize, ...]
     edge_dir: EdgeDir
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from (self.num_partitions, self.partition_idx, self.node_types, self.edge_types)
 
 
 class BookParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,6 +270,7 @@ class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     index: int
     substitute: bool = False
+    retries: int = 0
     cost: float = 0.0
     dtypes: dict[str, str] = {}
 

@@ -165,6 +165,14 @@ def test_max_labels_keeps_the_first_of_each_anchor() -> None:
             assert labels_in(batch, BUYS, "negative") == expected
 
 
+def test_max_labels_of_0_keeps_no_labels() -> None:
+    """CONTRACT 37: 0 is a number of labels; None is no limit."""
+    with everyday(shop(), negative=padded(USERS), max_labels=0) as loader:
+        for batch in loader:
+            for sign in ("positive", "negative"):
+                assert labels_in(batch, BUYS, sign) == []
+
+
 @pytest.mark.parametrize("shape", ["list", "dict"])
 def test_each_supervision_edge_type_may_have_its_labels_from_elsewhere(shape: str) -> None:
     """CONTRACT 47: by rows, by edge type, by name; several supervision edge types at once."""

@@ -65,7 +65,9 @@ def test_ids_of_splits_and_slices_are_tensors(plain: Any, graphs: dict[str, Grap
     train = torch.from_numpy(graphs["plain"].split("train").copy())
     assert torch.equal(plain.get_node_ids("train"), train)
     assert torch.equal(plain.get_node_ids(), torch.arange(NODES))
-    halves = [plain.get_node_ids("train", None, ps.ServerSlice(0, at, at + 1, 2)) for at in (0, 1)]
+    halves = [
+        plain.get_node_ids("train", None, ps.ServerSlice(0, at, 2, at + 1, 2)) for at in (0, 1)
+    ]
     assert torch.equal(torch.cat(halves), train)
 
 

@@ -115,7 +115,7 @@ def test_books_say_who_has_what(
         assert set(server.get_node_partition_id("item", mine).tolist()) == {number}
         assert server.get_edge_partition_book(BUYS) == parts[0].edge_books[BUYS]
         meta = server.get_dataset_meta()
-        assert (meta.partition, meta.num_partitions) == (number, 3)
+        assert (meta.partition_idx, meta.num_partitions) == (number, 3)
 
 
 def test_the_edges_of_all_servers_are_those_of_the_graph(

@@ -70,7 +70,7 @@ def test_the_slice_is_applied_last(server: AnyServer, graph: Graph) -> None:
 def test_a_request_says_the_same_in_one_piece(typed: AnyServer, store: Graph) -> None:
     """CONTRACT 62: `FetchNodesRequest(split, node_type, server_slice)`."""
     request = FetchNodesRequest(
-        split="train", node_type="user", server_slice=ServerSlice(0, 0, 1, 3)
+        split="train", node_type="user", server_slice=ServerSlice(0, 0, 3, 1, 3)
     )
     found = typed.get_node_ids(request)
     np.testing.assert_array_equal(found, store.split("train", "user")[: 17 // 3])
@@ -142,13 +142,20 @@ def test_the_cap_keeps_the_first_labels(typed: AnyServer, store: Graph) -> None:
     assert unpadded(right) == labels_of(store, RIGHT, anchors, 2)
 
 
+def test_a_cap_of_0_keeps_no_labels(typed: AnyServer) -> None:
+    """CONTRACT 37: 0 is a number of labels; None is no limit."""
+    anchors, right, wrong = typed.get_ablp_input("train", "user", BUYS, max_labels=0)
+    assert wrong is not None
+    assert right.shape == wrong.shape == (len(anchors), 0)
+
+
 def test_a_slice_of_the_anchors_has_their_labels(typed: AnyServer, store: Graph) -> None:
     """CONTRACT 37, 62: `FetchABLPInputRequest`; the slice is of the anchors."""
     request = FetchABLPInputRequest(
         split="train",
         node_type="user",
         supervision_edge_type=BUYS,
-        server_slice=ServerSlice(0, 1, 2, 2),
+        server_slice=ServerSlice(0, 1, 2, 2, 2),
     )
     found = typed.get_ablp_input(request)
     np.testing.assert_array_equal(found.anchors, store.split("train", "user")[8:])
@@ -228,7 +235,7 @@ def test_types_are_in_the_order_of_the_graph(typed: AnyServer, store: Graph) -> 
 def test_the_meta_data_say_what_there_is(typed: AnyServer, store: Graph) -> None:
     """CONTRACT 38."""
     meta = typed.get_dataset_meta()
-    assert (meta.num_partitions, meta.partition, meta.edge_dir) == (1, 0, "in")
+    assert (meta.num_partitions, meta.partition_idx, meta.edge_dir) == (1, 0, "in")
     assert meta.node_types == store.node_types
     assert meta.num_nodes == (TypeSize("user", USERS), TypeSize("item", ITEMS))
     assert meta.num_edges[0] == TypeSize(BUYS, 90)
@@ -303,6 +310,31 @@ def test_feature_infos_by_type(typed: AnyServer, server: AnyServer) -> None:
     assert typed.get_edge_feature_info() == {BUYS: FeatureInfo(5, "float16")}
     assert server.get_node_feature_info() == FeatureInfo(6, "float32")
     assert server.get_edge_feature_info() is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_where_there_are_no_features_the_answer_is_none(way: str) -> None:
+    """CONTRACT 38: not an error: models without features ask, too."""
+    edges = np.array([[0, 1], [1, 0]])
+    graphs = (
+        Graph.from_coo(edges, num_nodes=2, x=None),
+        Graph.from_coo({BUYS: edges}, {"user": 2, "item": 2}, x=None),
+    )
+    for graph, kind in zip(graphs, (None, "user"), strict=True):
+        with graph, reached(way, graph, num_workers=0) as (server, _):
+            assert server.get_node_feature_info() is None
+            assert server.get_edge_feature_info() is None
+            assert server.get_node_feature(kind, [1]) is None
+            assert server.get_tensor_size(kind) is None
+
+
+def test_the_summary_can_be_unpacked(typed: AnyServer, server: AnyServer) -> None:
+    """CONTRACT 38: as people who know GraphLearn-for-PyTorch do."""
+    partitions, partition_idx, node_types, edge_types = typed.get_dataset_meta()
+    assert (partitions, partition_idx) == (1, 0)
+    assert list(node_types) == typed.get_node_types()
+    assert list(edge_types) == typed.get_edge_types()
+    assert tuple(server.get_dataset_meta()) == (1, 0, None, None)
 
 
 def test_a_whole_graph_is_one_partition(typed: AnyServer) -> None:

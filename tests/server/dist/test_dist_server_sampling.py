@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -218,7 +219,7 @@ def test_sizes_are_bytes_or_text(server: AnyServer, key: str, graph: Graph) -> N
     made = backend(server, key)
     number = channel(server, made, buffer_capacity=2, buffer_size="4MB", worker_key="trainer 3")
     assert digests(messages(server, number)) == expected(graph)
-    assert server.statistics()["channels"][str(number)]["name"] == "trainer 3"
+    assert server.statistics()["channels"][str(number)]["worker_key"] == "trainer 3"
     server.destroy_sampling_input(number)
 
 
@@ -309,11 +310,18 @@ def test_what_it_does_is_told_in_numbers_and_in_a_line(server: AnyServer, key: s
 def test_fetches_are_reported_every_n(
     graph: Graph, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """CONTRACT 56, 62: `log_every_n`."""
+    """CONTRACT 56, 62: `log_every_n`; each line is about the last n, with the worker's key."""
     with DistServer(graph, num_workers=0, log_every_n=5) as server, caplog.at_level(logging.INFO):
-        messages(server, channel(server, backend(server, key)))
+        number = channel(server, backend(server, key), worker_key="trainer 3")
+        messages(server, number)
+        told = server.statistics()["channels"][str(number)]
     lines = [each for each in caplog.messages if "fetches, " in each]
     assert len(lines) == TRAIN // TERMS["batch_size"] // 5
+    words = (
+        rf"channel {number}, worker_key 'trainer 3': 5 fetches, .* on average, .* at most, 0 slow"
+    )
+    assert all(re.fullmatch(words, line) for line in lines), lines
+    assert (told["worker_key"], told["fetching"]["window"]["count"]) == ("trainer 3", 5)
 
 
 def test_nothing_is_left_of_it_all(both: tuple[AnyServer, DistServer]) -> None:

@@ -385,10 +385,8 @@ class Reader(ABC):
         name = BatchKey(-1, reading.epoch, reading.due)
         if self._fetching.add(seconds, self._slow_fetch, name) is not None:
             log.info("slow: %s waited %.3f s for step %d", self, seconds, reading.due)
-        timing = self._fetching
-        if timing.count % self._report_every == 0:
-            what = (timing.count, timing.mean, timing.slow)
-            log.info("%s: %d fetches, %.6f s on average, %d slow", self, *what)
+        if (window := self._fetching.close_window(self._report_every)) is not None:
+            log.info("%s: %s", self, window)
 
     def _check_started(self) -> ReorderBuffer[Content]:
         if self._reading is None:

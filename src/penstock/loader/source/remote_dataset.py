@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 import weakref
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -231,7 +231,7 @@ def _as_torch(verb: Verb, found: Any) -> Any:
             return _tensor(found)
         case ABLPInput():
             return ABLPInput(*(None if each is None else _tensor(each) for each in found))
-        case tuple() if verb.result is ShapeT:
+        case tuple() if ShapeT in get_args(verb.result):  # or None
             return torch.Size(found)
     return found
 

@@ -38,7 +38,7 @@ class ServedChannel:
     number: int
     backend: ServedBackend
     id_map: IdMap
-    name: str
+    worker_key: str
     holder: int
     log_every_n: int
     nbytes: int = 0  # of its inputs
@@ -84,7 +84,7 @@ class ServedChannel:
     def numbers(self) -> dict[str, Any]:
         """Return the channel's statistics as plain data."""
         return {
-            "name": self.name,
+            "worker_key": self.worker_key,
             "backend": self.backend.number,
             "holder": self.holder,
             "epoch": self.epoch,
@@ -118,9 +118,8 @@ class ServedChannel:
         self.messages += 1
         if self.fetching.add(seconds, SLOW_FETCH_S) is not None:
             log.info("slow: channel %d waited %.3f s for a batch", self.number, seconds)
-        if self.fetching.count % self.log_every_n == 0:
-            what = (self.fetching.count, self.fetching.mean, self.fetching.slow)
-            log.info("channel %d: %d fetches, %.6f s on average, %d slow", self.number, *what)
+        if (window := self.fetching.close_window(self.log_every_n)) is not None:
+            log.info("channel %d, worker_key %r: %s", self.number, self.worker_key, window)
 
     @contextmanager
     def _alone(self, deadline: Deadline) -> Iterator[None]:

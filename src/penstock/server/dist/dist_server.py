@@ -81,7 +81,8 @@ class DistServer(Queries, DistCalls):
         input_folders: Folders from which files of seeds may be read.
         request_timeout: Seconds that a call may wait for a batch.
         start_timeout: Seconds within which its own hub must come up.
-        log_every_n: Fetches of a channel between two reports in the log.
+        log_every_n: After so many fetches of a channel, a line in the log tells of them: the
+            worker's key, their number, mean and longest time, and how many were slow.
         limits: Limits of an answer, of the inputs of one channel and of all, of a batch, and of the
             number of channels.
         max_backends: Limit of the number of backends.
@@ -209,7 +210,7 @@ class DistServer(Queries, DistCalls):
         self._exit.set()
         with self._life:
             if self._left is None:
-                left = tuple(each.name or str(each.number) for each in self._channels.all())
+                left = tuple(each.worker_key or str(each.number) for each in self._channels.all())
                 self._left = LeftBehind(tuple(each.key for each in self._backends.all()), left)
                 for channel in self._channels.all():
                     self.destroy_sampling_input(channel.number)
@@ -264,7 +265,7 @@ class DistServer(Queries, DistCalls):
             number=number,
             backend=backend,
             id_map=self.input_registration.id_map,
-            name=request.worker_key,
+            worker_key=request.worker_key,
             holder=holder,
             log_every_n=self.log_every_n,
             nbytes=self.input_registration.register(backend, request, number),

@@ -104,7 +104,7 @@ class Queries(DistQueries[Array, Shape]):
         graph, number = self.dataset.graph, self.dataset.number
         return DatasetMeta(
             num_partitions=self.dataset.num_partitions,
-            partition=number,
+            partition_idx=number,
             node_types=graph.node_types if graph.is_hetero else None,
             edge_types=graph.edge_types if graph.is_hetero else None,
             num_nodes=tuple(TypeSize(name, graph.num_nodes(name)) for name in graph.node_types),
@@ -132,7 +132,7 @@ class Queries(DistQueries[Array, Shape]):
             for name in graph.node_types
             if "x" in (attributes := graph.node_attributes(name))
         }
-        return found if graph.is_hetero else next(iter(found.values()), None)
+        return (found or None) if graph.is_hetero else next(iter(found.values()), None)
 
     def get_edge_feature_info(self) -> FeatureInfo | dict[EdgeType, FeatureInfo] | None:
         graph = self.dataset.graph
@@ -141,7 +141,7 @@ class Queries(DistQueries[Array, Shape]):
             for kind in graph.edge_types
             if "edge_attr" in (attributes := graph.edge_attributes(kind))
         }
-        return found if graph.is_hetero else next(iter(found.values()), None)
+        return (found or None) if graph.is_hetero else next(iter(found.values()), None)
 
     def get_node_partition_id(self, node_type: str | None = None, index: Any = None) -> Array:
         book = self.dataset.node_book(self.dataset.node_type(node_type))
@@ -157,16 +157,21 @@ class Queries(DistQueries[Array, Shape]):
 
     # --- rows --------------------------------------------------------------------------------
 
-    def get_node_feature(self, node_type: str | None = None, index: Any = None) -> Array:
+    def get_node_feature(self, node_type: str | None = None, index: Any = None) -> Array | None:
+        if not self._has_features(node_type):
+            return None
         return self.get_node_attribute("x", node_type, index)
 
     def get_node_label(self, node_type: str | None = None, index: Any = None) -> Array:
         return self.get_node_attribute("y", node_type, index)
 
-    def get_tensor_size(self, node_type: str | None = None) -> Shape:
-        name = self.dataset.node_type(node_type)
-        attributes = self.dataset.graph.node_attributes(name)
-        return pick("node attribute", "x", name, attributes).shape
+    def get_tensor_size(self, node_type: str | None = None) -> Shape | None:
+        if not self._has_features(node_type):
+            return None
+        return self.dataset.graph.node_attributes(self.dataset.node_type(node_type))["x"].shape
+
+    def _has_features(self, node_type: str | None) -> bool:
+        return "x" in self.dataset.graph.node_attributes(self.dataset.node_type(node_type))
 
     def get_node_attribute(
         self, name: str, node_type: str | None = None, index: Any = None
@@ -252,9 +257,9 @@ class Queries(DistQueries[Array, Shape]):
     def _check_slice(self, piece: ServerSlice | None) -> None:
         if piece is None or self.dataset.num_partitions == 1:
             return
-        if piece.server != self.dataset.number:
+        if piece.server_rank != self.dataset.number:
             raise ValueError(
-                f"server_slice is of server {piece.server}; this one has part "
+                f"server_slice is of server {piece.server_rank}; this one has part "
                 f"{self.dataset.number} of {self.dataset.num_partitions}"
             )
 

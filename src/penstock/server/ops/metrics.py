@@ -69,7 +69,8 @@ def _samples(path: tuple[str, ...], labels: dict[str, str], value: Any) -> Itera
 def _labels_of(kind: str, thing: Mapping[Any, Any]) -> dict[str, str]:
     for key in _NUMBERS:
         if isinstance(thing.get(key), int):
-            name = {"name": str(thing["name"])} if thing.get("name") else {}
+            said = thing.get("name") or thing.get("worker_key")
+            name = {"name": str(said)} if said else {}
             return {kind: str(thing[key]), **name}
     there = [key for key in LABELS if isinstance(thing.get(key), str | int)]
     return {key: str(thing[key]) for key in there[:3]}
