@@ -175,3 +175,48 @@ def test_verify_names_the_file_of_an_derived_array_that_does_not_agree(tmp_path:
     done = run_inspect(tmp_path / "graph", "--verify")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"Error: {file}: aid/in.sorted has other entries than")
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> list[Path]:
+    """Two halves of a ring of four nodes, with a chord within the first half."""
+    with Graph.from_coo([[0, 1, 2, 3, 1], [1, 2, 3, 0, 0]], 4, x=np.ones((4, 2))) as graph:
+        return graph.partition(2, tmp_path / "parts")
+
+
+@pytest.mark.parametrize("options", [[], ["--verify"]])
+def test_it_tells_which_part_it_is_and_how_much_it_has(
+    options: list[str], parts: list[Path]
+) -> None:
+    done = run_inspect(parts[0], *options)
+    told = words(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "part 0, of 2 (0 to 1): nodes by range, edges with their destination" in told
+    assert "2 nodes, 2 edges within the part" in told
+    # 0 -> 1 and 1 -> 0 are within the part; 3 -> 0 comes from the other one.
+    assert "nodes 2 4" in told
+    assert "edges 3 2 1 5" in told
+    assert ("all sums agree" in told) == bool(options)
+
+
+def test_json_of_a_part_says_which_it_is(parts: list[Path]) -> None:
+    told = json.loads(run_inspect(parts[1], "--json").stdout)
+    assert told["num_nodes"] == 2
+    part = told["part"]
+    assert (part["number"], part["of"], part["method"]) == (1, 2, "range")
+    assert part["edges_cut"] == [[["", "", ""], 1]]
+
+
+@pytest.mark.parametrize("folder", ["graph", "cut"])
+def test_damage_of_a_part_is_found_in_either_folder(folder: str, parts: list[Path]) -> None:
+    file = max((parts[1] / folder).glob("data-*/*.bin"), key=lambda each: each.stat().st_size)
+    file.write_bytes(bytes(byte ^ 1 for byte in file.read_bytes()))
+    done = run_inspect(parts[1], "--verify")
+    assert done.returncode == 1
+    assert str(file) in done.stderr.replace("\n", "")
+
+
+def test_a_folder_of_parts_says_what_to_inspect(parts: list[Path]) -> None:
+    done = run_inspect(parts[0].parent)
+    assert done.returncode == 1
+    assert "no graph, but 2 parts of one are here: inspect one, such as" in words(done.stderr)

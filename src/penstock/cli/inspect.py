@@ -6,7 +6,9 @@ progress to standard error.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from penstock.graph.describe import (
 )
 from penstock.graph.format import verify as verify_sums
 from penstock.graph.inventory import type_text
+from penstock.graph.partition.partition import PartDescription, Partition, is_partition
 
 # For output to a file or a pipe, where lines may be long and should not be broken.
 WIDTH_OF_A_PIPE = 160
@@ -42,7 +45,7 @@ WIDTH_OF_A_PIPE = 160
     help="Read all of it; check all sums, the topology and derived arrays.",
 )
 def inspect(path: Path, as_json: bool, verify: bool) -> None:
-    """Describe the graph saved in the folder PATH, and check it.
+    """Describe the graph saved in the folder PATH, or a part of one, and check it.
 
     Opening a graph checks the sizes of its files only. With --verify all of it is read; damage is
     reported with the file it is in, and the exit status is 1.
@@ -52,15 +55,35 @@ def inspect(path: Path, as_json: bool, verify: bool) -> None:
       penstock inspect products.graph
       penstock inspect products.graph --verify
       penstock inspect products.graph --json | jq .num_edges
+      penstock inspect parts/part-0
     """
     if verify:
         check(path)
-    with Graph.open(path) as graph:
+    with opened(path) as (graph, part):
         description = graph.describe()
+        about = None if part is None else part.describe()
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(description)))
+        told = msgspec.structs.asdict(description) | ({"part": about} if about else {})
+        click.echo(msgspec.json.format(msgspec.json.encode(told)))
     else:
-        show(path, description, verified=verify)
+        show(path, description, about, verified=verify)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[Graph, Partition | None]]:
+    """Open a graph, or a part and the graph within it."""
+    if is_partition(path):
+        with Partition.open(path) as part:
+            yield part.graph, part
+        return
+    if path.is_dir() and (parts := sorted(each for each in path.iterdir() if is_partition(each))):
+        raise FileNotFoundError(
+            errno.ENOENT,
+            f"no graph, but {len(parts)} parts of one are here: inspect one, such as {parts[0]}",
+            str(path),
+        )
+    with Graph.open(path) as graph:
+        yield graph, None
 
 
 # --- checking ------------------------------------------------------------------------------------
@@ -68,12 +91,18 @@ def inspect(path: Path, as_json: bool, verify: bool) -> None:
 
 def check(path: Path) -> None:
     """Raise an error for a graph that is damaged or unsound."""
+    folders = [path / "graph", path / "cut"] if is_partition(path) else [path]
     with progress_on_stderr() as progress:
-        sums = progress.add_task("checking sums", total=None)
-        verify_sums(path, lambda done, total: progress.update(sums, completed=done, total=total))
+        for folder in folders:
+            _check_sums(folder, progress)
         progress.add_task("checking topology and derived arrays", total=None)
-        with Graph.open(path) as graph:
-            graph.validate()
+        with opened(path) as (graph, part):
+            (graph if part is None else part).validate()
+
+
+def _check_sums(folder: Path, progress: Progress) -> None:
+    sums = progress.add_task("checking sums", total=None)
+    verify_sums(folder, lambda done, total: progress.update(sums, completed=done, total=total))
 
 
 def progress_on_stderr() -> Progress:
@@ -93,11 +122,15 @@ def progress_on_stderr() -> Progress:
 # --- showing -------------------------------------------------------------------------------------
 
 
-def show(path: Path, description: Description, *, verified: bool) -> None:
+def show(
+    path: Path, description: Description, part: PartDescription | None, *, verified: bool
+) -> None:
     console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, WIDTH_OF_A_PIPE)
-    console.print(summary(path, description, verified=verified))
+    console.print(summary(path, description, part, verified=verified))
+    if part is not None:
+        console.print(part_table(part))
     console.print(node_table(description.nodes))
     console.print(edge_table(description.edges))
     console.print(degree_table(description.edges))
@@ -107,17 +140,36 @@ def show(path: Path, description: Description, *, verified: bool) -> None:
         console.print(table_of_the_whole(belongings))
 
 
-def summary(path: Path, description: Description, *, verified: bool) -> Table:
+def summary(
+    path: Path, description: Description, part: PartDescription | None, *, verified: bool
+) -> Table:
     table = Table.grid(padding=(0, 2))
     kind = "heterogeneous" if description.is_hetero else "homogeneous"
     sizes = f"{description.num_nodes:,} nodes, {description.num_edges:,} edges"
     table.add_row("graph", str(path), style="bold")
+    if part is not None:
+        cut = f"nodes by {part.method}, edges with their {part.edges}"
+        table.add_row("part", f"{part.number}, of {part.of} (0 to {part.of - 1}): {cut}")
+        sizes += " within the part"
     table.add_row("kind", f"{kind}, {sizes}")
     table.add_row("size", memory_text(description))
     table.add_row("version", description.version or "not computed")
     if verified:
         derived_arrays = ", derived arrays agree with it" if description.memory.derived else ""
         table.add_row("verified", f"all sums agree, the topology is sound{derived_arrays}")
+    return table
+
+
+def part_table(part: PartDescription) -> Table:
+    """Return how much of each type the part has; cut edges lead to other parts."""
+    columns = ("in the part", "within", "cut", "in all")
+    table = new_table("of the whole graph", *columns, numbers=columns)
+    for name, owned, total in part.nodes:
+        table.add_row(type_text(name) or "nodes", f"{owned:,}", "", "", f"{total:,}")
+    counts = zip(part.edges_within, part.edges_cut, part.edges_in_all, strict=True)
+    for (kind, within), (_, cut), (_, total) in counts:
+        cells = (f"{within + cut:,}", f"{within:,}", f"{cut:,}", f"{total:,}")
+        table.add_row(type_text(kind) or "edges", *cells)
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -296,3 +297,15 @@ def test_a_saved_graph_is_no_part(tmp_path: Path) -> None:
     with homogeneous() as graph:
         graph.save(tmp_path / "whole")
     assert not is_partition(tmp_path / "whole")
+
+
+def test_a_part_whose_folders_are_of_different_parts_is_not_sound(tmp_path: Path) -> None:
+    with Graph.from_coo([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]], 5) as ring:
+        first, second = ring.partition(2, tmp_path / "parts")
+    with Partition.open(first) as part:
+        part.validate()
+    shutil.rmtree(first / "graph")
+    shutil.copytree(second / "graph", first / "graph")
+    with Partition.open(first) as part:
+        with pytest.raises(GraphFormatError, match="gives this part 3 nodes of '', and its graph"):
+            part.validate()

@@ -24,8 +24,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
+import msgspec
 import numpy as np
 
+from penstock import kernels
 from penstock.errors import GraphFormatError
 from penstock.graph.folder import sync_folder
 from penstock.graph.partition.book import ArrayBook, Ids, PartitionBook, RangeBook
@@ -44,6 +46,30 @@ METHODS: Final = ("range", "hash")
 SIDES: Final = ("destination", "source")
 MOST_PARTS: Final = 1 << 16
 _STRANGER: Final = "is there already, and is no folder of parts: it is left as it is"
+
+
+class PartDescription(msgspec.Struct, frozen=True):
+    """A part: which one of how many, how it was cut, and how much of the whole it has.
+
+    Attributes:
+        number: The number of the part, from 0.
+        of: How many parts there are.
+        method: How nodes were assigned to parts.
+        edges: The end that an edge goes with.
+        nodes: Of each node type, how many the part has and how many there are in all.
+        edges_within: Of each edge type, how many have both ends in the part.
+        edges_cut: Of each edge type, how many lead to other parts.
+        edges_in_all: Of each edge type, how many there are in all parts.
+    """
+
+    number: int
+    of: int
+    method: str
+    edges: str
+    nodes: tuple[tuple[str, int, int], ...]
+    edges_within: tuple[tuple[EdgeType, int], ...]
+    edges_cut: tuple[tuple[EdgeType, int], ...]
+    edges_in_all: tuple[tuple[EdgeType, int], ...]
 
 
 class Partition:
@@ -158,6 +184,47 @@ class Partition:
             for key, column in self._cut.arrays.items()
             if key.group == "graph" and key.name.startswith(prefix)
         }
+
+    def describe(self) -> PartDescription:
+        """Return which part this is, and how much of the whole it has, as plain data."""
+        kinds, within = self.graph.edge_types, self.graph.num_edges
+        return PartDescription(
+            number=self.number,
+            of=self.num_partitions,
+            method=self.method,
+            edges=self.side,
+            nodes=tuple(
+                (name, self.graph.num_nodes(name), book.size)
+                for name, book in self.node_books.items()
+            ),
+            edges_within=tuple((kind, within(kind)) for kind in kinds),
+            edges_cut=tuple((kind, self.num_edges(kind) - within(kind)) for kind in kinds),
+            edges_in_all=tuple((kind, self.edge_books[kind].size) for kind in kinds),
+        )
+
+    def validate(self) -> None:
+        """Read the part, and check that it is sound.
+
+        Raises:
+            GraphFormatError: Names the first thing that is not sound.
+        """
+        self.graph.validate()
+        for name, book in self.node_books.items():
+            if (owned := book.count(self.number)) != (there := self.graph.num_nodes(name)):
+                raise GraphFormatError(
+                    f"cut: its book gives this part {owned} nodes of {name!r}, and its graph has "
+                    f"{there}"
+                )
+        for kind in self.graph.edge_types:
+            rows, owners = self.rows(kind), kind[0] if self.side == "source" else kind[2]
+            if (
+                len(rows.indptr) != self.graph.num_nodes(owners) + 1
+                or rows.indptr[-1] != len(rows.edges)
+                or not kernels.is_sorted(rows.indptr)
+            ):
+                raise GraphFormatError(f"cut: the rows of {kind!r} do not fit the part's nodes")
+            if self.edge_books[kind].count(self.number) != len(rows.edges):
+                raise GraphFormatError(f"cut: the book of {kind!r} does not fit its edges")
 
     def close(self) -> None:
         """Release the memory."""
