@@ -6,16 +6,24 @@ closed, and everything written to it is gone.
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock import kernels
 from penstock.graph.draft import Draft, EdgeList
 from penstock.graph.layout import layout
+from penstock.graph.progress import Report
 from penstock.graph.schema import ArrayKey, EdgeType, Schema
 from penstock.graph.segment import Segment, check_room
 from penstock.graph.shared import SharedArray
 from penstock.graph.topology import Spec, specs
 
+# Bytes of an array that are copied at a time, so that progress can be reported.
+PIECE_BYTES: Final = 1 << 26
 
-def build(draft: Draft, *, kind: str | None) -> tuple[Schema, dict[ArrayKey, SharedArray]]:
+
+def build(
+    draft: Draft, *, kind: str | None, report: Report | None = None
+) -> tuple[Schema, dict[ArrayKey, SharedArray]]:
     """Build the graph that `draft` describes, and freeze it."""
     schema = draft.settle()
     wanted = _wanted(draft, schema)
@@ -27,7 +35,7 @@ def build(draft: Draft, *, kind: str | None) -> tuple[Schema, dict[ArrayKey, Sha
             key: SharedArray(segment, dtype, shape, offset)
             for (key, (dtype, shape)), offset in zip(wanted.items(), offsets, strict=True)
         }
-        _fill(draft, arrays)
+        _fill(draft, arrays, report or (lambda done, total: None))
         segment.freeze()
     except BaseException:
         segment.close()
@@ -52,11 +60,26 @@ def _wanted(draft: Draft, schema: Schema) -> dict[ArrayKey, Spec]:
     return wanted
 
 
-def _fill(draft: Draft, arrays: dict[ArrayKey, SharedArray]) -> None:
+def _fill(draft: Draft, arrays: dict[ArrayKey, SharedArray], report: Report) -> None:
+    done, total = 0, sum(array.nbytes for array in arrays.values())
+    report(done, total)
     for edge_type, edges in draft.edges.items():
-        _fill_csc(edges, *(arrays[key] for key in _csc_keys(edge_type)))
+        topology = [arrays[key] for key in _csc_keys(edge_type)]
+        _fill_csc(edges, *topology)
+        done += sum(array.nbytes for array in topology)
+        report(done, total)
     for key, column in draft.columns.items():
-        arrays[key].array[...] = column.array
+        target = arrays[key].array
+        if not target.ndim:
+            target[...] = column.array
+            done += target.nbytes
+            continue
+        rows = max(1, PIECE_BYTES * max(1, len(target)) // max(1, target.nbytes))
+        for first in range(0, len(target), rows):
+            piece = target[first : first + rows]
+            piece[...] = column.array[first : first + rows]
+            done += piece.nbytes
+            report(done, total)
 
 
 def _fill_csc(edges: EdgeList, indptr: SharedArray, adjacency: SharedArray) -> None:

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -36,14 +36,13 @@ from penstock.graph.folder import (
 )
 from penstock.graph.inventory import first_disagreement, key_text
 from penstock.graph.manifest import ArrayEntry, Manifest, file_name, writer_name
+from penstock.graph.progress import Report
 from penstock.graph.schema import ArrayKey, Arrays, Schema
 from penstock.graph.shared import SharedArray
 
-__all__ = ["Opened", "Progress", "content_version", "read", "verify", "write"]
+__all__ = ["Opened", "content_version", "read", "verify", "write"]
 
 StrPath = str | os.PathLike[str]
-# Called with the number of bytes done and the total.
-Progress: TypeAlias = Callable[[int, int], None]
 
 _Answer = TypeVar("_Answer")
 
@@ -56,7 +55,7 @@ class Opened(NamedTuple):
     version: str
 
 
-def write(path: StrPath, schema: Schema, arrays: Arrays, progress: Progress | None = None) -> str:
+def write(path: StrPath, schema: Schema, arrays: Arrays, progress: Report | None = None) -> str:
     """Save a graph in the folder `path`, replacing one that may be there.
 
     Arrays may be mapped from the very graph that is replaced: they stay valid.
@@ -83,7 +82,7 @@ def read(path: StrPath) -> Opened:
     return _with_manifest(_folder(path), opened)
 
 
-def verify(path: StrPath, progress: Progress | None = None) -> str:
+def verify(path: StrPath, progress: Report | None = None) -> str:
     """Read all files of a saved graph, compare their checksums, and return the graph's version."""
 
     def verified(folder: Path, manifest: Manifest) -> str:
@@ -106,7 +105,7 @@ def _folder(path: StrPath) -> Path:
 class _Meter:
     """Adds up the bytes done, and reports them."""
 
-    def __init__(self, total: int, progress: Progress | None) -> None:
+    def __init__(self, total: int, progress: Report | None) -> None:
         self._done = 0
         self._total = total
         self._progress = progress

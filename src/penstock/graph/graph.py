@@ -40,6 +40,7 @@ from penstock.graph.lookup import pick
 from penstock.graph.partition.cutter import Method
 from penstock.graph.partition.cutter import Side as EdgeSide
 from penstock.graph.partition.partition import partition
+from penstock.graph.progress import Progress, Report, shown
 from penstock.graph.pyg import draft_from_pyg
 from penstock.graph.schema import ArrayKey, Arrays, EdgeType, Schema
 from penstock.graph.shared import SharedArray
@@ -105,6 +106,7 @@ class Graph(GraphView):
         edge_attrs: Any = None,
         graph_attrs: Mapping[str, Any] | None = None,
         kind: str | None = None,
+        progress: Progress = None,
     ) -> Self:
         """Make a graph from edge lists. Arrays are NumPy arrays, torch tensors or lists.
 
@@ -134,6 +136,8 @@ class Graph(GraphView):
             graph_attrs: Arrays and JSON values that belong to the whole graph.
             kind: The kind of shared memory, "memfd" or "named". None: PENSTOCK_SHARED_MEMORY
                 decides.
+            progress: Whether to show on standard error how far it is. None: in a terminal, after a
+                second. Or called as `progress(done, total)` with bytes, now and then.
 
         Returns:
             The graph, in shared memory.
@@ -165,10 +169,11 @@ class Graph(GraphView):
             edge_attrs=edge_attrs,
             graph_attrs=graph_attrs,
         )
-        return cls._from_draft(draft_from_coo(given), kind)
+        with shown("building a graph", progress) as report:
+            return cls._from_draft(draft_from_coo(given), kind, report)
 
     @classmethod
-    def from_pyg(cls, data: Any, *, kind: str | None = None) -> Self:
+    def from_pyg(cls, data: Any, *, kind: str | None = None, progress: Progress = None) -> Self:
         """Make a graph from PyG's `Data` or `HeteroData`, with all attributes under their names.
 
         One-dimensional `train_mask`, `val_mask` and `test_mask` also become the splits. Attributes
@@ -179,6 +184,7 @@ class Graph(GraphView):
         Args:
             data: The data.
             kind: The kind of shared memory, as for `from_coo`.
+            progress: Whether to show how far it is, as for `from_coo`.
 
         Returns:
             The graph, in shared memory.
@@ -194,11 +200,12 @@ class Graph(GraphView):
             >>> ps.Graph.from_pyg(data)
             Graph(num_nodes=3, num_edges=2, x=float32[3, 4])
         """
-        return cls._from_draft(draft_from_pyg(data), kind)
+        with shown("building a graph", progress) as report:
+            return cls._from_draft(draft_from_pyg(data), kind, report)
 
     @classmethod
-    def _from_draft(cls, draft: Draft, kind: str | None) -> Self:
-        return cls(*build(draft, kind=kind))
+    def _from_draft(cls, draft: Draft, kind: str | None, report: Report | None) -> Self:
+        return cls(*build(draft, kind=kind, report=report))
 
     @classmethod
     def open(cls, path: StrPath) -> Self:
@@ -214,7 +221,7 @@ class Graph(GraphView):
         opened = on_disk.read(path)
         return cls(opened.schema, opened.arrays, opened.version)
 
-    def save(self, path: StrPath, progress: on_disk.Progress | None = None) -> None:
+    def save(self, path: StrPath, progress: Progress = None) -> None:
         """Save the graph in the folder `path`, replacing one that may be there.
 
         A crash at any instant leaves the old graph or the new one. Derived arrays that exist are
@@ -222,9 +229,10 @@ class Graph(GraphView):
 
         Args:
             path: The folder.
-            progress: Called as `progress(done, total)` with bytes, now and then.
+            progress: Whether to show how far it is, as for `from_coo`.
         """
-        self._version = on_disk.write(path, self._schema, self._arrays, progress)
+        with shown(f"saving {os.fspath(path)}", progress) as report:
+            self._version = on_disk.write(path, self._schema, self._arrays, report)
 
     def partition(
         self,
