@@ -1,6 +1,7 @@
 """Several ranks, one graph, one pool: data-parallel training under torchrun.
 
-    torchrun --standalone --nproc_per_node=2 examples/ddp.py [--epochs 5] [--graph PATH]
+    torchrun --standalone --nproc_per_node=2 examples/ddp.py [--epochs 3] [--graph PATH]
+    python examples/ddp.py [--epochs 3] [--graph PATH]    # starts torchrun itself
 
 Rank 0 has the graph and a pool of workers; the others join by its address, and none of them has a
 copy. The loaders share out the split 'train', which they are given by name: every rank gets batches
@@ -10,11 +11,14 @@ of its own, and all ranks get the same number. Ids would be read whole, as they 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from graphs import citations
+from torch.distributed.run import main as torchrun
 from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.nn import GraphSAGE
 
@@ -63,10 +67,13 @@ def train(args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=1, help="of the pool, for all ranks")
     parser.add_argument("--graph", help="one that was saved, with x, y and a split 'train'")
     args = parser.parse_args()
+    if "RANK" not in os.environ:  # nobody has started ranks
+        torchrun(["--standalone", "--nproc_per_node=2", __file__, *sys.argv[1:]])
+        return
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")

@@ -4,12 +4,13 @@
     torchrun --standalone --nproc_per_node=2 --max-restarts=1 examples/ddp_server.py \\
         --server tcp://127.0.0.1:7070 --checkpoint run.pt [--die-at 30] [--tcp]
 
-    python examples/ddp_server.py --checkpoint run.pt [--die-at 30] [--tcp]
+    python examples/ddp_server.py [--die-at 12] [--tcp]
 
 The server may be on another host; its graph has x, y and a split 'train'. The last line starts a
-server here, of a small graph, and torchrun as well. With --die-at the last rank kills itself after
-so many batches; torchrun starts all of them again, and each gets the batches it was due. Every
-batch is printed with its digest: they are those of a run in which no rank dies.
+server here, of a small graph, and torchrun as well; the checkpoint is in a temporary folder. With
+--die-at the last rank kills itself after so many batches; torchrun starts all of them again, and
+each gets the batches it was due. Every batch is printed with its digest: they are those of a run in
+which no rank dies.
 """
 
 from __future__ import annotations
@@ -114,10 +115,12 @@ def be_a_rank(args: argparse.Namespace) -> None:
 def be_everything() -> int:
     """Run a server of a small graph, and torchrun with this script; return its exit status."""
     with tempfile.TemporaryDirectory() as folder:
+        checkpoint = ["--checkpoint", str(Path(folder, "run.pt"))]  # unless another is given
         with ps.Graph.from_pyg(citations()) as graph:
             graph.save(path := Path(folder, "citations.graph"))
         with serving(path) as address:
-            line = [*TORCHRUN, "--max-restarts=1", __file__, "--server", address, *sys.argv[1:]]
+            ours = [__file__, "--server", address, *checkpoint, *sys.argv[1:]]
+            line = [*TORCHRUN, "--max-restarts=1", *ours]
             return subprocess.run(line, check=False).returncode
 
 
@@ -137,13 +140,15 @@ def serving(graph: Path) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--server", help="its address; without it, one is started here")
-    parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--checkpoint", type=Path, help="where ranks save, and go on from")
+    parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--every", type=int, default=5, help="batches from save to save")
     parser.add_argument("--die-at", type=int, help="after so many batches the last rank dies, once")
     parser.add_argument("--tcp", action="store_true", help="also where shared memory would do")
     args = parser.parse_args()
     if args.server is not None:
+        if args.checkpoint is None:
+            parser.error("--server needs --checkpoint")
         be_a_rank(args)
     elif status := be_everything():
         sys.exit(status)

@@ -1,8 +1,10 @@
 """Resume a killed run: with the same batches and weights as without the interruption.
 
-    python examples/resume.py --checkpoint run.pt [--epochs 5] [--graph PATH]
+    python examples/resume.py [--epochs 3]
+    python examples/resume.py --checkpoint run.pt [--epochs 3] [--graph PATH]
 
-Kill it at any moment, in any way, and start it again with the same line. `digest` covers all
+The first line starts a run, kills it in the second epoch, and starts it again. The second is such a
+run: kill it at any moment, in any way, and start it again with the same line. `digest` covers all
 batches from the very first one on: it ends as it does without interruption.
 """
 
@@ -10,6 +12,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -35,14 +40,38 @@ def save(path: Path, state: dict[str, object]) -> None:
     new.replace(path)
 
 
+def kill_one(checkpoint: Path) -> None:
+    """Start a run in a process of its own, and kill it in the second epoch."""
+    line = [sys.executable, __file__, "--checkpoint", str(checkpoint), *sys.argv[1:]]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        for said in run.stdout:
+            print(said, end="")
+            if said.startswith("batch 24:"):
+                run.kill()
+                break
+    print("killed", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--checkpoint", type=Path, help="without it, a run is killed and resumed")
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2, help="need not be as many as before")
     parser.add_argument("--every", type=int, default=5, help="batches from save to save")
     parser.add_argument("--graph", help="one that was saved, with x, y and a split 'train'")
     args = parser.parse_args()
+    if args.checkpoint is not None:
+        train(args)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        args.checkpoint = Path(folder, "run.pt")
+        kill_one(args.checkpoint)
+        train(args)
+
+
+def train(args: argparse.Namespace) -> None:
+    """Train all epochs, or the rest of them if there is a checkpoint."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     graph = ps.Graph.open(args.graph) if args.graph else ps.Graph.from_pyg(citations())

@@ -6,13 +6,13 @@ import io
 
 import pytest
 
-from tests.examples.running import NeighborLoader, citations, command, number_in, run, run_here
+from tests.examples.running import NeighborLoader, citations, number_in, run_here
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 def test_node_classification_learns_from_neighbours() -> None:
-    *epochs, verdict = run(command("node_classification", "--epochs", 5))
+    *epochs, verdict = run_here("node_classification", "--epochs", 5)
     assert len(epochs) == 5
     assert number_in(epochs[-1]) < number_in(epochs[0])
     assert number_in(verdict) > 0.6  # of seven classes
