@@ -9,13 +9,10 @@ name, and nothing about specs.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from typing import Final, Literal
 
 from penstock.graph.schema import EdgeType
-
-log = logging.getLogger(__name__)
 
 Sign = Literal["positive", "negative"]
 SIGNS: Final[tuple[Sign, Sign]] = ("positive", "negative")
@@ -44,8 +41,10 @@ def label_edge_types(edge_types: Collection[EdgeType]) -> tuple[EdgeType, ...]:
 def tell_once(left_out: tuple[EdgeType, ...]) -> None:
     """Log, once in a process for the same types, that these are not walked."""
     if left_out and left_out not in _told:
+        import logging  # where there is something to tell only: a worker starts without it
+
         _told.add(left_out)
-        log.warning(
+        logging.getLogger(__name__).warning(
             "label edge types are not walked, since they are to be predicted: %s. Where they are "
             "relations like others, ask for them: docs/sampling.md says how",
             ", ".join(map(repr, left_out)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import penstock as ps
 from penstock.errors import SamplingError
 from penstock.graph.handles import DescriptorHandle
 from penstock.kernels import batch_key
+from tests.client.samplers import Dropped
 from tests.loader.epochs import NODES, small_data, torch, typed_data
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -325,6 +327,25 @@ def served() -> Iterator[Any]:
     with graph, ps.serve(graph, num_workers=1, samplers=[FirstEdges, Pairs]) as server:
         with ps.connect(server.address, same_host=False) as found:
             yield found
+
+
+def test_a_loader_tries_again_and_counts_it(tmp_path: Path) -> None:
+    """Here, in a worker, and over TCP from a server: with the same bytes."""
+    name = "tests.client.samplers:Flaky"
+    with ps.Graph.from_pyg(small_data()) as graph:
+        with ps.serve(graph, num_workers=1, samplers=[name]) as server:
+            found = []
+            for number, source in enumerate((graph, graph, server.address)):
+                folder = tmp_path / str(number)
+                folder.mkdir()
+                given = {"folder": str(folder), "error": "Dropped"}
+                retried: Any = {"retry_errors": 2, "retry_on": Dropped, "num_workers": number}
+                if source is server.address:
+                    del retried["num_workers"]
+                with ps.CustomLoader(source, name, options=given, **ALL, **retried) as loader:
+                    found.append([batch.n_id.tolist() for batch in loader])
+                    assert loader.statistics().retries == 2
+    assert found[0] == found[1] == found[2]
 
 
 def test_a_server_runs_the_samplers_that_it_was_started_with(served: Any) -> None:
