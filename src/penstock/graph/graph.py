@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +81,7 @@ class Graph(GraphView):
         super().__init__(schema)
         self._arrays = dict(arrays)
         self._version = version
+        self._edge_dir_of_part: Literal["in", "out"] | None = None
         # Guards what is computed once, on demand: derived arrays and the version. Reentrant,
         # because one derived array may need another.
         self._making = threading.RLock()
@@ -313,6 +314,20 @@ class Graph(GraphView):
 
     def here(self, complaint: str) -> Graph:
         """Return this graph."""
+        return self
+
+    @property
+    def edge_dir_of_part(self) -> Literal["in", "out"] | None:
+        """Which edges of its nodes the part has whose graph this is; None for a whole graph."""
+        return self._edge_dir_of_part
+
+    def as_part(self, edge_dir: Literal["in", "out"]) -> Self:
+        """Return this graph, which from now on knows that it is a part cut by that direction.
+
+        Args:
+            edge_dir: Which edges of its nodes the part has.
+        """
+        self._edge_dir_of_part = edge_dir
         return self
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -160,6 +160,14 @@ class GraphView(ABC):
         if edge_type is None:
             return sum(self._num_edges.values())
         return self._num_edges[self._edge_type(edge_type)]
+
+    @property
+    def edge_dir_of_part(self) -> Literal["in", "out"] | None:
+        """Which edges of its nodes a part of a graph has: those that lead in, or lead out.
+
+        None for a whole graph, which has both.
+        """
+        return None
 
     # --- ids ---------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from penstock.sampling.batches import Batches
 from penstock.sampling.labels import tell_once
 from penstock.sampling.names import Owner
 from penstock.sampling.normalize import settled
-from penstock.sampling.spec import Feed, SamplingSpec
+from penstock.sampling.spec import Direction, Feed, SamplingSpec
 
 # The time of one uniform draw, with the row of attributes for its result.
 _SECONDS_A_DRAW: Final = 5e-8
@@ -109,6 +109,9 @@ class SamplingKind(ABC, Generic[_Spec]):
         Raises:
             ValueError: There is no such field.
         """
+        options = dict(options)
+        if "edge_dir" in options and "direction" not in options:  # the loaders' word for it
+            spec = _along(spec, options.pop("edge_dir"))
         there = type(spec).__struct_fields__
         for name in options:
             if name not in there:
@@ -192,6 +195,40 @@ def check(spec: SamplingSpec, graph: GraphView) -> None:
     """Raise `ValueError`, naming type, hop and value, unless the graph can be sampled so."""
     spec = settled(spec)
     kind_of(spec).check(spec, graph)
+    _check_direction(spec, graph)
+
+
+def direction_of(spec: SamplingSpec) -> Direction | None:
+    """Return which edges a spec follows; None if only a user's sampler knows."""
+    if kind_of(spec).users_code(spec) is not None:
+        return None
+    hops = getattr(spec, "neighbors", spec)
+    return getattr(hops, "direction", "in")  # those without a choice follow in-edges
+
+
+def _along(spec: _Spec, direction: Any) -> _Spec:
+    """Return a spec that follows edges in this direction; also one of links or anchors."""
+    if "neighbors" in type(spec).__struct_fields__:
+        hops = _along(spec.neighbors, direction)  # type: ignore[attr-defined]
+        return msgspec.structs.replace(spec, neighbors=hops)
+    if "direction" in type(spec).__struct_fields__:
+        return msgspec.structs.replace(spec, direction=direction)
+    raise ValueError(
+        f"sampler_options['edge_dir'] is {direction!r}; {type(spec).__name__} has no choice of it"
+    )
+
+
+def _check_direction(spec: SamplingSpec, graph: GraphView) -> None:
+    """Raise `ValueError` for a direction along which a part lacks edges of its nodes."""
+    there, asked = graph.edge_dir_of_part, direction_of(spec)
+    if there is None or asked in (None, there):
+        return
+    end = "source" if there == "out" else "destination"
+    raise ValueError(
+        f"direction (edge_dir) is {asked!r}, and the graph is a part that was cut by {end}: it has "
+        f"the {there}-edges of its nodes and not all {asked}-edges, so neighbours would be "
+        f"missing; expected {there!r}"
+    )
 
 
 def tell_left_out(spec: SamplingSpec, graph: GraphView) -> None:

@@ -25,7 +25,7 @@ Messages have no behaviour. `wire.framing` converts them to bytes and back.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -109,8 +109,9 @@ class PartitionNote(msgspec.Struct, frozen=True, kw_only=True):
     """Which part of a graph a server holds. Ids are always those of the whole graph.
 
     `ranges` is [first, end) of node ids by type, if the partition is by ranges. `sizes` is the
-    number of nodes of the whole graph by type, if the server holds a part. `peers` are the
-    addresses of the servers of all parts, in order.
+    number of nodes of the whole graph by type, if the server holds a part, and `edge_dir` which
+    edges of its nodes the part has. `peers` are the addresses of the servers of all parts, in
+    order.
     """
 
     number: int = 0
@@ -118,6 +119,7 @@ class PartitionNote(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "whole"
     ranges: dict[str, tuple[int, int]] = {}
     sizes: dict[str, int] = {}
+    edge_dir: Literal["in", "out"] | None = None
     peers: tuple[str, ...] = ()
 
 

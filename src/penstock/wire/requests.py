@@ -59,7 +59,8 @@ class InitSamplingBackendRequest(msgspec.Struct, frozen=True, kw_only=True):
         backend_key: The key.
         sampling_config: The spec.
         worker_options: What the backend expects of the workers.
-        sampler_options: Other values for fields of `sampling_config`.
+        sampler_options: Other values for fields of `sampling_config`; `edge_dir` is `direction`,
+            also of the neighbourhoods of links and anchors.
 
     Examples:
         >>> import penstock as ps

@@ -269,7 +269,8 @@ def test_walks_name_the_edges_of_the_whole(
 ) -> None:
     """CONTRACT 43: also where edges stand in rows, with -1 for steps that were not taken."""
     server = servers[0]
-    spec = WalkSpec(walk_length=2, path=(BUYS, ("item", "bought_by", "user")))
+    bought = ("item", "bought_by", "user")
+    spec = WalkSpec(walk_length=2, path=(bought, BUYS), direction="in")
     seeds = server.get_node_ids(None, "user")
     given = SamplerInput(ids=seeds, node_type="user")
     number = channel(server, backend(server, "w", spec), given, channel_options={"batch_size": 99})
@@ -277,9 +278,9 @@ def test_walks_name_the_edges_of_the_whole(
     walk, edges = message["user/walk"], message["user/walk_edges"]
     taken = edges[:, 0] >= 0
     assert taken.any()
-    ends = graph.edge_index(BUYS)[:, edges[taken, 0]]
-    np.testing.assert_array_equal(message["user/n_id"][walk[taken, 0]], ends[0])
-    np.testing.assert_array_equal(message["item/n_id"][walk[taken, 1]], ends[1])
+    ends = graph.edge_index(bought)[:, edges[taken, 0]]
+    np.testing.assert_array_equal(message["user/n_id"][walk[taken, 0]], ends[1])
+    np.testing.assert_array_equal(message["item/n_id"][walk[taken, 1]], ends[0])
     server.destroy_sampling_input(number)
 
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -100,8 +100,9 @@ class RemoteFeatures:
 class RemoteGraph(GraphView):
     """A graph, or a partition of one, at a server.
 
-    For a partition, `sizes` has the number of nodes of the whole graph, by type. Ids are always
-    those of the whole graph; everything else is about the partition.
+    For a partition, `sizes` has the number of nodes of the whole graph, by type, and `edge_dir` is
+    the direction it was cut by. Ids are always those of the whole graph; everything else is about
+    the partition.
     """
 
     def __init__(
@@ -110,8 +111,10 @@ class RemoteGraph(GraphView):
         address: str,
         server: DistQueries[Array, Shape],
         sizes: Mapping[str, int] = MappingProxyType({}),
+        edge_dir: Literal["in", "out"] | None = None,
     ) -> None:
         super().__init__(outline.schema)
+        self._edge_dir = edge_dir
         self._address = address
         self._sizes = sizes
         self._server = server
@@ -151,6 +154,11 @@ class RemoteGraph(GraphView):
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
+
+    @property
+    def edge_dir_of_part(self) -> Literal["in", "out"] | None:
+        """Which edges of its nodes the part at the server has; None for a whole graph."""
+        return self._edge_dir
 
     # --- ids ---
 

@@ -22,7 +22,7 @@ import shutil
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -91,9 +91,9 @@ class Partition:
     """
 
     def __init__(self, graph: Graph, cut: Graph) -> None:
-        self.graph = graph
         self._cut = cut
         self._facts = facts_of(cut)
+        self.graph = graph.as_part(self.edge_dir)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -131,6 +131,11 @@ class Partition:
     def side(self) -> str:
         """Which end of an edge decides its part."""
         return str(self._facts["edges"])
+
+    @property
+    def edge_dir(self) -> Literal["in", "out"]:
+        """Which edges of its nodes the part has: all that lead in, or all that lead out."""
+        return "out" if self.side == "source" else "in"
 
     @cached_property
     def node_books(self) -> dict[str, PartitionBook]:

@@ -77,6 +77,8 @@ class ABLPLoader(AnchorBatches[DataT, MadeT], Loader):  # type: ignore[misc]
             several supervision edge types, such a dict for each of them.
         sampler_options: A `PPRSpec`, instead of `num_neighbors`: anchors and labels have edges to
             the nodes that matter most to them, as from `PPRLoader`.
+        edge_dir: Follow in-edges ("in") or out-edges ("out"). None: in-edges, or those that a part
+            of a graph was cut by. Batches have every edge as it is in the graph, sources above.
         replace: Whether a neighbour may be taken more than once.
         disjoint: Whether each input has a tree of its own, which shares no node with the others.
         weight_attr: An attribute of edges to draw by; an edge of weight 0 is never taken.
@@ -118,6 +120,7 @@ class ABLPLoader(AnchorBatches[DataT, MadeT], Loader):  # type: ignore[misc]
         input_id: Column = None,
         labels: Literal["index", "dict"] = "index",
         sampler_options: PPRSpec | None = None,
+        edge_dir: Literal["in", "out"] | None = None,
         **options: Unpack[LoaderKeywords],
     ) -> None:
         self.data, self.num_neighbors, self.anchors = data, num_neighbors, anchors
@@ -125,7 +128,7 @@ class ABLPLoader(AnchorBatches[DataT, MadeT], Loader):  # type: ignore[misc]
         self.positive, self.negative = positive, negative
         self.replace, self.disjoint, self.weight_attr = replace, disjoint, weight_attr
         self.transform, self.custom_cls, self.input_id = transform, custom_cls, input_id
-        self.labels, self.sampler_options = labels, sampler_options
+        self.labels, self.sampler_options, self.edge_dir = labels, sampler_options, edge_dir
         if labels not in ("index", "dict"):
             close = suggestion(labels, ("index", "dict"))
             raise ValueError(f"labels is {labels!r}; expected 'index' or 'dict'{close}")
@@ -137,6 +140,7 @@ class ABLPLoader(AnchorBatches[DataT, MadeT], Loader):  # type: ignore[misc]
             "replace": replace,
             "disjoint": disjoint,
             "weight_attr": weight_attr,
+            "edge_dir": edge_dir,
         }
         neighbors: NeighborSpec | PPRSpec
         if sampler_options is None:

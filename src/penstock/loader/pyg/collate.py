@@ -27,7 +27,7 @@ from penstock.loader.pyg.template import Row, Stores
 from penstock.loader.pyg.tensors import tensor_over
 from penstock.loader.source.inputs import Inputs, LinkInputs, NodeInputs
 from penstock.loader.source.sources import DataSource
-from penstock.sampling.kinds import kind_of
+from penstock.sampling.kinds import direction_of, kind_of
 from penstock.sampling.names import Owner, parsed, parsed_type
 from penstock.sampling.spec import LinkSpec, Spec
 
@@ -186,6 +186,8 @@ class Collate:
         self._wording = _wording_of(spec, inputs)
         self._is_disjoint = kind_of(spec).is_disjoint(spec)
         # As in PyG, nodes of 32-bit edges have 32-bit ids.
+        # Along out-edges a sampler puts the node it found above the node it came from.
+        self._is_reversed = direction_of(spec) == "out"
         self._is_narrow = {ends.dtype for ends in source.template.ends.values()} == {torch.int32}
         self._roles: dict[tuple[str, ...], _Roles] = {}
         self._sources: dict[Place, FeatureSource] = {}
@@ -231,6 +233,8 @@ class Collate:
             self._hops(batch, "edges"),
             {place: tensors[name] for place, name in roles.said},
         )
+        if self._is_reversed:
+            self._turn(parts.ends)
         if self._is_narrow:
             _narrow(parts)
         self._translate(parts.said, inputs)
@@ -265,6 +269,12 @@ class Collate:
         if not self._graph.is_hetero:
             return {NODE if of == "nodes" else EDGE: list(counts)}
         return {parsed_type(name): list(hops) for name, hops in counts.items()}
+
+    def _turn(self, ends: dict[EdgeType, Tensor]) -> None:
+        """Put sources above destinations again, as in the graph; edges of other types stay."""
+        for kind in self._graph.edge_types:
+            if kind in ends:
+                ends[kind] = ends[kind].flip(0)
 
     def _translate(self, said: dict[Place, Any], inputs: Inputs) -> None:
         """Convert what a worker reports to the user's terms: positions to ids, and dtypes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from torch_geometric.loader.utils import infer_filter_per_worker
 
@@ -15,6 +15,7 @@ from penstock.loader.pyg.base import Loader
 from penstock.loader.pyg.help import shows_options
 from penstock.loader.pyg.neighbor_loader import NeighborLoader
 from penstock.loader.pyg.options import flag, options_of
+from penstock.loader.pyg.specs import direction
 from penstock.loader.pyg.typed import (
     Batches,
     Column,
@@ -66,6 +67,7 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
         custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
             `HeteroData`.
         input_id: A number for each input, which comes with its batch; by default its position.
+        edge_dir: Follow in-edges ("in"); out-edges are refused.
 
     Raises:
         ValueError: An argument is not valid; the error names it, the position and the value.
@@ -97,10 +99,12 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
         custom_cls: Callable[[], Any] | None = None,
         input_id: Column = None,
         walk_labels: bool = False,
+        edge_dir: Literal["in"] | None = None,
         **options: Unpack[LoaderKeywords],
     ) -> None:
         self.data, self.num_samples, self.input_nodes = data, num_samples, input_nodes
         self.is_sorted, self.custom_cls, self.input_id = is_sorted, custom_cls, input_id
+        self.edge_dir = edge_dir
         self.transform, self.transform_sampler_output = transform, transform_sampler_output
         flag("is_sorted", is_sorted)
         if filter_per_worker is None:
@@ -108,6 +112,11 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
         self.filter_per_worker = flag("filter_per_worker", filter_per_worker)
         source = source_of(data, custom_cls)
         self.walk_labels = walk_labels
+        if direction(source.graph, edge_dir) != "in":
+            raise ValueError(
+                f"edge_dir is {edge_dir or source.graph.edge_dir_of_part!r}; layers are sampled "
+                "along in-edges only, as by PyG: expected 'in'. NeighborLoader follows out-edges"
+            )
         spec = _spec(source.graph, num_samples, walk_labels)
         self.node_sampler = LayerSampler(spec, num_samples)
         inputs = node_inputs(source, input_nodes, input_id=input_id)

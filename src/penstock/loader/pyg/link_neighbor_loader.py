@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import torch
 from torch_geometric.loader.utils import infer_filter_per_worker
@@ -72,6 +72,8 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
         custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
             `HeteroData`.
         input_id: A number for each input, which comes with its batch; by default its position.
+        edge_dir: Follow in-edges ("in") or out-edges ("out"). None: in-edges, or those that a part
+            of a graph was cut by. Batches have every edge as it is in the graph, sources above.
 
     Raises:
         ValueError: An argument is not valid; the error names it, the position and the value.
@@ -115,6 +117,7 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
         directed: bool = True,
         custom_cls: Callable[[], Any] | None = None,
         input_id: Column = None,
+        edge_dir: Literal["in", "out"] | None = None,
         **options: Unpack[LoaderKeywords],
     ) -> None:
         if (edge_label_time is not None) != (time_attr is not None):
@@ -136,6 +139,7 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
         self.transform, self.transform_sampler_output = transform, transform_sampler_output
         self.is_sorted, self.neighbor_sampler = is_sorted, neighbor_sampler
         self.directed, self.custom_cls, self.input_id = directed, custom_cls, input_id
+        self.edge_dir = edge_dir
         flag("is_sorted", is_sorted)
         if filter_per_worker is None:
             filter_per_worker = infer_filter_per_worker(data)
@@ -152,6 +156,7 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
             time_attr=time_attr,
             weight_attr=weight_attr,
             directed=directed,
+            edge_dir=edge_dir,
             asked_by=type(self).__name__,
         )
         self.link_sampler = neighbor_sampler or SharedSampler.of(neighbors, num_neighbors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import torch
 from torch_geometric.loader.utils import infer_filter_per_worker
@@ -100,6 +100,8 @@ class NeighborLoader(Batches[DataT, MadeT], Loader, PyGNeighborLoader):  # type:
         custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
             `HeteroData`.
         input_id: A number for each input, which comes with its batch; by default its position.
+        edge_dir: Follow in-edges ("in") or out-edges ("out"). None: in-edges, or those that a part
+            of a graph was cut by. Batches have every edge as it is in the graph, sources above.
 
     Raises:
         ValueError: An argument is not valid; the error names it, the position and the value.
@@ -137,6 +139,7 @@ class NeighborLoader(Batches[DataT, MadeT], Loader, PyGNeighborLoader):  # type:
         directed: bool = True,
         custom_cls: Callable[[], Any] | None = None,
         input_id: Column = None,
+        edge_dir: Literal["in", "out"] | None = None,
         **options: Unpack[LoaderKeywords],
     ) -> None:
         if input_time is not None and time_attr is None:
@@ -151,6 +154,7 @@ class NeighborLoader(Batches[DataT, MadeT], Loader, PyGNeighborLoader):  # type:
         self.transform, self.transform_sampler_output = transform, transform_sampler_output
         self.is_sorted, self.neighbor_sampler = is_sorted, neighbor_sampler
         self.directed, self.custom_cls, self.input_id = directed, custom_cls, input_id
+        self.edge_dir = edge_dir
         flag("is_sorted", is_sorted)
         if filter_per_worker is None:
             filter_per_worker = infer_filter_per_worker(data)
@@ -167,6 +171,7 @@ class NeighborLoader(Batches[DataT, MadeT], Loader, PyGNeighborLoader):  # type:
             time_attr=time_attr,
             weight_attr=weight_attr,
             directed=directed,
+            edge_dir=edge_dir,
             asked_by=type(self).__name__,
         )
         self.node_sampler = neighbor_sampler or SharedSampler.of(spec, num_neighbors)

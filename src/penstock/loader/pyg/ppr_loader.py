@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from torch import Tensor
 
+from penstock.graph import EdgeType
 from penstock.loader.pyg.base import Loader
 from penstock.loader.pyg.collate import Collate, CollatedParts, Place
 from penstock.loader.pyg.help import shows_options
 from penstock.loader.pyg.options import flag, options_of
+from penstock.loader.pyg.specs import direction
 from penstock.loader.pyg.template import store_of
 from penstock.loader.pyg.typed import Batches, Column, DataT, InputNodes, MadeT, Transform
 from penstock.loader.source.inputs import node_inputs
@@ -48,7 +50,8 @@ class PPRLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
         channels: Several walks, each along edge types of its own: (name, edge types, share of the
             nodes) each, or a dict of name to (edge types, share).
         include_sampled_edges: Whether to add the edges of the graph that were looked at.
-        edge_dir: Follow in-edges ("in") or out-edges ("out").
+        edge_dir: Follow in-edges ("in") or out-edges ("out"). None: in-edges, or those that a part
+            of a graph was cut by. Batches have every edge as it is in the graph, sources above.
         transform: Called with each batch in this process; what it returns is given instead.
         custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
             `HeteroData`.
@@ -82,14 +85,12 @@ class PPRLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
         max_fetch_iterations: int | None = None,
         channels: Any = None,
         include_sampled_edges: bool = False,
-        edge_dir: str = "in",
+        edge_dir: Literal["in", "out"] | None = None,
         transform: Transform[MadeT] | None = None,
         custom_cls: Callable[[], Any] | None = None,
         input_id: Column = None,
         **options: Unpack[LoaderKeywords],
     ) -> None:
-        if edge_dir not in ("in", "out"):
-            raise ValueError(f"edge_dir is {edge_dir!r}; expected 'in' or 'out'")
         self.data, self.input_nodes, self.alpha, self.eps = data, input_nodes, alpha, eps
         self.max_ppr_nodes, self.num_neighbors_per_hop = max_ppr_nodes, num_neighbors_per_hop
         self.max_fetch_iterations, self.channels = max_fetch_iterations, channels
@@ -107,7 +108,7 @@ class PPRLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
                 residual_topup=flag("enable_residual_topup", enable_residual_topup),
                 channels=_listed(channels),
                 include_sampled_edges=flag("include_sampled_edges", include_sampled_edges),
-                direction=edge_dir,  # type: ignore[arg-type]
+                direction=direction(source.graph, edge_dir),
             )
         )
         check(spec, source.graph)
@@ -119,6 +120,10 @@ class PPRLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
 
 class PPRCollate(Collate):
     """Adds edges that are not the graph's, and leaves out edge types without edges."""
+
+    def _turn(self, ends: dict[EdgeType, Tensor]) -> None:
+        if self._graph.is_hetero:  # the edges of others are from seeds to what matters to them
+            super()._turn(ends)
 
     def _filled(self, parts: CollatedParts, others: dict[Place, Tensor]) -> Any:
         data = super()._filled(parts, others)

@@ -21,7 +21,7 @@ from penstock.loader.pyg.tensors import array_of
 from penstock.loader.source.sources import DataSource
 from penstock.sampling.kinds import check
 from penstock.sampling.labels import label_edge_types
-from penstock.sampling.spec import LinkSpec, NeighborSpec
+from penstock.sampling.spec import Direction, LinkSpec, NeighborSpec
 
 
 def negatives_of(neg_sampling: Any, neg_sampling_ratio: float | None = None) -> Any:
@@ -96,6 +96,7 @@ def neighbor_spec(
     time_attr: str | None = None,
     weight_attr: str | None = None,
     directed: bool = True,
+    edge_dir: str | None = None,
     asked_by: str = "NeighborLoader",
 ) -> NeighborSpec:
     """Make the spec of `NeighborLoader`'s arguments; `asked_by` is the class named in warnings."""
@@ -119,6 +120,7 @@ def neighbor_spec(
         by_type=by_type,
         replace=flag("replace", replace),
         disjoint=flag("disjoint", disjoint),
+        direction=direction(source.graph, edge_dir),
         subgraph_type=_subgraph_type(subgraph_type),
         weight_attr=weight_attr,
         time_attr=time_attr,
@@ -128,6 +130,15 @@ def neighbor_spec(
     )
     check(spec, source.graph)
     return spec
+
+
+def direction(graph: GraphView, edge_dir: Any) -> Direction:
+    """Return which edges to follow; None: in-edges, or those that the part of a graph has."""
+    if edge_dir is None:
+        return graph.edge_dir_of_part or "in"
+    if edge_dir not in ("in", "out"):
+        raise ValueError(f"edge_dir is {edge_dir!r}; expected 'in' or 'out'")
+    return edge_dir  # type: ignore[no-any-return]
 
 
 def link_spec(

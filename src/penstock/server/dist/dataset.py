@@ -48,7 +48,7 @@ class ServedDataset:
     @property
     def edge_dir(self) -> EdgeDir:
         """Return which edges of its nodes are here: all that lead in, or all that lead out."""
-        return "out" if self.part is not None and self.part.side == "source" else "in"
+        return "in" if self.part is None else self.part.edge_dir
 
     def note(self, peers: tuple[str, ...] = ()) -> PartitionNote:
         """Return the partition's description for `Welcome`."""
@@ -65,6 +65,7 @@ class ServedDataset:
             method=self.part.method,
             ranges={name: (first, end) for name, (first, end) in ranges.items()},
             sizes={name: book.size for name, book in self.part.node_books.items()},
+            edge_dir=self.part.edge_dir,
             peers=peers,
         )
 
