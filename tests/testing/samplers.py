@@ -236,3 +236,13 @@ class WritesToColumns(TimedLinks):
     def sample(self, seeds: Ids, *, columns: Arrays, **name: int) -> Arrays:
         columns["time"][0] += 1
         return {"n_id": seeds[0]}
+
+
+class Looking:
+    """Looks something up in an array that it is made with."""
+
+    def __init__(self, graph: Graph, *, table: Ids) -> None:
+        self.table = table
+
+    def sample(self, seeds: Ids, *, seed: int, epoch: int, index: int) -> Arrays:
+        return {"n_id": seeds, "found": self.table[seeds]}

@@ -218,7 +218,14 @@ def test_a_module_that_only_this_process_has_is_found_out(graph: Graph) -> None:
 
 
 def test_options_that_cannot_travel_are_found_out(graph: Graph) -> None:
-    refused(samplers.Good, graph, "no plain data", options={"fanout": object()})
+    words = r"options\['fanout'\] is .*; expected what can be sent to workers"
+    refused(samplers.Good, graph, words, options={"fanout": object()})
+
+
+def test_arrays_as_options_and_instances_pass(graph: Graph) -> None:
+    check_sampler(named(samplers.Looking), graph, options={"table": np.arange(90)})
+    check_sampler(samplers.Looking, graph, options={"table": np.arange(90)})
+    check_sampler(samplers.Looking(graph, table=np.arange(90)), graph)
 
 
 # --- wrong calls ---------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class NotConforming(AssertionError):
 
 
 def check_sampler(
-    sampler: str | type[Any] | CustomSpec,
+    sampler: str | type[Any] | CustomSpec | Sampler,
     graph: Graph,
     *,
     seeds: npt.ArrayLike | None = None,
@@ -81,13 +81,13 @@ def check_sampler(
     process, in any order. It must not write to its seeds or columns.
 
     Args:
-        sampler: As for a backend: "module:Class", "/path/to/file.py:Class", the class, or a spec
-            with both name and options.
+        sampler: As for a loader: "module:Class", "/path/to/file.py:Class", the class, an instance,
+            or a spec with both name and options.
         graph: What it samples.
         seeds: Nodes [n], or links [2, n] for a sampler that declares these. By default nodes of the
             first type, or edges of the first type.
         columns: A row for each seed, for each column that the sampler declares.
-        options: The sampler's options.
+        options: The sampler's options; arrays may be among them.
         batches: How many batches the seeds are cut into.
 
     Raises:
@@ -125,20 +125,17 @@ def check_sampler(
 
 
 def _spec_of(
-    sampler: str | type[Any] | CustomSpec, options: Mapping[str, Any] | None
+    sampler: str | type[Any] | CustomSpec | Sampler, options: Mapping[str, Any] | None
 ) -> CustomSpec:
     try:
-        spec = spec_of(_named(sampler) if isinstance(sampler, str) else sampler)
+        config = _named(sampler) if isinstance(sampler, str) else sampler
+        if isinstance(config, CustomSpec) and options is not None:
+            config, options = msgspec.structs.replace(config, options=dict(options)), None
+        spec = spec_of(config, options=options)
     except (ValueError, PenstockError) as error:
         raise NotConforming(str(error)) from None
     if not isinstance(spec, CustomSpec):
         raise ValueError(f"sampler is a {type(spec).__name__}, which is not a user's own")
-    if options is not None:
-        spec = msgspec.structs.replace(spec, options=dict(options))
-    try:
-        msgspec.msgpack.encode(spec)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise NotConforming(f"options of {spec.sampler} are no plain data: {error}") from None
     return spec
 
 
