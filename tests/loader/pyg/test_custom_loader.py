@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -311,6 +312,16 @@ def test_a_saved_position_goes_on_with_the_next_batch() -> None:
     with loader(0) as second:
         second.load_state_dict(state)
         assert [values(batch) for batch in second] == expected[2:]
+
+
+def test_a_pickled_loader_is_made_anew_and_its_arguments_are_used_up() -> None:
+    options = {"table": torch.arange(NODES)}
+    with ps.CustomLoader(small_data(), FirstEdges, options=options, **ALL) as loader:
+        again = pickle.loads(pickle.dumps(loader))
+        assert epoch_of(again) == [values(batch) for batch in loader]
+        for name in ("options", "columns", "custom_sampler"):
+            with pytest.raises(ValueError, match=f"^{name} of this CustomLoader cannot be set"):
+                setattr(loader, name, {})
 
 
 def test_a_transform_makes_of_a_batch_what_it_likes() -> None:

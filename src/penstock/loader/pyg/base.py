@@ -92,8 +92,9 @@ class Loader(WorkerMixin, DataLoader[Any]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if cls.__module__.startswith("penstock."):  # a user's arguments are the user's
-            names = inspect.signature(cls.__init__).parameters.keys()
-            cls._used_up |= names - _LOOKED_UP - {"self", "options"}
+            parameters = inspect.signature(cls.__init__).parameters.values()
+            names = {each.name for each in parameters if each.kind is not each.VAR_KEYWORD}
+            cls._used_up |= names - _LOOKED_UP - {"self"}
 
     def __init__(
         self,
