@@ -147,8 +147,8 @@ PLANS = {
     "deadlines": DEADLINES,
 }
 LARGER = {
-    "errors that are tried again, and leavers": replace(
-        ERRORS, failures=3, losses=1, restarts=1, leavers=1
+    "errors that are tried again, losses and leavers, alone": replace(
+        ERRORS, workers=1, losses=1, leavers=1
     ),
     "cancelled epochs and leavers, alone": ENDINGS,
     "quarantine and substitutes, alone": SUBSTITUTES,
