@@ -7,6 +7,7 @@ does not know what the arguments are for.
 
 from __future__ import annotations
 
+import datetime as dt
 import operator
 import sys
 import warnings
@@ -21,6 +22,7 @@ from penstock.graph.schema import EdgeType
 from penstock.graph.tensors import PlainArray, floats
 
 PIECE: Final = 1 << 18
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 # More nodes would not fit any machine; such an id is a hash or garbage.
 MOST_NODES: Final = 1 << 40
@@ -201,6 +203,43 @@ def nanoseconds(label: str, dates: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if at >= 0:
         raise ValueError(f"{label}[{at}] is {dates[at]}; expected a time that nanoseconds can tell")
     return exact.view(np.int64)
+
+
+def moments(label: str, dates: npt.NDArray[np.object_]) -> npt.NDArray[np.int64]:
+    """Return Python's dates as nanoseconds since 1970; those without a time zone are in UTC.
+
+    A date is the midnight it begins with. Pandas' timestamps are such dates, too. If some have a
+    time zone and others have none, it is unknown which come first: that is an error.
+    """
+    found = np.empty(len(dates), np.int64)
+    for at, date in enumerate(dates):
+        if date != date:  # pandas' NaT
+            raise ValueError(f"{label}[{at}] is NaT; expected a time")
+        if _has_zone(date) != _has_zone(dates[0]):
+            has, lacks = (0, at) if _has_zone(dates[0]) else (at, 0)
+            raise ValueError(
+                f"{label}[{has}] is {str(dates[has])!r} and has a time zone, {label}[{lacks}] is "
+                f"{str(dates[lacks])!r} and has none: give all of them with a time zone, or none"
+            )
+        found[at] = _moment(label, at, date)
+    return found
+
+
+def _has_zone(date: dt.date) -> bool:
+    return isinstance(date, dt.datetime) and date.utcoffset() is not None
+
+
+def _moment(label: str, at: int, date: dt.date) -> int:
+    if not isinstance(date, dt.datetime):
+        date = dt.datetime(date.year, date.month, date.day)
+    zoned = date if _has_zone(date) else date.replace(tzinfo=dt.UTC)
+    since = zoned - _EPOCH
+    seconds = since.days * 86_400 + since.seconds
+    nanoseconds = getattr(since, "nanoseconds", 0)  # pandas'
+    moment = (seconds * 1_000_000 + since.microseconds) * 1_000 + nanoseconds
+    if not -(2**63) < moment < 2**63:
+        raise ValueError(f"{label}[{at}] is {date}; expected a time that nanoseconds can tell")
+    return moment
 
 
 def json_value(label: str, value: Any) -> Any:

@@ -8,7 +8,11 @@ that names it in an error: `x`, `x['paper']`, `edge_attrs[('user', 'rates', 'fil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import date
 from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from penstock.graph import check
 from penstock.graph.draft import Draft
@@ -110,12 +114,35 @@ def _add_column(draft: Draft, key: ArrayKey, label: str, value: Any) -> None:
 
 
 def times(label: str, value: Any) -> PlainArray:
-    """Return `value` as `plain` does, with dates (which only NumPy has) as nanoseconds."""
+    """Return `value` as `plain` does, with dates as nanoseconds since 1970, in UTC.
+
+    Dates are NumPy's, Python's with or without a time zone, or of a library (pandas) whose arrays
+    NumPy turns into either.
+    """
     if not (is_tensor(value) or is_sparse(value) or isinstance(value, SharedArray)):
-        value = as_numpy(label, value)
+        objects = _dates(value)
+        value = as_numpy(label, value) if objects is None else check.moments(label, objects)
         if value.dtype.kind == "M":
             value = check.nanoseconds(label, value)
     return plain(label, value)
+
+
+def are_dates(value: Any) -> bool:
+    """Return whether a value is an array or a list of dates."""
+    if is_tensor(value) or is_sparse(value) or isinstance(value, SharedArray | str):
+        return False
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    return kind == "M" or _dates(value) is not None
+
+
+def _dates(value: Any) -> npt.NDArray[np.object_] | None:
+    """Return Python's dates as an array of objects; None if the value is anything else."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        return None
+    is_dated = array.dtype == object and array.ndim == 1 and len(array) > 0
+    return array if is_dated and all(isinstance(each, date) for each in array) else None
 
 
 def _per_node_type(draft: Draft, argument: str, value: Any) -> Iterator[TypedArgument]:

@@ -118,7 +118,8 @@ class Graph(GraphView):
 
         Attributes are kept under PyG's names (`node_time` as `time`). By whichever argument they
         are given, weights (`edge_weight`) must be finite and not negative, and times (`time`,
-        `edge_time`) must not be NaN. Dates (datetime64) become nanoseconds since 1970.
+        `edge_time`) must not be NaN. Dates become nanoseconds since 1970, in UTC: NumPy's, pandas',
+        and lists of Python's, which have a time zone each, or none (then they are in UTC).
 
         Args:
             edge_index: [2, edges], sources above destinations.

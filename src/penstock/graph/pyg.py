@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.graph import check
+from penstock.graph.coo import are_dates, times
 from penstock.graph.draft import Draft
 from penstock.graph.schema import EDGE, NODE, ArrayKey, EdgeType
 from penstock.graph.tensors import is_array, is_sparse, plain
@@ -118,7 +119,7 @@ def _add_attribute(draft: Draft, source: _PygStore, name: str, value: Any) -> No
             check.warn_of_labels(label, value, source.store.num_nodes)
         draft.add_attribute(source.owner, name, label, value)
         return
-    column = plain(label, value)
+    column = times(label, value) if are_dates(value) else plain(label, value)
     draft.add_column(key, column)
     if (key.group, key.name) == ("edge", "edge_weight"):
         check.finite(column)
@@ -131,7 +132,7 @@ def _row_key(source: _PygStore, name: str, value: Any) -> ArrayKey | None:
     """Return the key of an attribute with a row per node or per edge; None for any other."""
     if is_sparse(value):
         raise ValueError(f"{source.label}.{name} is sparse; make it dense or remove it")
-    if not is_array(value) and not _is_list_of_numbers(value):
+    if not is_array(value) and not _is_list_of_numbers(value) and not are_dates(value):
         return None
     if np.ndim(value) > 1 and source.data.__cat_dim__(name, value, source.store) != 0:
         return None

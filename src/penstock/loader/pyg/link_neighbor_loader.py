@@ -49,7 +49,8 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
         edge_label_index: The links to start from: their ends [2, links]; with an edge type before
             it, as a tuple, if the graph has types. None: all edges.
         edge_label: The label of each link.
-        edge_label_time: The time of each link; needs `time_attr`.
+        edge_label_time: The time of each link; needs `time_attr`. Dates are nanoseconds since 1970,
+            as in `Graph.from_coo`.
         replace: Whether a neighbour may be taken more than once.
         subgraph_type: "directional": the sampled edges. "bidirectional": and their reverse.
             "induced": all edges among the sampled nodes.

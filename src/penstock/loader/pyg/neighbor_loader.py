@@ -80,7 +80,8 @@ class NeighborLoader(Batches[DataT, MadeT], Loader, PyGNeighborLoader):  # type:
             walked only if they are in that dict.
         input_nodes: The nodes to start from: ids, a mask, or the name of a split; with a node type
             before it, as a tuple, if the graph has types. None: all nodes.
-        input_time: The time of each input, if it is not that of its node.
+        input_time: The time of each input, if it is not that of its node. Dates are nanoseconds
+            since 1970, as in `Graph.from_coo`.
         replace: Whether a neighbour may be taken more than once.
         subgraph_type: "directional": the sampled edges. "bidirectional": and their reverse.
             "induced": all edges among the sampled nodes.

@@ -21,9 +21,10 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from penstock.graph import EdgeType, check
+from penstock.graph.coo import are_dates, times
 from penstock.graph.draft import Draft
 from penstock.graph.schema import EDGE, NODE, ArrayKey
-from penstock.graph.tensors import plain
+from penstock.graph.tensors import PlainArray, plain
 from penstock.loader.pyg.matrix import Matrix, is_sparse
 from penstock.loader.pyg.template import Ends, Row, Template
 from penstock.loader.source.changes import OF_THE_GRAPH, Changes
@@ -174,11 +175,16 @@ def _ends(found: _DataStore) -> Ends | None:
 
 def _add_column(draft: Draft, found: _DataStore, row: Row) -> None:
     label, value = f"{found.label}.{row.name}", found.store[row.name]
-    group, column = "edge" if row.of_edges else "node", plain(label, value)
+    group, column = "edge" if row.of_edges else "node", _column(label, value)
     draft.add_column(ArrayKey(group, row.owner, row.name), column)  # type: ignore[arg-type]
     split = _MASKS.get(row.name)
     if split and group == "node" and column.dtype == "bool" and len(column.shape) == 1:
         draft.add_split(str(row.owner), split, label, value)
+
+
+def _column(label: str, value: Any) -> PlainArray:
+    """Return an attribute as the graph has it: dates are numbers, by which can be sampled."""
+    return times(label, value) if are_dates(value) else plain(label, value)
 
 
 def _can_be_shared(name: str, value: Any, dim: int, files: MappedFiles) -> bool:
@@ -190,7 +196,7 @@ def _can_be_shared(name: str, value: Any, dim: int, files: MappedFiles) -> bool:
     if not isinstance(value, Tensor | np.ndarray) or dim % value.ndim != 0:
         return False
     try:
-        column = plain(name, value).array
+        column = _column(name, value).array
     except ValueError:
         return False
     # A region without a place is a file that only this process can map, and to copy it might take

@@ -20,6 +20,8 @@ from torch import Tensor
 from penstock.client.channel.inputs import column_of
 from penstock.errors import suggestion
 from penstock.graph import EdgeType, check
+from penstock.graph.coo import are_dates
+from penstock.graph.coo import times as dated
 from penstock.graph.schema import EDGE, NODE
 from penstock.graph.view import GraphView
 from penstock.loader.pyg.specs import (
@@ -416,7 +418,7 @@ def _tables(
 def _times(name: str, given: Any, num: int) -> Ids | None:
     if given is None:
         return None
-    times = integers_of(given, name).reshape(-1)
+    times = integers_of(dated(name, given).array if are_dates(given) else given, name).reshape(-1)
     if len(times) != num:
         raise ValueError(f"{name} has {len(times)} times; expected one for each of {num} inputs")
     return times
