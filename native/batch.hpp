@@ -25,6 +25,9 @@ class BatchSampler {
       if (first_outside(span, spec.num_nodes[type]) >= 0) return Outcome::kDamaged;
     }
     if (!knows_its_trees(spec, seeds)) return Outcome::kDamaged;
+    if (spec.excluded != nullptr && spec.excluded->size() != spec.relations.size()) {
+      return Outcome::kDamaged;
+    }
     Outcome outcome = Outcome::kTooSmall;
     if (enter(seeds, lists)) outcome = workspace_.sample(spec, lists);
     if (outcome == Outcome::kTooSmall) return run_aside(spec, seeds, lists);

@@ -28,6 +28,8 @@ namespace {
 using EdgeColumn = nb::ndarray<nb::numpy, const std::int64_t, nb::ndim<1>, nb::c_contig>;
 using EdgeColumns = std::vector<std::optional<EdgeColumn>>;
 using Outputs = std::vector<IdOutput>;
+// A relation by number, nodes that are expanded, neighbours they must not find, and in which trees.
+using Excluded = std::tuple<std::int64_t, Ids, Ids, std::optional<Ids>>;
 
 class KHopSampler {
  public:
@@ -67,7 +69,8 @@ class KHopSampler {
                                            const Outputs& cols,
                                            const std::optional<Outputs>& edge_ids,
                                            const std::optional<Outputs>& trees,
-                                           const std::optional<std::vector<Ids>>& times) {
+                                           const std::optional<std::vector<Ids>>& times,
+                                           const std::vector<Excluded>& excluded) {
     const std::size_t types = spec_.num_nodes.size(), relations = spec_.relations.size();
     if (seeds.size() != types || nodes.size() != types || rows.size() != relations ||
         cols.size() != relations || (edge_ids && edge_ids->size() != relations) ||
@@ -80,6 +83,7 @@ class KHopSampler {
     check_apart({&nodes, &rows, &cols, edge_ids ? &*edge_ids : nullptr, trees ? &*trees : nullptr});
     const IdLists starts = copies(seeds);  // the seeds may lie in memory that will be written to
     std::vector<std::int64_t> tree_times = times_of_trees(starts, times);
+    std::vector<std::vector<ExcludedPair>> pairs = pairs_of(excluded);
     BatchLists lists;
     for (std::size_t t = 0; t < types; ++t) {
       const Column whose = trees ? column((*trees)[t]) : Column(nullptr, 0);
@@ -95,6 +99,7 @@ class KHopSampler {
       nb::gil_scoped_release unlocked;
       spec_.batch_key = batch_key;
       spec_.tree_times = std::move(tree_times);
+      exclude(std::move(pairs));
       outcome = sampler_.sample(spec_, starts, lists);
     }
     return {static_cast<int>(outcome), std::move(lists.hop_nodes), std::move(lists.hop_edges)};
@@ -162,7 +167,39 @@ class KHopSampler {
     return result;
   }
 
+  // By relation; nothing where nothing is excluded.
+  std::vector<std::vector<ExcludedPair>> pairs_of(const std::vector<Excluded>& excluded) const {
+    std::vector<std::vector<ExcludedPair>> pairs(excluded.empty() ? 0 : spec_.relations.size());
+    for (const auto& [relation, nodes, neighbors, trees] : excluded) {
+      if (relation < 0 || static_cast<std::size_t>(relation) >= pairs.size()) {
+        throw nb::value_error("an exclusion names a relation that is not there");
+      }
+      if (trees.has_value() != spec_.disjoint) {
+        throw nb::value_error("an exclusion has trees if sampling is disjoint, and only then");
+      }
+      const std::size_t count = nodes.shape(0);
+      if (neighbors.shape(0) != count || (trees && trees->shape(0) != count)) {
+        throw nb::value_error("the arrays of an exclusion must be of one length");
+      }
+      const Strided<std::int64_t> node = strided(nodes), neighbor = strided(neighbors);
+      auto& list = pairs[static_cast<std::size_t>(relation)];
+      for (std::int64_t i = 0; i < node.size; ++i) {
+        list.push_back({node[i], neighbor[i], trees ? strided(*trees)[i] : 0});
+      }
+    }
+    return pairs;
+  }
+
+  void exclude(std::vector<std::vector<ExcludedPair>> pairs) {
+    spec_.excluded = pairs.empty() ? nullptr : &excluded_;
+    excluded_.resize(pairs.size());
+    for (std::size_t r = 0; r < pairs.size(); ++r) {
+      excluded_[r].assign(std::move(pairs[r]), spec_.disjoint);
+    }
+  }
+
   BatchSpec spec_;
+  std::vector<Exclusion> excluded_;  // of the batch that is being made
   std::vector<Adjacency> kept_;  // the arrays that spec_ points into, as are the next two
   EdgeColumns weights_;
   EdgeColumns times_;
@@ -217,7 +254,8 @@ void bind_khop(nb::module_& m) {
       // What is written to is not converted: nobody would see the copy.
       .def("sample", &KHopSampler::sample, "batch_key"_a, "seeds"_a, "nodes"_a.noconvert(),
            "rows"_a.noconvert(), "cols"_a.noconvert(), "edge_ids"_a.none().noconvert(),
-           "trees"_a.none().noconvert() = nb::none(), "times"_a = nb::none());
+           "trees"_a.none().noconvert() = nb::none(), "times"_a = nb::none(),
+           "excluded"_a = std::vector<Excluded>());
 
   m.def("sample_hop", &py_sample_hop, "adjacency"_a, "nodes"_a.noconvert(), "fanout"_a,
         "replace"_a, "hop_key"_a, "counts"_a.noconvert(), "neighbors"_a.noconvert(),

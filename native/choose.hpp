@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "draws.hpp"
+#include "exclusion.hpp"
 #include "rng.hpp"
 
 namespace penstock {
@@ -99,6 +100,27 @@ class UniformChooser {
         draw_one(key_of(block, i), begin, block.degree[i], take, at);
       }
     }
+  }
+
+  // The same for a row without some of its edges, of which those from `first` on, `count` of them,
+  // may be taken.
+  void choose_left(const NodeBlock& block, const RowLeft& row, std::int64_t first,
+                   std::int64_t count, Picks& picks) {
+    const std::int64_t take = take_count(count, fanout_, replace_);
+    if (take == 0) return;
+    picks.make_room(take);
+    std::int64_t* const at = picks.at.data() + picks.size;
+    std::fill_n(picks.owner.data() + picks.size, take, block.place[row.i]);
+    picks.size += take;
+    if (takes_all(count)) {
+      for (std::int64_t j = 0; j < take; ++j) at[j] = j;
+    } else {
+      draw_one(key_of(block, row.i), 0, count, take, at);
+    }
+    for (std::int64_t j = 0; j < take; ++j) at[j] = row.position(first + at[j]);
+  }
+  void choose_left(const NodeBlock& block, const RowLeft& row, Picks& picks) {
+    choose_left(block, row, 0, row.size(), picks);
   }
 
  private:

@@ -46,6 +46,7 @@ struct BatchSpec {
   bool disjoint = false;
   bool last = false;                          // of those not too late, the latest instead of any
   std::vector<std::int64_t> tree_times = {};  // one per seed, where a relation has times
+  std::vector<Exclusion>* excluded = nullptr;  // by relation; null: nothing is
 };
 
 struct BatchLists {
@@ -160,8 +161,10 @@ class Workspace {
       const Frontier frontier{&lists.nodes[expands], begin[expands], end[expands],
                               repeats ? repeated_[expands].data() : nullptr};
       const std::int64_t before = lists.edges[r].size;
-      const Outcome outcome = expand_along(spec, relation, hop, frontier, lists.nodes[finds],
-                                           end[finds], lists.edges[r]);
+      Exclusion* const some = spec.excluded == nullptr ? nullptr : &(*spec.excluded)[r];
+      const Outcome outcome =
+          expand_along(spec, relation, hop, frontier, lists.nodes[finds], end[finds],
+                       lists.edges[r], some == nullptr || some->empty() ? nullptr : some);
       if (outcome != Outcome::kDone) return outcome;
       lists.hop_edges[r][static_cast<std::size_t>(hop)] = lists.edges[r].size - before;
     }
@@ -174,7 +177,7 @@ class Workspace {
 
   Outcome expand_along(const BatchSpec& spec, const Relation& relation, std::int64_t hop,
                        const Frontier& frontier, NodeList& found, std::int64_t found_before,
-                       EdgeList& edges) {
+                       EdgeList& edges, Exclusion* excluded) {
     const auto h = static_cast<std::size_t>(hop);
     // A cap that no list can reach is none; added to the list's length it would overflow.
     const std::int64_t limit = std::numeric_limits<std::int64_t>::max() - found_before;
@@ -186,7 +189,7 @@ class Workspace {
         [&]<class Adjacency, class Table>(const Adjacency& adjacency, Table& table) {
           return with_choice<Table::kTrees>(spec, relation, hop, [&]<class Choice>(Choice choice) {
             Hop<Adjacency, Table, Choice> run(adjacency, num_found, std::move(choice), table, found,
-                                              edges, most_nodes, times, scratch_);
+                                              edges, most_nodes, times, scratch_, excluded);
             return run.run(frontier);
           });
         },

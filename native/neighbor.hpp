@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "choose.hpp"
+#include "exclusion.hpp"
 #include "node_table.hpp"
 #include "prefetch.hpp"
 #include "rng.hpp"
@@ -120,12 +123,14 @@ concept LooksAhead = requires { Choice::kBlocksAhead; };
 struct Scratch {
   NodeBlock blocks[kMostBlocksAhead]{};
   Picks picks[2];
+  std::vector<RowLeft> left[kMostBlocksAhead];  // the rows of a block that lost edges
+  Picks whole;                                  // what the other rows of a block give
 
   // A hub that was taken whole leaves more memory than is worth keeping.
   void shrink() {
     constexpr std::size_t kWorthKeeping = 1 << 16;
-    for (Picks& some : picks) {
-      if (some.at.size() > kWorthKeeping) some = Picks();
+    for (Picks* some : {&picks[0], &picks[1], &whole}) {
+      if (some->at.size() > kWorthKeeping) *some = Picks();
     }
   }
 };
@@ -136,10 +141,10 @@ template <class Adjacency, class Table, class Choice>
 class Hop {
  public:
   // `most_nodes` limits how long `found` may become in this hop; negative: no limit. `tree_times`
-  // has the time of every tree, or is null.
+  // has the time of every tree, or is null. `excluded` is what is not to be found, or null.
   Hop(const Adjacency& adjacency, std::int64_t num_neighbors, Choice choice, Table& table,
       NodeList& found, EdgeList& edges, std::int64_t most_nodes, const std::int64_t* tree_times,
-      Scratch& scratch)
+      Scratch& scratch, Exclusion* excluded = nullptr)
       : adjacency_(adjacency),
         num_neighbors_(num_neighbors),
         choice_(std::move(choice)),
@@ -149,7 +154,12 @@ class Hop {
         most_nodes_(most_nodes),
         tree_times_(tree_times),
         blocks_(scratch.blocks),
-        picks_(scratch.picks) {}
+        picks_(scratch.picks),
+        excluded_(excluded),
+        left_(scratch.left),
+        whole_(scratch.whole) {
+    for (auto& rows : scratch.left) rows.clear();
+  }
 
   Outcome run(const Frontier& frontier) {
     std::int64_t next = frontier.begin;
@@ -179,18 +189,45 @@ class Hop {
     while (picks.size == 0) {
       if (chosen_ == read_ && !read_blocks(frontier, next)) return false;
       if (chosen_ == read_) break;
+      std::vector<RowLeft>& left = left_[chosen_];
       NodeBlock& block = blocks_[chosen_++];
       if constexpr (LooksAhead<Choice>) choice_.draw(block, picks);
       else choice_.choose(block, picks);
+      if (!left.empty()) choose_left(block, left, picks);
     }
     return true;
+  }
+
+  // Adds what rows give that lost edges, in the order of the nodes.
+  void choose_left(const NodeBlock& block, std::vector<RowLeft>& left, Picks& picks) {
+    std::swap(picks, whole_);
+    picks.size = 0;
+    std::int64_t next = 0;
+    for (const RowLeft& row : left) {
+      copy_until(block.place[row.i], next, picks);
+      choice_.choose_left(block, row, picks);
+    }
+    copy_until(std::numeric_limits<std::int64_t>::max(), next, picks);
+    left.clear();
+  }
+
+  void copy_until(std::int64_t place, std::int64_t& next, Picks& picks) const {
+    std::int64_t end = next;
+    while (end < whole_.size && whole_.owner[static_cast<std::size_t>(end)] < place) ++end;
+    picks.make_room(end - next);
+    std::copy_n(whole_.at.data() + next, end - next, picks.at.data() + picks.size);
+    std::copy_n(whole_.owner.data() + next, end - next, picks.owner.data() + picks.size);
+    picks.size += end - next;
+    next = end;
   }
 
   // As many blocks as the choice looks at; none where the frontier ends.
   bool read_blocks(const Frontier& frontier, std::int64_t& next) {
     chosen_ = read_ = 0;
     while (next < frontier.end && read_ < kBlocksAhead) {
-      if (!read_degrees(frontier, next, blocks_[read_++])) return false;
+      NodeBlock& block = blocks_[read_++];
+      if (!read_degrees(frontier, next, block)) return false;
+      if (excluded_ != nullptr) take_out(block, left_[read_ - 1]);
     }
     if constexpr (LooksAhead<Choice>) choice_.look_ahead(blocks_, read_);
     return true;
@@ -220,6 +257,24 @@ class Hop {
       if constexpr (Table::kTrees) name_tree(frontier.nodes->trees.data()[place], block, i);
     }
     return !damaged;
+  }
+
+  // Sets rows aside that lose edges; to the choice they are empty.
+  void take_out(NodeBlock& block, std::vector<RowLeft>& left) {
+    left.clear();
+    RowLeft row{};
+    for (std::int64_t i = 0; i < block.size; ++i) {
+      const std::int64_t tree = Table::kTrees ? static_cast<std::int64_t>(block.tree[i]) - 1 : 0;
+      const std::int64_t begin = block.begin[i], degree = block.degree[i];
+      excluded_->take_out(adjacency_, block.node[i], tree, begin, begin + degree, row.cut);
+      if (row.cut.empty()) continue;
+      row.i = i;
+      row.begin = begin;
+      row.degree = degree;
+      left.push_back(std::move(row));
+      row = {};
+      block.degree[i] = 0;
+    }
   }
 
   void name_tree(std::int64_t tree, NodeBlock& block, std::int64_t i) const {
@@ -335,6 +390,9 @@ class Hop {
   std::int64_t read_ = 0;    // of the blocks
   std::int64_t chosen_ = 0;  // of those
   Picks* picks_;
+  Exclusion* excluded_;
+  std::vector<RowLeft>* left_;  // by block
+  Picks& whole_;
   std::int64_t neighbor_[kChunkPicks];
   std::int64_t tree_[kChunkPicks];  // of each neighbour, where sampling is disjoint
   std::int64_t edge_id_[kChunkPicks];

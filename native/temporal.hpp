@@ -63,6 +63,15 @@ class TemporalChooser {
     if (block.size > 0) chooser_.choose(block, picks);
   }
 
+  // Both halves, of a row without some of its edges.
+  void choose_left(const NodeBlock& block, const RowLeft& row, Picks& picks) {
+    const std::int64_t* const times = times_ + row.begin;
+    const auto end = std::upper_bound(times, times + row.degree, block.time[row.i]);
+    const std::int64_t admissible = row.among_first(end - times);
+    const std::int64_t count = last_ && fanout_ >= 0 ? std::min(admissible, fanout_) : admissible;
+    chooser_.choose_left(block, row, admissible - count, count, picks);
+  }
+
  private:
   void guess(const NodeBlock& block, std::int64_t* window) const {
     for (std::int64_t i = 0; i < block.size; ++i) {

@@ -156,7 +156,74 @@ class WeightedChooser {
     }
   }
 
+  // The same for a row without some of its edges: the draws are from the weight that is left.
+  void choose_left(const NodeBlock& block, const RowLeft& row, Picks& picks) {
+    if (fanout_ == 0 || row.size() == 0) return;
+    left_.assign(row.cut.begin(), row.cut.end());
+    const std::uint64_t total = cut_left(row);
+    if (total == 0) return;
+    const std::size_t cut = left_.size();
+    if (takes_all(row.size())) take_weighted(row);
+    else if (replace_) draw_left(row, key_of(block, row.i), total);
+    else draw_apart(row, key_of(block, row.i), total);
+    const auto taken = static_cast<std::int64_t>(left_.size() - cut);
+    picks.make_room(taken);
+    std::copy(left_.begin() + static_cast<std::ptrdiff_t>(cut), left_.end(),
+              picks.at.data() + picks.size);
+    std::fill_n(picks.owner.data() + picks.size, taken, block.place[row.i]);
+    picks.size += taken;
+  }
+
  private:
+  // The weight of the row without what is in `left_`: what was cut, then what was taken.
+  std::uint64_t cut_left(const RowLeft& row) {
+    const auto count = static_cast<std::int64_t>(left_.size());
+    return cut_.cut(sums_, row.begin, row.degree, left_.data(), count);
+  }
+
+  void take_weighted(const RowLeft& row) {
+    auto next = row.cut.begin();
+    std::int64_t before = 0;
+    for (std::int64_t at = row.begin; at < row.begin + row.degree; ++at) {
+      const bool is_cut = next != row.cut.end() && *next == at;
+      if (is_cut) ++next;
+      else if (sums_[at] > before) left_.push_back(at);
+      before = sums_[at];
+    }
+  }
+
+  std::int64_t find_left(const RowLeft& row, std::uint64_t word, std::uint64_t total) const {
+    const std::int64_t drawn = cut_.in_whole_row(static_cast<std::int64_t>(bounded(word, total)));
+    const std::int64_t* const sums = sums_ + row.begin;
+    const std::int64_t offset = std::upper_bound(sums, sums + row.degree, drawn) - sums;
+    return row.begin + std::min(offset, row.degree - 1);
+  }
+
+  void draw_left(const RowLeft& row, std::uint64_t key, std::uint64_t total) {
+    for (std::int64_t j = 0; j < fanout_; ++j) {
+      left_.push_back(find_left(row, draw(key, static_cast<std::uint64_t>(j)), total));
+    }
+  }
+
+  // Rounds as of a whole row (see `is_done`), which begin with the excluded edges cut out.
+  void draw_apart(const RowLeft& row, std::uint64_t key, std::uint64_t total) {
+    const std::size_t cut = left_.size(), wanted = cut + static_cast<std::size_t>(fanout_);
+    chosen_.clear(fanout_ + static_cast<std::int64_t>(cut));
+    for (const std::int64_t at : left_) chosen_.insert(at);
+    std::uint64_t next = 0;
+    while (total > 0) {
+      const std::size_t before = left_.size();
+      std::uint64_t words = words_of_a_round(static_cast<std::int64_t>(wanted - before));
+      for (; words > 0 && left_.size() < wanted; --words) {
+        const std::int64_t at = find_left(row, draw(key, next++), total);
+        if (chosen_.insert(at)) left_.push_back(at);
+      }
+      if (left_.size() == wanted) return;
+      total = left_.size() == before ? 0 : cut_left(row);
+    }
+    std::sort(left_.begin() + static_cast<std::ptrdiff_t>(cut), left_.end());
+  }
+
   // A node that is drawn for.
   struct Row {
     std::int64_t begin;
@@ -395,6 +462,8 @@ class WeightedChooser {
   std::vector<std::int64_t> drawn_;   // a stretch of `fanout_` for each
   std::vector<std::size_t> drawing_;  // those that lack some
   OffsetSet chosen_;                  // for fan-outs over kBlockTake
+  std::vector<std::int64_t> left_;    // of a row that lost edges: these, then what is taken
+  detail::CutRow cut_;                // that row
 };
 
 }  // namespace penstock

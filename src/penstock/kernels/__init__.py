@@ -6,7 +6,15 @@ and `twins` are the same in plain NumPy: the oracle, byte for byte.
 
 from penstock.kernels.gather import copy_bytes, gather_rows
 from penstock.kernels.instruction_sets import Simd, choose_simd, simd
-from penstock.kernels.khop import Buffers, KHop, Relabeler, Relation, Sample, sample_hop
+from penstock.kernels.khop import (
+    Buffers,
+    Exclusion,
+    KHop,
+    Relabeler,
+    Relation,
+    Sample,
+    sample_hop,
+)
 from penstock.kernels.random import batch_key, hop_key, name_hash, permutation
 from penstock.kernels.topology import (
     Adjacency,
@@ -20,6 +28,7 @@ from penstock.kernels.topology import (
 __all__ = [
     "Adjacency",
     "Buffers",
+    "Exclusion",
     "KHop",
     "Relabeler",
     "Relation",

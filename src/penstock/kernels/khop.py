@@ -51,6 +51,19 @@ class Relation:
     times: Array | None = None
 
 
+class Exclusion(msgspec.Struct, frozen=True, eq=False):
+    """Edges of a relation, by number, that a batch must not show; plain arrays of one length.
+
+    Of the row of `nodes[i]` all edges to `neighbors[i]` are taken out, before anything is drawn
+    from it: in the tree `trees[i]` if sampling is disjoint, else wherever the node is expanded.
+    """
+
+    relation: int
+    nodes: Ids
+    neighbors: Ids
+    trees: Ids | None = None
+
+
 class Buffers(msgspec.Struct, frozen=True, eq=False):
     """Memory for batches: one int64 array per node type, three per relation.
 
@@ -113,6 +126,7 @@ class _Start(msgspec.Struct, frozen=True, eq=False):
     key: int
     seeds: list[Ids]
     times: list[Ids] | None
+    excluded: list[tuple[int, Ids, Ids, Ids | None]]
 
 
 class KHop:
@@ -180,6 +194,7 @@ class KHop:
         *,
         with_edge_ids: bool = True,
         times: Sequence[Array] | None = None,
+        excluded: Sequence[Exclusion] = (),
     ) -> Sample:
         """Sample the batch of this key into `out`, or into newly allocated memory.
 
@@ -189,6 +204,7 @@ class KHop:
             out: Where to write; None allocates.
             with_edge_ids: Whether edge ids are wanted, if `out` is None.
             times: One time for every seed.
+            excluded: Edges that are not to be found.
 
         Raises:
             BatchTooLarge: `out` is too small; the error says what is needed.
@@ -197,6 +213,7 @@ class KHop:
             check_word(key, "key"),
             [self.check_seeds(ids, type_) for type_, ids in enumerate(seeds)],
             None if times is None else [as_ids(t, f"times[{n}]") for n, t in enumerate(times)],
+            [self._pairs(each, f"excluded[{n}]") for n, each in enumerate(excluded)],
         )
         self._check_start(start)
         if out is not None:
@@ -220,6 +237,7 @@ class KHop:
                 out.edge_ids,
                 out.trees,
                 start.times,
+                start.excluded,
             )
         except (TypeError, ValueError):
             out.check()  # names the array that it refused
@@ -263,6 +281,16 @@ class KHop:
                     f"expected 0 <= id < {self.num_nodes[type_]}"
                 )
         return ids
+
+    def _pairs(self, given: Exclusion, name: str) -> tuple[int, Ids, Ids, Ids | None]:
+        relation = check_integer(given.relation, f"{name}.relation", 0, len(self.relations))
+        nodes, neighbors = as_ids(given.nodes, name), as_ids(given.neighbors, name)
+        trees = None if given.trees is None else as_ids(given.trees, name)
+        if (trees is not None) != self.disjoint:
+            raise ValueError(f"{name}.trees must be there for disjoint sampling, and only for it")
+        if {len(neighbors), len(nodes if trees is None else trees)} != {len(nodes)}:
+            raise ValueError(f"{name} has arrays of different lengths")
+        return relation, nodes, neighbors, trees
 
     def _check_start(self, start: _Start) -> None:
         if len(start.seeds) != len(self.num_nodes):

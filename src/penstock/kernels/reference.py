@@ -6,7 +6,7 @@ shares no code with the native module.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -165,6 +165,11 @@ def copy_bytes(source: Array, out: Array) -> None:
 # --- sampling -------------------------------------------------------------------------------------
 
 
+def left_offsets(degree: int, cut: Container[int]) -> Ids:
+    """Return the offsets of a row that are left without those that are cut, in order."""
+    return np.array([offset for offset in range(degree) if offset not in cut], np.int64)
+
+
 def choose(degree: int, fanout: int, replace: bool, key: int) -> Ids:
     """Return which of a node's edges are taken, as offsets into its row, in order."""
     if degree == 0 or fanout == 0:
@@ -205,19 +210,28 @@ class Relation:
         tree: int = 0,
         time: int = 0,
         last: bool = False,
+        excluded: Container[int] = (),
     ) -> Ids:
-        """Return the positions a node gives. `tree` is the word in its key, `time` its seed's."""
+        """Return the positions a node gives. `tree` is the word in its key, `time` its seed's.
+
+        Edges to `excluded` neighbours are cut out of the row, which is then drawn from as it is.
+        """
         from penstock.kernels.twins import times, weights  # they import this module
 
         begin, end = int(self.indptr[node]), int(self.indptr[node + 1])
         word = node_key(key, node, tree)
+        found = self.neighbors[begin:end].tolist()
+        cut = {offset for offset, neighbor in enumerate(found) if neighbor in excluded}
+        left = left_offsets(end - begin, cut)
         if self.weights is not None:
-            sums = self.weights[begin:end].tolist()
-            return begin + np.array(weights.choose(sums, fanout, replace, word), np.int64)
-        if self.times is not None:
-            row = self.times[begin:end].tolist()
-            return begin + times.choose(row, time, fanout, replace, last, word)
-        return begin + choose(end - begin, fanout, replace, word)
+            sums = weights.without(self.weights[begin:end].tolist(), cut)
+            offsets = np.array(weights.choose(sums, fanout, replace, word), np.int64)
+        elif self.times is not None:
+            row = self.times[begin:end][left].tolist()
+            offsets = times.choose(row, time, fanout, replace, last, word)
+        else:
+            offsets = choose(len(left), fanout, replace, word)
+        return begin + left[offsets]
 
 
 def sample_hop(
@@ -286,6 +300,13 @@ class _Options:
     disjoint: bool
     last: bool
     times: list[int]  # by tree
+    excluded: Sequence[set[tuple[int, int, int]]]  # by relation: (node, tree or 0, neighbour)
+
+    def excluded_of(self, relation: int, node: int, tree: int | None) -> set[int]:
+        """Return the neighbours that a node must not find."""
+        if not self.excluded:
+            return set()
+        return {pair[2] for pair in self.excluded[relation] if pair[:2] == (node, tree or 0)}
 
 
 def khop(
@@ -299,10 +320,11 @@ def khop(
     disjoint: bool = False,
     last: bool = False,
     times: Sequence[Array] | None = None,
+    excluded: Sequence[set[tuple[int, int, int]]] = (),
 ) -> Sample:
     """Sample all hops: within a hop, relations in order, all expanding the same frontier."""
     by_tree = [time for array in times or () for time in np.asarray(array).tolist()]
-    options = _Options(key, replace, disjoint, last, by_tree)
+    options = _Options(key, replace, disjoint, last, by_tree, excluded)
     lists = _with_seeds(num_types, seeds, disjoint)
     edges: list[list[tuple[int, int, int]]] = [[] for _ in relations]
     hop_nodes = [[len(list_.nodes)] for list_ in lists]
@@ -312,7 +334,7 @@ def khop(
         ends = [len(list_.nodes) for list_ in lists]
         cap = node_caps[hop] if hop < len(node_caps) and node_caps[hop] >= 0 else None
         for number, relation in enumerate(relations):
-            found = list(_expand(relation, hop, options, lists, begins, ends, cap))
+            found = list(_expand(number, relation, hop, options, lists, begins, ends, cap))
             edges[number] += found
             hop_edges[number].append(len(found))
         for type_, list_ in enumerate(lists):
@@ -334,6 +356,7 @@ def _with_seeds(num_types: int, seeds: Sequence[Array], disjoint: bool) -> list[
 
 
 def _expand(
+    number: int,
     relation: Relation,
     hop: int,
     options: _Options,
@@ -354,7 +377,10 @@ def _expand(
         word = 0 if tree is None else tree + 1
         time = options.times[tree] if tree is not None and options.times else 0
         fanout = relation.fanouts[hop]
-        picks = relation.picks(node, fanout, options.replace, shared, word, time, options.last)
+        excluded = options.excluded_of(number, node, tree)
+        picks = relation.picks(
+            node, fanout, options.replace, shared, word, time, options.last, excluded
+        )
         for at in picks.tolist():
             room = cap is None or len(finding.nodes) - ends[relation.finds] < cap
             found = finding.place(int(relation.neighbors[at]), room, tree)

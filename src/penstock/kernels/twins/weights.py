@@ -38,6 +38,11 @@ def integer_weights(weights: Sequence[float]) -> list[int]:
     return [max(1, int(Fraction(weight) * scale)) if weight > 0 else 0 for weight in weights]
 
 
+def without(sums: Sequence[int], cut: Container[int]) -> list[int]:
+    """Return running sums of a row without those cut: the units of the others stay as they are."""
+    return _left_over(sums, cut)[0]
+
+
 def choose(sums: Sequence[int], fanout: int, replace: bool, key: int) -> list[int]:
     """Return which of a node's edges are taken, as offsets into its row, in order."""
     positive = [at for at, sum_ in enumerate(sums) if sum_ > (sums[at - 1] if at else 0)]
