@@ -126,6 +126,9 @@ CALLS: dict[str, Bad] = {
         "'last'",
         meant="uniform",
     ),
+    "a direction": bad(
+        lambda: nodes(edge_dir="inn"), "edge_dir is 'inn'", "'in' or 'out'", meant="in"
+    ),
     "a yes": bad(lambda: nodes(replace="yes"), "replace is 'yes'", "True or False"),
     "a no": bad(lambda: nodes(disjoint="no"), "disjoint is 'no'", "True or False"),
     "times": bad(lambda: nodes(time_attr="tme"), "'tme'", "'x', 'time'", meant="time"),

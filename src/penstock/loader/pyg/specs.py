@@ -137,7 +137,8 @@ def direction(graph: GraphView, edge_dir: Any) -> Direction:
     if edge_dir is None:
         return graph.edge_dir_of_part or "in"
     if edge_dir not in ("in", "out"):
-        raise ValueError(f"edge_dir is {edge_dir!r}; expected 'in' or 'out'")
+        near = suggestion(edge_dir, ("in", "out"))
+        raise ValueError(f"edge_dir is {edge_dir!r}; expected 'in' or 'out'{near}")
     return edge_dir  # type: ignore[no-any-return]
 
 
