@@ -55,8 +55,12 @@ def main() -> None:
     data = shop()
 
     def loader(anchors: Tensor, **options: object) -> ps.ABLPLoader:
-        options |= {"batch_size": 32, "num_workers": args.workers}
-        return ps.ABLPLoader(data, [8, 8], anchors, supervision=BUYS, **options)
+        # No purchase that is to be predicted is sampled, in neither direction.
+        options |= {"batch_size": 32, "num_workers": args.workers, "exclude": "reverse"}
+        back = ("item", "bought_by", "user")
+        return ps.ABLPLoader(
+            data, [8, 8], anchors, supervision=BUYS, rev_edge_types=back, **options
+        )
 
     model = TwoTowers(data["user"].num_features, data["item"].num_features)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

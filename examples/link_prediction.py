@@ -2,8 +2,8 @@
 
     python examples/link_prediction.py [--epochs 5] [--workers 2]
 
-An encoder puts linked nodes close to each other. Edges to be predicted are kept out of the graph
-that is sampled; the workers draw new negatives for every batch.
+An encoder puts linked nodes close to each other. The edges that a batch is to predict, and their
+reverses, are not sampled in it; the workers draw new negatives for every batch.
 """
 
 from __future__ import annotations
@@ -41,14 +41,18 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)  # the other cores are for the workers
     torch.manual_seed(0)
-    # A third of the training edges is to be predicted; the others are sampled.
-    split = RandomLinkSplit(
-        0.0, 0.1, is_undirected=True, add_negative_train_samples=False, disjoint_train_ratio=0.3
-    )
+    # The edges of the test are in neither graph; those of training are sampled by other batches.
+    split = RandomLinkSplit(0.0, 0.1, is_undirected=True, add_negative_train_samples=False)
     known, _, hidden = split(citations())
     options = {"batch_size": 64, "num_workers": args.workers, "seed": 0}
     train = ps.LinkNeighborLoader(
-        known, [8, 8], known.edge_label_index, neg_sampling="binary", shuffle=True, **options
+        known,
+        [8, 8],
+        known.edge_label_index,
+        neg_sampling="binary",
+        exclude="reverse",
+        shuffle=True,
+        **options,
     )
     # Its negatives are given, with labels of 0: the same ones for every model.
     test = ps.LinkNeighborLoader(

@@ -121,6 +121,9 @@ PLAIN = {
         columns={"label": np.arange(70) % 4},
         tables={"src_weight": np.arange(NODES) % 7, "dst_weight": np.ones(NODES)},
     ),
+    "links without themselves": Case(
+        LinkSpec(neighbors=HOPS, negatives="binary", exclude="reverse"), None, batch_size=300
+    ),
     "links by time": Case(
         LinkSpec(neighbors=hops(time_attr="time"), negatives="triplet"),
         PAIRS,
@@ -146,6 +149,11 @@ TYPED = {
     "by time": Case(hops(time_attr="time"), ("paper", "train"), TIMES),
     "links": Case(LinkSpec(neighbors=HOPS, negatives="binary"), (WRITES, PAIRS)),
     "triplet": Case(LinkSpec(neighbors=HOPS, negatives="triplet"), CITES, batch_size=200),
+    "links without themselves": Case(
+        LinkSpec(neighbors=hops(disjoint=True), exclude="reverse", rev_edge_types=(WRITTEN,)),
+        WRITES,
+        batch_size=200,
+    ),
     "subgraph": Case(SubgraphSpec(num_hops=1), ("author", "train")),
     "ablp": Case(ABLPSpec(neighbors=HOPS, supervision=(WRITES,)), ("author", "train")),
     "ablp, ppr": Case(

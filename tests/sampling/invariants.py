@@ -106,6 +106,10 @@ def names_of(world: World, *, per_node: Iterable[str] = (), with_edges: bool = T
 # --- hops ----------------------------------------------------------------------------------------
 
 
+# An edge that must not be sampled: its source, its destination, and in which tree (0: in any).
+Excluded = tuple[int, int, int]
+
+
 class Hops:
     """The hops of a directional batch: which nodes and edges each of them added.
 
@@ -120,8 +124,10 @@ class Hops:
         facts: Any,
         arrays: Arrays,
         trees: Mapping[str, Array] | None = None,
+        excluded: Mapping[EdgeType, set[Excluded]] | None = None,
     ) -> None:
         self.world, self.spec, self.arrays = world, spec, arrays
+        self.excluded = excluded or {}
         self.fanouts = (
             dict.fromkeys(world.edges, spec.num_neighbors)
             if spec.by_type is None
@@ -244,6 +250,11 @@ def _check_node(
         return
     time = None if times is None else times[int(trees[place])]
     there = admissible(hops.world, hops.spec, kind, int(nodes[place]), time)
+    ends = hops.world.edges[kind]
+    hidden = hops.excluded.get(kind, set())
+    there = [
+        e for e in there if (int(ends[0, e]), int(ends[1, e]), int(trees[place])) not in hidden
+    ]
     assert set(taken) <= set(there)
     if hops.spec.node_caps:
         assert len(taken) <= len(expected_count(hops.spec, fanout, there))

@@ -71,6 +71,7 @@ def check_labels(world: World, spec: ABLPSpec, inputs: Inputs) -> None:
     seeds: dict[str, list[int]] = {name: [] for name in world.sizes}
     seeds[inputs.node_type] = inputs.ids.tolist()
     names, labels = {qualified(inputs.node_type, "input_id")}, set()
+    positives: list[tuple[EdgeType, Pairs]] = []
     for number, kind in enumerate(spec.supervision):
         for sign in ("positive", "negative"):
             read, pairs = labels_of(world, spec, inputs, number, sign)
@@ -83,6 +84,8 @@ def check_labels(world: World, spec: ABLPSpec, inputs: Inputs) -> None:
                 node for node in dict.fromkeys(label for _, label in pairs) if node not in there
             ]
             expected = [(anchor, there.index(label)) for anchor, label in pairs]
+            if sign == "positive":
+                positives.append((kind, pairs))
             found = arrays[name]
             assert (found.dtype, found.shape) == (np.int64, (2, len(pairs)))
             assert list(map(tuple, found.T.tolist())) == expected
@@ -91,7 +94,7 @@ def check_labels(world: World, spec: ABLPSpec, inputs: Inputs) -> None:
     inv.check_nodes(world, arrays)
     inv.check_edges(world, arrays, spec.neighbors.direction)
     inv.check_inputs(world, inputs, facts, arrays)
-    check_neighborhoods(world, spec, seeds, facts, arrays, labels)
+    check_neighborhoods(world, spec, seeds, facts, arrays, labels, positives)
 
 
 def check_neighborhoods(
@@ -101,8 +104,9 @@ def check_neighborhoods(
     facts: Any,
     arrays: dict[str, Array],
     labels: set[EdgeType | None],
+    positives: list[tuple[EdgeType, Pairs]],
 ) -> None:
-    """Those of anchors and labels alike, along no label edge."""
+    """Those of anchors and labels alike, along no label edge, nor to a positive label."""
     given_ = dict(spec.neighbors.by_type or ())
     fanouts = {kind: given_.get(kind, spec.neighbors.num_neighbors) for kind in world.edges}
     if CITES in world.edges:  # what labels it is walked only where it is named
@@ -116,7 +120,17 @@ def check_neighborhoods(
     )
     counts = np.cumsum([0, *map(len, seeds.values())])
     trees = {name: np.arange(counts[n], counts[n + 1]) for n, name in enumerate(seeds)}
-    hops = inv.Hops(world, neighbors, facts, arrays, trees if spec.neighbors.disjoint else None)
+    firsts = {name: int(counts[n]) for n, name in enumerate(seeds)}
+    excluded: dict[EdgeType, set[inv.Excluded]] = {}
+    for kind, pairs in positives if spec.exclude is not None else ():
+        for anchor, label in pairs:
+            node = seeds[kind[0]][anchor]
+            ends = {firsts[kind[0]] + anchor, firsts[kind[2]] + seeds[kind[2]].index(label)}
+            within = ends if spec.neighbors.disjoint else {0}
+            excluded.setdefault(kind, set()).update((node, label, tree) for tree in within)
+    hops = inv.Hops(
+        world, neighbors, facts, arrays, trees if spec.neighbors.disjoint else None, excluded
+    )
     for name, ids in seeds.items():
         assert hops.nodes(name)[: len(ids)].tolist() == ids
     inv.check_hops(hops, {name: len(ids) for name, ids in seeds.items()})
@@ -179,5 +193,6 @@ def test_a_graph_without_types_has_labels_as_well(
         neighbors=data.draw(neighbor_specs(world)),
         supervision=(EDGE,),
         positive=(EDGE,) if by_edges else None,
+        exclude=data.draw(st.sampled_from([None, "self"])),
     )
     check_labels(world, spec, inputs)

@@ -163,6 +163,7 @@ def check_neighborhoods(links: Links) -> None:
         links.facts,
         links.arrays,
         trees if links.is_disjoint else None,
+        excluded_of(links, inputs_of),
     )
     for name, ids in seeds.items():
         np.testing.assert_array_equal(hops.nodes(name)[: len(ids)], ids)
@@ -171,6 +172,30 @@ def check_neighborhoods(links: Links) -> None:
     inv.check_fanouts(hops, None if times is None else times[inputs_of].tolist())
     if links.is_disjoint:
         inv.check_trees(hops, inputs_of)
+
+
+def excluded_of(links: Links, inputs_of: Array) -> dict[EdgeType, set[inv.Excluded]]:
+    """What must not be sampled: of trees, the link that each of them belongs to."""
+    if links.spec.exclude is None:
+        return {}
+    trees = list(enumerate(inputs_of.tolist()))
+    if not links.is_disjoint:
+        trees = [(0, number) for number in range(links.num_given)]
+    pairs = [(*links.inputs.ids[:, number].tolist(), tree) for tree, number in trees]
+    found: dict[EdgeType, set[inv.Excluded]] = {links.kind: {(u, v, tree) for u, v, tree in pairs}}
+    if links.spec.exclude == "reverse":
+        back = reverse_of(links.world, links.kind)
+        found.setdefault(back, set()).update((v, u, tree) for u, v, tree in pairs)
+    return found
+
+
+def reverse_of(world: World, kind: EdgeType) -> EdgeType:
+    """By name, of the types that are in these graphs."""
+    named = {
+        ("a/b", "w,r", "p"): ("p", "rev_w,r", "a/b"),
+        ("p", "rev_w,r", "a/b"): ("a/b", "w,r", "p"),
+    }
+    return named[kind] if named.get(kind) in world.edges else kind
 
 
 def seeds_of(links: Links) -> tuple[dict[str, Array], dict[str, Array], Array]:
@@ -242,6 +267,7 @@ def link_specs(
     draw: st.DrawFn,
     world: World,
     modes: tuple[Any, ...] = ("none", "binary", "triplet"),
+    exclude: Any = None,
     **fixed: Any,
 ) -> LinkSpec:
     negatives = draw(st.sampled_from(modes))
@@ -251,7 +277,16 @@ def link_specs(
         negatives=negatives,
         amount=draw(st.sampled_from(amounts[negatives])),
         strict=draw(st.booleans()) and negatives != "none",
+        exclude=exclude,
     )
+
+
+@st.composite
+def any_exclusion(draw: st.DrawFn, world: World, kind: EdgeType | None) -> Any:
+    """Reverses only of types that have some."""
+    assert kind is not None
+    has_reverse = kind[0] == kind[2] or reverse_of(world, kind) != kind
+    return draw(st.sampled_from([None, "self", *["reverse"][: int(has_reverse)]]))
 
 
 @SOME
@@ -263,7 +298,10 @@ def test_links_stand_where_they_are_said_to_with_negatives_that_are_none(
     inputs = data.draw(links_in(world))
     assert inputs.edge_type is not None
     weight = data.draw(st.sampled_from([None, "w"]))
-    spec = data.draw(link_specs(world, disjoint=data.draw(st.booleans()), weight_attr=weight))
+    exclude = data.draw(any_exclusion(world, inputs.edge_type))
+    spec = data.draw(
+        link_specs(world, exclude=exclude, disjoint=data.draw(st.booleans()), weight_attr=weight)
+    )
     for end, table in ((0, "src_weight"), (2, "dst_weight")):
         drawn = ("binary",) if table == "src_weight" else ("binary", "triplet")
         if spec.negatives in drawn and data.draw(st.booleans()):
@@ -280,7 +318,8 @@ def test_negatives_and_neighbours_are_not_later_than_their_link(
     inputs = data.draw(links_in(world))
     inputs.columns["time"] = times = data.draw(times_of(inputs.count))
     strategy = data.draw(st.sampled_from(["uniform", "last"]))
-    spec = data.draw(link_specs(world, time_attr=attr, temporal_strategy=strategy))
+    exclude = data.draw(any_exclusion(world, inputs.edge_type))
+    spec = data.draw(link_specs(world, exclude=exclude, time_attr=attr, temporal_strategy=strategy))
     links = linked(world, spec, inputs)
     repeated = np.resize(times, links.num_given + links.num_negatives)
     if spec.negatives == "triplet":
@@ -335,10 +374,17 @@ def test_links_made_whole_have_the_nodes_and_links_of_the_directional_batch(
     from msgspec.structs import replace
 
     inputs = data.draw(links_in(world))
-    spec = data.draw(link_specs(world))
+    exclude = data.draw(st.sampled_from([None, "self", "reverse"]))
+    spec = data.draw(link_specs(world, exclude=exclude))
     other = replace(spec, neighbors=replace(spec.neighbors, subgraph_type=subgraph_type))
     plain, whole = linked(world, spec, inputs), batch(world, other, inputs)
     assert set(plain.arrays) == set(whole[1])
     for name in set(plain.arrays) - {"edge_index", "e_id", *world.edges_have[("", "", "")]}:
         inv.same_bits(whole[1][name], plain.arrays[name], name)
     inv.check_edge_attributes(world, whole[1], ("", "", ""), whole[1]["e_id"])
+    shown = whole[1]["n_id"][whole[1]["edge_index"]]
+    if spec.neighbors.direction == "out":
+        shown = shown[::-1]
+    if not plain.is_disjoint:
+        hidden = excluded_of(plain, np.zeros(1, np.int64)).get(("", "", ""), set())
+        assert not {(int(u), int(v), 0) for u, v in shown.T} & hidden

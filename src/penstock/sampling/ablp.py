@@ -28,11 +28,12 @@ from penstock.graph.derived import DerivedArrays, OutEdges
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.inventory import repeated
 from penstock.graph.view import GraphView
-from penstock.kernels import Adjacency, Relabeler
+from penstock.kernels import Adjacency, Exclusion, Relabeler
 from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.kernels.labels import first_neighbors
 from penstock.sampling.batches import Batches
-from penstock.sampling.columns import check_begins, form
+from penstock.sampling.columns import check_begins, check_time_form, form
+from penstock.sampling.exclusion import Positives, check_exclude, exclusions
 from penstock.sampling.kinds import kind_of
 from penstock.sampling.labels import SIGNS, Sign, label_edge_types, label_type
 from penstock.sampling.names import Owner, qualified
@@ -75,8 +76,8 @@ class ABLPKind(HopsKind[ABLPSpec]):
         return self.batches(spec, graph).likely_bytes(inputs, of)
 
     def columns(self, spec: ABLPSpec) -> tuple[str, ...]:
-        """Return the names of padded rows of labels, for each supervision edge type and sign."""
-        return tuple(self.node_columns(spec))
+        """Return the names of padded rows of labels, and of a time for each anchor."""
+        return (*self.node_columns(spec), *(("time",) if is_temporal(spec) else ()))
 
     def node_columns(self, spec: ABLPSpec) -> Mapping[str, str]:
         """Return the columns of labels: these are nodes."""
@@ -114,7 +115,11 @@ class ABLPKind(HopsKind[ABLPSpec]):
         tables: Mapping[str, Array],
     ) -> None:
         """Raise `ValueError` unless the inputs are anchors that have labels."""
+        check_time_form(columns)
+        check_anchor_times(spec, columns)
         for name, column in columns.items():
+            if name == "time":
+                continue
             if column.ndim != 2 or column.dtype.kind != "i":
                 raise ValueError(
                     f"columns[{name!r}] is {form(column)}; expected integers, a row of labels for "
@@ -214,6 +219,7 @@ def check_ablp(spec: ABLPSpec, graph: GraphView) -> None:
             )
     for sign in SIGNS:
         _check_given(spec, graph, sign)
+    check_exclude(graph, spec.exclude, spec.supervision, spec.rev_edge_types)
     if spec.max_labels is not None:
         check_integer(spec.max_labels, "max_labels", 0, 2**31)
     if isinstance(spec.neighbors, PPRSpec):
@@ -223,8 +229,20 @@ def check_ablp(spec: ABLPSpec, graph: GraphView) -> None:
             f"neighbors.subgraph_type is {spec.neighbors.subgraph_type!r}; with labels it can only "
             "be 'directional': others would find the label edges"
         )
-    if spec.neighbors.time_attr is not None:
-        raise ValueError("neighbors.time_attr is given; anchors and labels have no times")
+
+
+def is_temporal(spec: ABLPSpec) -> bool:
+    """Return whether neighbourhoods are restricted by time."""
+    return isinstance(spec.neighbors, NeighborSpec) and spec.neighbors.time_attr is not None
+
+
+def check_anchor_times(spec: ABLPSpec, columns: Container[str]) -> None:
+    """Raise `ValueError` if anchors need times and have none."""
+    if is_temporal(spec) and "time" not in columns:
+        raise ValueError(
+            "neighbors.time_attr is given, and anchors have no times: expected columns['time'], "
+            "one for each anchor, which counts for its labels as well"
+        )
 
 
 def _check_pushes(spec: ABLPSpec, neighbors: PPRSpec, graph: GraphView) -> None:
@@ -284,23 +302,56 @@ def _check_given(spec: ABLPSpec, graph: GraphView, sign: Sign) -> None:
 class _Labels:
     """Labels of one sign of one supervision edge type: positions of anchors, ids of labels."""
 
-    name: str
+    number: int  # of the supervision edge type
+    sign: Sign
     node_type: int
     anchors: Ids
     nodes: Ids
 
 
-class AnchorSeedBuilder:
-    """Makes seeds of anchors, which are the inputs, and of the nodes of their labels."""
+class _Moments:
+    """Nodes at the times of anchors, as one number each: equal only if both are.
 
-    own = frozenset({"y_positive", "y_negative"})
+    Without times, a node's number is its id.
+    """
+
+    def __init__(self, by_anchor: Ids | None) -> None:
+        self.by_anchor = by_anchor
+        times = np.zeros(1, np.int64) if by_anchor is None else by_anchor
+        self._times, ranks = np.unique(times, return_inverse=True)
+        self._ranks = ranks.reshape(-1).astype(np.int64, copy=False)
+        self._count = max(len(self._times), 1)
+
+    def join(self, nodes: Ids, anchors: Ids) -> Ids:
+        """Return the numbers of nodes at the times of these anchors."""
+        if self.by_anchor is None:
+            return nodes
+        return np.asarray(nodes * self._count + self._ranks[anchors], np.int64)
+
+    def apart(self, numbers: list[Ids]) -> tuple[list[Ids], list[Ids] | None]:
+        """Return nodes and times of lists of numbers."""
+        if self.by_anchor is None:
+            return numbers, None
+        times = [self._times[each % self._count] if len(each) else each for each in numbers]
+        return [each // self._count for each in numbers], times
+
+
+class AnchorSeedBuilder:
+    """Makes seeds of anchors, which are the inputs, and of the nodes of their labels.
+
+    With times, a label is seen at the time of its anchor: its node is a seed for each of those.
+    """
 
     def __init__(self, graph: Graph, spec: ABLPSpec) -> None:
+        times = {"seed_time"} if is_temporal(spec) else set()
+        self.own = frozenset({"y_positive", "y_negative", *times})
         self._graph = graph
         self._spec = spec
         self._kinds = {sign: label_types(spec, graph, sign) for sign in SIGNS}
         self._numbers = {name: number for number, name in enumerate(graph.node_types)}
         self._places = [Relabeler() for _ in graph.node_types]
+        neighbors: SamplingSpec = spec.neighbors
+        self._disjoint = kind_of(neighbors).is_disjoint(neighbors)
 
     def start(self, request: Request) -> Seeds:
         anchor_type = self._spec.supervision[0][0]
@@ -309,28 +360,75 @@ class AnchorSeedBuilder:
                 f"the inputs are {request.node_type!r}; the anchors of "
                 f"{self._spec.supervision[0]!r} are {anchor_type!r}"
             )
+        moments = _Moments(self._times(request))
         for places in self._places:
             places.clear()
-        self._places[self._numbers[anchor_type]].add_seeds(request.seeds)
+        anchors = np.arange(request.num_inputs)
+        self._places[self._numbers[anchor_type]].add_seeds(moments.join(request.seeds, anchors))
         arrays: dict[str, Array] = {qualified(anchor_type, "input_id"): request.positions}
+        if moments.by_anchor is not None:
+            arrays[qualified(anchor_type, "seed_time")] = moments.by_anchor
+        positives = []
         for labels in self._labels(request):
-            local = self._places[labels.node_type].relabel(labels.nodes)
-            arrays[labels.name] = np.stack((labels.anchors, local))
+            at = moments.join(labels.nodes, labels.anchors)
+            local = self._places[labels.node_type].relabel(at)
+            name = qualified(self._spec.supervision[labels.number], f"y_{labels.sign}")
+            arrays[name] = np.stack((labels.anchors, local))
+            if labels.sign == "positive":
+                positives.append((labels, local))
         facts: dict[str, Any] = {"batch_size": request.num_inputs}
         if self._graph.is_hetero:
             facts["input_type"] = anchor_type
-        return Seeds([places.nodes() for places in self._places], None, arrays, facts)
+        seeds, times = moments.apart([places.nodes() for places in self._places])
+        return Seeds(
+            seeds, times, arrays, facts, excluded=self._excluded(request, seeds, positives)
+        )
+
+    def _times(self, request: Request) -> Ids | None:
+        """Return the time of each anchor, if sampling is restricted by time."""
+        if not is_temporal(self._spec):
+            return None
+        check_anchor_times(self._spec, request.columns)
+        return request.columns["time"].astype(np.int64, copy=False)
+
+    def _excluded(
+        self, request: Request, seeds: Sequence[Ids], positives: Sequence[tuple[_Labels, Ids]]
+    ) -> list[Exclusion]:
+        """Return what must not be sampled: of trees, the positives that the seed is an end of."""
+        spec, found = self._spec, []
+        anchor_type = self._numbers[spec.supervision[0][0]]
+        firsts = np.cumsum([0, *map(len, seeds)])
+        for labels, local in positives:
+            ends, trees = (request.seeds[labels.anchors], labels.nodes), None
+            if self._disjoint:
+                ends = np.tile(ends[0], 2), np.tile(ends[1], 2)
+                trees = np.concatenate(
+                    [firsts[anchor_type] + labels.anchors, firsts[labels.node_type] + local]
+                )
+            kind = spec.supervision[labels.number]
+            reverse = None if spec.rev_edge_types is None else spec.rev_edge_types[labels.number]
+            found += exclusions(
+                self._graph,
+                spec.neighbors.direction,
+                spec.exclude,
+                Positives(kind, *ends, trees),
+                reverse,
+            )
+        return found
 
     def most_seeds(self, inputs: int, of: Owner) -> Sequence[int]:
         most = [inputs if name == of else 0 for name in self._graph.node_types]
         for _, kind in self._signed():
             number = self._numbers[kind[2]]
-            most[number] += min(inputs * self._per_anchor, self._graph.num_nodes(kind[2]))
+            labels = inputs * self._per_anchor
+            known = self._graph.num_nodes(kind[2])
+            most[number] += labels if is_temporal(self._spec) else min(labels, known)
         return most
 
     def most_arrays(self, inputs: int, of: Owner) -> Sequence[ArraySpec]:
         labels = inputs * self._per_anchor
-        return [(IDS, (inputs,)), *((IDS, (2, labels)) for _ in self._signed())]
+        anchors: list[ArraySpec] = [(IDS, (inputs,))] * (2 if is_temporal(self._spec) else 1)
+        return [*anchors, *((IDS, (2, labels)) for _ in self._signed())]
 
     @property
     def _per_anchor(self) -> int:
@@ -346,8 +444,7 @@ class AnchorSeedBuilder:
             for sign in SIGNS:
                 found = self._found(request, number, supervision, sign)
                 if found is not None:
-                    name = qualified(supervision, f"y_{sign}")
-                    yield _Labels(name, self._numbers[supervision[2]], *found)
+                    yield _Labels(number, sign, self._numbers[supervision[2]], *found)
 
     def _found(
         self, request: Request, number: int, supervision: EdgeType, sign: Sign

@@ -161,6 +161,7 @@ class NeighborBatches(Batches):
                 index=request.index,
                 out=regions.buffers(with_edge_ids=self.shape.with_edge_ids),
                 times=start.times,
+                excluded=start.excluded,
             )
         except BatchTooLarge as error:
             sizes = Sizes(tuple(error.nodes), tuple(error.edges))

@@ -14,11 +14,12 @@ from typing import TypeAlias
 from penstock.graph import EdgeType, Graph
 from penstock.graph.layout import layout
 from penstock.graph.view import GraphView
-from penstock.kernels import Sample
+from penstock.kernels import Exclusion, Sample
 from penstock.kernels.subgraph import Edges, InducedEdges, bidirectional
 from penstock.sampling.bounds import Sizes
 from penstock.sampling.buffered import Sampled
 from penstock.sampling.collate import sampler_of
+from penstock.sampling.exclusion import without
 from penstock.sampling.names import Owner
 from penstock.sampling.request import Request
 from penstock.sampling.seeds import SeedBuilder
@@ -72,8 +73,9 @@ class InducedSampler:
             index=request.index,
             with_edge_ids=self._shape.with_edge_ids,
             times=start.times,
+            excluded=start.excluded,
         )
-        edges = self._complete(sample)
+        edges = self._left(self._complete(sample), sample, start.excluded)
         start.tell_trees(sample.trees or ())
         arrays = arrays_of(self._graph, sample.nodes, edges, sample.trees)
         return Sampled(
@@ -82,6 +84,21 @@ class InducedSampler:
             [found.edge_ids for found in edges],
             dict(start.facts),
         )
+
+    def _left(
+        self, edges: list[Edges], sample: Sample, excluded: Sequence[Exclusion]
+    ) -> list[Edges]:
+        """Take out excluded edges, which completing adds again."""
+        for number in {each.relation for each in excluded}:
+            reach = self._hops.reaches[number]
+            edges[number] = without(
+                edges[number],
+                [each for each in excluded if each.relation == number],
+                sample.nodes[reach.finds],
+                sample.nodes[reach.expands],
+                None if sample.trees is None else sample.trees[reach.expands],
+            )
+        return edges
 
     def likely_bytes(self, inputs: int, of: Owner) -> int:
         """Return room in which the arrays of nearly any batch fit, without attributes."""

@@ -14,7 +14,7 @@ import numpy as np
 from penstock.errors import suggestion
 from penstock.graph import EdgeType, Graph
 from penstock.graph.features import FeatureSource
-from penstock.kernels import Adjacency, Buffers, KHop, Relation, Sample, batch_key
+from penstock.kernels import Adjacency, Buffers, Exclusion, KHop, Relation, Sample, batch_key
 from penstock.kernels.arrays import Array, Ids, check_fanout
 from penstock.sampling.criteria import Criteria
 from penstock.sampling.labels import label_edge_types
@@ -133,8 +133,12 @@ class NeighborSampler:
         out: Buffers | None = None,
         with_edge_ids: bool = True,
         times: Sequence[Array] | None = None,
+        excluded: Sequence[Exclusion] = (),
     ) -> Sample:
-        """Sample as `sample` does, for seeds by number of their node type."""
+        """Sample as `sample` does, for seeds by number of their node type.
+
+        `excluded` edges, by number of their type, are not sampled.
+        """
         key = batch_key(seed, epoch, index)
         if self._criteria.is_temporal:
             times = self._own_times(seeds) if times is None else times
@@ -143,7 +147,9 @@ class NeighborSampler:
                 "Received conflicting 'times' and 'time_attr' arguments: 'times' is set while "
                 "'time_attr' is not set."
             )
-        return self._khop.sample(key, seeds, out, with_edge_ids=with_edge_ids, times=times)
+        return self._khop.sample(
+            key, seeds, out, with_edge_ids=with_edge_ids, times=times, excluded=excluded
+        )
 
     def _own_times(self, seeds: Sequence[Array]) -> list[Array]:
         checked = [self._khop.check_seeds(ids, type_) for type_, ids in enumerate(seeds)]

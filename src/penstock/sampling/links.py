@@ -20,13 +20,15 @@ import numpy as np
 from penstock.graph import EdgeType, Graph
 from penstock.graph import check as values
 from penstock.graph.derived import DerivedArrays, SortedNeighbors
+from penstock.graph.schema import EDGE
 from penstock.graph.tensors import floats, plain
 from penstock.graph.view import GraphView
-from penstock.kernels import Adjacency, Relabeler
+from penstock.kernels import Adjacency, Exclusion, Relabeler
 from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.negatives import Candidates, Negatives, SortedRows, draw_negatives
 from penstock.kernels.prepare import weight_sums
 from penstock.sampling.columns import check_time_form, form
+from penstock.sampling.exclusion import Positives, check_exclude, check_given, exclusions
 from penstock.sampling.kinds import InputKind, kind_of
 from penstock.sampling.names import Owner, qualified, type_name
 from penstock.sampling.neighbor import HopsKind, check_hops, draws_of_hops
@@ -110,6 +112,7 @@ class LinkKind(HopsKind[LinkSpec]):
         if shift is not None and (shift.shape != (1,) or shift.dtype.kind != "i"):
             raise ValueError(f"tables['label_shift'] is {form(shift)}; expected one integer")
         check_columns(spec, columns)
+        check_exclude(graph, spec.exclude, [feed.edge_type or EDGE], spec.rev_edge_types)
         if spec.negatives != "none" and feed.edge_type is not None:
             _check_weights(tables, feed.edge_type, graph)
 
@@ -165,6 +168,7 @@ def _check_weights(tables: Mapping[str, Array], kind: EdgeType, graph: GraphView
 
 def check_link(spec: LinkSpec, graph: GraphView) -> None:
     """Raise `ValueError` unless links of this graph can be sampled by the spec."""
+    check_given(spec.exclude, spec.rev_edge_types, 1)
     if spec.negatives not in _MODES:
         raise ValueError(f"negatives is {spec.negatives!r}; expected one of {', '.join(_MODES)}")
     if spec.negatives == "none":
@@ -339,8 +343,20 @@ class LinkSeedBuilder:
             self._seed_times(request, links),
             self._arrays(request, links, seeds),
             facts,
-            trees=self._trees(links) if self._disjoint else None,
+            trees=(trees := self._trees(links) if self._disjoint else None),
+            excluded=self._excluded(request, trees),
         )
+
+    def _excluded(self, request: Request, trees: Ids | None) -> list[Exclusion]:
+        """Return what must not be sampled: of trees, the edge that each of them belongs to."""
+        ends, spec = request.seeds, self._spec
+        positives = (
+            Positives(request.edge_type, ends[0], ends[1])
+            if trees is None
+            else Positives(request.edge_type, ends[0][trees], ends[1][trees], np.arange(len(trees)))
+        )
+        (reverse,) = spec.rev_edge_types or (None,)
+        return exclusions(self._graph, spec.neighbors.direction, spec.exclude, positives, reverse)
 
     def most_seeds(self, inputs: int, of: Owner) -> Sequence[int]:
         pairs, most = _num_ends(self._spec, inputs), []

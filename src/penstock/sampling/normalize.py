@@ -36,6 +36,7 @@ _EXPECTED: Final = {
     "positive": f"{_EDGE_TYPES}, or None",
     "negative": f"{_EDGE_TYPES}, or None",
     "path": f"{_EDGE_TYPES}, or None",
+    "rev_edge_types": f"{_EDGE_TYPES}, or None",
     "sampler": "'module:Class' as text",
     "options": "names and values",
     "columns": "names of columns, such as ('time',)",

@@ -15,6 +15,7 @@ import numpy as np
 
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.view import GraphView
+from penstock.kernels import Exclusion
 from penstock.kernels.arrays import Array, Ids
 from penstock.sampling.names import Owner, qualified
 from penstock.sampling.request import Request
@@ -28,7 +29,8 @@ class Seeds(msgspec.Struct, frozen=True, eq=False):
     """Seeds by number of their node type, and what the batch contains besides the sample.
 
     `times` are the seeds' (None: nothing is restricted by time, or nodes have their own). `trees`
-    has the input that each tree belongs to, where several seeds belong to one.
+    has the input that each tree belongs to, where several seeds belong to one. `excluded` are the
+    edges that must not be sampled.
     """
 
     seeds: list[Ids]
@@ -36,6 +38,7 @@ class Seeds(msgspec.Struct, frozen=True, eq=False):
     arrays: dict[str, Array] = msgspec.field(default_factory=dict)
     facts: dict[str, Any] = msgspec.field(default_factory=dict)
     trees: Ids | None = None
+    excluded: list[Exclusion] = msgspec.field(default_factory=list)
 
     def tell_trees(self, sampled: Iterable[Ids]) -> None:
         """Replace, in the arrays of trees, each tree by the input that it belongs to."""

@@ -19,6 +19,7 @@ from penstock.options import BatchOptions
 
 Direction: TypeAlias = Literal["in", "out"]
 SubgraphType: TypeAlias = Literal["directional", "bidirectional", "induced"]
+Exclude: TypeAlias = Literal["self", "reverse"]
 
 
 class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +103,11 @@ class LinkSpec(SamplingSpec, frozen=True, kw_only=True, tag="link"):
             edge that are no neighbours. Weights of sources and destinations come with the inputs.
         amount: How many negatives for each edge: a ratio if "binary", a number if "triplet".
         strict: Whether negatives are checked against the whole graph.
+        exclude: Which edges are not sampled, because they are to be predicted: between the ends of
+            the batch's links ("self"), and their reverses ("reverse"). If disjoint, those of a
+            tree's own link. None: all edges may be sampled.
+        rev_edge_types: The edge type that has the reverses of the inputs' type, as a tuple. None:
+            the one named "rev_…" with swapped ends.
 
     Examples:
         >>> import penstock as ps
@@ -121,6 +127,8 @@ class LinkSpec(SamplingSpec, frozen=True, kw_only=True, tag="link"):
     negatives: Literal["none", "binary", "triplet"] = "none"
     amount: float = 1.0
     strict: bool = False
+    exclude: Exclude | None = None
+    rev_edge_types: tuple[EdgeType, ...] | None = None
 
 
 class SubgraphSpec(Taking, frozen=True, kw_only=True, tag="subgraph"):
@@ -165,6 +173,11 @@ class ABLPSpec(SamplingSpec, frozen=True, kw_only=True, tag="ablp"):
             "_positive" after the relation. Not needed if labels come with the inputs.
         negative: Likewise, with "_negative".
         max_labels: How many labels of each anchor are kept, the first ones. None: all.
+        exclude: Which edges are not sampled, because they are to be predicted: supervision edges
+            from anchors to their positive labels ("self"), and their reverses ("reverse"). None:
+            all edges but those of label types may be sampled.
+        rev_edge_types: For each supervision edge type, the one that has its reverses. None: the one
+            named "rev_…" with swapped ends.
 
     Examples:
         >>> import penstock as ps
@@ -187,6 +200,8 @@ class ABLPSpec(SamplingSpec, frozen=True, kw_only=True, tag="ablp"):
     positive: tuple[EdgeType | None, ...] | None = None
     negative: tuple[EdgeType | None, ...] | None = None
     max_labels: int | None = None
+    exclude: Exclude | None = "self"
+    rev_edge_types: tuple[EdgeType | None, ...] | None = None
 
 
 class PPRSpec(Taking, frozen=True, kw_only=True, tag="ppr"):

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
-from torch_geometric.data import HeteroData
-from torch_geometric.sampler import NumNeighbors
 
 import penstock as ps
+from tests.loader.epochs import pyg, torch
+
+NumNeighbors = pyg.sampler.NumNeighbors
 
 BUYS, LIKED = ("user", "buys", "item"), ("user", "buys_positive", "item")
 BACK = ("item", "rev_buys", "user")
 
 
 @pytest.fixture
-def data() -> HeteroData:
-    data = HeteroData()
+def data() -> Any:
+    data = pyg.data.HeteroData()
     data["user"].x, data["item"].x = torch.rand(3, 2), torch.rand(4, 2)
     pairs = torch.cartesian_prod(torch.arange(3), torch.arange(4)).T
     data[BUYS].edge_index = data[LIKED].edge_index = pairs
@@ -36,7 +36,7 @@ def data() -> HeteroData:
     ],
 )
 def test_a_label_type_is_walked_if_its_fan_outs_are_given(
-    data: HeteroData, fanouts: Any, walked: bool
+    data: Any, fanouts: Any, walked: bool
 ) -> None:
     with ps.NeighborLoader(data, fanouts, "item", batch_size=2, seed=0) as loader:
         batch = next(iter(loader))
@@ -45,7 +45,7 @@ def test_a_label_type_is_walked_if_its_fan_outs_are_given(
     assert (batch[LIKED].edge_index.shape[1] > 0) == walked
 
 
-def test_layers_walk_labels_if_they_are_told_to(data: HeteroData) -> None:
+def test_layers_walk_labels_if_they_are_told_to(data: Any) -> None:
     sizes = []
     for walk_labels in (False, True):
         with ps.HGTLoader(

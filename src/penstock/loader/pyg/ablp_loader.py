@@ -18,7 +18,7 @@ from penstock.loader.pyg.collate import Collate, CollatedParts, Place
 from penstock.loader.pyg.help import shows_options
 from penstock.loader.pyg.options import options_of
 from penstock.loader.pyg.ppr_loader import PPRCollate
-from penstock.loader.pyg.specs import neighbor_spec
+from penstock.loader.pyg.specs import neighbor_spec, rev_types_of
 from penstock.loader.pyg.template import store_of
 from penstock.loader.pyg.typed import (
     AnchorBatches,
@@ -86,6 +86,16 @@ class ABLPLoader(AnchorBatches[DataT, MadeT], Loader):  # type: ignore[misc]
         custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
             `HeteroData`.
         input_id: A number for each input, which comes with its batch; by default its position.
+        exclude: Which edges are not sampled, because they are to be predicted: supervision edges
+            from anchors to their positive labels ("self"), and their reverses as well ("reverse").
+            None: all edges but those of label types may be sampled.
+        rev_edge_types: For each supervision edge type, the one with its reverses, for
+            `exclude="reverse"`. None: the one that PyG's `ToUndirected` makes, named "rev_…".
+        anchor_time: The time of each anchor, at which its labels are seen, too; needs `time_attr`.
+        time_attr: An attribute of nodes or edges with times: nothing later than the anchor is
+            taken. Implies `disjoint`; a label's node is a seed for each time of its anchors.
+        temporal_strategy: With `time_attr`, take any edge that is not too late ("uniform"), or the
+            latest ("last").
 
     Raises:
         ValueError: An argument is not valid; the error names it, the position and the value.
@@ -120,6 +130,11 @@ class ABLPLoader(AnchorBatches[DataT, MadeT], Loader):  # type: ignore[misc]
         input_id: Column = None,
         labels: Literal["index", "dict"] = "index",
         sampler_options: PPRSpec | None = None,
+        exclude: Literal["self", "reverse"] | None = "self",
+        rev_edge_types: Any = None,
+        anchor_time: Column = None,
+        time_attr: str | None = None,
+        temporal_strategy: str = "uniform",
         edge_dir: Literal["in", "out"] | None = None,
         **options: Unpack[LoaderKeywords],
     ) -> None:
@@ -132,33 +147,44 @@ class ABLPLoader(AnchorBatches[DataT, MadeT], Loader):  # type: ignore[misc]
         if labels not in ("index", "dict"):
             close = suggestion(labels, ("index", "dict"))
             raise ValueError(f"labels is {labels!r}; expected 'index' or 'dict'{close}")
-        source = source_of(data, custom_cls)
+        self.exclude, self.rev_edge_types, self.anchor_time = exclude, rev_edge_types, anchor_time
+        self.time_attr, self.temporal_strategy = time_attr, temporal_strategy
+        _check_times(anchor_time, time_attr)
+        source = source_of(data, custom_cls, time_attr=time_attr)
         kinds = supervision_of(source.graph, supervision)
         given = [labels_of("positive", positive, kinds), labels_of("negative", negative, kinds)]
-        spec = _spec(source.graph, kinds, given, max_labels)
+        wanted = {"exclude": exclude, "rev_edge_types": rev_types_of(rev_edge_types)}
+        spec = _spec(source.graph, kinds, given, max_labels=max_labels, **wanted)
         hops: dict[str, Any] = {
             "replace": replace,
             "disjoint": disjoint,
             "weight_attr": weight_attr,
+            "time_attr": time_attr,
             "edge_dir": edge_dir,
         }
         neighbors: NeighborSpec | PPRSpec
         if sampler_options is None:
             by_hop = _with_labels(num_neighbors, spec, source.graph)
-            neighbors = neighbor_spec(source, by_hop, **hops, asked_by=type(self).__name__)
+            strategy = temporal_strategy
+            neighbors = neighbor_spec(
+                source, by_hop, **hops, temporal_strategy=strategy, asked_by=type(self).__name__
+            )
         else:
             neighbors = _pushes(sampler_options, {"num_neighbors": num_neighbors} | hops)
         spec = settled(changed(spec, neighbors=neighbors))
         check(spec, source.graph)
-        inputs = anchor_inputs(source, anchors, kinds, given, input_id)
+        inputs = anchor_inputs(
+            source, anchors, kinds, given, input_id, anchor_time, time_attr=time_attr
+        )
         check_labels(spec, source.graph, inputs.columns)
         flat = _flat_class(source, spec, custom_cls)
         if flat is custom_cls is not None:
-            source = source_of(data)  # a batch has types before it is made one without
+            # A batch has types before it is made one without.
+            source = source_of(data, time_attr=time_attr)
         kind = PPRAnchorCollate if isinstance(spec.neighbors, PPRSpec) else AnchorCollate
         collate = kind(source, spec, inputs, flat, as_dict=labels == "dict")
-        wanted = options_of({**options}, type(self).__name__, source.hub)
-        Loader.__init__(self, source, spec, inputs, wanted, collate)
+        loading = options_of({**options}, type(self).__name__, source.hub)
+        Loader.__init__(self, source, spec, inputs, loading, collate)
 
 
 class AnchorCollate(Collate):
@@ -250,8 +276,22 @@ def _pushes(given: Any, hops: Mapping[str, Any]) -> PPRSpec:
     return given
 
 
+def _check_times(anchor_time: Any, time_attr: str | None) -> None:
+    if (anchor_time is None) != (time_attr is None):
+        given, missing = (
+            ("time_attr", "anchor_time") if anchor_time is None else ("anchor_time", "time_attr")
+        )
+        raise ValueError(
+            f"{given} is given and {missing} is not: sampling by time needs the attribute with "
+            "times, and a time for each anchor"
+        )
+
+
 def _spec(
-    graph: GraphView, supervision: tuple[EdgeType, ...], labels: Sequence[Labels], most: int | None
+    graph: GraphView,
+    supervision: tuple[EdgeType, ...],
+    labels: Sequence[Labels],
+    **options: Any,
 ) -> ABLPSpec:
     """Make the part of the spec that concerns labels; neighbourhoods are added later."""
     positive, negative = (each.kinds for each in labels)
@@ -261,7 +301,7 @@ def _spec(
             supervision=supervision,
             positive=positive,
             negative=negative,
-            max_labels=most,
+            **options,
         )
     )
     check(spec, graph)

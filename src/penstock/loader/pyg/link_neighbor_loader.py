@@ -10,6 +10,7 @@ from torch_geometric.loader.utils import infer_filter_per_worker
 from torch_geometric.sampler import EdgeSamplerInput
 from torch_geometric.sampler.base import SubgraphType
 
+from penstock.graph.schema import EDGE
 from penstock.loader.pyg.base import Loader
 from penstock.loader.pyg.help import shows_options
 from penstock.loader.pyg.neighbor_loader import SharedSampler, spec_by
@@ -25,9 +26,10 @@ from penstock.loader.pyg.typed import (
     PyGLinkNeighborLoader,
     Transform,
 )
-from penstock.loader.source.inputs import LinkInputs, link_inputs
+from penstock.loader.source.inputs import LinkInputs, link_inputs, warn_of_own_times
 from penstock.loader.source.sources import source_of
 from penstock.option_types import LoaderKeywords
+from penstock.sampling.exclusion import check_exclude
 
 
 @shows_options
@@ -73,6 +75,12 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
         custom_cls: Called without arguments to make a batch, where `data` is no `Data` and no
             `HeteroData`.
         input_id: A number for each input, which comes with its batch; by default its position.
+        strict: Whether negatives are checked against the whole graph, so that none is an edge.
+        exclude: Which edges are not sampled, because they are to be predicted: all between the ends
+            of a batch's links ("self"), and their reverses as well ("reverse"); of disjoint trees,
+            those of the tree's own link. None: as in PyG, which samples them.
+        rev_edge_types: The edge type with the reverses, for `exclude="reverse"` in a graph with
+            types. None: the one that PyG's `ToUndirected` makes, named "rev_…".
         edge_dir: Follow in-edges ("in") or out-edges ("out"). None: in-edges, or those that a part
             of a graph was cut by. Batches have every edge as it is in the graph, sources above.
 
@@ -118,6 +126,9 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
         directed: bool = True,
         custom_cls: Callable[[], Any] | None = None,
         input_id: Column = None,
+        strict: bool = False,
+        exclude: Literal["self", "reverse"] | None = None,
+        rev_edge_types: Any = None,
         edge_dir: Literal["in", "out"] | None = None,
         **options: Unpack[LoaderKeywords],
     ) -> None:
@@ -162,7 +173,15 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
         )
         self.link_sampler = neighbor_sampler or SharedSampler.of(neighbors, num_neighbors)
         wanted = {"neg_sampling": neg_sampling, "neg_sampling_ratio": neg_sampling_ratio}
-        spec = link_spec(source, neighbors, **wanted)
+        self.strict, self.exclude, self.rev_edge_types = strict, exclude, rev_edge_types
+        spec = link_spec(
+            source,
+            neighbors,
+            **wanted,
+            strict=strict,
+            exclude=exclude,
+            rev_edge_types=rev_edge_types,
+        )
         inputs = link_inputs(
             source,
             edge_label_index,
@@ -172,6 +191,10 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
             time_attr=time_attr,
             **wanted,
         )
+        kind = inputs.edge_type or EDGE
+        check_exclude(source.graph, spec.exclude, [kind], spec.rev_edge_types)
+        if spec.exclude is None:
+            warn_of_own_times(inputs, time_attr)
         settled = options_of({**options}, type(self).__name__, source.hub)
         Loader.__init__(self, source, spec, inputs, settled)
 

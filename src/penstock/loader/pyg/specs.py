@@ -21,6 +21,7 @@ from penstock.loader.pyg.tensors import array_of
 from penstock.loader.source.sources import DataSource
 from penstock.sampling.kinds import check
 from penstock.sampling.labels import label_edge_types
+from penstock.sampling.normalize import settled
 from penstock.sampling.spec import Direction, LinkSpec, NeighborSpec
 
 
@@ -148,16 +149,36 @@ def link_spec(
     *,
     neg_sampling: Any = None,
     neg_sampling_ratio: float | None = None,
+    strict: bool = False,
+    exclude: Any = None,
+    rev_edge_types: Any = None,
 ) -> LinkSpec:
     """Make the spec of `LinkNeighborLoader`'s arguments. Weights come with the inputs."""
     negatives = negatives_of(neg_sampling, neg_sampling_ratio)
-    if negatives is None:
-        return LinkSpec(neighbors=neighbors)
-    spec = LinkSpec(
-        neighbors=neighbors, negatives=negatives.mode.value, amount=float(negatives.amount)
+    if strict and negatives is None:
+        raise ValueError("strict is True, and there are no negatives to check: give neg_sampling")
+    drawn: dict[str, Any] = (
+        {}
+        if negatives is None
+        else {"negatives": negatives.mode.value, "amount": float(negatives.amount)}
+    )
+    spec = settled(
+        LinkSpec(
+            neighbors=neighbors,
+            strict=bool(strict),
+            exclude=exclude,
+            rev_edge_types=rev_types_of(rev_edge_types),
+            **drawn,
+        )
     )
     check(spec, source.graph)
     return spec
+
+
+def rev_types_of(given: Any) -> Any:
+    """Return reverse edge types as a spec has them: one alone is a list of one, as in PyG."""
+    is_one = isinstance(given, list | tuple) and len(given) == 3 and isinstance(given[0], str)
+    return (tuple(given),) if is_one else given
 
 
 def _check_there(graph: GraphView, weight_attr: str) -> None:

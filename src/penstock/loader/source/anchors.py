@@ -36,7 +36,7 @@ class AnchorInputs(NodeInputs):
     @property
     def columns(self) -> dict[str, Array]:
         """One row for each anchor: `register_input`'s columns."""
-        return dict(self.labels)
+        return {**super().columns, **self.labels}
 
     def at(self, index: Any) -> AnchorInputs:
         """Return the anchors at these positions, in this order, each with its labels."""
@@ -118,11 +118,19 @@ def anchor_inputs(
     supervision: Sequence[EdgeType],
     labels: Sequence[Labels],
     input_id: Any = None,
+    anchor_time: Any = None,
+    *,
+    time_attr: str | None = None,
 ) -> AnchorInputs:
     """Return the anchors, given like `input_nodes`; `supervision` gives a missing node type."""
     node_type = supervision[0][0]
     nodes = node_inputs(
-        source, _typed(source.graph, anchors, node_type), input_id=input_id, name="anchors"
+        source,
+        _typed(source.graph, anchors, node_type),
+        anchor_time,
+        input_id,
+        time_attr=time_attr,
+        name="anchors",
     )
     if (nodes.node_type or "") != node_type:
         raise ValueError(

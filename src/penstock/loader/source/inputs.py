@@ -8,6 +8,7 @@ what the user gave; otherwise the position itself.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
@@ -19,11 +20,12 @@ from torch import Tensor
 
 from penstock.client.channel.inputs import column_of
 from penstock.errors import suggestion
-from penstock.graph import EdgeType, check
+from penstock.graph import EdgeType, Graph, check
 from penstock.graph.coo import are_dates
 from penstock.graph.coo import times as dated
 from penstock.graph.schema import EDGE, NODE
 from penstock.graph.view import GraphView
+from penstock.kernels import Adjacency
 from penstock.loader.pyg.specs import (
     check_link_times,
     check_node_times,
@@ -39,6 +41,8 @@ Ids: TypeAlias = npt.NDArray[np.int64]
 Given: TypeAlias = Literal["all", "split", "mask", "ids"]
 
 
+# How many links are looked at for times that are those of their edges.
+_COMPARED: Final = 256
 # About how many ids of the inputs their digest depends on.
 _LOOKED_AT: Final = 4096
 
@@ -435,6 +439,37 @@ def _checked_input_id(given: Any, num: int) -> Tensor | None:
     if found.numel() != num:
         raise ValueError(f"input_id has {found.numel()} ids; expected one for each of {num} inputs")
     return found
+
+
+def warn_of_own_times(inputs: LinkInputs, time_attr: str | None) -> None:
+    """Warn if links have the times of their own edges, which are then not too late to be sampled.
+
+    Looks at some links only, and only where the graph is in this process.
+    """
+    graph, kind = inputs.graph, inputs.edge_type or EDGE
+    if inputs.time is None or time_attr is None or not isinstance(graph, Graph):
+        return
+    if kind not in graph.edge_types or time_attr not in graph.edge_attributes(kind):
+        return
+    times, some = graph.edge_features(time_attr, kind), inputs.time[:_COMPARED]
+    rows = graph.csc(kind)
+    for number, time in enumerate(some.tolist()):
+        if inputs.ends is None:
+            own = np.array([number])
+        else:
+            source, destination = inputs.ends[:, number]
+            begin, end = rows.indptr[destination : destination + 2].tolist()
+            row = Adjacency(rows.indptr, rows.adjacency)
+            own = row.edge_ids[begin:end][row.neighbors[begin:end] == source]
+        if (times.gather(own.astype(np.int64)) == time).any():
+            warnings.warn(
+                f"edge_label_time[{number}] is {time}, which is the time ({time_attr!r}) of the "
+                "link's own edge: an edge that is not later than its link may be sampled, so that "
+                "a model sees what it is to predict. Give exclude='self', or 'reverse', or "
+                "earlier times",
+                stacklevel=4,
+            )
+            return
 
 
 def _digest_of(kind: str | EdgeType | None, num: int, ids: Ids | None) -> str:
