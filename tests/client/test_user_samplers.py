@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -19,6 +20,7 @@ from penstock.client.backend import SharedDistSamplingBackend
 from penstock.client.naming import name_of, spec_of
 from penstock.errors import PenstockError, SamplingError
 from penstock.graph import Graph
+from penstock.sampling.custom import load
 from penstock.sampling.spec import CustomSpec
 from tests.client.graphs import (
     PATIENCE_S,
@@ -636,3 +638,22 @@ def test_a_result_that_attributes_cannot_go_with_fails_its_batch(
         backend.register_input("a", batch_size=3)
         with pytest.raises(SamplingError, match=message):
             read(backend, "a", 0)
+
+
+def test_arrays_of_a_spec_live_as_long_as_the_spec_and_are_missed_in_words() -> None:
+    """A batch may be made again when the process that had its arrays has ended."""
+    given = stars(fails=np.array([1, 2]))
+    spec = spec_of(given)
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(spec), type=CustomSpec)
+    with small_graph() as graph:
+        assert load(sent, graph)._fails == {1, 2}  # type: ignore[attr-defined]
+        del spec
+        with pytest.raises(
+            SamplingError, match=r"options of .*:Stars have arrays in shared memory"
+        ):
+            load(sent, graph)
+
+
+def test_a_spec_whose_arrays_are_shared_already_stays_as_it_is() -> None:
+    first = spec_of(stars(fails=np.array([1, 2])))
+    assert spec_of(first) == first

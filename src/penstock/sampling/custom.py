@@ -158,8 +158,11 @@ def _made(spec: CustomSpec, graph: Graph) -> Sampler:
     _check_declared(spec, declared(found))
     try:
         options = with_arrays(spec.options, mapped(spec.arrays))
-    except FileNotFoundError as error:
-        raise SamplingError(f"options of {spec.sampler} have an array of which {error}") from None
+    except FileNotFoundError:
+        raise SamplingError(
+            f"options of {spec.sampler} have arrays in shared memory that is gone: the process "
+            "that made it has ended, or has closed its loader"
+        ) from None
     return _again(found, graph, options) if spec.from_state else found(graph, **options)
 
 
