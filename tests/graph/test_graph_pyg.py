@@ -268,12 +268,6 @@ class TestRefusals:
         message = "data['user', 'rates', 'film'].edge_index[1][2] is 2; expected 0 <= id < 2"
         refused(message, given)
 
-    def test_a_sparse_adjacency(self) -> None:
-        message = "data has adj_t but no edge_index; give the edges as edge_index"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch says that its sparse layouts are young
-            refused(message, pyg.transforms.ToSparseTensor()(data()))
-
     def test_a_dense_adjacency(self) -> None:
         message = "data has adj but no edge_index; give the edges as edge_index"
         refused(message, Data(x=torch.rand(4, 1), adj=torch.ones(4, 4)))

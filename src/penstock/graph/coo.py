@@ -94,6 +94,9 @@ def _add_edges(draft: Draft, given: CooArguments) -> None:
         draft.mention(edge_type[0])
         draft.mention(edge_type[2])
         draft.add_edges(edge_type, label, edges)
+    weighted = given.edge_columns["edge_weight"]
+    for edge_type, values in draft.matrix_weights.items() if weighted is None else ():
+        _add_column(draft, ArrayKey("edge", edge_type, "edge_weight"), values.label, values.array)
     for argument, value in given.edge_columns.items():
         for edge_type, label, column in _per_edge_type(draft, argument, value):
             _add_column(draft, ArrayKey("edge", edge_type, argument), label, column)

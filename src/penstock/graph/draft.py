@@ -22,7 +22,8 @@ from penstock.graph.schema import (
     NodeTypeInfo,
     Schema,
 )
-from penstock.graph.tensors import PlainArray, integers, is_array, plain
+from penstock.graph.sparse import MatrixEdges, matrix_edges
+from penstock.graph.tensors import PlainArray, integers, is_array, is_sparse, plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,8 @@ class Draft:
         self.edges: dict[EdgeType, EdgeList] = {}
         self.columns: dict[ArrayKey, PlainArray] = {}
         self.attributes: dict[str | EdgeType, dict[str, Any]] = {}
+        self.matrix_weights: dict[EdgeType, PlainArray] = {}
+        self._shown: dict[str, int] = {}  # sizes of matrices
         self._splits: dict[ArrayKey, PlainArray] = {}
 
     def mention(self, node_type: str) -> None:
@@ -54,8 +57,19 @@ class Draft:
         self.num_nodes[node_type] = check.count(label, count)
 
     def add_edges(self, edge_type: EdgeType, label: str, edge_index: Any) -> None:
-        """Add the edges of a type, as two rows of ids."""
-        self.edges[edge_type] = _edge_list(label, edge_index)
+        """Add the edges of a type: two rows of ids, or a sparse matrix [sources, destinations]."""
+        if is_sparse(edge_index):
+            self.add_matrix(edge_type, label, matrix_edges(label, edge_index))
+        else:
+            self.edges[edge_type] = _edge_list(label, edge_index)
+
+    def add_matrix(self, edge_type: EdgeType, label: str, found: MatrixEdges) -> None:
+        """Add the edges that a matrix has, and its size; `matrix_weights` has its values."""
+        self.edges[edge_type] = _edge_list(label, (found.rows, found.columns))
+        for node_type, size in zip((edge_type[0], edge_type[2]), found.shape, strict=True):
+            self._shown[node_type] = max(size, self._shown.get(node_type, 0))
+        if found.values is not None:
+            self.matrix_weights[edge_type] = found.values
 
     def add_column(self, key: ArrayKey, column: PlainArray) -> None:
         """Add an array that the graph will keep."""
@@ -127,7 +141,8 @@ class Draft:
         for key, nodes in self._splits.items():
             if key.type == node_type and nodes.dtype == "bool":
                 yield nodes.shape[0]
-        yield max((_end(label, ids) for label, ids in self._ids_of(node_type)), default=0)
+        ends = [_end(label, ids) for label, ids in self._ids_of(node_type)]
+        yield max([*ends, self._shown.get(node_type, 0)])
 
     def _ids_of(self, node_type: str) -> Iterator[tuple[str, npt.NDArray[Any]]]:
         for (source, _, destination), edges in self.edges.items():

@@ -122,7 +122,9 @@ class Graph(GraphView):
         and lists of Python's, which have a time zone each, or none (then they are in UTC).
 
         Args:
-            edge_index: [2, edges], sources above destinations.
+            edge_index: [2, edges], sources above destinations; or a sparse matrix of SciPy or torch
+                whose entry [i, j] is an edge from i to j (the transpose of PyG's `adj_t`). Values
+                other than 1 become `edge_weight`, if that is not given.
             num_nodes: If None, taken from node attributes, masks or the largest id, in this order.
             x: Features of nodes, a row for each.
             y: Labels of nodes.

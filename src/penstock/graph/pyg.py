@@ -18,6 +18,7 @@ from penstock.graph import check
 from penstock.graph.coo import are_dates, times
 from penstock.graph.draft import Draft
 from penstock.graph.schema import EDGE, NODE, ArrayKey, EdgeType
+from penstock.graph.sparse import matrix_edges
 from penstock.graph.tensors import is_array, is_sparse, plain
 
 # Not attributes: they are the topology.
@@ -88,7 +89,14 @@ def _add_nodes(draft: Draft, node_type: str, source: _PygStore) -> None:
 def _add_edges(draft: Draft, edge_type: EdgeType, source: _PygStore) -> None:
     draft.mention(edge_type[0])
     draft.mention(edge_type[2])
-    edges = source.store.get("edge_index")
+    edges, matrix = source.store.get("edge_index"), source.store.get("adj_t")
+    if edges is None and is_sparse(matrix) and hasattr(matrix, "layout"):
+        label = f"{source.label}.adj_t"
+        found = matrix_edges(label, matrix).by_row().transposed()
+        draft.add_matrix(edge_type, label, found)
+        if found.values is not None and source.store.get("edge_weight") is None:
+            draft.add_column(ArrayKey("edge", edge_type, "edge_weight"), found.values)
+        return
     if edges is None:
         _complain_of_a_matrix(source)
         edges = np.empty((2, 0), np.int64)
@@ -101,12 +109,14 @@ def _complain_of_a_matrix(source: _PygStore) -> None:
         if source.store.get(name) is not None:
             raise ValueError(
                 f"{source.label} has {name} but no edge_index; give the edges as edge_index, "
-                "whose order names them"
+                "whose order names them, or as adj_t, a sparse tensor of torch's own"
             )
 
 
 def _add_attributes(draft: Draft, source: _PygStore) -> None:
     for name, value in source.store.items():
+        if name == "adj_t" and source.edge_type is not None and "edge_index" not in source.store:
+            continue  # the edges
         if value is not None and name not in _TOPOLOGY:
             _add_attribute(draft, source, name, value)
 
