@@ -204,6 +204,9 @@ CALLS: dict[str, Bad] = {
         "a number",
         error=TypeError,
     ),
+    "what to leave out": bad(
+        lambda: links(exclude="revers"), "exclude is 'revers'", "'self' or", meant="reverse"
+    ),
     "half a negative": bad(
         lambda: links(neg_sampling=("triplet", 1.5)), "neg_sampling has the amount 1.5", "integer"
     ),

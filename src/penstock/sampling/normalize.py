@@ -99,7 +99,7 @@ def _settled(spec: SamplingSpec, prefix: str, field: str, kind: Any, value: Any)
             f"{name} is {_shown(value)}; expected {expected}: by_type has those of each type"
         )
     if not place:
-        near = suggestion(value, get_args(kind)) if get_origin(kind) is Literal else ""
+        near = suggestion(value, _choices(kind))
         raise ValueError(f"{name} is {_shown(value)}; expected {expected}{near}")
     for index in re.findall(r"\d+", place):
         made = made[int(index)]
@@ -123,6 +123,15 @@ def _specs_in(kind: Any) -> tuple[type[SamplingSpec], ...]:
 
 def _expected(spec: SamplingSpec, field: str, kind: Any) -> str:
     return type(spec).expected.get(field) or _EXPECTED.get(field) or _in_words(kind)
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """Return the words that a field of this type can have as its value."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return tuple(choice for each in get_args(kind) for choice in _choices(each))
+    return ()
 
 
 def _in_words(kind: Any) -> str:
