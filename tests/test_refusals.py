@@ -207,6 +207,7 @@ CALLS: dict[str, Bad] = {
     "what to leave out": bad(
         lambda: links(exclude="revers"), "exclude is 'revers'", "'self' or", meant="reverse"
     ),
+    "strictness": bad(lambda: links(strict="yes"), "strict is 'yes'", "True or False"),
     "half a negative": bad(
         lambda: links(neg_sampling=("triplet", 1.5)), "neg_sampling has the amount 1.5", "integer"
     ),

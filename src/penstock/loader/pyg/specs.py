@@ -155,7 +155,7 @@ def link_spec(
 ) -> LinkSpec:
     """Make the spec of `LinkNeighborLoader`'s arguments. Weights come with the inputs."""
     negatives = negatives_of(neg_sampling, neg_sampling_ratio)
-    if strict and negatives is None:
+    if flag("strict", strict) and negatives is None:
         raise ValueError("strict is True, and there are no negatives to check: give neg_sampling")
     drawn: dict[str, Any] = (
         {}
