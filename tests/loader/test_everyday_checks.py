@@ -170,6 +170,7 @@ def test_links_and_their_labels(kind: str, ratio: float | None, per_worker: bool
                 assert batch.edge_label.tolist() == [1.0] * 20 + [0.0] * 20
 
 
+@pytest.mark.filterwarnings("ignore:data has no edges")
 def test_links_of_nodes_without_edges() -> None:
     data = Data(x=torch.rand(100, 3))
     label_index = torch.randint(100, (2, 40))
@@ -181,6 +182,7 @@ def test_links_of_nodes_without_edges() -> None:
             assert torch.equal(ends, label_index[:, batch.input_id])
 
 
+@pytest.mark.filterwarnings("ignore:data has no edges")
 def test_links_of_types_without_edges() -> None:
     data = HeteroData()
     data["paper"].x, data["author"].x = torch.rand(100, 3), torch.rand(50, 2)
