@@ -105,6 +105,9 @@ PushSpec make_spec(Numbers num_nodes, const std::vector<const Adjacency*>& adjac
   return spec;
 }
 
+// A relation by number, nodes whose residuals are passed on, and neighbours that get none of them.
+using Excluded = std::tuple<std::int64_t, Ids, Ids>;
+
 class PPRSampler {
  public:
   PPRSampler(Numbers num_nodes, const std::vector<const Adjacency*>& adjacencies,
@@ -121,7 +124,8 @@ class PPRSampler {
   // Samples a batch, and keeps it until the next one. Returns a code, and how many nodes and links
   // there are of each type, and edges of each relation.
   std::tuple<int, Numbers, Numbers, Numbers> sample(std::uint64_t batch_key, std::int64_t seed_type,
-                                                    const Ids& seeds) {
+                                                    const Ids& seeds,
+                                                    const std::vector<Excluded>& excluded) {
     check(seed_type >= 0 && seed_type < static_cast<std::int64_t>(num_types()),
           "there is no such node type");
     Turn turn(busy_);
@@ -129,10 +133,13 @@ class PPRSampler {
     const Strided<std::int64_t> span = strided(seeds);
     Numbers copy(static_cast<std::size_t>(span.size));
     for (std::int64_t i = 0; i < span.size; ++i) copy[static_cast<std::size_t>(i)] = span[i];
+    std::vector<std::vector<ExcludedPair>> pairs = pairs_of(excluded);
     Outcome outcome;
     {
       nb::gil_scoped_release unlocked;
-      outcome = batch_.run(batch_key, seed_type, copy);
+      excluded_.resize(pairs.size());
+      for (std::size_t r = 0; r < pairs.size(); ++r) excluded_[r].assign(std::move(pairs[r]), false);
+      outcome = batch_.run(batch_key, seed_type, copy, pairs.empty() ? nullptr : &excluded_);
     }
     is_made_ = outcome == Outcome::kDone;
     Numbers nodes, links, edges;
@@ -203,6 +210,21 @@ class PPRSampler {
   }
 
  private:
+  // By relation; nothing where nothing is excluded.
+  std::vector<std::vector<ExcludedPair>> pairs_of(const std::vector<Excluded>& excluded) const {
+    std::vector<std::vector<ExcludedPair>> pairs(excluded.empty() ? 0 : kept_.size());
+    for (const auto& [relation, nodes, neighbors] : excluded) {
+      check(relation >= 0 && static_cast<std::size_t>(relation) < pairs.size(),
+            "an exclusion names a relation that is not there");
+      check(nodes.shape(0) == neighbors.shape(0),
+            "the arrays of an exclusion must be of one length");
+      const Strided<std::int64_t> node = strided(nodes), neighbor = strided(neighbors);
+      auto& list = pairs[static_cast<std::size_t>(relation)];
+      for (std::int64_t i = 0; i < node.size; ++i) list.push_back({node[i], neighbor[i], 0});
+    }
+    return pairs;
+  }
+
   std::size_t num_types() const { return batch_.spec().num_nodes.size(); }
 
   std::size_t checked(std::int64_t number, std::size_t count) const {
@@ -214,6 +236,7 @@ class PPRSampler {
   std::vector<Adjacency> kept_;  // the arrays that the batch points into
   PushBatch batch_;
   std::vector<SizeBytes> sizes_;  // likewise
+  std::vector<Exclusion> excluded_;  // of the batch that is being made
   bool is_made_ = false;
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
 };
@@ -276,7 +299,8 @@ void bind_ppr(nb::module_& m) {
            "num_nodes"_a, "adjacencies"_a, "sizes"_a, "expands"_a, "finds"_a, "name_hashes"_a,
            "channels"_a, "shares"_a, "alpha"_a, "eps"_a, "limits"_a, "is_typed"_a, "has_topup"_a,
            "with_edges"_a)
-      .def("sample", &PPRSampler::sample, "batch_key"_a, "seed_type"_a, "seeds"_a.noconvert())
+      .def("sample", &PPRSampler::sample, "batch_key"_a, "seed_type"_a, "seeds"_a.noconvert(),
+           "excluded"_a = std::vector<Excluded>())
       .def("copy_nodes", &PPRSampler::copy_nodes, "type"_a, "out"_a.noconvert())
       .def("copy_links", &PPRSampler::copy_links, "type"_a, "index"_a.noconvert(),
            "attributes"_a.noconvert())

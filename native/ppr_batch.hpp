@@ -77,9 +77,11 @@ class PushBatch {
     return Mix::kColumns + (spec_.is_typed ? Mix::kChannelColumns * spec_.channels.size() : 0);
   }
 
+  // `excluded`, by relation, is what is not to be pushed along; null: nothing.
   Outcome run(std::uint64_t batch_key, std::int64_t seed_type,
-              const std::vector<std::int64_t>& seeds) {
+              const std::vector<std::int64_t>& seeds, std::vector<Exclusion>* excluded = nullptr) {
     clear(batch_key);
+    spec_.excluded = excluded;
     const auto type = static_cast<std::size_t>(seed_type);
     const Strided<std::int64_t> span{seeds.data(), static_cast<std::int64_t>(seeds.size()), 1};
     if (first_outside(span, spec_.num_nodes[type]) >= 0) return Outcome::kDamaged;
@@ -94,6 +96,7 @@ class PushBatch {
   Outcome record(std::uint64_t batch_key, std::int64_t seed_type,
                  const std::vector<std::int64_t>& seeds, PushRecord& record) {
     clear(batch_key);
+    spec_.excluded = nullptr;
     const PushStart start = start_in(0, static_cast<std::size_t>(seed_type));
     const auto nobody = [](std::int64_t) {};
     for (const std::int64_t seed : seeds) {
@@ -206,14 +209,20 @@ class PushBatch {
     const PushRelation& relation = spec_.relations[r];
     const RowRange row = row_of(relation, node);
     if (!row.is_sound) return false;
-    const bool is_whole = row.degree <= spec_.max_neighbors;
-    const Picks* picks = is_whole ? nullptr : &samplers_[r].choose(node, row.begin, row.degree);
-    const std::int64_t count = is_whole ? row.degree : picks->size;
+    const std::optional<RowLeft> left = left_of(spec_, r, node, row);
+    const std::int64_t degree = left ? left->size() : row.degree;
+    const bool is_whole = degree <= spec_.max_neighbors;
+    const Picks* picks = is_whole ? nullptr
+                         : left   ? &samplers_[r].choose(node, *left)
+                                  : &samplers_[r].choose(node, row.begin, row.degree);
+    const std::int64_t count = is_whole ? degree : picks->size;
     const auto finds = static_cast<std::size_t>(relation.finds);
     return std::visit(
         [&](const auto& view) {
           for (std::int64_t k = 0; k < count; ++k) {
-            const std::int64_t at = is_whole ? row.begin + k : picks->at[static_cast<std::size_t>(k)];
+            const std::int64_t at = !is_whole ? picks->at[static_cast<std::size_t>(k)]
+                                    : left    ? left->position(k)
+                                              : row.begin + k;
             const std::int64_t neighbor = view.neighbor(at);
             if (neighbor < 0 || neighbor >= spec_.num_nodes[finds]) return false;
             const std::int64_t found = lists_[finds].find(neighbor);

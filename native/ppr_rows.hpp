@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -50,6 +52,7 @@ class PushRows {
 
   void clear() {
     givers_.clear();
+    left_.clear();
     for (auto& rows : rows_) rows.clear();
     relation_ = row_ = 0;
     are_spent_ = true;
@@ -68,9 +71,11 @@ class PushRows {
     for (const std::size_t r : leaving) {
       const RowRange row = row_of(spec_->relations[r], node);
       if (!row.is_sound) return false;
-      if (row.degree == 0) continue;
-      total += std::min(row.degree, spec_->max_neighbors);
-      rows_[r].push_back({node, row.begin, row.degree, givers_.size()});
+      const RowLeft* const left = keep(left_of(*spec_, r, node, row));
+      const std::int64_t degree = left == nullptr ? row.degree : left->size();
+      if (degree == 0) continue;
+      total += std::min(degree, spec_->max_neighbors);
+      rows_[r].push_back({node, row.begin, degree, givers_.size(), left});
     }
     if (total == 0) return true;
     givers_.push_back({given / static_cast<double>(total), hop});
@@ -111,14 +116,21 @@ class PushRows {
   struct Row {
     std::int64_t node;
     std::int64_t begin;
-    std::int64_t degree;
+    std::int64_t degree;  // of the edges that are left
     std::size_t giver;
+    const RowLeft* left;  // where it lost edges
   };
+
+  const RowLeft* keep(std::optional<RowLeft> left) {
+    return left ? &left_.emplace_back(std::move(*left)) : nullptr;
+  }
 
   bool is_whole(const Row& row) const { return row.degree <= spec_->max_neighbors; }
 
   void choose(std::size_t relation, const Row& row) {
-    const Picks& picks = (*samplers_)[relation].choose(row.node, row.begin, row.degree);
+    RowSampler& sampler = (*samplers_)[relation];
+    const Picks& picks = row.left == nullptr ? sampler.choose(row.node, row.begin, row.degree)
+                                             : sampler.choose(row.node, *row.left);
     picks_.insert(picks_.end(), picks.at.begin(), picks.at.begin() + picks.size);
     send_for_entries(spec_->relations[relation], picks.at.data(), picks.size);
   }
@@ -139,8 +151,16 @@ class PushRows {
 
   template <class Adjacency>
   bool gather_whole(const Adjacency& adjacency, std::size_t finds, const Row& row) {
+    if (row.left != nullptr) return gather_left(adjacency, finds, row);
     if (record_ != nullptr) [[unlikely]] note(row.begin, row.degree, row.giver);
     return gather_row(adjacency, finds, row.degree, [&row](std::int64_t k) { return row.begin + k; });
+  }
+
+  template <class Adjacency>
+  bool gather_left(const Adjacency& adjacency, std::size_t finds, const Row& row) {
+    const auto at = [&row](std::int64_t k) { return row.left->position(k); };
+    for (std::int64_t k = 0; record_ != nullptr && k < row.degree; ++k) note(at(k), 1, row.giver);
+    return gather_row(adjacency, finds, row.degree, at);
   }
 
   template <class Adjacency>
@@ -180,6 +200,7 @@ class PushRows {
   PushRecord* record_ = nullptr;
   std::vector<Giver> givers_;
   std::vector<std::vector<Row>> rows_;  // by relation
+  std::deque<RowLeft> left_;            // of those that lost edges; others point into it
   bool are_spent_ = true;
   std::size_t relation_ = 0;  // where gathering goes on
   std::size_t row_ = 0;

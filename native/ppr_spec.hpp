@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "choose.hpp"
+#include "exclusion.hpp"
 #include "khop.hpp"
 #include "ppr_sizes.hpp"
 #include "prefetch.hpp"
@@ -93,7 +96,23 @@ struct PushSpec {
   bool is_typed;
   bool has_topup;
   bool with_edges;
+  std::vector<Exclusion>* excluded = nullptr;  // by relation, of a batch; null: nothing is
 };
+
+// What is left of a row from which a batch excludes edges; nothing where it has none of them.
+inline std::optional<RowLeft> left_of(const PushSpec& spec, std::size_t relation, std::int64_t node,
+                                      const RowRange& row) {
+  if (spec.excluded == nullptr || (*spec.excluded)[relation].empty()) return std::nullopt;
+  RowLeft left{0, row.begin, row.degree, {}};
+  std::visit(
+      [&](const auto& view) {
+        const std::int64_t end = row.begin + row.degree;
+        (*spec.excluded)[relation].take_out(view, node, 0, row.begin, end, left.cut);
+      },
+      spec.relations[relation].adjacency);
+  if (left.cut.empty()) return std::nullopt;
+  return left;
+}
 
 // Along all relations; negative where a row is not within the graph.
 inline std::int64_t degree_of(const PushSpec& spec, std::size_t type, std::int64_t node) {
@@ -168,6 +187,14 @@ class RowSampler {
     block_.degree[0] = degree;
     picks_.size = 0;
     chooser_.choose(block_, picks_);
+    return picks_;
+  }
+
+  const Picks& choose(std::int64_t node, const RowLeft& left) {
+    block_.size = 1;
+    block_.node[0] = node;
+    picks_.size = 0;
+    chooser_.choose_left(block_, left, picks_);
     return picks_;
   }
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from penstock.kernels import Exclusion
 from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.ppr import Push, PushChannel, PushOptions, PushRelation, PushSample
 from penstock.kernels.twins import ppr as twin
@@ -41,6 +42,7 @@ class Job:
     key: int = 1
     channels: tuple[tuple[tuple[int, ...], int], ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
+    excluded: tuple[frozenset[tuple[int, int]], ...] = ()  # by edge type: (node, neighbour)
 
     @property
     def push(self) -> Push:
@@ -52,9 +54,14 @@ class Job:
         return Push(self.num_nodes, relations, PushOptions(**self.options, channels=channels))
 
     def native(self) -> PushSample:
-        return self.push.sample(self.key, self.seeds, self.seed_type)
+        pairs = [
+            Exclusion(number, *np.array(list(some), np.int64).reshape(-1, 2).T)
+            for number, some in enumerate(self.excluded)
+        ]
+        return self.push.sample(self.key, self.seeds, self.seed_type, pairs)
 
     def twin(self) -> twin.Sample:
+        excluded = self.excluded or (frozenset(),) * len(self.edges)
         relations = [
             twin.Relation(
                 each.rows.indptr,
@@ -63,8 +70,9 @@ class Job:
                 each.expands,
                 each.finds,
                 each.name,
+                some,
             )
-            for each in self.edges
+            for each, some in zip(self.edges, excluded, strict=True)
         ]
         channels = tuple(twin.PPRChannel(*channel) for channel in self.channels)
         options = twin.PPROptions(**self.options, channels=channels)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.kernels.each_simd import each_simd
 from tests.kernels.ppr_jobs import Edges, Job, assert_same, both_ways, push_jobs
@@ -20,6 +23,24 @@ def test_pushes_over_one_node_type_are_the_twins(job: Job) -> None:
 @given(push_jobs())
 def test_pushes_over_several_types_are_the_twins(job: Job) -> None:
     assert_same(job.native(), job.twin())
+
+
+@given(push_jobs(), st.data())
+def test_pushes_without_some_edges_are_the_twins(job: Job, data: st.DataObject) -> None:
+    """Nothing goes along excluded edges, and the rest of a row gets all of it."""
+    pairs = []
+    for each in job.edges:
+        nodes = np.repeat(np.arange(len(each.rows.indptr) - 1), np.diff(each.rows.indptr))
+        there = list(zip(nodes.tolist(), each.rows.neighbors.tolist(), strict=True))
+        some = st.sampled_from([*there, (0, 0)])
+        pairs.append(frozenset(data.draw(st.lists(some, max_size=6))))
+    job = dataclasses.replace(job, excluded=tuple(pairs))
+    sample = job.native()
+    assert_same(sample, job.twin())
+    for number, (each, found) in enumerate(zip(job.edges, sample.edges or [], strict=False)):
+        ends = sample.nodes[each.expands][found.edge_index[1]].tolist()
+        others = sample.nodes[each.finds][found.edge_index[0]].tolist()
+        assert not pairs[number].intersection(zip(ends, others, strict=True))
 
 
 @given(push_jobs())

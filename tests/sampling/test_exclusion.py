@@ -192,3 +192,15 @@ def test_anchors_need_times_where_time_counts(shop: ps.Graph) -> None:
     spec = ps.ABLPSpec(neighbors=hops, supervision=(BUYS,))
     with pytest.raises(ValueError, match=r"anchors have no times: expected columns\['time'\]"):
         batch_of(graph, spec, ("user", [0]), {"positive/0": np.array([[0]])})
+
+
+@pytest.mark.parametrize("exclude", [None, "self", "reverse"])
+def test_pushes_go_along_no_edge_to_predict(shop: ps.Graph, exclude: Exclude | None) -> None:
+    push = ps.PPRSpec(include_sampled_edges=True)
+    spec = ps.ABLPSpec(neighbors=push, supervision=(BUYS,), exclude=exclude)
+    batch = batch_of(shop, spec, ("user", [0, 1]), {"positive/0": np.array([[0, 1], [2, -1]])})
+    positives = {(0, 0), (0, 1), (1, 2)}
+    assert (set(shown(batch, BUYS)) & positives == set()) == (exclude is not None)
+    back = {(item, user) for user, item in positives}
+    assert (set(shown(batch, BACK)) & back == set()) == (exclude == "reverse")
+    assert (2, 0) in shown(batch, BUYS)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from penstock.errors import GraphFormatError
 from penstock.kernels import _native
 from penstock.kernels.arrays import MOST_NEIGHBORS, Array, Ids, as_ids, check_integer, check_word
+from penstock.kernels.khop import Exclusion
 from penstock.kernels.random import name_hash
 from penstock.kernels.topology import Adjacency
 
@@ -60,7 +61,7 @@ class PushOptions:
     """How far residuals are pushed, and how many of the reached nodes are taken.
 
     `max_fetch_iterations` (None: no limit) counts the rounds that may read rows not read before.
-    Without `channels` there is one walk along the relations `walked` (None: all of them).
+    Without `channels` there is one walk along all relations.
     """
 
     alpha: float = 0.5
@@ -71,7 +72,6 @@ class PushOptions:
     residual_topup: bool = True
     channels: tuple[PushChannel, ...] = ()
     with_edges: bool = False
-    walked: tuple[int, ...] | None = None
 
     def check(self, num_relations: int) -> None:
         """Raise an error that names an option that makes no sense."""
@@ -81,8 +81,6 @@ class PushOptions:
         check_integer(self.num_neighbors_per_hop, "num_neighbors_per_hop", 1, MOST_NEIGHBORS + 1)
         if self.max_fetch_iterations is not None:
             check_integer(self.max_fetch_iterations, "max_fetch_iterations", 0, 2**62)
-        for relation in self.walked or ():
-            check_integer(relation, "walked", 0, num_relations)
         for number, channel in enumerate(self.channels):
             check_integer(channel.share, f"channels[{number}].share", 0, MOST_NODES)
             if len(set(channel.relations)) != len(channel.relations):
@@ -95,10 +93,6 @@ class PushOptions:
                 f"the shares of the channels sum to {shares}; "
                 f"expected max_ppr_nodes, {self.max_ppr_nodes}"
             )
-
-    def walks(self, num_relations: int) -> tuple[int, ...]:
-        """Return the relations, by number, that the only walk follows if there are no channels."""
-        return tuple(range(num_relations)) if self.walked is None else self.walked
 
     @property
     def width(self) -> int:
@@ -159,7 +153,7 @@ class Push:
         self.options = options
         options.check(len(self.relations))
         channels = options.channels or (
-            PushChannel(options.walks(len(self.relations)), options.max_ppr_nodes),
+            PushChannel(tuple(range(len(self.relations))), options.max_ppr_nodes),
         )
         limit = options.max_fetch_iterations
         self._native = _native.PPRSampler(
@@ -195,11 +189,17 @@ class Push:
             np.array(begins, np.int64), np.array(counts, np.int64), np.array(shares, np.float64)
         )
 
-    def sample(self, key: int, seeds: Array, seed_type: int = 0) -> PushSample:
+    def sample(
+        self,
+        key: int,
+        seeds: Array,
+        seed_type: int = 0,
+        excluded: Sequence[Exclusion] = (),
+    ) -> PushSample:
         """Return the batch of this key with these seeds.
 
         `key` only decides which neighbours are read of nodes that have more than
-        `num_neighbors_per_hop`.
+        `num_neighbors_per_hop`. `excluded` edges pass nothing on; a node's threshold counts them.
         """
         key = check_word(key, "key")
         seed_type = check_integer(seed_type, "seed_type", 0, len(self.num_nodes))
@@ -209,7 +209,8 @@ class Push:
             raise ValueError(
                 f"seeds[{bad}] is {ids[bad]}; expected 0 <= id < {self.num_nodes[seed_type]}"
             )
-        code, nodes, links, edges = self._native.sample(key, seed_type, ids)
+        pairs = [self._pairs(each, f"excluded[{n}]") for n, each in enumerate(excluded)]
+        code, nodes, links, edges = self._native.sample(key, seed_type, ids, pairs)
         if code == _DAMAGED:
             raise GraphFormatError(_DAMAGE)
         index, attr = self._links(links)
@@ -219,6 +220,13 @@ class Push:
             attr,
             self._edges(edges) if self.options.with_edges else None,
         )
+
+    def _pairs(self, given: Exclusion, name: str) -> tuple[int, Ids, Ids]:
+        relation = check_integer(given.relation, f"{name}.relation", 0, len(self.relations))
+        nodes, neighbors = as_ids(given.nodes, name), as_ids(given.neighbors, name)
+        if len(nodes) != len(neighbors) or given.trees is not None:
+            raise ValueError(f"{name} needs nodes and neighbors of one length, and no trees")
+        return relation, nodes, neighbors
 
     def _nodes(self, type_: int, count: int) -> Ids:
         out = np.empty(count, np.int64)

@@ -21,7 +21,7 @@ from penstock.graph.derived import DegreeSizes, DerivedArrays, OutEdges
 from penstock.graph.inventory import repeated
 from penstock.graph.layout import layout
 from penstock.graph.view import GraphView
-from penstock.kernels import Adjacency, Relabeler
+from penstock.kernels import Adjacency, Exclusion, Relabeler
 from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.kernels.ppr import (
     MOST_NODES,
@@ -108,7 +108,11 @@ class PPRSampler:
         self._seeds: SeedBuilder = NodeSeedBuilder(graph) if seeds is None else seeds[0]
         self._seed_types = None if seeds is None else seeds[1]
         self.own = _own(graph) | (frozenset() if seeds is None else self._seeds.own)
-        self._walked = [kind for kind in graph.edge_types if kind not in unwalked]
+        # Types of labels are followed only if a channel names them, and count for no threshold.
+        named = {kind for _, kinds, _ in spec.channels for kind in kinds}
+        labels = set(label_edge_types(graph.edge_types)) - named
+        self._shown = [kind for kind in graph.edge_types if kind not in unwalked]
+        self._walked = [kind for kind in self._shown if kind not in labels]
         self._options = options_of(spec, graph, self._walked)
         self._with_edge_ids = spec.with_edge_ids
         self._push = Push(
@@ -127,19 +131,30 @@ class PPRSampler:
             **self._edges(pushed),
             **start.arrays,
         }
-        edge_ids: list[Ids | None] = [None] * len(self._graph.edge_types)
-        for kind, found in zip(self._walked, pushed.edges, strict=False):  # all, or none
-            edge_ids[self._graph.edge_types.index(kind)] = found.edge_ids
+        by_kind = self._by_kind(pushed)
+        edge_ids: list[Ids | None] = [
+            by_kind[kind].edge_ids if kind in by_kind else None for kind in self._graph.edge_types
+        ]
         facts = start.facts | self._counts(start, pushed)
         return Sampled(arrays, [*pushed.nodes], edge_ids, facts)
 
     def _pushed(self, request: Request, start: Seeds) -> _Pushed:
         """Push from the seeds of each type in turn; the results become one list of nodes a type."""
-        samples = {}
+        samples, excluded = {}, self._excluded(start.excluded)
         for owner in self._types_of(request.node_type):
             number = self._graph.node_types.index(owner)
-            samples[owner] = self._push.sample(request.key, start.seeds[number], number)
+            samples[owner] = self._push.sample(request.key, start.seeds[number], number, excluded)
         return _joined(samples, start.seeds, self._push.relations)
+
+    def _excluded(self, given: Sequence[Exclusion]) -> list[Exclusion]:
+        """Return exclusions by number of the relation, which are by number of the edge type."""
+        found = []
+        for each in given:
+            kind = self._graph.edge_types[each.relation]
+            if kind in self._walked:
+                number = self._walked.index(kind)
+                found.append(Exclusion(number, each.nodes, each.neighbors))
+        return found
 
     def _types_of(self, inputs: Owner) -> Sequence[Any]:
         """Return the node types that seeds may have, in the order in which they are sampled."""
@@ -199,11 +214,19 @@ class PPRSampler:
 
     def _edges(self, pushed: _Pushed) -> dict[str, Array]:
         arrays: dict[str, Array] = {}
-        for kind, found in zip(self._walked, pushed.edges, strict=False):  # all, or none
+        for kind, found in self._by_kind(pushed).items():
             arrays[qualified(kind, "edge_index")] = found.edge_index
             if self._with_edge_ids:
                 arrays[qualified(kind, "e_id")] = found.edge_ids
         return arrays
+
+    def _by_kind(self, pushed: _Pushed) -> dict[EdgeType, PushedEdges]:
+        """Return the edges of types, if they are wanted: none of label types not followed."""
+        if not self._options.with_edges:
+            return {}
+        nothing = PushedEdges(np.empty((2, 0), np.int64), np.empty(0, np.int64))
+        found = dict(zip(self._walked, pushed.edges, strict=True))
+        return {kind: found.get(kind, nothing) for kind in self._shown}
 
     def _link_type(self, seeds: str, owner: str) -> EdgeType:
         return (seeds, PPR, owner) if self._graph.is_hetero else self._graph.edge_types[0]
@@ -221,7 +244,7 @@ class PPRSampler:
             for seeds, links in pushed.links.items()
             for owner, (index, _) in zip(self._graph.node_types, links, strict=True)
         }
-        for kind, found in zip(self._walked, pushed.edges, strict=False):
+        for kind, found in self._by_kind(pushed).items():
             edges[type_name(kind)] = [len(found.edge_ids)]
         if self._graph.is_hetero:
             return {"num_sampled_nodes": nodes, "num_sampled_edges": edges}
@@ -324,7 +347,6 @@ def options_of(
     """Return the kernel's options for a spec, with these edge types as relations (None: all)."""
     relations = graph.edge_types if relations is None else relations
     numbers = {kind: number for number, kind in enumerate(relations)}
-    labels = label_edge_types(graph.edge_types)
     shares = shares_of([share for _, _, share in spec.channels], spec.max_ppr_nodes)
     return PushOptions(
         alpha=spec.alpha,
@@ -338,7 +360,6 @@ def options_of(
             for (_, kinds, _), share in zip(spec.channels, shares, strict=True)
         ),
         with_edges=spec.include_sampled_edges,
-        walked=tuple(number for kind, number in numbers.items() if kind not in labels),
     )
 
 

@@ -28,7 +28,8 @@ RIGHT = ("user", "buys_positive", "item")
 WRONG = ("user", "buys_negative", "item")
 USERS, ITEMS, BATCH = 60, 50, 8
 PUSHES = ps.PPRSpec(max_ppr_nodes=4)
-RANKED: dict[str, Any] = {"num_neighbors": None, "sampler_options": PUSHES}
+# Compared with `PPRLoader`, which has nothing to predict and so excludes nothing.
+RANKED: dict[str, Any] = {"num_neighbors": None, "sampler_options": PUSHES, "exclude": None}
 
 
 def shop(*labels: Any) -> Any:

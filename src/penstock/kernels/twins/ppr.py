@@ -25,15 +25,22 @@ class Relation:
     expands: int = 0
     finds: int = 0
     name: tuple[str, str, str] = ("", "", "")
+    excluded: frozenset[tuple[int, int]] = frozenset()  # (node, neighbour)
 
     def degree(self, node: int) -> int:
         return int(self.indptr[node + 1]) - int(self.indptr[node])
 
+    def left(self, node: int) -> Ids:
+        """Return the positions in a node's row that are not excluded."""
+        row = np.arange(self.indptr[node], self.indptr[node + 1], dtype=np.int64)
+        kept = [(node, int(self.neighbors[at])) not in self.excluded for at in row]
+        return np.asarray(row[np.array(kept, np.bool_)], np.int64)
+
     def picks(self, node: int, most: int, key: int) -> Ids:
         """Return the positions of the neighbours that are read."""
         hop = hop_key(key, PUSH_WORD, name_hash(self.name))
-        offsets = choose(self.degree(node), most, False, node_key(hop, node))
-        return int(self.indptr[node]) + offsets
+        left = self.left(node)
+        return np.asarray(left[choose(len(left), most, False, node_key(hop, node))], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,7 @@ class Push:
             has_opened |= not each.is_open
             each.is_open = True
             most = self.options.num_neighbors_per_hop
-            total = sum(min(self.relations[r].degree(each.node), most) for r in leaving)
+            total = sum(min(len(self.relations[r].left(each.node)), most) for r in leaving)
             if total:
                 keep = 1.0 - self.options.alpha
                 gifts.append(Gift(each, keep * residual / float(total), each.hop + 1))
