@@ -48,6 +48,7 @@ class Exclusion {
   template <class Adjacency>
   void take_out(const Adjacency& adjacency, std::int64_t node, std::int64_t tree,
                 std::int64_t begin, std::int64_t end, std::vector<std::int64_t>& places) {
+    if (pairs_.empty()) return;
     Group* const group = find(node);
     if (group == nullptr) return;
     if (!group->is_read) read(adjacency, begin, end, *group);
@@ -67,12 +68,17 @@ class Exclusion {
   };
 
   static constexpr std::int64_t kFew = 8;  // compared one by one
+  static constexpr int kWordBits = 6;      // of a place among the bits of a word
 
   void index() {
     slots_.assign(std::bit_ceil(2 * groups_.size() + 1), 0);
     shift_ = 64 - std::countr_zero(slots_.size());
+    marks_.assign(std::bit_ceil(groups_.size() / 2 + 1), 0);
+    mark_shift_ = 64 - kWordBits - std::countr_zero(marks_.size());
     for (std::size_t number = 0; number < groups_.size(); ++number) {
-      std::size_t at = slot(pairs_[groups_[number].begin].node);
+      const std::int64_t node = pairs_[groups_[number].begin].node;
+      marks_[mark(node) >> kWordBits] |= std::uint64_t{1} << (mark(node) & 63);
+      std::size_t at = slot(node);
       while (slots_[at] != 0) at = (at + 1) & (slots_.size() - 1);
       slots_[at] = number + 1;
     }
@@ -83,7 +89,13 @@ class Exclusion {
     return shift_ == 64 ? 0 : static_cast<std::size_t>(hash >> shift_);
   }
 
+  std::size_t mark(std::int64_t node) const {
+    return static_cast<std::size_t>((static_cast<std::uint64_t>(node) * kGamma) >> mark_shift_);
+  }
+
+  // Most nodes that are expanded have no pairs, which the marks tell from memory that stays close.
   Group* find(std::int64_t node) {
+    if ((marks_[mark(node) >> kWordBits] >> (mark(node) & 63) & 1) == 0) return nullptr;
     for (std::size_t at = slot(node); slots_[at] != 0; at = (at + 1) & (slots_.size() - 1)) {
       Group& group = groups_[slots_[at] - 1];
       if (pairs_[group.begin].node == node) return &group;
@@ -124,6 +136,8 @@ class Exclusion {
   std::vector<std::size_t> slots_;       // by hash of the node: one more than its group, or 0
   std::vector<std::int64_t> neighbors_;  // of the row that is being read
   int shift_ = 64;
+  std::vector<std::uint64_t> marks_;  // a bit for each hash, set where a node may have pairs
+  int mark_shift_ = 58;
 };
 
 // A row that lost some of its edges: those at `cut`, positions that rise.
