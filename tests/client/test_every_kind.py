@@ -317,7 +317,7 @@ def test_labels_of_links_leave_room_for_negatives_and_weights_of_0_are_never_dra
             rf"dst_weight'\] has shape \[7\]; expected a weight for each of {NODES} nodes",
         ),
         ({"tables": {"dst_weight": np.zeros(NODES)}}, r"dst_weight'\] is 0 for every node"),
-        ({"tables": {"weight": np.ones(NODES)}}, "reads: 'src_weight', 'dst_weight'$"),
+        ({"tables": {"weight": np.ones(NODES)}}, "reads: 'src_weight', 'dst_weight';"),
         ({"columns": {"label": np.array([255, 0] * 35, "uint8")}}, "label has 255, the most"),
         ({"columns": {"label": np.arange(-1, 69)}}, "label has -1 and 0"),
     ],

@@ -284,7 +284,7 @@ def test_no_workers_here_is_refused_with_advice(plain: Shop) -> None:
     ("arguments", "words"),
     [
         ({"input_nodes": "exam"}, "there is no split called 'exam'; there are: 'train'"),
-        ({"input_nodes": [NODES]}, f"the id {NODES}; there are {NODES} nodes"),
+        ({"input_nodes": [NODES]}, rf"input_nodes\[0\] is {NODES}; expected 0 <= id < {NODES}"),
         ({"input_nodes": "train", "weight_attr": "heft"}, "heft"),
     ],
     ids=["split", "id", "attribute"],

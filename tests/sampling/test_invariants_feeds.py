@@ -163,7 +163,7 @@ GIVEN: list[tuple[BuiltInSpec, Arrays, Arrays, str]] = [
         LinkSpec(neighbors=HOPS, negatives="triplet"),
         {},
         {"src_weight": np.arange(20)},
-        "tables.*src_weight.*reads: 'dst_weight'$",
+        "tables.*src_weight.*reads: 'dst_weight';",
     ),
     (LABELS, {}, {}, "no positive labels"),
     (LABELS, {"positive/0": TWO}, {}, "positive/0"),

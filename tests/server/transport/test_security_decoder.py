@@ -108,6 +108,7 @@ _ANY: dict[type, st.SearchStrategy[Any]] = {
     int: INTEGERS,
     float: FLOATS,
     str: TEXT | st.sampled_from(["substitute", "drop"]),
+    tuple: st.lists(TEXT, max_size=3).map(tuple),
 }
 OPTIONS = st.builds(
     ChannelOptions,
