@@ -187,6 +187,8 @@ def test_workers_can_be_kept_to_cores() -> None:
         assert os.sched_getaffinity(worker) == os.sched_getaffinity(0)
         with pytest.raises(ValueError, match="should match with the number of workers"):
             loader.enable_cpu_affinity([core, core]).__enter__()
+        with pytest.raises(ValueError, match=r"^loader_cores .* is \[100000\]: invalid CPU"):
+            loader.enable_cpu_affinity([100000]).__enter__()
     with everyday(small_data()) as inline, pytest.raises(ValueError, match="at least one worker"):
         inline.enable_cpu_affinity().__enter__()
 

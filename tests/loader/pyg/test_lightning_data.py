@@ -114,6 +114,39 @@ def test_another_loader_s_sampler_will_do_and_pyg_s_will_not() -> None:
         ps.LightningNodeData(data, node_sampler=NeighborSampler(data, [2]), batch_size=16)
 
 
+def test_evaluation_has_arguments_of_its_own_beside_another_loader_s_sampler() -> None:
+    data = split_data()
+    with everyday(data) as loader:
+        sampler = loader.node_sampler
+    module = ps.LightningNodeData(
+        data,
+        node_sampler=sampler,
+        batch_size=16,
+        seed=7,
+        eval_loader_kwargs={"num_neighbors": [-1]},
+    )
+    assert module.train_dataloader().num_neighbors is sampler.num_neighbors
+    with ps.NeighborLoader(data, [-1], data.val_mask, batch_size=16, seed=7) as expected:
+        assert digests(module.val_dataloader()) == digests(expected)
+    with pytest.warns(UserWarning, match=r"Ignoring the arguments \['num_neighbors'\]"):
+        module = ps.LightningNodeData(data, node_sampler=sampler, num_neighbors=[-1])
+    assert module.train_dataloader().num_neighbors is sampler.num_neighbors
+
+
+def test_times_of_inputs_go_with_another_loader_s_sampler() -> None:
+    data = small_data()
+    data.when = torch.arange(data.num_nodes)
+    nodes, times = torch.arange(40), torch.full((40,), 200)
+    options: dict[str, Any] = {"batch_size": 16, "seed": 7}
+    with ps.NeighborLoader(
+        data, [4], nodes, times, time_attr="when", shuffle=True, **options
+    ) as loader:
+        module = ps.LightningNodeData(
+            data, nodes, times, node_sampler=loader.node_sampler, **options
+        )
+        assert digests(module.train_dataloader()) == digests(loader)
+
+
 def test_edges_of_each_stage_have_their_labels_and_negatives() -> None:
     data = small_data()
     ends = data.edge_index

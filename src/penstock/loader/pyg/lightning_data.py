@@ -7,6 +7,7 @@ one.
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from torch_geometric.data import Data, HeteroData
@@ -42,14 +43,55 @@ _SPLITS: Final = {
 _SUFFIXES: Final = ("mask", "idx", "index")
 
 
-class _Ours:
-    """Stands where PyG's data modules have their sampler, so that they make none of their own.
+class _Sampling:
+    """Says how a module's loaders sample, where PyG's data modules have their sampler.
 
-    Its constructor takes nothing: PyG passes on all arguments that a sampler does not take.
+    Its constructor takes a sampler's arguments. By that PyG tells them from those of loaders: it
+    warns of them beside a given sampler, and sets those of `eval_loader_kwargs` on a copy.
     """
 
-    def __init__(self) -> None:
-        self.shared: SharedSampler | None = None  # that of another loader, if one is given
+    def __init__(
+        self,
+        num_neighbors: Any,
+        subgraph_type: Any = "directional",
+        replace: bool = False,
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        is_sorted: bool = False,
+        directed: bool = True,
+        edge_dir: str | None = None,
+    ) -> None:
+        self.num_neighbors, self.subgraph_type = num_neighbors, subgraph_type
+        self.replace, self.disjoint = replace, disjoint
+        self.temporal_strategy, self.time_attr = temporal_strategy, time_attr
+        self.weight_attr, self.is_sorted = weight_attr, is_sorted
+        self.directed, self.edge_dir = directed, edge_dir
+
+    @classmethod
+    def as_of(cls, sampler: Any, who: str) -> _Sampling:
+        """Return how the sampler of another loader samples."""
+        if not isinstance(sampler, SharedSampler):
+            raise ValueError(
+                f"the sampler of {who} is a {type(sampler).__name__}, which samples with PyG's own "
+                "code: leave it out, and give num_neighbors and the other arguments here; or take "
+                "the node_sampler (link_sampler) of another of Penstock's loaders"
+            )
+        spec = sampler.spec
+        return cls(
+            sampler.num_neighbors,
+            spec.subgraph_type,
+            spec.replace,
+            spec.disjoint,
+            spec.temporal_strategy,
+            spec.time_attr,
+            spec.weight_attr,
+            edge_dir=spec.direction,
+        )
+
+
+_SAMPLING: Final = frozenset(inspect.signature(_Sampling).parameters)
 
 
 class _Module(PyGLightningData):
@@ -57,6 +99,7 @@ class _Module(PyGLightningData):
 
     data: Any
     loader: str
+    kwargs: dict[str, Any]
     loader_kwargs: dict[str, Any]
     eval_loader_kwargs: dict[str, Any]
 
@@ -80,9 +123,12 @@ class _Module(PyGLightningData):
             )
         if loader != "full" and sampler is None and "num_neighbors" not in kwargs:
             raise TypeError(f"{who} lacks num_neighbors: how many to sample in each hop")
-        ours = None if loader == "full" else _Ours()
-        if ours is not None:
-            ours.shared = _checked(sampler, who)
+        ours, others = None, kwargs
+        if loader != "full" and sampler is not None:
+            ours = _Sampling.as_of(sampler, who)
+        elif loader != "full":
+            ours = _Sampling(**{name: kwargs[name] for name in _SAMPLING & kwargs.keys()})
+            others = {name: value for name, value in kwargs.items() if name not in _SAMPLING}
         PyGLightningData.__init__(
             self,
             data=data,
@@ -91,9 +137,11 @@ class _Module(PyGLightningData):
             loader=loader,
             graph_sampler=ours,
             eval_loader_kwargs=evaluation,
-            **kwargs,
+            **others,
         )
         self.loader = loader
+        if others is not kwargs:
+            self.kwargs = {**kwargs, **self.kwargs}  # all of them, as PyG shows them
         if "num_workers" not in kwargs and ours is not None:
             # PyG's default is 0; ours is the workers of a hub or a server, where there is one.
             for options in (self.loader_kwargs, self.eval_loader_kwargs):
@@ -120,7 +168,8 @@ class LightningNodeData(_Module, PyGNodeData):
         input_pred_time: Their times.
         loader: "neighbor" for sampled batches, or "full" for the whole graph as one batch.
         node_sampler: The `node_sampler` of another of Penstock's loaders, to sample in the same
-            way; num_neighbors and the like are then not needed.
+            way; num_neighbors and the like are then not needed, and those of
+            `eval_loader_kwargs` are for evaluation.
         eval_loader_kwargs: Arguments that are others for validation, test and prediction.
         **kwargs: The other arguments and options of `NeighborLoader`: `num_neighbors`,
             `batch_size`, `num_workers` and so on. PyG's module shuffles for training.
@@ -189,7 +238,7 @@ class LightningNodeData(_Module, PyGNodeData):
         """
         if self.loader == "full":
             return self.full_dataloader(**kwargs)
-        wanted = _sampling(node_sampler) | kwargs
+        wanted = vars(node_sampler) | kwargs
         inputs = {"input_nodes": input_nodes, "input_time": input_time, "input_id": input_id}
         return NeighborLoader(self.data, **inputs, **wanted)
 
@@ -217,7 +266,8 @@ class LightningLinkData(_Module, PyGLinkData):
         input_pred_time: Their times.
         loader: "neighbor" for sampled batches, or "full" for the whole graph as one batch.
         link_sampler: The `link_sampler` of another of Penstock's loaders, to sample in the same
-            way; num_neighbors and the like are then not needed.
+            way; num_neighbors and the like are then not needed, and those of
+            `eval_loader_kwargs` are for evaluation.
         eval_loader_kwargs: Arguments that are others for validation, test and prediction.
         **kwargs: The other arguments and options of `LinkNeighborLoader`: `num_neighbors`,
             `neg_sampling`, `batch_size` and so on. PyG's module shuffles for training.
@@ -289,7 +339,7 @@ class LightningLinkData(_Module, PyGLinkData):
         """
         if self.loader == "full":
             return self.full_dataloader(**kwargs)
-        wanted = _sampling(link_sampler) | kwargs
+        wanted = vars(link_sampler) | kwargs
         inputs = {
             "edge_label_index": input_edges,
             "edge_label": input_labels,
@@ -303,23 +353,6 @@ def _set(module: Any, stage: str, **inputs: Any) -> None:
     """Keep the inputs of a stage, by the names of PyG's attributes."""
     for name, value in inputs.items():
         setattr(module, f"input_{stage}_{name}", value)
-
-
-def _checked(sampler: Any, who: str) -> SharedSampler | None:
-    if sampler is None or isinstance(sampler, SharedSampler):
-        return sampler
-    raise ValueError(
-        f"the sampler of {who} is a {type(sampler).__name__}, which samples with PyG's own code: "
-        "leave it out, and give num_neighbors and the other arguments here; or take the "
-        "node_sampler (link_sampler) of another of Penstock's loaders"
-    )
-
-
-def _sampling(ours: _Ours) -> dict[str, Any]:
-    """Return the arguments by which a loader samples as another one does, if that was given."""
-    if ours.shared is None:
-        return {}
-    return {"num_neighbors": ours.shared.num_neighbors, "neighbor_sampler": ours.shared}
 
 
 def _found_nodes(data: Any, stage: str) -> Any:

@@ -91,7 +91,12 @@ def _on_cores(hub: Hub | None, num_workers: int, cores: Sequence[Any] | None) ->
             with suppress(psutil.NoSuchProcess):  # just replaced
                 process, wanted = psutil.Process(pid), chosen[number % len(chosen)]
                 before[process] = process.cpu_affinity()
-                process.cpu_affinity(list(wanted) if isinstance(wanted, Sequence) else [wanted])
+                try:
+                    process.cpu_affinity(list(wanted) if isinstance(wanted, Sequence) else [wanted])
+                except ValueError as error:  # it says which core is not there, and which are
+                    raise ValueError(
+                        f"loader_cores in 'enable_cpu_affinity' is {cores}: {error}"
+                    ) from error
         yield
     finally:
         for process, everywhere in before.items():
