@@ -243,6 +243,8 @@ bool py_use_simd(const std::string& name) {
 NB_MODULE(_native, m) {
   using namespace penstock;
   m.doc() = "The kernels of Penstock.";
+  // A process that ends while graphs are in use leaves them to the system; there is nothing to report.
+  nb::set_leak_warnings(false);
 
   m.def("simd_in_use", &py_simd_in_use);
   m.def("available_simd", &py_available_simd);
