@@ -112,9 +112,7 @@ class TestEdgeIndex:
 
     def test_a_sparse_vector(self) -> None:
         sparse = pytest.importorskip("scipy.sparse")
-        with pytest.raises(
-            ValueError, match=r"^edge_index is a coo_array of shape \[3\]"
-        ):
+        with pytest.raises(ValueError, match=r"^edge_index is a coo_array of shape \[3\]"):
             Graph.from_coo(sparse.coo_array(np.ones(3)))
 
 
