@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import linecache
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -159,6 +161,42 @@ def test_a_class_whose_source_nobody_has_is_refused_with_advice() -> None:
     exec("class Mine:\n    def sample(self): ...\n", vars(notebook.module))
     with pytest.raises(ValueError, match=r"the source of Mine is not known.*num_workers=0"):
         module_with(notebook.Mine)
+
+
+@pytest.mark.parametrize("head", ["", "if True:\n"])
+def test_text_of_several_lines_is_copied_as_it_is(head: str) -> None:
+    indent = "    " if head else ""
+    cell = f"""{head}{indent}class Mine:
+{indent}    text = '''first
+   \t
+last'''
+{indent}    def __init__(self, graph): pass
+{indent}    def sample(self, seeds, *, seed, epoch, index):
+{indent}        return {{"text": np.frombuffer(self.text.encode(), np.uint8)}}
+"""
+    mine = Notebook(IMPORTS, cell).Mine
+    assert batch_of(mine)["text"].tobytes().decode() == mine.text == "first\n   \t\nlast"
+
+
+def test_threads_write_the_file_of_one_class_at_the_same_time() -> None:
+    notebook = Notebook(IMPORTS, HELPERS, MINE)
+    with ThreadPoolExecutor(4) as threads:
+        paths = {*threads.map(lambda _: module_with(notebook.Mine), range(100))}
+    (path,) = map(Path, paths)
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_nobody_else_can_read_the_file_or_choose_where_it_is_written(tmp_path: Path) -> None:
+    notebook = Notebook(IMPORTS, HELPERS, MINE)
+    path, other = Path(module_with(notebook.Mine)), tmp_path / "other"
+    other.write_text("mine")
+    path.unlink()
+    # Where the name could be foreseen, a link would lead the writer to another file.
+    for name in (path, Path(f"{path}.{os.getpid()}"), Path(f"{path}.draft")):
+        name.symlink_to(other)
+    assert Path(module_with(notebook.Mine)) == path
+    assert other.read_text() == "mine"
+    assert stat.S_IMODE(path.lstat().st_mode) == 0o600
 
 
 def test_a_class_that_is_defined_again_is_another_file() -> None:

@@ -15,7 +15,7 @@ import linecache
 import os
 import re
 import sys
-import textwrap
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from symtable import SymbolTable, symtable
@@ -41,9 +41,10 @@ def module_with(sampler: type[Any]) -> str:
     mark = hashlib.sha256(text.encode()).hexdigest()[:16]
     folder = recipe_folder()
     path = os.path.join(folder, f"sampler_{sampler.__name__}_{mark}.py")
-    draft = f"{path}.{os.getpid()}"
     os.makedirs(folder, exist_ok=True)
-    with open(draft, "w", encoding="utf-8") as file:
+    # A name that nobody can foresee, for this user alone: workers run what is in the file.
+    descriptor, draft = tempfile.mkstemp(".draft", dir=folder)
+    with open(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(draft, path)  # also where it is there already, so that it counts as new
     _forget_old(folder)
@@ -51,10 +52,14 @@ def module_with(sampler: type[Any]) -> str:
 
 
 def _forget_old(folder: str) -> None:
+    files = []
     with os.scandir(folder) as entries:
-        files = [(each.stat().st_mtime, each.path) for each in entries if _NAME.match(each.name)]
+        for each in entries:
+            if _NAME.fullmatch(each.name):
+                with suppress(FileNotFoundError):  # others forget old ones, too
+                    files.append((each.stat().st_mtime, each.path))
     for _, path in sorted(files)[:-KEPT]:
-        with suppress(FileNotFoundError):  # another process forgets old ones, too
+        with suppress(FileNotFoundError):
             os.unlink(path)
 
 
@@ -164,8 +169,14 @@ def _source_of(value: Any) -> tuple[str, ast.Module] | None:
                 and node.name == value.__name__
                 and (first := _first_line(node)) <= code.co_firstlineno <= (node.end_lineno or 0)
             ):
-                return textwrap.dedent("".join(lines[first - 1 : node.end_lineno])).rstrip(), tree
+                return _at_top_level(lines[first - 1 : node.end_lineno]), tree
     return None
+
+
+def _at_top_level(lines: list[str]) -> str:
+    """Return a definition that can stand alone; none of its lines changes, nor the text in it."""
+    head = "if True:\n" if lines[0][:1].isspace() else ""
+    return head + "".join(lines).rstrip()
 
 
 def _first_line(node: ast.ClassDef | ast.FunctionDef) -> int:
