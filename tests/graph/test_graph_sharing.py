@@ -193,7 +193,7 @@ say([graph.edge_index(name).tolist(), [(s.nbytes, os.stat(s.path).st_ino) for s 
         pickled = pickle.dumps(graph)
         memory = [
             (segment.nbytes, os.stat(segment.path).st_ino)
-            for segment in sharing.path_handle_of(graph.schema, graph.arrays, None).segments
+            for segment in sharing.path_handle_of(graph.handle(), graph.arrays).segments
             if not isinstance(segment, FileHandle | MemfdHandle)
         ]
         said: Any = run_child(program, pickled.hex())

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -281,7 +282,8 @@ class Graph(GraphView):
         """
         arrays = sharing.attach(handle, fds)
         try:
-            return cls(handle.schema, arrays, handle.version)
+            graph = cls(handle.schema, arrays, handle.version)
+            return graph if handle.edge_dir is None else graph.as_part(handle.edge_dir)
         except BaseException:
             for segment in sharing.segments_of(arrays):
                 segment.close()
@@ -293,7 +295,8 @@ class Graph(GraphView):
         It includes the derived arrays (out-edges, sums of weights, …) that exist when it is called:
         to share one, compute it first.
         """
-        return sharing.handle_of(self._schema, self._arrays, self._version)
+        handle = sharing.handle_of(self._schema, self._arrays, self._version)
+        return msgspec.structs.replace(handle, edge_dir=self._edge_dir_of_part)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -512,7 +515,7 @@ class Graph(GraphView):
         # By its handle, however large it is: processes of this user and host map the same memory
         # while this process keeps it, or the same files.
         try:
-            handle = sharing.path_handle_of(self._schema, self._arrays, self._version)
+            handle = sharing.path_handle_of(self.handle(), self._arrays)
         except TypeError as error:
             raise TypeError(
                 f"{error}; or save() the graph, and pickle the one you open()"

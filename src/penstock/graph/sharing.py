@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Sequence
 from contextlib import suppress
+from typing import Literal
 
 import msgspec
 
@@ -33,12 +34,16 @@ class PlacedArray(msgspec.Struct, frozen=True):
 
 
 class GraphHandle(msgspec.Struct, frozen=True):
-    """What another process needs to map a graph; with descriptors if it is in memfds."""
+    """What another process needs to map a graph; with descriptors if it is in memfds.
+
+    `edge_dir` is which edges of its nodes a part has; None for a whole graph.
+    """
 
     schema: Schema
     segments: tuple[SegmentHandle, ...]
     arrays: tuple[PlacedArray, ...]
     version: str | None = None
+    edge_dir: Literal["in", "out"] | None = None
 
 
 def segments_of(arrays: Arrays) -> list[Segment]:
@@ -59,13 +64,12 @@ def handle_of(schema: Schema, arrays: Arrays, version: str | None) -> GraphHandl
     )
 
 
-def path_handle_of(schema: Schema, arrays: Arrays, version: str | None) -> GraphHandle:
-    """Return a handle that needs no descriptors: see `Segment.path_handle`.
+def path_handle_of(handle: GraphHandle, arrays: Arrays) -> GraphHandle:
+    """Return the handle as one that needs no descriptors: see `Segment.path_handle`.
 
     That of a graph in files has no derived arrays in memory: the receiver can compute them again,
     also when this process has ended.
     """
-    handle = handle_of(schema, arrays, version)
     in_files = without_made(handle)
     if all(isinstance(segment, FileHandle) for segment in in_files.segments):
         return in_files

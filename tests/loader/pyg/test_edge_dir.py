@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,20 @@ class TestParts:
                             assert torch.equal(one.n_id, ids[other.n_id])
                 with pytest.raises(ValueError, match="a part that was cut by source"):
                     ps.NeighborLoader(dataset, [2], edge_dir="in")
+
+    def test_other_processes_of_the_host_read_it_so(self, part: Partition) -> None:
+        spec = ps.NeighborSpec(num_neighbors=(2,), direction="out")
+        with pickle.loads(pickle.dumps(part.graph)) as graph:
+            assert graph.edge_dir_of_part == "out"
+        with ps.SharedDistSamplingBackend(part.graph, spec, num_workers=1) as backend:
+            assert backend.address is not None
+            with ps.connect(backend.address) as hub:
+                with pytest.raises(ValueError, match="a part that was cut by source"):
+                    ps.NeighborLoader(hub, [2], edge_dir="in")
+                with ps.NeighborLoader(hub, [2], batch_size=5, seed=0) as far:
+                    with ps.NeighborLoader(part.graph, [2], batch_size=5, seed=0) as near:
+                        for one, other in zip(far, near, strict=True):
+                            assert torch.equal(one.edge_index, other.edge_index)
 
     def test_requests_may_say_edge_dir(self, part: Partition) -> None:
         spec = ps.LinkSpec(neighbors=ps.NeighborSpec(num_neighbors=(2,)))
