@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,8 +23,6 @@ struct ExcludedPair {
   std::int64_t node;
   std::int64_t neighbor;
   std::int64_t tree;
-
-  friend auto operator<=>(const ExcludedPair&, const ExcludedPair&) = default;
 };
 
 // The pairs of one relation in one batch. A row is read once, when its node is first expanded,
@@ -32,7 +32,9 @@ class Exclusion {
   void assign(std::vector<ExcludedPair> pairs, bool by_tree) {
     pairs_ = std::move(pairs);
     by_tree_ = by_tree;
-    std::sort(pairs_.begin(), pairs_.end());
+    std::sort(pairs_.begin(), pairs_.end(), [](const ExcludedPair& a, const ExcludedPair& b) {
+      return std::tie(a.node, a.tree, a.neighbor) < std::tie(b.node, b.tree, b.neighbor);
+    });
     groups_.clear();
     for (std::size_t at = 0; at < pairs_.size(); ++at) {
       if (at == 0 || pairs_[at].node != pairs_[at - 1].node) groups_.push_back({at, at, {}, false});
@@ -52,9 +54,10 @@ class Exclusion {
     Group* const group = find(node);
     if (group == nullptr) return;
     if (!group->is_read) read(adjacency, begin, end, *group);
-    for (const auto& [at, neighbor] : group->places) {
-      if (by_tree_ && !has(*group, {node, neighbor, tree})) continue;
-      places.push_back(at);
+    if (by_tree_) {
+      take_out_of_tree(*group, tree, places);
+    } else {
+      for (const auto& [neighbor, at] : group->places) places.push_back(at);
     }
   }
 
@@ -63,7 +66,8 @@ class Exclusion {
   struct Group {
     std::size_t begin;
     std::size_t end;
-    std::vector<std::pair<std::int64_t, std::int64_t>> places;  // position, neighbour
+    // Neighbour and position: by position, or sorted if there are trees.
+    std::vector<std::pair<std::int64_t, std::int64_t>> places;
     bool is_read;
   };
 
@@ -103,19 +107,33 @@ class Exclusion {
     return nullptr;
   }
 
-  bool has(const Group& group, const ExcludedPair& pair) const {
-    const auto begin = pairs_.begin();
-    return std::binary_search(begin + static_cast<std::ptrdiff_t>(group.begin),
-                              begin + static_cast<std::ptrdiff_t>(group.end), pair);
+  // Looks up what a tree excludes, and nothing of other trees: a node may be in all of them, and
+  // each may exclude an edge of its row.
+  void take_out_of_tree(const Group& group, std::int64_t tree, std::vector<std::int64_t>& places) {
+    const auto end = pairs_.begin() + static_cast<std::ptrdiff_t>(group.end);
+    auto pair = std::lower_bound(pairs_.begin() + static_cast<std::ptrdiff_t>(group.begin), end, tree,
+                                 [](const ExcludedPair& a, std::int64_t b) { return a.tree < b; });
+    const std::size_t before = places.size();
+    for (const ExcludedPair* last = nullptr; pair != end && pair->tree == tree; last = &*pair++) {
+      if (last != nullptr && last->neighbor == pair->neighbor) continue;
+      constexpr std::int64_t kFirst = std::numeric_limits<std::int64_t>::min();
+      auto at = std::lower_bound(group.places.begin(), group.places.end(),
+                                 std::pair(pair->neighbor, kFirst));
+      for (; at != group.places.end() && at->first == pair->neighbor; ++at) {
+        places.push_back(at->second);
+      }
+    }
+    std::sort(places.begin() + static_cast<std::ptrdiff_t>(before), places.end());
   }
 
   template <class Adjacency>
   void read(const Adjacency& adjacency, std::int64_t begin, std::int64_t end, Group& group) {
     neighbors_.clear();
     for (std::size_t at = group.begin; at < group.end; ++at) {
-      const std::int64_t neighbor = pairs_[at].neighbor;
-      if (neighbors_.empty() || neighbors_.back() != neighbor) neighbors_.push_back(neighbor);
+      neighbors_.push_back(pairs_[at].neighbor);
     }
+    if (by_tree_) std::sort(neighbors_.begin(), neighbors_.end());
+    neighbors_.erase(std::unique(neighbors_.begin(), neighbors_.end()), neighbors_.end());
     const bool few = static_cast<std::int64_t>(neighbors_.size()) <= kFew;
     for (std::int64_t at = begin; at < end; ++at) {
       const std::int64_t neighbor = adjacency.neighbor(at);
@@ -125,12 +143,13 @@ class Exclusion {
       } else {
         is_excluded = std::binary_search(neighbors_.begin(), neighbors_.end(), neighbor);
       }
-      if (is_excluded) group.places.emplace_back(at, neighbor);
+      if (is_excluded) group.places.emplace_back(neighbor, at);
     }
+    if (by_tree_) std::sort(group.places.begin(), group.places.end());
     group.is_read = true;
   }
 
-  std::vector<ExcludedPair> pairs_;  // sorted
+  std::vector<ExcludedPair> pairs_;  // sorted by node, tree and neighbour
   bool by_tree_ = false;
   std::vector<Group> groups_;
   std::vector<std::size_t> slots_;       // by hash of the node: one more than its group, or 0

@@ -45,6 +45,20 @@ TEST(trees_have_pairs_of_their_own) {
   CHECK(taken_out(exclusion, 0, 3).empty());
 }
 
+TEST(a_tree_excludes_its_own_pairs_however_many_others_have_some) {
+  Exclusion exclusion;
+  std::vector<ExcludedPair> pairs;
+  for (std::int64_t tree = 0; tree < 100; ++tree) {
+    for (int times = 0; times < 2; ++times) pairs.push_back({0, tree % 10, tree});
+  }
+  pairs.push_back({0, 9, 5});
+  exclusion.assign(pairs, true);
+  CHECK_EQUAL(taken_out(exclusion, 0, 5), (Places{0, 2, 3}));
+  CHECK_EQUAL(taken_out(exclusion, 0, 7), (Places{1, 4}));
+  CHECK(taken_out(exclusion, 0, 8).empty());
+  CHECK_EQUAL(taken_out(exclusion, 0, 95), (Places{0, 2}));
+}
+
 TEST(many_nodes_are_told_apart) {
   Exclusion exclusion;
   std::vector<ExcludedPair> pairs;
