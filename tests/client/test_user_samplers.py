@@ -657,3 +657,14 @@ def test_arrays_of_a_spec_live_as_long_as_the_spec_and_are_missed_in_words() -> 
 def test_a_spec_whose_arrays_are_shared_already_stays_as_it_is() -> None:
     first = spec_of(stars(fails=np.array([1, 2])))
     assert spec_of(first) == first
+
+
+def test_a_channel_may_name_the_same_sampler_with_the_same_arrays() -> None:
+    """The arrays lie elsewhere each time that they are shared; what is in them counts."""
+    given = stars(fails=np.array([1, 2]))
+    with small_graph() as graph, backend_of(graph, given, num_workers=0) as backend:
+        backend.register_input("a", sampling_config=given, **TERMS)
+        backend.register_input("b", sampling_config=stars(fails=np.array([1, 2])), **TERMS)
+        for other in (np.array([1, 3]), np.array([1, 2], np.int32), np.array([1])):
+            with pytest.raises(ValueError, match="this backend's is"):
+                backend.register_input("c", sampling_config=stars(fails=other), **TERMS)

@@ -27,7 +27,7 @@ from penstock.client.deadline import Deadline, positive_seconds
 from penstock.client.hub.hub import Hub
 from penstock.client.hub.hub_config import checked_workers, settled
 from penstock.client.hub.hub_process import START_TIMEOUT_S, HubProcess
-from penstock.client.naming import Where, spec_of
+from penstock.client.naming import Where, is_same, spec_of
 from penstock.errors import ChannelClosed
 from penstock.graph import Graph
 from penstock.hub.backends import check_spec
@@ -244,7 +244,8 @@ class SharedDistSamplingBackend:
         """
         self._check_ready()
         check_names(channel_options)
-        if sampling_config is not None and spec_of(sampling_config, self._where) != self._spec:
+        asked = None if sampling_config is None else spec_of(sampling_config, self._where)
+        if asked is not None and not is_same(asked, self._spec):
             raise ValueError(
                 f"sampling_config is {sampling_config!r}; this backend's is {self._spec!r}"
             )

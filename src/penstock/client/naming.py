@@ -26,7 +26,7 @@ from penstock.graph.shared import ArrayHandle, SharedArray
 from penstock.graph.tensors import floats, is_array, plain
 from penstock.sampling.custom import check_plain, declared, name_here
 from penstock.sampling.normalize import settled
-from penstock.sampling.option_arrays import MARK, each_array
+from penstock.sampling.option_arrays import MARK, each_array, mapped
 from penstock.sampling.spec import BuiltInSpec, CustomSpec, Spec
 
 _CALL: Final = (
@@ -69,6 +69,20 @@ def spec_of(
     if hasattr(config, "sample"):
         return _spec_of_instance(config, where)
     raise ValueError(f"sampling_config is {config!r}; {_CALL}")
+
+
+def is_same(one: Spec, other: Spec) -> bool:
+    """Return whether two specs sample alike; arrays among options count by what is in them."""
+    if not isinstance(one, CustomSpec) or not isinstance(other, CustomSpec):
+        return one == other
+    plain_one, plain_other = (msgspec.structs.replace(each, arrays=()) for each in (one, other))
+    if plain_one != plain_other or len(one.arrays) != len(other.arrays):
+        return False
+    forms = [[(each.dtype, each.shape) for each in spec.arrays] for spec in (one, other)]
+    return forms[0] == forms[1] and all(
+        np.array_equal(mine.reshape(-1).view(np.uint8), its.reshape(-1).view(np.uint8))
+        for mine, its in zip(mapped(one.arrays), mapped(other.arrays), strict=True)
+    )
 
 
 def _spec_by(
