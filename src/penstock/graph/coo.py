@@ -123,10 +123,11 @@ def times(label: str, value: Any) -> PlainArray:
     NumPy turns into either.
     """
     if not (is_tensor(value) or is_sparse(value) or isinstance(value, SharedArray)):
-        objects = _dates(value)
-        value = as_numpy(label, value) if objects is None else check.moments(label, objects)
-        if value.dtype.kind == "M":
-            value = check.nanoseconds(label, value)
+        dates = _dates(value)
+        if dates is None:
+            value = as_numpy(label, value)
+        else:
+            value = (check.moments if dates.dtype == object else check.nanoseconds)(label, dates)
     return plain(label, value)
 
 
@@ -134,16 +135,17 @@ def are_dates(value: Any) -> bool:
     """Return whether a value is an array or a list of dates."""
     if is_tensor(value) or is_sparse(value) or isinstance(value, SharedArray | str):
         return False
-    kind = getattr(getattr(value, "dtype", None), "kind", "")
-    return kind == "M" or _dates(value) is not None
+    return _dates(value) is not None
 
 
-def _dates(value: Any) -> npt.NDArray[np.object_] | None:
-    """Return Python's dates as an array of objects; None if the value is anything else."""
+def _dates(value: Any) -> npt.NDArray[Any] | None:
+    """Return dates as NumPy's, or Python's as objects; None if the value is anything else."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
         return None
+    if array.dtype.kind == "M":
+        return array
     is_dated = array.dtype == object and array.ndim == 1 and len(array) > 0
     return array if is_dated and all(isinstance(each, date) for each in array) else None
 

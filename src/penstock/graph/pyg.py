@@ -146,11 +146,31 @@ def _row_key(source: _PygStore, name: str, value: Any) -> ArrayKey | None:
         return None
     if np.ndim(value) > 1 and source.data.__cat_dim__(name, value, source.store) != 0:
         return None
-    if source.node_type is not None and source.store.is_node_attr(name):
+    if source.node_type is not None and is_node_attr(source.store, name, value):
         return ArrayKey("node", source.node_type, name)
-    if source.edge_type is not None and source.store.is_edge_attr(name):
+    if source.edge_type is not None and is_edge_attr(source.store, name, value):
         return ArrayKey("edge", source.edge_type, name)
     return None
+
+
+def is_node_attr(store: Any, name: str, value: Any) -> bool:
+    """Return whether an attribute has a row per node. PyG does not know pandas' dates."""
+    if not _are_foreign_dates(value):
+        return bool(store.is_node_attr(name))
+    return len(value) == store.num_nodes and not (
+        "edge" in name and is_edge_attr(store, name, value)
+    )
+
+
+def is_edge_attr(store: Any, name: str, value: Any) -> bool:
+    """Return whether an attribute has a row per edge, likewise."""
+    if not _are_foreign_dates(value):
+        return bool(store.is_edge_attr(name))
+    return len(value) == getattr(store, "num_edges", None)
+
+
+def _are_foreign_dates(value: Any) -> bool:
+    return not is_array(value) and not isinstance(value, list | tuple) and are_dates(value)
 
 
 def _is_list_of_numbers(value: Any) -> bool:

@@ -30,6 +30,7 @@ FORMS: dict[str, Any] = {
     "python's": DAYS,
     "with time zones": zoned(DAYS),
     "an array of objects": np.array(DAYS, object),
+    "a list of numpy's": list(np.array(DAYS, "datetime64[us]")),
 }
 
 
@@ -50,10 +51,52 @@ def test_a_graph_has_nanoseconds(form: str) -> None:
         assert graph.node_attribute("time").tolist() == EXPECTED
 
 
+def assert_data_are_sampled_by(dates: Any) -> None:
+    data = Data(x=torch.rand(4, 1), edge_index=EDGES, time=dates)
+    with ps.NeighborLoader(data, [-1], [0], input_time=DAYS[2:3], time_attr="time") as loader:
+        batch = next(iter(loader))
+    assert batch.n_id.tolist() == [0, 1, 2]
+    assert batch.time.tolist() == EXPECTED[:3]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_data_may_have_dates(form: str) -> None:
+    assert_data_are_sampled_by(FORMS[form])
+
+
 @pytest.mark.parametrize("form", ["naive", "zoned"])
 def test_so_it_is_with_pandas(form: str) -> None:
-    with ps.Graph.from_coo(EDGES, 4, node_time=pandas_forms()[form]) as graph:
+    dates = pandas_forms()[form]
+    with ps.Graph.from_coo(EDGES, 4, node_time=dates) as graph:
         assert graph.node_attribute("time").tolist() == EXPECTED
+    with ps.Graph.from_pyg(Data(x=torch.rand(4, 1), edge_index=EDGES, time=dates)) as graph:
+        assert graph.node_attribute("time").tolist() == EXPECTED
+    assert_data_are_sampled_by(dates)
+
+
+class Column:
+    """Dates as pandas has them: neither a list nor an array, and NumPy makes one of it."""
+
+    def __init__(self, dates: list[datetime]) -> None:
+        self.dates = dates
+
+    def __len__(self) -> int:
+        return len(self.dates)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.dates, object)
+
+
+def test_dates_of_other_libraries_have_rows_like_arrays() -> None:
+    assert_data_are_sampled_by(Column(zoned(DAYS)))
+    data = Data(x=torch.rand(4, 1), edge_index=EDGES, edge_time=Column(DAYS[:3]))
+    with ps.Graph.from_pyg(data) as graph:
+        assert graph.edge_attribute("edge_time").tolist() == EXPECTED[:3]
+    square = Data(
+        x=torch.rand(3, 1), edge_index=EDGES - 1 + (EDGES == 0), edge_time=Column(DAYS[:3])
+    )
+    with ps.Graph.from_pyg(square) as graph:
+        assert graph.edge_attribute("edge_time").tolist() == EXPECTED[:3]
 
 
 @pytest.mark.parametrize("form", FORMS)

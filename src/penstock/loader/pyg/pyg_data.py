@@ -23,6 +23,7 @@ from torch_geometric.data import Data, HeteroData
 from penstock.graph import EdgeType, check
 from penstock.graph.coo import are_dates, times
 from penstock.graph.draft import Draft
+from penstock.graph.pyg import is_edge_attr, is_node_attr
 from penstock.graph.schema import EDGE, NODE, ArrayKey
 from penstock.graph.tensors import PlainArray, plain
 from penstock.loader.pyg.matrix import Matrix, is_sparse
@@ -63,9 +64,9 @@ class _DataStore:
         """Return an attribute with its value if it has a row per node or edge, else None."""
         if value is None or name in OF_THE_GRAPH:
             return None
-        if self.node_type is not None and self.store.is_node_attr(name):
+        if self.node_type is not None and is_node_attr(self.store, name, value):
             return Row(self.node_type, name, value=value, dim=self._dim(name, value))
-        if self.edge_type is not None and self.store.is_edge_attr(name):
+        if self.edge_type is not None and is_edge_attr(self.store, name, value):
             return Row(self.edge_type, name, value=value, dim=self._dim(name, value))
         return None
 
@@ -193,7 +194,9 @@ def _can_be_shared(name: str, value: Any, dim: int, files: MappedFiles) -> bool:
         return False
     if isinstance(value, Tensor) and (value.requires_grad or type(value) not in _PLAIN):
         return False
-    if not isinstance(value, Tensor | np.ndarray) or dim % value.ndim != 0:
+    if not isinstance(value, Tensor | np.ndarray):
+        return are_dates(value)  # of lists, only dates are what one samples by
+    if dim % value.ndim != 0:
         return False
     try:
         column = _column(name, value).array
