@@ -105,6 +105,22 @@ class TestLoaders:
             batch = next(iter(loader))
         assert set(batch.edge_index[0].tolist()) == {0, 1}
 
+    @pytest.mark.parametrize("edge_dir", ["in", "out"])
+    def test_anchors_over_pagerank_follow_the_same_edges(self, edge_dir: Any) -> None:
+        labels = torch.zeros(NODES, 1, dtype=torch.long)
+        given: dict[str, Any] = {"positive": labels, "batch_size": 4, "seed": 0}
+        data, spec = plain(), ps.PPRSpec(max_ppr_nodes=5, direction=edge_dir)
+        with ps.ABLPLoader(data, **given, sampler_options=spec) as loader:
+            expected = next(iter(loader))
+        spec = ps.PPRSpec(max_ppr_nodes=5)
+        with ps.ABLPLoader(data, **given, sampler_options=spec, edge_dir=edge_dir) as loader:
+            batch = next(iter(loader))
+        assert torch.equal(batch.edge_index, expected.edge_index)
+        assert torch.equal(batch.n_id, expected.n_id)
+        with ps.ABLPLoader(data, **given, sampler_options=spec) as loader:
+            in_edges = next(iter(loader))
+        assert torch.equal(batch.n_id, in_edges.n_id) == (edge_dir == "in")
+
     def test_a_sampler_s_output_has_sources_above_too(self) -> None:
         data, seen = plain(), []
 

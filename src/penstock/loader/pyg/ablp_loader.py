@@ -18,7 +18,7 @@ from penstock.loader.pyg.collate import Collate, CollatedParts, Place
 from penstock.loader.pyg.help import shows_options
 from penstock.loader.pyg.options import options_of
 from penstock.loader.pyg.ppr_loader import PPRCollate
-from penstock.loader.pyg.specs import neighbor_spec, rev_types_of
+from penstock.loader.pyg.specs import direction, neighbor_spec, rev_types_of
 from penstock.loader.pyg.template import store_of
 from penstock.loader.pyg.typed import (
     AnchorBatches,
@@ -78,7 +78,8 @@ class ABLPLoader(AnchorBatches[DataT, MadeT], Loader):  # type: ignore[misc]
         sampler_options: A `PPRSpec`, instead of `num_neighbors`: anchors and labels have edges to
             the nodes that matter most to them, as from `PPRLoader`.
         edge_dir: Follow in-edges ("in") or out-edges ("out"). None: in-edges, or those that a part
-            of a graph was cut by. Batches have every edge as it is in the graph, sources above.
+            of a graph was cut by; with `sampler_options`, their `direction`. Batches have every
+            edge as it is in the graph, sources above.
         replace: Whether a neighbour may be taken more than once.
         disjoint: Whether each input has a tree of its own, which shares no node with the others.
         weight_attr: An attribute of edges to draw by; an edge of weight 0 is never taken.
@@ -160,17 +161,23 @@ class ABLPLoader(AnchorBatches[DataT, MadeT], Loader):  # type: ignore[misc]
             "disjoint": disjoint,
             "weight_attr": weight_attr,
             "time_attr": time_attr,
-            "edge_dir": edge_dir,
         }
         neighbors: NeighborSpec | PPRSpec
         if sampler_options is None:
             by_hop = _with_labels(num_neighbors, spec, source.graph)
             strategy = temporal_strategy
             neighbors = neighbor_spec(
-                source, by_hop, **hops, temporal_strategy=strategy, asked_by=type(self).__name__
+                source,
+                by_hop,
+                **hops,
+                edge_dir=edge_dir,
+                temporal_strategy=strategy,
+                asked_by=type(self).__name__,
             )
         else:
             neighbors = _pushes(sampler_options, {"num_neighbors": num_neighbors} | hops)
+            if edge_dir is not None:
+                neighbors = changed(neighbors, direction=direction(source.graph, edge_dir))
         spec = settled(changed(spec, neighbors=neighbors))
         check(spec, source.graph)
         inputs = anchor_inputs(
