@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.client.remote.dist_server import RemoteDistServer
 from penstock.errors import suggestion
 from tests.loader.epochs import Data, HeteroData, torch
 
@@ -65,6 +66,11 @@ def from_typed() -> ps.Graph:
     return ps.Graph.from_pyg(typed())
 
 
+def asked(**given: Any) -> None:
+    """Ask as a client does, whose arguments are checked before anything is sent."""
+    RemoteDistServer.__new__(RemoteDistServer).get_node_ids(**given)
+
+
 class Bad(NamedTuple):
     """A call, and what its error has to say. `meant`: what the user is asked about."""
 
@@ -93,6 +99,12 @@ CALLS: dict[str, Bad] = {
         meant="substitute",
     ),
     "a number of workers": bad(lambda: nodes(num_workers="two"), "num_workers is 'two'", "'auto'"),
+    "workers as a word": bad(
+        lambda: nodes(num_workers="autp"), "num_workers is 'autp'", meant="auto"
+    ),
+    "a way to start": bad(
+        lambda: nodes(multiprocessing_context="spwan"), "context is 'spwan'", "'forkserver'"
+    ),
     "a limit of time": bad(lambda: nodes(timeout="soon"), "timeout", "'soon'", "seconds"),
     "a generator": bad(lambda: nodes(generator=3), "generator is 3", "torch.Generator"),
     "a sampler": bad(lambda: nodes(sampler=3), "sampler is 3", "positions"),
@@ -173,6 +185,28 @@ CALLS: dict[str, Bad] = {
     "anchors": bad(lambda: anchors(anchors=[1, 25]), "anchors[1] is 25", "0 <= id < 20"),
     "labels": bad(
         lambda: anchors(positive=torch.full((20, 1), 33)), "positive[0, 0] is 33", "0 <= id < 20"
+    ),
+    "an edge type of labels": bad(
+        lambda: ps.ABLPLoader(typed(), [2], supervision=BUYS, positive=TYPO),
+        f"positive[0] is {TYPO!r}",
+        repr(BOUGHT),
+        meant=BUYS,
+    ),
+    "an edge type to predict": bad(
+        lambda: ps.ABLPLoader(typed(), [2], supervision=TYPO),
+        f"no positive labels of {TYPO!r}",
+        meant=BUYS,
+    ),
+    "no sampler": bad(
+        lambda: ps.CustomLoader(plain(), 3),  # type: ignore[call-overload]
+        "custom_sampler is 3",
+        "module:Class",
+    ),
+    "a sampler of a module": bad(
+        lambda: ps.CustomLoader(plain(), "fractions:Fracton"),
+        "has no 'Fracton'",
+        meant="Fraction",
+        error=ps.SamplingError,
     ),
     # negatives
     "a mode": bad(
@@ -258,7 +292,17 @@ CALLS: dict[str, Bad] = {
         "'user', 'item'",
         meant="user",
     ),
+    "a path": bad(
+        lambda: sampled(ps.WalkSpec(walk_length=1, path=(TYPO,)), from_typed),
+        f"path[0] is {TYPO!r}",
+        meant=BUYS,
+    ),
     # graphs
+    "progress": bad(
+        lambda: ps.Graph.from_coo([[0], [1]], num_nodes=3, progress="no"),  # type: ignore[arg-type]
+        "progress is 'no'",
+        "True, False, None",
+    ),
     "an edge": bad(
         lambda: ps.Graph.from_coo([[0, 1, 7], [1, 2, 0]], num_nodes=3),
         "edge_index[0][2] is 7",
@@ -299,6 +343,36 @@ CALLS: dict[str, Bad] = {
         "'num_worker'",
         "max_batches",
         meant="num_workers",
+        error=TypeError,
+    ),
+    "an argument of serve": bad(
+        lambda: ps.serve(graph(), limit=3),  # type: ignore[call-arg]
+        "'limit'",
+        "tokens",
+        meant="limits",
+        error=TypeError,
+    ),
+    "an argument of a server": bad(
+        lambda: ps.DistServer(graph(), log_every=3),  # type: ignore[call-arg]
+        "'log_every'",
+        "max_backends",
+        meant="log_every_n",
+        error=TypeError,
+    ),
+    "samplers of serve": bad(
+        lambda: ps.serve(graph(), samplers="module:Class"),
+        "samplers is 'module:Class'",
+        "['module:Class']",
+    ),
+    "samplers of a server": bad(
+        lambda: ps.DistServer(graph(), samplers="module:Class"), "samplers is 'module:Class'"
+    ),
+    "an argument of a call": bad(
+        lambda: asked(spilt="train"),
+        "get_node_ids: ",
+        "'spilt'",
+        "it takes split, node_type",
+        meant="split",
         error=TypeError,
     ),
     "workers of serve": bad(

@@ -5,7 +5,8 @@ Only here may a size be text ("64MB"), a number be one of NumPy's, or an option 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +36,12 @@ def check_names(
             near = suggestion(name, [*names, *beside])
             listed = ", ".join([*beside, *names])
             raise TypeError(f"there is no {noun} {name!r}; there are {listed}{near}")
+
+
+def arguments_of(function: Callable[..., object]) -> list[str]:
+    """Return the names of a function's arguments, without those that `**` takes."""
+    known = inspect.signature(function).parameters.values()
+    return [each.name for each in known if each.name != "self" and each.kind != each.VAR_KEYWORD]
 
 
 def keywords_of(struct: type[Options]) -> dict[str, Field]:

@@ -33,10 +33,18 @@ def shown(what: str, progress: Progress) -> Iterator[Report | None]:
     Args:
         what: What is done, in words.
         progress: What the user asked for.
+
+    Raises:
+        ValueError: That is neither a boolean, nor a function, nor None.
     """
     if callable(progress):
         yield progress
         return
+    if progress is not None and not isinstance(progress, bool):
+        raise ValueError(
+            f"progress is {progress!r}; expected True, False, None, or a function of bytes done "
+            "and in all"
+        )
     stream = sys.stderr
     if stream is None or progress is False or (progress is None and not stream.isatty()):
         yield None

@@ -23,6 +23,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from penstock.errors import suggestion
 from penstock.graph import EdgeType, Graph
 from penstock.graph.derived import DerivedArrays, OutEdges
 from penstock.graph.dtypes import dtype_name
@@ -264,9 +265,11 @@ def check_labels(spec: ABLPSpec, graph: GraphView, columns: Container[str]) -> N
     for number, (supervision, kind) in enumerate(zip(spec.supervision, kinds, strict=True)):
         if kind is None and (column := f"positive/{number}") not in columns:
             wanted = label_type(supervision, "positive")
+            is_known = supervision in graph.edge_types
+            close = "" if is_known else suggestion(supervision, graph.edge_types)
             raise ValueError(
                 f"there are no positive labels of {supervision!r}: this graph has no edge type "
-                f"{wanted!r}, none is given, and the inputs have no column {column!r}"
+                f"{wanted!r}, none is given, and the inputs have no column {column!r}{close}"
             )
 
 
@@ -291,7 +294,8 @@ def _check_given(spec: ABLPSpec, graph: GraphView, sign: Sign) -> None:
             continue
         if kind not in graph.edge_types:
             there = ", ".join(map(repr, graph.edge_types))
-            raise ValueError(f"{sign}[{number}] is {kind!r}; this graph has {there}")
+            close = suggestion(kind, graph.edge_types)
+            raise ValueError(f"{sign}[{number}] is {kind!r}; this graph has {there}{close}")
         if (kind[0], kind[2]) != (supervision[0], supervision[2]):
             raise ValueError(
                 f"{sign}[{number}] is {kind!r}; its ends are not those of {supervision!r}"

@@ -36,7 +36,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from penstock.errors import SamplingError
+from penstock.errors import SamplingError, suggestion
 from penstock.graph import Graph
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.inventory import repeated
@@ -249,8 +249,9 @@ def find(name: str) -> Callable[..., Sampler]:
     module = from_file(place) if place.endswith(".py") else importlib.import_module(place)
     found: Callable[..., Sampler] | None = getattr(module, attribute, None)
     if found is None:
-        there = ", ".join(sorted(word for word in vars(module) if not word.startswith("_")))
-        raise SamplingError(f"{place} has no {attribute!r}; it has: {there or 'nothing'}")
+        words = sorted(word for word in vars(module) if not word.startswith("_"))
+        there, near = ", ".join(words), suggestion(attribute, words)
+        raise SamplingError(f"{place} has no {attribute!r}; it has: {there or 'nothing'}{near}")
     return found
 
 

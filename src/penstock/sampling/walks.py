@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.errors import suggestion
 from penstock.graph import EdgeType, Graph
 from penstock.graph.derived import DerivedArrays, OutEdges, SortedNeighbors
 from penstock.graph.layout import layout
@@ -226,7 +227,8 @@ def _check_path(spec: WalkSpec, graph: GraphView) -> None:
     for step, kind in enumerate(spec.path):
         if kind not in graph.edge_types:
             there = ", ".join(map(repr, graph.edge_types))
-            raise ValueError(f"path[{step}] is {kind!r}; this graph has {there}")
+            close = suggestion(kind, graph.edge_types)
+            raise ValueError(f"path[{step}] is {kind!r}; this graph has {there}{close}")
     begins, leads = (0, 2) if spec.direction == "out" else (2, 0)
     for step, (kind, after) in enumerate(pairwise(spec.path)):
         if kind[leads] != after[begins]:

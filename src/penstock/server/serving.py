@@ -20,16 +20,17 @@ import msgspec
 
 from penstock.client.deadline import positive_seconds
 from penstock.client.hub.hub_process import HubProcess
-from penstock.client.naming import name_of
+from penstock.client.keywords import arguments_of, check_names
 from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.graph.partition.partition import Partition, is_partition
 from penstock.option_types import PoolKeywords
-from penstock.options import Limits
+from penstock.options import Limits, PoolOptions
 from penstock.server.dist.dataset import ServedDataset
 from penstock.server.dist.dist_server import DistServer
 from penstock.server.dist.outline import outline_of
 from penstock.server.dist.rpc import DistServerSession
+from penstock.server.dist.samplers import names_of
 from penstock.server.dist.seeds import StrPath
 from penstock.server.ops.process_stats import process_stats
 from penstock.server.ops.statistics import ServerStatistics
@@ -225,6 +226,7 @@ def serve(
         ...             print([batch.n_id.tolist() for batch in loader])
         [[0, 2, 1]]
     """
+    check_names(options, "option", PoolOptions, beside=arguments_of(serve))
     access = Access.of(
         certificate=certificate,
         key=key,
@@ -238,7 +240,7 @@ def serve(
     limits = Limits() if limits is None else limits
     if not isinstance(limits, Limits):
         raise ValueError(f"limits is {limits!r}; expected penstock.Limits(…)")
-    names = tuple(name if isinstance(name, str) else name_of(name) for name in samplers)
+    names = names_of(samplers)
     pool: PoolKeywords = {"max_arena_bytes": limits.max_arena_bytes, **options}
     with ExitStack() as ends:  # closed in reverse order: the event loop first
         held = _held(data, ends)

@@ -24,6 +24,8 @@ from typing import Annotated, Any, Final, Protocol, TypeAlias, TypeVar, get_args
 
 import msgspec
 
+from penstock.errors import suggestion
+
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type[Any])
 
@@ -125,7 +127,13 @@ class Verb:
 
     def arguments(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return all arguments of a call by name, with defaults; `self` is the first of `args`."""
-        bound = self.signature.bind(*args, **kwargs)
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:  # which does not say of what
+            _, *names = self.signature.parameters
+            near = "".join(suggestion(name, names) for name in kwargs if name not in names)
+            takes = ", ".join(names) or "nothing"
+            raise TypeError(f"{self.name}: {error}; it takes {takes}{near}") from None
         bound.apply_defaults()
         _, *given = bound.arguments.items()
         request = self.traits.request

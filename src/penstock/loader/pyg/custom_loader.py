@@ -32,7 +32,7 @@ from penstock.option_types import LoaderKeywords
 from penstock.sampling.columns import check_names
 from penstock.sampling.custom import DECLARATIONS, Sampler, called, declared, find
 from penstock.sampling.kinds import check
-from penstock.sampling.spec import CustomSpec
+from penstock.sampling.spec import BuiltInSpec, CustomSpec
 
 _ATTRIBUTES: Final = DECLARATIONS[2:]
 
@@ -191,6 +191,11 @@ def _spec(
         options = None
     elif isinstance(sampler, type):
         says = declared(sampler)
+    elif not isinstance(sampler, BuiltInSpec) and not hasattr(sampler, "sample"):
+        raise ValueError(
+            f"custom_sampler is {sampler!r}; expected the class of a sampler, its name "
+            "('module:Class'), or an instance"
+        )
     else:
         says = declared(type(sampler))
     spec = _checked(spec_of(sampler, where, options))

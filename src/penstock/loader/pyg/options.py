@@ -271,7 +271,8 @@ def _check_workers(workers: Any) -> None:
     if workers is None or workers == "auto":
         return
     if type(workers) is not int:
-        raise ValueError(f"num_workers is {workers!r}; expected a number, or 'auto'")
+        close = suggestion(workers, ("auto",))
+        raise ValueError(f"num_workers is {workers!r}; expected a number, or 'auto'{close}")
     if workers < 0:
         raise ValueError(
             f"num_workers option should be non-negative, got {workers}; "
@@ -302,7 +303,7 @@ _NO_TORCH: Final = (
 REFUSED: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "multiprocessing_context": (
         lambda value: value is None or _method(value) in ("spawn", "forkserver"),
-        f"{_NO_TORCH}. They are never forked",
+        f"{_NO_TORCH}. They are never forked; expected 'spawn', 'forkserver' or None",
     ),
     "batch_size": (
         lambda value: value is not None,

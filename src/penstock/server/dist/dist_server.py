@@ -19,12 +19,13 @@ from penstock.client.dist_calls import DistCalls, Message
 from penstock.client.hub.hub import Hub
 from penstock.client.hub.hub_config import settled
 from penstock.client.hub.hub_process import START_TIMEOUT_S, HubProcess
+from penstock.client.keywords import arguments_of, check_names
 from penstock.errors import ChannelClosed, PenstockError
 from penstock.graph import Graph
 from penstock.graph.partition.partition import Partition
 from penstock.kernels.arrays import check_integer
 from penstock.option_types import PoolKeywords
-from penstock.options import Limits
+from penstock.options import Limits, PoolOptions
 from penstock.sampling.spec import Spec
 from penstock.server.dist.backends import CLOSED, MAX_BACKENDS, ServedBackend, ServedBackends
 from penstock.server.dist.channels import ServedChannel, ServedChannels
@@ -32,7 +33,7 @@ from penstock.server.dist.dataset import ServedDataset
 from penstock.server.dist.handles import HandleKind, Handles
 from penstock.server.dist.input_registration import InputRegistration
 from penstock.server.dist.queries import Queries
-from penstock.server.dist.samplers import backend_for, check_key, wanted_spec
+from penstock.server.dist.samplers import backend_for, check_key, names_of, wanted_spec
 from penstock.server.dist.seeds import StrPath
 from penstock.wire.requests import (
     InitSamplingBackendRequest,
@@ -77,7 +78,7 @@ class DistServer(Queries, DistCalls):
         data: The graph, or the partition.
         hub: The hub to use; without one the server starts its own, run by `pool_options`.
         num_workers: Workers of its own hub; 0: batches are made in this process.
-        samplers: User samplers that may be asked for, as "module:Class".
+        samplers: User samplers that may be asked for: "module:Class", or the class.
         input_folders: Folders from which files of seeds may be read.
         request_timeout: Seconds that a call may wait for a batch.
         start_timeout: Seconds within which its own hub must come up.
@@ -108,7 +109,7 @@ class DistServer(Queries, DistCalls):
         hub: Hub | None = None,
         *,
         num_workers: int | Literal["auto"] = "auto",
-        samplers: Sequence[str] = (),
+        samplers: Sequence[str | type[Any]] = (),
         input_folders: Sequence[StrPath] = (),
         request_timeout: float = REQUEST_TIMEOUT_S,
         start_timeout: float = START_TIMEOUT_S,
@@ -119,11 +120,13 @@ class DistServer(Queries, DistCalls):
         exit_by_ranks: bool = True,
         **pool_options: Unpack[PoolKeywords],
     ) -> None:
+        beside = arguments_of(DistServer.__init__)
+        check_names(pool_options, "option", PoolOptions, beside=beside)
         limits = limits or Limits()
         most = limits.max_answer_bytes
         super().__init__(ServedDataset(data), max_answer_bytes=most, max_labels=max_labels)
         self._check_hub(hub, pool_options)
-        self._samplers = tuple(samplers)
+        self._samplers = names_of(samplers)
         self.input_registration = InputRegistration(self.dataset, input_folders, limits)
         self.request_timeout = positive_seconds(request_timeout, "request_timeout")
         self.log_every_n = check_integer(log_every_n, "log_every_n", 1, 2**63)

@@ -8,11 +8,18 @@ from typing import Any
 from penstock.client.backend import SharedDistSamplingBackend
 from penstock.client.hub.hub import Hub
 from penstock.client.hub.hub_process import HubProcess
-from penstock.client.naming import Where, spec_of
+from penstock.client.naming import Where, name_of, spec_of
 from penstock.graph import Graph
 from penstock.sampling.kinds import InputKind, kind_of
 from penstock.sampling.spec import Spec
 from penstock.wire.requests import InitSamplingBackendRequest, WorkerOptions
+
+
+def names_of(samplers: Sequence[str | type[Any]]) -> tuple[str, ...]:
+    """Return the names of samplers that ranks may ask for; a class has one, too."""
+    if isinstance(samplers, str | type):
+        raise ValueError(f"samplers is {samplers!r}; expected a list of them: [{samplers!r}]")
+    return tuple(name if isinstance(name, str) else name_of(name) for name in samplers)
 
 
 def wanted_spec(request: InitSamplingBackendRequest, samplers: Sequence[str]) -> Spec:
