@@ -8,7 +8,8 @@ anchors, destination: the labels); there may be several, whose anchors have the 
 Labels come from edge types of the graph, or with the inputs: column "positive/0" has a row for each
 anchor, padded with -1, for the first supervision edge type, and so on. Without either, edge types
 are found by name: labels of (s, r, d) are edges (s, r + "_positive", d) and, if there are any, (s,
-r + "_negative", d). Label edges are never sampled, because they are to be predicted.
+r + "_negative", d). Label edges are never sampled, because they are to be predicted; nor are their
+reverses in a type named "rev_…", unless that is asked for.
 
 Neighbourhoods are sampled by hops or by personalised PageRank: then anchors and labels have edges
 to the nodes most relevant to them.
@@ -67,7 +68,8 @@ class ABLPKind(HopsKind[ABLPSpec]):
         from penstock.sampling.ppr import PPRSampler
 
         seeds = self.seed_builder(spec, graph), seed_types(spec)
-        sampler = PPRSampler(graph, spec.neighbors, seeds, labels_in(spec, graph))
+        unwalked = labels_in(spec, graph) | reversed_labels(spec, graph)
+        sampler = PPRSampler(graph, spec.neighbors, seeds, unwalked)
         return BufferedBatches(graph, spec.neighbors, sampler)
 
     def likely_bytes(self, spec: ABLPSpec, graph: Graph, inputs: int, of: Owner) -> int:
@@ -181,6 +183,31 @@ def labels_in(spec: ABLPSpec, graph: GraphView) -> dict[EdgeType, None]:
     return dict.fromkeys(kind for kind in kinds if kind is not None)
 
 
+def reversed_labels(spec: ABLPSpec, graph: GraphView) -> dict[EdgeType, None]:
+    """Return the reverses, named "rev_…", of types that labels are read from: they tell the same.
+
+    Not those that the spec asks to be walked, by name; nor those of supervision edge types, which
+    `exclude` is for, or of types that are known as labels by their own names.
+    """
+    neighbors = spec.neighbors
+    if isinstance(neighbors, NeighborSpec):
+        asked = {kind for kind, _ in neighbors.by_type or ()}
+    else:
+        asked = {kind for _, kinds, _ in neighbors.channels for kind in kinds}
+    known = {
+        *labels_in(spec, graph),
+        *label_edge_types(graph.edge_types),
+        *spec.supervision,
+        *asked,
+    }
+    reverses = [
+        (destination, f"rev_{relation}", source)
+        for source, relation, destination in labels_in(spec, graph)
+        if (source, relation, destination) not in spec.supervision
+    ]
+    return dict.fromkeys(k for k in reverses if k in graph.edge_types and k not in known)
+
+
 def seed_types(spec: ABLPSpec) -> list[str]:
     """Return the node types of anchors and labels, each once, anchors first."""
     ends = [spec.supervision[0][0], *(kind[2] for kind in spec.supervision)]
@@ -191,17 +218,18 @@ def walked(spec: ABLPSpec, graph: GraphView) -> NeighborSpec:
     """Return the hops of neighbourhoods: as the spec says, but not along labels."""
     assert isinstance(spec.neighbors, NeighborSpec)
     labels = labels_in(spec, graph)
+    idle = labels | reversed_labels(spec, graph)
     fanouts = fanouts_of(spec.neighbors)
     if isinstance(fanouts, Mapping):
         hops = max(map(len, fanouts.values()), default=0)
         by_type = {kind: tuple(fanouts[kind]) for kind in fanouts if kind not in labels}
     else:
         hops = len(fanouts)
-        left_out = {*labels, *label_edge_types(graph.edge_types)}
+        left_out = {*idle, *label_edge_types(graph.edge_types)}
         by_type = {kind: tuple(fanouts) for kind in graph.edge_types if kind not in left_out}
     if not labels.keys() & set(graph.edge_types):
         return spec.neighbors
-    by_type |= {kind: (0,) * hops for kind in graph.edge_types if kind in labels}
+    by_type |= {kind: (0,) * hops for kind in graph.edge_types if kind in idle}
     return msgspec.structs.replace(spec.neighbors, num_neighbors=(), by_type=tuple(by_type.items()))
 
 

@@ -510,3 +510,45 @@ def test_a_class_of_one_s_own_is_made_where_it_can_hold_the_batch() -> None:
     for wanted in (Mine, HeteroData):
         with everyday(graph, supervision=TO, custom_cls=wanted) as loader:
             assert type(next(iter(loader))) is wanted
+
+
+class TestReversesOfLabels:
+    """`ToUndirected` also turns label types round, whatever their names are."""
+
+    BUYS, BACK = ("user", "buys", "item"), ("item", "rev_buys", "user")
+    TRUTH, HTURT = ("user", "truth", "item"), ("item", "rev_truth", "user")
+
+    def graph(self) -> Any:
+        buys, truth = torch.tensor([[0, 1], [1, 2]]), torch.arange(3).repeat(2, 1)
+        edges = {self.BUYS: buys, self.BACK: buys.flip(0)}
+        edges |= {self.TRUTH: truth, self.HTURT: truth.flip(0)}
+        return ps.Graph.from_coo(edges, {"user": 3, "item": 3})
+
+    def batch(self, graph: Any, *hops: Any, **options: Any) -> Any:
+        given = {"batch_size": 3, "num_workers": 0, **options}
+        loader = ps.ABLPLoader(
+            graph, *hops, supervision=self.BUYS, positive=self.TRUTH, exclude="reverse", **given
+        )
+        with loader:
+            return next(iter(loader))
+
+    def test_they_are_not_walked(self) -> None:
+        with self.graph() as graph:
+            batch = self.batch(graph, [-1, -1])
+            assert batch[self.BACK].edge_index.shape[1] == 2
+            assert batch[self.HTURT].edge_index.shape[1] == 0
+
+    def test_nor_by_pagerank(self) -> None:
+        with self.graph() as graph:
+            batch = self.batch(graph, sampler_options=ps.PPRSpec(include_sampled_edges=True))
+            assert self.BACK in batch.edge_types
+            assert self.HTURT not in batch.edge_types
+
+    def test_unless_they_are_asked_for(self) -> None:
+        with self.graph() as graph:
+            kinds = (self.BUYS, self.BACK, self.HTURT)
+            batch = self.batch(graph, {kind: [-1, -1] for kind in kinds})
+            assert batch[self.HTURT].edge_index.shape[1] == 3
+            walk = ps.PPRSpec(include_sampled_edges=True, channels=(("all", kinds, 1.0),))
+            batch = self.batch(graph, sampler_options=walk)
+            assert batch[self.HTURT].edge_index.shape[1] == 3
