@@ -171,6 +171,11 @@ CALLS: dict[str, Bad] = {
         "there are: 'train'",
         meant="train",
     ),
+    "times as text": bad(
+        lambda: nodes(input_nodes=[1], input_time=["2024-05-01"], time_attr="time"),
+        "input_time is ['2024-05-01']",
+        "or dates",
+    ),
     "ends": bad(
         lambda: links(edge_label_index=torch.tensor([[0, 3], [1, 25]])),
         "edge_label_index[1][1] is 25",

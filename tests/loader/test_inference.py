@@ -171,6 +171,18 @@ def test_types_have_data_of_their_own() -> None:
         assert data.node_types == graph.node_types
 
 
+def test_types_of_a_connection_are_those_of_its_graph() -> None:
+    with (
+        typed_graph() as graph,
+        serve(graph, num_workers=1) as server,
+        ps.connect(server.address) as data,
+        ps.NeighborLoader(data, [1], BUYS[2]) as loader,
+    ):
+        assert loader.data.metadata() == graph.metadata()
+        assert loader.data.node_types == graph.node_types
+        assert loader.data.get_node_types() == list(graph.node_types)
+
+
 def test_pygs_data_stay_what_they_are() -> None:
     with plain_graph() as graph:
         data = as_data(graph)

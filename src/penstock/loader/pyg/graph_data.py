@@ -124,7 +124,8 @@ class GraphData:
 
     It has what PyG's `Data` has of all nodes and edges: their numbers, and attributes by name. In a
     heterogeneous graph these are found by type: `data["paper"].x`, `data.x_dict`. Everything else
-    is that of what the loader was given, such as `node_types`. It can be given to other loaders.
+    is that of what the loader was given, or else of its graph, such as `node_types` and
+    `metadata()`. It can be given to other loaders.
     """
 
     def __init__(self, given: Any, graph: GraphView) -> None:
@@ -168,7 +169,9 @@ class GraphData:
         if name in whole:
             return whole[name]
         is_place = isinstance(self._given, str | os.PathLike)
-        return getattr(self._graph if is_place else self._given, name)
+        # A connection has no types of its own: it asks the server for them, by other names.
+        has = not is_place and hasattr(self._given, name)
+        return getattr(self._given if has else self._graph, name)
 
     def _by_type(self, name: str) -> dict[Owner, Tensor]:
         return {owner: each[name] for owner, each in self._types.items() if name in each}

@@ -422,7 +422,13 @@ def _tables(
 def _times(name: str, given: Any, num: int) -> Ids | None:
     if given is None:
         return None
-    times = integers_of(dated(name, given).array if are_dates(given) else given, name).reshape(-1)
+    is_dated = are_dates(given)
+    if not is_dated and array_of(given).dtype.kind in "OUS":
+        raise ValueError(
+            f"{name} is {given!r:.80}; expected integers, or dates (datetime, numpy.datetime64, "
+            "pandas' Timestamp), one for each input"
+        )
+    times = integers_of(dated(name, given).array if is_dated else given, name).reshape(-1)
     if len(times) != num:
         raise ValueError(f"{name} has {len(times)} times; expected one for each of {num} inputs")
     return times
