@@ -16,12 +16,16 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.client.channel.channel import Channel
+from penstock.client.deadline import Deadline
+from penstock.client.remote.connection import RemoteConnection
 from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.errors import ChannelClosed, PenstockError
 from penstock.graph import Graph
 from penstock.loader.epoch.iteration import Iteration
 from penstock.server.serving import Server, serve
 from penstock.testing.digests import digest_of
+from penstock.wire.messages import BatchReady
 from tests.loader.epochs import torch
 from tests.loader.server_process import server_of
 from tests.loader.servers import BUYS, EDGES, ITEMS, LABELS, NODES, USERS, plain_graph, typed_graph
@@ -290,6 +294,39 @@ def test_an_interrupt_loses_nothing(plain: Any, graphs: dict[str, Graph]) -> Non
     gc.collect()
     assert seen == expected
     assert struck
+
+
+def test_batches_that_an_interrupt_leaves_unheard_are_not_taken_for_descriptors(
+    plain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONTRACT 41: bytes of a batch were closed as if they were the numbers of open files."""
+    receive, hear = RemoteConnection.receive, Channel._hear
+    struck: list[int] = []
+
+    def receive_several(self: RemoteConnection) -> list[Any]:
+        received = receive(self)
+        is_batch = any(isinstance(message, BatchReady) for message, _ in received)
+        while is_batch and not struck and len(received) < 2:
+            self.wait(Deadline(60.0))
+            received += receive(self)
+        return received
+
+    def strike_once(self: Channel, *heard: Any) -> None:
+        if not struck:
+            struck.append(1)
+            raise KeyboardInterrupt
+        hear(self, *heard)
+
+    monkeypatch.setattr(RemoteConnection, "receive", receive_several)
+    monkeypatch.setattr(Channel, "_hear", strike_once)
+    # Every byte of a batch is then the number of an open file.
+    with ExitStack() as stack, ps.NeighborLoader(plain, [4, 3], "train", batch_size=4) as loader:
+        files = [stack.enter_context(open(os.devnull)) for _ in range(256)]
+        reading = iter(loader)
+        with pytest.raises(KeyboardInterrupt):
+            next(reading)
+        assert all(os.fstat(file.fileno()) for file in files)
+        assert next(reading).batch_size == 4
 
 
 # --- parts, and a server that leaves -------------------------------------------------------------

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from penstock.client.channel.inputs import Inputs
 from penstock.client.channel.reader import Content, Reader
 from penstock.client.channel.registration import Registration
 from penstock.client.channel.reorder_buffer import ReorderBuffer
-from penstock.client.channel.session import AnySession, close_all
+from penstock.client.channel.session import AnySession
 from penstock.client.deadline import Deadline
 from penstock.client.failures import error_of
 from penstock.client.hub.connection import Received
@@ -200,18 +199,18 @@ class Channel(Reader):
     def _hear_all(self, session: AnySession, received: Received) -> None:
         try:
             while received:
-                message, fds = received.pop(0)
-                self._hear(session, message, fds)
+                message, brought = received.pop(0)
+                self._hear(session, message, brought)
         except BaseException:
             for _, left in received:
-                close_all(left)
+                session.discard(left)
             raise
 
-    def _hear(self, session: AnySession, message: FromHubToRank, fds: Sequence[int]) -> None:
+    def _hear(self, session: AnySession, message: FromHubToRank, brought: Any) -> None:
         reading = self._reading
         match message:
             case BatchReady(batch=batch):
-                ready_batch = session.take(message, fds)
+                ready_batch = session.take(message, brought)
                 if not self._wants(batch.epoch) or not _accept(reading, batch.step, ready_batch):
                     ready_batch.drop()
                 self._hub.note_progress()

@@ -57,7 +57,8 @@ class AnySession(Protocol):
     def held(self) -> int: ...
     def start(self, epoch: int, first: int, first_step: int) -> None: ...
     def reweigh(self, weight: float) -> None: ...
-    def take(self, ready: BatchReady, fds: Sequence[int]) -> Content: ...
+    def take(self, ready: BatchReady, brought: Any) -> Content: ...
+    def discard(self, brought: Any) -> None: ...
     def close(self) -> None: ...
 
 
@@ -105,15 +106,19 @@ class HubSession:
         self._held.discard(slot)
         self.connection.post(ReturnSlot(channel=self.channel, slot=slot))
 
-    def take(self, ready: BatchReady, fds: Sequence[int]) -> ReadyBatch:
-        """Return a batch that has come. Takes ownership of `fds`."""
+    def take(self, ready: BatchReady, brought: Sequence[int]) -> ReadyBatch:
+        """Return a batch that has come. Takes ownership of the descriptors that it brought."""
         if ready.batch.channel != self.channel or not 0 <= ready.slot < self._arena.plan.slots:
-            close_all(fds)
+            close_all(brought)
             raise ProtocolError(f"a batch came that cannot be for channel {self.channel}: {ready}")
         if ready.one_off is None:
-            close_all(fds)
+            close_all(brought)
             return ReadyBatch(self, ready)
-        return ReadyBatch(self, ready, Arena.attach_one_off(ready.one_off, _only(fds)))
+        return ReadyBatch(self, ready, Arena.attach_one_off(ready.one_off, _only(brought)))
+
+    def discard(self, brought: Sequence[int]) -> None:
+        """Close the descriptors of a message that nobody will hear."""
+        close_all(brought)
 
     def open(self, ready: BatchReady, one_off: Arena | None) -> tuple[dict[str, Any], bool]:
         """Return the arrays of a batch, and whether they are a private copy.

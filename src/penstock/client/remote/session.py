@@ -43,11 +43,14 @@ class RemoteSession:
         """Give the server one more credit. Safe in any thread, at any time."""
         self.connection.post(ReturnSlot(channel=self.channel, slot=slot))
 
-    def take(self, ready: BatchReady, memory: Any) -> RemoteReadyBatch:
-        """Return a batch that has come; its bytes are in `memory`."""
+    def take(self, ready: BatchReady, brought: Any) -> RemoteReadyBatch:
+        """Return a batch that has come; its bytes are the memory that it brought."""
         if ready.batch.channel != self.channel or not 0 <= ready.slot < self._slots:
             raise ProtocolError(f"a batch came that cannot be for channel {self.channel}: {ready}")
-        return RemoteReadyBatch(self, ready, memory)
+        return RemoteReadyBatch(self, ready, brought)
+
+    def discard(self, brought: Any) -> None:
+        """Forget the memory of a message that nobody will hear."""
 
     def close(self) -> None:
         """End the registration. Idempotent."""
