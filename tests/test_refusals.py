@@ -142,6 +142,11 @@ CALLS: dict[str, Bad] = {
         lambda: nodes(edge_dir="inn"), "edge_dir is 'inn'", "'in' or 'out'", meant="in"
     ),
     "a yes": bad(lambda: nodes(replace="yes"), "replace is 'yes'", "True or False"),
+    "labels walked": bad(
+        lambda: ps.HGTLoader(typed(), [3], input_nodes="user", walk_labels="no"),  # type: ignore[arg-type]
+        "walk_labels is 'no'",
+        "True or False",
+    ),
     "a no": bad(lambda: nodes(disjoint="no"), "disjoint is 'no'", "True or False"),
     "times": bad(lambda: nodes(time_attr="tme"), "'tme'", "'x', 'time'", meant="time"),
     "weights": bad(

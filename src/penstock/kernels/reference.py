@@ -300,13 +300,19 @@ class _Options:
     disjoint: bool
     last: bool
     times: list[int]  # by tree
-    excluded: Sequence[set[tuple[int, int, int]]]  # by relation: (node, tree or 0, neighbour)
+    # By relation, then by node and tree (0 without trees): the neighbours not to be found.
+    excluded: Sequence[dict[tuple[int, int], set[int]]]
 
     def excluded_of(self, relation: int, node: int, tree: int | None) -> set[int]:
         """Return the neighbours that a node must not find."""
-        if not self.excluded:
-            return set()
-        return {pair[2] for pair in self.excluded[relation] if pair[:2] == (node, tree or 0)}
+        return self.excluded[relation].get((node, tree or 0), set()) if self.excluded else set()
+
+
+def _by_row(pairs: set[tuple[int, int, int]]) -> dict[tuple[int, int], set[int]]:
+    rows: dict[tuple[int, int], set[int]] = {}
+    for node, tree, neighbor in pairs:
+        rows.setdefault((node, tree), set()).add(neighbor)
+    return rows
 
 
 def khop(
@@ -322,9 +328,12 @@ def khop(
     times: Sequence[Array] | None = None,
     excluded: Sequence[set[tuple[int, int, int]]] = (),
 ) -> Sample:
-    """Sample all hops: within a hop, relations in order, all expanding the same frontier."""
+    """Sample all hops: within a hop, relations in order, all expanding the same frontier.
+
+    `excluded` has, by relation, (node, tree or 0, neighbour) for edges that are not to be found.
+    """
     by_tree = [time for array in times or () for time in np.asarray(array).tolist()]
-    options = _Options(key, replace, disjoint, last, by_tree, excluded)
+    options = _Options(key, replace, disjoint, last, by_tree, [*map(_by_row, excluded)])
     lists = _with_seeds(num_types, seeds, disjoint)
     edges: list[list[tuple[int, int, int]]] = [[] for _ in relations]
     hop_nodes = [[len(list_.nodes)] for list_ in lists]

@@ -185,9 +185,9 @@ class Collate:
         self._inputs = inputs
         self._wording = _wording_of(spec, inputs)
         self._is_disjoint = kind_of(spec).is_disjoint(spec)
-        # As in PyG, nodes of 32-bit edges have 32-bit ids.
         # Along out-edges a sampler puts the node it found above the node it came from.
         self._is_reversed = direction_of(spec) == "out"
+        # As in PyG, nodes of 32-bit edges have 32-bit ids.
         self._is_narrow = {ends.dtype for ends in source.template.ends.values()} == {torch.int32}
         self._roles: dict[tuple[str, ...], _Roles] = {}
         self._sources: dict[Place, FeatureSource] = {}

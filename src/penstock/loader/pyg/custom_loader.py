@@ -51,8 +51,8 @@ class CustomLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
 
     Args:
         data: What to sample: `Data`, `HeteroData`, `(FeatureStore, GraphStore)`, a `Graph`, a hub
-            or a server (what `penstock.connect` returns), or the address of one. A server runs
-            samplers that it was started with, by their names.
+            or a server (what `penstock.connect` returns), its address, or a saved graph's path. A
+            server runs samplers that it was started with, by their names.
         custom_sampler: The sampler: its class, also one of a notebook; its name, "module:Class" or
             "/path/to/file.py:Class"; or an instance whose attributes are numbers, text, lists,
             mappings and arrays: it is made again in each worker, with these attributes and the

@@ -111,13 +111,13 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
             filter_per_worker = infer_filter_per_worker(data)
         self.filter_per_worker = flag("filter_per_worker", filter_per_worker)
         source = source_of(data, custom_cls)
-        self.walk_labels = walk_labels
+        self.walk_labels = flag("walk_labels", walk_labels)
         if direction(source.graph, edge_dir) != "in":
             raise ValueError(
                 f"edge_dir is {edge_dir or source.graph.edge_dir_of_part!r}; layers are sampled "
                 "along in-edges only, as by PyG: expected 'in'. NeighborLoader follows out-edges"
             )
-        spec = _spec(source.graph, num_samples, walk_labels)
+        spec = _spec(source.graph, num_samples, self.walk_labels)
         self.node_sampler = LayerSampler(spec, num_samples)
         inputs = node_inputs(source, input_nodes, input_id=input_id)
         settled = options_of({**options}, type(self).__name__, source.hub)
@@ -128,10 +128,10 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
 
 def _spec(graph: GraphView, num_samples: Any, walk_labels: bool) -> HGTSpec:
     if isinstance(num_samples, Mapping):
-        spec = HGTSpec(by_type=_by_type(graph, num_samples), walk_labels=bool(walk_labels))
+        spec = HGTSpec(by_type=_by_type(graph, num_samples), walk_labels=walk_labels)
     else:
         layers = _layers("num_samples", num_samples)
-        spec = HGTSpec(num_samples=layers, walk_labels=bool(walk_labels))
+        spec = HGTSpec(num_samples=layers, walk_labels=walk_labels)
     check(spec, graph)
     return spec
 
