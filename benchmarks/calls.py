@@ -33,10 +33,10 @@ from penstock import Graph, HubProcess, NeighborSpec, SharedDistSamplingBackend
 from penstock.client.channel.channel import Channel
 from penstock.client.channel.inputs import inputs_of
 from penstock.client.channel.registration import Registration
-from penstock.client.deadline import Deadline
-from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
-from penstock.client.remote.store import Store
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.server import Store
 from penstock.sampling.kinds import InputKind
 
 NODES, EDGES, WIDTH, SEEDS = 20_000, 200_000, 8, 16

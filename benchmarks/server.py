@@ -65,12 +65,12 @@ from penstock.client.channel.channel import Channel
 from penstock.client.channel.inputs import inputs_of
 from penstock.client.channel.readiness import wait_any
 from penstock.client.channel.registration import Registration
-from penstock.client.deadline import Deadline
 from penstock.client.hub.hub import Provider
-from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
 from penstock.client.remote.same_host import hub_on_this_host
-from penstock.client.remote.store import Store
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.server import Store
 from penstock.sampling.kinds import InputKind
 from penstock.sampling.spec import NeighborSpec
 from penstock.wire.transport.tcp import NEAR_UNSENT
@@ -600,7 +600,7 @@ def secured_by(keys: Path | None) -> dict[str, Any]:
 
 def idle_ranks(address: str, keys: Path) -> None:
     """Open connections as ranks do, with the thread that sends heartbeats."""
-    from penstock.client.remote.connection import RemoteConnection
+    from penstock.rpc.connection import RemoteConnection
 
     endpoint = Endpoint.at(address, ca=keys / "ca.pem")
     tell({})

@@ -13,11 +13,11 @@ import numpy as np
 
 from penstock.client.channel.inputs import inputs_of
 from penstock.client.channel.registration import Registration
-from penstock.client.deadline import Deadline
 from penstock.client.hub.connection import HubConnection
 from penstock.client.hub.hub import Hub
 from penstock.errors import HubGone
 from penstock.graph import Graph
+from penstock.rpc.deadline import Deadline
 from penstock.wire.frames import BatchWriter
 from penstock.wire.messages import (
     PROTOCOL,

@@ -9,9 +9,9 @@ import pytest
 
 from penstock import errors
 from penstock.client.channel.batch import Batch
-from penstock.client.deadline import Deadline
-from penstock.client.failures import error_of
 from penstock.client.sizes import parse_bytes
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.failures import error_of
 from penstock.wire.messages import Report
 
 

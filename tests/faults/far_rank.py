@@ -19,13 +19,13 @@ from typing import Any, Self
 from penstock.client.channel.channel import Channel
 from penstock.client.channel.inputs import inputs_of
 from penstock.client.channel.registration import Registration
-from penstock.client.deadline import Deadline
 from penstock.client.hub.hub import Provider
-from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
 from penstock.client.remote.same_host import hub_on_this_host
-from penstock.client.remote.store import Store
 from penstock.graph import Graph
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.server import RemoteServer
 from penstock.sampling.digest import batch_digest
 from penstock.sampling.kinds import InputKind
 from tests.client.graphs import PATIENCE_S, SPEC, TERMS, expected
@@ -148,7 +148,7 @@ def _read(plan: Plan, stack: ExitStack) -> None:
 
 def _provider(plan: Plan, stack: ExitStack) -> Provider:
     deadline = Deadline(PATIENCE_S)
-    store = Store(Endpoint(plan.address, name=plan.name), plan.patience)
+    store = RemoteServer(Endpoint(plan.address, name=plan.name), plan.patience)
     stack.callback(store.close)
     store.connect(deadline)
     near = hub_on_this_host(store, deadline) if plan.same_host else None

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from penstock.client.failures import error_of
 from penstock.core.events import BatchKey
 from penstock.core.scheduler import UnknownChannel
 from penstock.errors import Overloaded
@@ -19,6 +18,7 @@ from penstock.hub.loop import DESCRIBE_EVERY_S
 from penstock.hub.process import EXIT_INTERNAL
 from penstock.hub.reports import report_of, shortened
 from penstock.hub.timings import SLOW_ONES_KEPT, Timing, Window
+from penstock.rpc.failures import error_of
 from penstock.sampling.spec import CustomSpec
 from penstock.wire.messages import BatchReady, EpochDone, Unregister
 from tests.hub.raw import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from penstock.client.remote.dist_server import RemoteDistServer
-from penstock.client.remote.endpoint import Endpoint
-from penstock.client.remote.store import Store
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.server import RemoteServer
 from penstock.server.ops.lifecycle import init_server, wait_and_shutdown_server
 from tests.client.graphs import small_graph
 from tests.server.stores import backend, channel
@@ -21,7 +21,7 @@ def serve(grace: str) -> int:
 
 def rpc_session(address: str) -> int:
     """Has a channel, until it is killed."""
-    server = RemoteDistServer(Store(Endpoint(address)))
+    server = RemoteDistServer(RemoteServer(Endpoint(address)))
     number = channel(server, backend(server), worker_key="doomed")
     server.start_new_epoch_sampling(number, 0)
     server.fetch_one_sampled_message(number)

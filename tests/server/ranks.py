@@ -14,13 +14,13 @@ from typing import Any, Self, TypeVar
 from penstock.client.channel.channel import Channel
 from penstock.client.channel.inputs import inputs_of
 from penstock.client.channel.registration import Registration
-from penstock.client.deadline import Deadline
-from penstock.client.failures import error_of
-from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
-from penstock.client.remote.store import Store
 from penstock.core.plan import EpochPlan
 from penstock.options import BatchOptions
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.failures import error_of
+from penstock.rpc.server import RemoteServer
 from penstock.sampling.digest import batch_digest
 from penstock.sampling.spec import Feed, Spec
 from penstock.wire.frames import Bytes, private_memory, read
@@ -325,7 +325,7 @@ def channel_at(
 ) -> Iterator[Channel]:
     """A channel as loaders have it: it registers again by itself."""
     with ExitStack() as stack:
-        store = Store(Endpoint(address, name=name))
+        store = RemoteServer(Endpoint(address, name=name))
         stack.callback(store.close)
         store.connect(Deadline(PATIENCE_S))
         hub = RemoteHub(store)

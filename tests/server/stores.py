@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 
 from penstock.client.channel.batch import Batch
-from penstock.client.failures import error_of
 from penstock.client.hub.hub_process import HubProcess
 from penstock.client.remote.dist_server import RemoteDistServer
 from penstock.graph import Graph
 from penstock.hub.reports import report_of
+from penstock.rpc.failures import error_of
 from penstock.sampling.digest import batch_digest
 from penstock.sampling.labels import label_type
 from penstock.sampling.spec import NeighborSpec
@@ -108,8 +108,8 @@ def reached(way: str, graph: Any, **options: Any) -> Iterator[tuple[AnyServer, D
 
 @contextmanager
 def _served(graph: Any, **options: Any) -> Iterator[tuple[AnyServer, DistServer]]:
-    from penstock.client.remote.endpoint import Endpoint
-    from penstock.client.remote.store import Store
+    from penstock.rpc.endpoint import Endpoint
+    from penstock.rpc.server import RemoteServer
     from penstock.server.serving import serve
 
     workers = options.pop("num_workers", 1) or 1
@@ -117,7 +117,7 @@ def _served(graph: Any, **options: Any) -> Iterator[tuple[AnyServer, DistServer]
     own["limits"] = options.pop("limits", None)
     options.pop("hub", None)
     with serve(graph, num_workers=workers, store_options=options, **own) as served:
-        store = Store(Endpoint(served.address))
+        store = RemoteServer(Endpoint(served.address))
         try:
             yield RemoteDistServer(store), served.store
         finally:

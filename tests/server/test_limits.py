@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from penstock.client.remote.dist_server import RemoteDistServer
-from penstock.client.remote.endpoint import Endpoint
-from penstock.client.remote.store import Store
 from penstock.errors import Overloaded
 from penstock.graph import Graph
 from penstock.options import Limits
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.server import RemoteServer
 from penstock.sampling.spec import CustomSpec, Feed
 from penstock.server.serving import Server, serve
 from penstock.wire.messages import Call, Refused, Register, Unregister
@@ -94,7 +94,7 @@ def test_channels_by_calls_and_those_of_loaders_count_together(
     """CONTRACT 53: a rank has no more by one way than by the other."""
     reader, other = rank(), rank()
     reader.register(split="train")
-    with closing(Store(Endpoint(server.address))) as store:
+    with closing(RemoteServer(Endpoint(server.address))) as store:
         calls = RemoteDistServer(store)
         made = backend(calls, key)
         number = channel(calls, made)
@@ -113,7 +113,7 @@ def test_channels_by_calls_and_those_of_loaders_count_together(
 
 def test_a_channel_that_could_not_be_opened_does_not_count(server: Server, key: str) -> None:
     """CONTRACT 32: nor do its inputs."""
-    with closing(Store(Endpoint(server.address))) as store:
+    with closing(RemoteServer(Endpoint(server.address))) as store:
         calls = RemoteDistServer(store)
         made = backend(calls, key)
         for _ in range(3):
@@ -137,7 +137,7 @@ def test_memory_for_batches_is_bounded_also_for_calls(
     server: Server, key: str, wish: dict[str, Any], setting: str
 ) -> None:
     """CONTRACT 53: one batch, and the slots of all channels together."""
-    with closing(Store(Endpoint(server.address))) as store:
+    with closing(RemoteServer(Endpoint(server.address))) as store:
         calls = RemoteDistServer(store)
         with pytest.raises(Overloaded, match=f"setting: {setting}"):
             channel(calls, backend(calls, key), **wish)

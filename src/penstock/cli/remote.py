@@ -11,7 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from penstock.client.hub.hub import Provider
-    from penstock.client.remote.store import Store
+    from penstock.rpc.server import RemoteServer
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -38,15 +38,15 @@ def access_options(command: _Command) -> _Command:
 
 
 @contextmanager
-def asked(address: str, access: dict[str, Any]) -> Iterator[Store]:
+def asked(address: str, access: dict[str, Any]) -> Iterator[RemoteServer]:
     """Connect to a server, for calls."""
-    from penstock.client.deadline import Deadline
-    from penstock.client.remote.endpoint import Endpoint
-    from penstock.client.remote.store import Store
+    from penstock.rpc.deadline import Deadline
+    from penstock.rpc.endpoint import Endpoint
+    from penstock.rpc.server import RemoteServer
 
     names = ("ca", "certificate", "key", "server_name", "token")
     endpoint = Endpoint.at(address, name="penstock", **{name: access[name] for name in names})
-    store = Store(endpoint, access["timeout"])
+    store = RemoteServer(endpoint, access["timeout"])
     try:
         store.connect(Deadline(access["timeout"]))
         yield store

@@ -23,7 +23,6 @@ from penstock.client.channel.inline import InlineChannel
 from penstock.client.channel.inputs import inputs_of, tables_of, warn_of_a_mask
 from penstock.client.channel.readiness import wait_any
 from penstock.client.channel.registration import Registration, prepared
-from penstock.client.deadline import Deadline, positive_seconds
 from penstock.client.hub.hub import Hub
 from penstock.client.hub.hub_config import checked_workers, settled
 from penstock.client.hub.hub_process import START_TIMEOUT_S, HubProcess
@@ -32,6 +31,7 @@ from penstock.errors import ChannelClosed
 from penstock.graph import Graph
 from penstock.hub.backends import check_spec
 from penstock.option_types import ChannelKeywords, PoolKeywords
+from penstock.rpc.deadline import Deadline, positive_seconds
 from penstock.sampling.custom import Sampler
 from penstock.sampling.kinds import InputKind, check, kind_of, tell_left_out
 from penstock.sampling.spec import Spec

@@ -434,7 +434,3 @@ _FORMS: Final = {
 QUERIES: Final[Verbs] = verbs_of(DistQueries, _FORMS)
 VERBS: Final[Verbs] = verbs_of(DistCalls, _FORMS)
 TRANSPORT: Final[Verbs] = verbs_of(TransportCalls)
-# Calls that may be repeated. All others are made at most once.
-READS: Final = frozenset(
-    verb.name for verb in (*VERBS.values(), *TRANSPORT.values()) if verb.traits.reads
-)

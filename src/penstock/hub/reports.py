@@ -13,15 +13,13 @@ from msgspec import structs
 
 from penstock.core.events import Fail
 from penstock.errors import PenstockError, SamplingError, WorkerDied
-from penstock.wire.messages import Report
+from penstock.wire.messages import CAUSE, Report
 from penstock.workers.autopsy import Autopsy
 from penstock.workers.failures import Failure
 from penstock.workers.incident import HeldBatch
 
 LONGEST: Final = 64 << 10
 SHORT: Final = 2 << 10
-# The key in a report's details for the error's `__cause__`, shortened.
-CAUSE: Final = "cause_of"
 
 
 def report_of(error: Exception) -> Report:

@@ -81,6 +81,10 @@ class SlotPlan(msgspec.Struct, frozen=True, kw_only=True):
     most_bytes: int  # the largest batch; one that does not fit a slot gets separate memory
 
 
+# The key in a report's details for the error's `__cause__`, shortened.
+CAUSE: Final = "cause_of"
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """An error for the rank to raise. `kind` is the name of its class, as in `penstock.errors`."""
 

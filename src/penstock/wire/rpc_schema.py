@@ -34,6 +34,8 @@ _AS_ARRAY: Final = "as array"
 IdsLike: TypeAlias = Annotated[Any, _AS_ARRAY]
 
 _TRAITS: Final = "__call_traits__"
+# The names of declared calls that change nothing.
+_reading: set[str] = set()
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,9 +75,16 @@ def call(
 
     def declare(method: _Method) -> _Method:
         vars(method)[_TRAITS] = Traits(reads, makes, permission, request)
+        if reads:
+            _reading.add(method.__name__)
         return abc.abstractmethod(method)
 
     return declare
+
+
+def only_reads(verb: str) -> bool:
+    """Return whether a call is declared to change nothing, so that it may be repeated."""
+    return verb in _reading
 
 
 def _itself(value: Any) -> Any:

@@ -1,30 +1,5 @@
-"""What tests of a rank's end share: a server that says what it is told to, and who calls it."""
+"""The fixtures of `tests.rpc`, for tests of what is built on connections."""
 
-from __future__ import annotations
+from tests.rpc.conftest import client, server, threads
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-
-import pytest
-
-from penstock.client.remote.rpc_client import AT_ONCE, RpcClient
-from tests.client.remote.puppets import Puppet, opened, puppet
-
-
-@pytest.fixture
-def server() -> Iterator[Puppet]:
-    with puppet() as made:
-        yield made
-
-
-@pytest.fixture
-def client(server: Puppet) -> Iterator[RpcClient]:
-    with closing(RpcClient(opened(server, driven=True))) as made:
-        yield made
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(AT_ONCE + 2) as found:
-        yield found
+__all__ = ["client", "server", "threads"]

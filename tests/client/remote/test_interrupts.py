@@ -13,14 +13,14 @@ from types import FrameType
 import numpy as np
 import pytest
 
-from penstock.client.remote.connection import RemoteConnection
+from penstock.rpc.connection import RemoteConnection
 from penstock.wire.framing import CHUNK, HEADER
 from penstock.wire.messages import Call, Goodbye, Message, ReturnSlot
 from penstock.wire.payload import pack
 from tests.client.ranks import rank
-from tests.client.remote.puppets import CHANNEL, PATIENCE_S, Puppet, frames, ready, registered, soon
-from tests.client.remote.signals import interrupts, strike_in
 from tests.processes import until
+from tests.rpc.puppets import CHANNEL, PATIENCE_S, Puppet, frames, ready, registered, soon
+from tests.rpc.signals import interrupts, strike_in
 
 # Of a frame: nothing, a part of its header, the header, a part of the message, all of it.
 GONE = pytest.mark.parametrize("gone", [0, 5, HEADER.size, HEADER.size + 3, 1 << 20])
@@ -179,9 +179,9 @@ OPENING = """
 import linecache
 import penstock
 from pathlib import Path
-from penstock.client.deadline import Deadline
-from penstock.client.remote.connection import RemoteConnection
-from penstock.client.remote.endpoint import Endpoint
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.connection import RemoteConnection
+from penstock.rpc.endpoint import Endpoint
 from tests.processes import until
 
 OURS = str(Path(penstock.__file__).parent)

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.client.remote.remote_graph import check_same
 from penstock.errors import ServerGone
 from penstock.graph.schema import ArrayKey
+from penstock.rpc.outline import check_same
 from penstock.server.dist.outline import outline_of
 from penstock.wire.messages import AbsentArray, Outline
 from tests.client.graphs import small_graph, typed_graph

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from penstock.client.remote.rpc_client import AT_ONCE, RpcClient
 from penstock.errors import Overloaded
+from penstock.rpc.rpc_client import AT_ONCE, RpcClient
 from penstock.wire.messages import MOST_MESSAGE, Answer, Call, Refused, Register, Report
 from penstock.wire.payload import NOTHING, pack
-from tests.client.remote.puppets import (
+from tests.processes import until
+from tests.rpc.puppets import (
     CHANNEL,
     LARGE,
     PATIENCE_S,
@@ -22,7 +23,6 @@ from tests.client.remote.puppets import (
     greeted,
     soon,
 )
-from tests.processes import until
 
 LONG = 900_000
 

@@ -21,7 +21,7 @@ from penstock.wire.messages import (
     StartEpoch,
 )
 from penstock.wire.payload import pack
-from tests.client.remote.puppets import CHANNEL, MOST_BYTES, SLOTS, Puppet, ready, registered, soon
+from tests.rpc.puppets import CHANNEL, MOST_BYTES, SLOTS, Puppet, ready, registered, soon
 
 
 @pytest.fixture

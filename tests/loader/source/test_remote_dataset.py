@@ -17,12 +17,12 @@ import pytest
 
 import penstock as ps
 from penstock.client.channel.channel import Channel
-from penstock.client.deadline import Deadline
-from penstock.client.remote.connection import RemoteConnection
 from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.errors import ChannelClosed, PenstockError
 from penstock.graph import Graph
 from penstock.loader.epoch.iteration import Iteration
+from penstock.rpc.connection import RemoteConnection
+from penstock.rpc.deadline import Deadline
 from penstock.server.serving import Server, serve
 from penstock.testing.digests import digest_of
 from penstock.wire.messages import BatchReady

@@ -14,10 +14,10 @@ import pytest
 
 from penstock.client.hub.hub_process import HubProcess
 from penstock.client.remote.dist_server import RemoteDistServer
-from penstock.client.remote.endpoint import Endpoint
-from penstock.client.remote.store import Store
 from penstock.errors import ChannelClosed, PenstockError, SamplingError
 from penstock.graph import Graph
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.server import RemoteServer
 from penstock.sampling.spec import CustomSpec
 from penstock.server.dist import dist_server
 from penstock.server.dist.dist_server import DistServer
@@ -68,7 +68,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[tuple[AnyServer, DistServer
         )
         return
     door: Server = request.getfixturevalue("door")
-    with closing(Store(Endpoint(door.address))) as store:
+    with closing(RemoteServer(Endpoint(door.address))) as store:
         yield RemoteDistServer(store), door.store
     until(lambda: not door.store.statistics()["backends"], "what the test made has gone")
     assert door.store.statistics()["channels"] == {}
@@ -297,7 +297,7 @@ def test_an_interrupt_in_a_fetch_leaves_all_others_as_they_are(
 ) -> None:
     """CONTRACT 34: other channels of the connection go on. Of the interrupted one a batch may be
     lost, which is told."""
-    with closing(Store(Endpoint(door.address))) as store:
+    with closing(RemoteServer(Endpoint(door.address))) as store:
         server = RemoteDistServer(store)
         made = backend(server, spec=gate.spec)
         mine, other = (channel(server, made) for _ in range(2))

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from penstock.client.remote.dist_server import RemoteDistServer
-from penstock.client.remote.endpoint import Endpoint
-from penstock.client.remote.store import Store
 from penstock.errors import Overloaded, PenstockError
 from penstock.options import Limits
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.server import RemoteServer
 from penstock.server.ops.lifecycle import (
     CLEAN,
     LEFT_BEHIND,
@@ -162,7 +162,7 @@ def _line(stream: IO[str] | None) -> str:
 @contextmanager
 def asked(address: str) -> Iterator[RemoteDistServer]:
     """A server elsewhere."""
-    store = Store(Endpoint(address))
+    store = RemoteServer(Endpoint(address))
     try:
         yield RemoteDistServer(store)
     finally:

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.client.failures import error_of
 from penstock.client.remote.dist_server import RemoteDistServer
-from penstock.client.remote.endpoint import Endpoint
-from penstock.client.remote.store import Store
 from penstock.errors import Overloaded, ProtocolError
 from penstock.graph import Graph
 from penstock.options import Limits
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.failures import error_of
+from penstock.rpc.server import RemoteServer
 from penstock.server.dist.rpc import DistServerSession
 from penstock.server.serving import Server, serve
 from penstock.server.transport.session import BESIDE_A_MESSAGE, MOST_UNREAD
@@ -196,7 +196,7 @@ def test_what_is_announced_beyond_the_limit_is_not_waited_for(rank: Ranks, size:
 def test_a_long_list_of_ids_travels_as_an_array(server: Server, graph: Graph) -> None:
     """CONTRACT 38"""
     ids = [7] * 500_000
-    with closing(Store(Endpoint(server.address))) as store:
+    with closing(RemoteServer(Endpoint(server.address))) as store:
         remote = RemoteDistServer(store)
         labels = remote.get_node_label(None, ids)
         backend = remote.init_sampling_backend(
@@ -413,7 +413,7 @@ def test_a_rank_behind_a_slow_network_has_time_to_send_its_arrays(graph: Graph) 
     with (
         serve(graph, num_workers=1, lease=1.0) as slow,
         Link(slow.address, bytes_a_second=2e6) as link,
-        closing(Store(Endpoint(link.address))) as store,
+        closing(RemoteServer(Endpoint(link.address))) as store,
         ThreadPoolExecutor(2) as threads,
     ):
         reads = threads.submit(RemoteDistServer(store).get_node_label, None, np.zeros(1 << 20, int))

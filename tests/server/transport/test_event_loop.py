@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.client.deadline import Deadline
-from penstock.client.remote.connection import RemoteConnection
-from penstock.client.remote.endpoint import Endpoint
 from penstock.errors import ProtocolError
 from penstock.graph import Graph
+from penstock.rpc.connection import RemoteConnection
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.endpoint import Endpoint
 from penstock.sampling.spec import CustomSpec, LinkSpec, NeighborSpec
 from penstock.server.serving import Server
 from penstock.wire.host import this_host

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from penstock import connect
-from penstock.client.failures import error_of
 from penstock.errors import HubGone, ProtocolError, ServerGone
 from penstock.graph import Graph
+from penstock.rpc.failures import error_of
 from penstock.sampling.spec import NeighborSpec
 from penstock.server.serving import Server, serve
 from penstock.server.transport.session import MOST_UNREAD

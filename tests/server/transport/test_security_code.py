@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock import errors
 from penstock.client.dist_calls import VERBS
-from penstock.client.failures import error_of
+from penstock.rpc.failures import error_of
 from penstock.server.dist.dist_server import DistServer
 from penstock.wire.messages import Report
 

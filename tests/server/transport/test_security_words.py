@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from penstock.client.dist_calls import VERBS
-from penstock.client.failures import error_of
-from penstock.client.remote.endpoint import Endpoint
-from penstock.client.remote.store import Store
 from penstock.errors import AccessDenied, Overloaded, PenstockError, ProtocolError
 from penstock.graph import Graph
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.failures import error_of
+from penstock.rpc.server import RemoteServer
 from penstock.sampling.spec import CustomSpec, Feed, NeighborSpec
 from penstock.server.limits import LONGEST_NAME
 from penstock.server.serving import Server, serve
@@ -573,7 +573,7 @@ _OURS = ("ProtocolError", "Overloaded", "PenstockError", "GraphFormatError", "Ty
 @pytest.mark.parametrize("verb", ["get_node_feature", "get_node_label", "get_node_partition_id"])
 def test_a_row_that_is_not_there_is_an_error(server: Server, verb: str, index: Any) -> None:
     """CONTRACT 38: never a wrong row."""
-    store = Store(Endpoint(server.address))
+    store = RemoteServer(Endpoint(server.address))
     try:
         with pytest.raises((ValueError, PenstockError)):
             store.ask(verb, index=index)

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from penstock import connect
-from penstock.client.deadline import Deadline
-from penstock.client.remote.connection import RemoteConnection
-from penstock.client.remote.endpoint import Endpoint
-from penstock.client.remote.store import Store
 from penstock.errors import AccessDenied, ProtocolError, ServerGone
 from penstock.graph import Graph
+from penstock.rpc.connection import RemoteConnection
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.server import RemoteServer
 from penstock.server.serving import Server, serve
 from penstock.server.transport import authority as authorities
 from penstock.server.transport import event_loop
@@ -81,7 +81,7 @@ def mutual(graph: Graph, keys: Path) -> Iterator[Server]:
 
 def pinged(address: str, **access: Any) -> None:
     """Comes in, and is answered."""
-    with closing(Store(Endpoint.at(address, **access))) as store:
+    with closing(RemoteServer(Endpoint.at(address, **access))) as store:
         store.connect(Deadline(PATIENCE_S))
         assert store.call("ping") == (None, {})
 
@@ -252,8 +252,8 @@ def test_a_large_batch_is_encrypted_by_a_thread_and_nobody_waits_for_it(
     with (
         Graph.from_coo(edges, 2000, x=rows, train=np.arange(2000)) as wide,
         serve(wide, num_workers=1, **own(keys)) as served,
-        closing(Store(Endpoint.at(served.address, ca=keys / "ca.pem"))) as slow,
-        closing(Store(Endpoint.at(served.address, ca=keys / "ca.pem"))) as quick,
+        closing(RemoteServer(Endpoint.at(served.address, ca=keys / "ca.pem"))) as slow,
+        closing(RemoteServer(Endpoint.at(served.address, ca=keys / "ca.pem"))) as quick,
     ):
         slow.connect(Deadline(PATIENCE_S))
         client = slow._held.one_that_lives()
@@ -287,7 +287,7 @@ def test_a_certificate_is_reloaded_and_no_rank_notices(
     with serve(graph, num_workers=1, **own(tmp_path)) as served:
         before = fingerprint(served.address)
         address = Endpoint.at(served.address)
-        with closing(Store(address)) as there:
+        with closing(RemoteServer(address)) as there:
             there.connect(Deadline(PATIENCE_S))
             authority.issue_server()
             served.reload_certificates()
@@ -336,11 +336,11 @@ def test_a_rank_of_a_server_that_comes_back_goes_on_encrypted(
     monkeypatch.setenv("PENSTOCK_CA", str(keys / "ca.pem"))
     with serve(graph, num_workers=1, **own(keys)) as first:
         address = first.address
-        with closing(Store(Endpoint.at(address))) as store:
+        with closing(RemoteServer(Endpoint.at(address))) as store:
             store.connect(Deadline(PATIENCE_S))
             first.close()
             with pytest.raises(ServerGone):
-                Store(Endpoint.at(address), 0.1).connect(Deadline(0.2))
+                RemoteServer(Endpoint.at(address), 0.1).connect(Deadline(0.2))
             bound = address.replace("tls://", "tcp://")
             with serve(graph, bound, num_workers=1, **own(keys)):
                 assert store.call("ping", timeout=PATIENCE_S) == (None, {})

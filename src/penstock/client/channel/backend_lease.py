@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.client.channel.registration import create_backend
-from penstock.client.deadline import Deadline
 from penstock.client.hub.connection import HubConnection
 from penstock.client.hub.hub import Hub
 from penstock.errors import PenstockError
+from penstock.rpc.deadline import Deadline
 from penstock.sampling.spec import Spec
 from penstock.wire.messages import AskWorkers, Resized
 

@@ -20,12 +20,12 @@ from penstock.client.channel.reader import Content, Reader
 from penstock.client.channel.registration import Registration
 from penstock.client.channel.reorder_buffer import ReorderBuffer
 from penstock.client.channel.session import AnySession
-from penstock.client.deadline import Deadline
-from penstock.client.failures import error_of
 from penstock.client.hub.connection import Received
 from penstock.client.hub.hub import Provider
 from penstock.core.plan import EpochPlan
 from penstock.errors import ProtocolError
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.failures import error_of
 from penstock.wire.messages import (
     BatchLost,
     BatchReady,

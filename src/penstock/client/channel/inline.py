@@ -14,19 +14,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.client.buffer_pool import BufferPool
 from penstock.client.channel.batch import Batch
 from penstock.client.channel.reader import Content, Reader
 from penstock.client.channel.registration import Registration
 from penstock.client.channel.reorder_buffer import ReorderBuffer
-from penstock.client.deadline import Deadline
-from penstock.client.failures import error_of
 from penstock.client.naming import search_path
 from penstock.core.plan import EpochPlan
 from penstock.core.settings import Settings
 from penstock.graph import Graph
 from penstock.hub.recipes import RECIPES, first_seeds, replay_command, request_for
 from penstock.options import LARGEST_BATCH
+from penstock.rpc.buffer_pool import BufferPool
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.failures import error_of
 from penstock.sampling.buffer import SlotTooSmall
 from penstock.wire.frames import private_memory, read
 from penstock.workers.batch_maker import BatchMaker, Bytes, Written, slot_bytes_for

@@ -28,13 +28,13 @@ from typing import Any, Final, Protocol, Self
 
 from penstock.client.channel.batch import Batch
 from penstock.client.channel.reorder_buffer import NOTHING_OPEN, ReorderBuffer
-from penstock.client.deadline import Deadline
 from penstock.core.events import BatchKey
 from penstock.core.ids import Ids
 from penstock.core.plan import EpochPlan
 from penstock.errors import ChannelClosed
 from penstock.hub.timings import Timing
 from penstock.kernels.arrays import check_word
+from penstock.rpc.deadline import Deadline
 
 log = logging.getLogger(__name__)
 

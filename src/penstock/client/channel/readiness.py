@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Set
 from typing import TypeVar
 
 from penstock.client.channel.reader import Reader
-from penstock.client.deadline import Deadline
 from penstock.errors import PenstockError
+from penstock.rpc.deadline import Deadline
 from penstock.wire.stream import LONGEST_POLL
 
 Key = TypeVar("Key")

@@ -14,7 +14,6 @@ import msgspec
 from penstock.client.channel.channel_options import parsed
 from penstock.client.channel.inputs import Inputs
 from penstock.client.channel.session import HubSession
-from penstock.client.deadline import Deadline
 from penstock.client.hub.connection import HubConnection
 from penstock.client.hub.hub import Hub
 from penstock.client.keywords import parsed_value
@@ -28,6 +27,7 @@ from penstock.graph.view import GraphView
 from penstock.hub.channels import check_inputs, plan_of
 from penstock.option_types import ChannelKeywords
 from penstock.options import ChannelOptions, fields_of
+from penstock.rpc.deadline import Deadline
 from penstock.sampling.inputs import check_kind
 from penstock.sampling.kinds import kind_of, needs_of
 from penstock.sampling.spec import Feed, Spec

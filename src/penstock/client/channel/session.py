@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from penstock.client.channel.batch import Batch
 from penstock.client.channel.reader import Content
-from penstock.client.deadline import Deadline
 from penstock.client.hub.connection import HubConnection
 from penstock.errors import ProtocolError
+from penstock.rpc.deadline import Deadline
 from penstock.wire.frames import private_copy, read
 from penstock.wire.messages import (
     BatchReady,

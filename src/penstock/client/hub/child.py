@@ -16,9 +16,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from penstock.client.deadline import Deadline
 from penstock.client.hub.connection import HubConnection
 from penstock.errors import HubGone, PenstockError, ProtocolError
+from penstock.rpc.deadline import Deadline
 from penstock.wire.messages import HubConfig, Stop, Welcome, WorkerGone
 from penstock.workers.process import inherited_flags
 

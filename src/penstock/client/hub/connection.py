@@ -18,9 +18,9 @@ from typing import Self, TypeAlias, TypeVar
 
 import msgspec
 
-from penstock.client.deadline import Deadline
-from penstock.client.failures import error_of
 from penstock.errors import ProtocolError
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.failures import error_of
 from penstock.wire.conversation import Conversation, Medium
 from penstock.wire.messages import (
     PROTOCOL,

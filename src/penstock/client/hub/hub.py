@@ -10,20 +10,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from penstock.client.deadline import Deadline
 from penstock.client.hub.connection import Answer, HubConnection, Request
 from penstock.client.hub.hub_config import checked_workers
 from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.graph.view import GraphView
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.server import PATIENCE_S
 from penstock.wire.messages import AskStatistics, Resize, Resized, Statistics
 
 if TYPE_CHECKING:
     from penstock.client.channel.registration import Registration
     from penstock.client.channel.session import AnySession
 
-# Seconds that a rank waits for a hub that has died to come back.
-PATIENCE_S: Final = 30.0
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 0.5
 

@@ -8,13 +8,14 @@ import uuid
 import weakref
 from typing import Final, Literal, Self, Unpack
 
-from penstock.client.deadline import Deadline, positive_seconds
-from penstock.client.hub.hub import PATIENCE_S, Hub
+from penstock.client.hub.hub import Hub
 from penstock.client.hub.hub_config import HubConfigSource
 from penstock.client.hub.supervisor import HubPhase, Supervisor
 from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.option_types import PoolKeywords
+from penstock.rpc.deadline import Deadline, positive_seconds
+from penstock.rpc.server import PATIENCE_S
 from penstock.wire.transport.unix import socket_address
 from penstock.workers.restraints import is_worker
 

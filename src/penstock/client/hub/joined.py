@@ -6,11 +6,12 @@ import time
 import weakref
 from typing import Self
 
-from penstock.client.deadline import Deadline
 from penstock.client.hub.connection import HubConnection
-from penstock.client.hub.hub import PATIENCE_S, Hub
+from penstock.client.hub.hub import Hub
 from penstock.errors import HubGone
 from penstock.graph import Graph
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.server import PATIENCE_S
 from penstock.wire.messages import AskGraph, GraphHere
 
 

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
-from penstock.client.deadline import Deadline
 from penstock.client.hub import restart_log
 from penstock.client.hub.child import Child
 from penstock.errors import HubGone
+from penstock.rpc.deadline import Deadline
 from penstock.wire.messages import HubConfig
 from penstock.wire.transport.unix import UnixListener
 

@@ -10,15 +10,15 @@ from typing import Any, Final
 import msgspec
 
 from penstock.client.channel.registration import Registration
-from penstock.client.deadline import Deadline
 from penstock.client.hub.hub import Provider
-from penstock.client.remote.connection import RemoteConnection
 from penstock.client.remote.dist_server import RemoteDistServer
 from penstock.client.remote.remote_graph import RemoteGraph
 from penstock.client.remote.session import RemoteSession
-from penstock.client.remote.store import ATTEMPT_S, Store
-from penstock.client.remote.tries import Tries
 from penstock.errors import HubGone
+from penstock.rpc.connection import RemoteConnection
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.server import ATTEMPT_S, RemoteServer
+from penstock.rpc.tries import Tries
 from penstock.wire.messages import Register
 from penstock.wire.payload import Packed, pack
 
@@ -29,7 +29,7 @@ _PAUSE_S: Final = 0.05
 class RemoteHub(Provider):
     """A server that is reached by TCP. Its graph stays there."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RemoteServer) -> None:
         self.store = store
         self.address = store.endpoint.address
         self.patience = store.patience

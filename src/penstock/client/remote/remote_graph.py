@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.client.dist_calls import Array, DistQueries, Shape
-from penstock.errors import GraphFormatError, PenstockError, ServerGone
+from penstock.errors import GraphFormatError, PenstockError
 from penstock.graph import Graph
-from penstock.graph.checksum import counts
 from penstock.graph.derived import DerivedArrays
 from penstock.graph.describe import summary
 from penstock.graph.dtypes import dtype_name
@@ -258,25 +257,3 @@ def _stay(words: str) -> NoReturn:
         f"{words} lies at the server, and is not copied here as a whole: ask for rows "
         "of it by the dataset's get_node_feature, get_node_label or get_node_attribute"
     )
-
-
-def check_same(before: Outline, now: Outline, address: str) -> None:
-    """Raise `ServerGone` if a server came back with another graph: batches would differ."""
-    known = before.version is not None and now.version is not None
-    if before.schema != now.schema:
-        what = "with other types, sizes or attributes"
-    elif _content(before) != _content(now):
-        what = "with other arrays"
-    elif known and before.version != now.version:
-        what = f"version {now.version}, where it was {before.version}"
-    else:
-        return
-    raise ServerGone(
-        f"the server at {address} has come back with another graph ({what}): what was begun cannot "
-        "be gone on with. Connect anew, or start the server with the graph it had"
-    )
-
-
-def _content(outline: Outline) -> set[tuple[ArrayKey, str, tuple[int, ...]]]:
-    """Return the arrays without the derived ones, which are computed only when they are needed."""
-    return {(each.key, each.dtype, each.shape) for each in outline.arrays if counts(each.key)}

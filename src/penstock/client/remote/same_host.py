@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 
-from penstock.client.deadline import Deadline
 from penstock.client.hub.connection import HubConnection
 from penstock.client.hub.joined import JoinedHub, mapped_graph
-from penstock.client.remote.connection import RemoteConnection
-from penstock.client.remote.store import ATTEMPT_S, Store
-from penstock.client.remote.tries import Tries
 from penstock.errors import HubGone, PenstockError, ServerGone
 from penstock.graph import Graph
+from penstock.rpc.connection import RemoteConnection
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.server import ATTEMPT_S, RemoteServer
+from penstock.rpc.tries import Tries
 from penstock.wire.host import this_host
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class SameHostHub(JoinedHub):
     """The hub of a server on this host."""
 
-    def __init__(self, store: Store, address: str, graph: Graph) -> None:
+    def __init__(self, store: RemoteServer, address: str, graph: Graph) -> None:
         super().__init__(address, graph, store.patience)
         self.store = store
         self._tries = Tries()
@@ -65,7 +65,7 @@ class SameHostHub(JoinedHub):
         return f"SameHostHub({self.store.endpoint.address!r}, {self.address!r})"
 
 
-def hub_on_this_host(store: Store, deadline: Deadline) -> SameHostHub | None:
+def hub_on_this_host(store: RemoteServer, deadline: Deadline) -> SameHostHub | None:
     """Return the hub of a server on this host whose unix socket we may use; else None."""
     welcome = store.welcome
     if welcome.unix is None or welcome.host != this_host():

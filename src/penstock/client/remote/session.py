@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.client.channel.batch import Batch
-from penstock.client.remote.connection import RemoteConnection
 from penstock.errors import ProtocolError
+from penstock.rpc.connection import RemoteConnection
 from penstock.wire.frames import Bytes, read
 from penstock.wire.messages import BatchReady, Registered, ReturnSlot, Reweigh, StartEpoch
 

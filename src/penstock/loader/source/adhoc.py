@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 import torch
 
-from penstock.client.buffer_pool import BufferPool
 from penstock.client.channel.batch import Batch
 from penstock.client.channel.inputs import tables_of
 from penstock.client.channel.registration import prepared
@@ -24,6 +23,7 @@ from penstock.loader.source.inputs import Inputs, LinkInputs
 from penstock.loader.source.remote_adhoc import RemoteAdhocBatches
 from penstock.loader.source.sources import DataSource, no_workers
 from penstock.options import LARGEST_BATCH
+from penstock.rpc.buffer_pool import BufferPool
 from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.request import Request
 from penstock.sampling.spec import Spec

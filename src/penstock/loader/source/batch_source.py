@@ -18,7 +18,6 @@ from penstock.client.channel.inline import InlineChannel
 from penstock.client.channel.inputs import inputs_of, tables_of
 from penstock.client.channel.readiness import wait_any
 from penstock.client.channel.registration import Registration, prepared
-from penstock.client.deadline import Deadline
 from penstock.client.hub.hub import Provider
 from penstock.client.hub.hub_process import HubProcess
 from penstock.errors import ChannelClosed, HubGone
@@ -30,6 +29,7 @@ from penstock.loader.source.inputs import Inputs
 from penstock.loader.source.remote_adhoc import UNEVEN
 from penstock.loader.source.sources import no_workers
 from penstock.option_types import ChannelKeywords
+from penstock.rpc.deadline import Deadline
 from penstock.sampling.kinds import InputKind, check, tell_left_out
 from penstock.sampling.spec import Spec
 

@@ -15,10 +15,10 @@ from typing import Final, Literal
 from penstock.client.hub.hub import Provider
 from penstock.client.hub.hub_process import HubProcess
 from penstock.client.hub.joined import connect
-from penstock.client.remote.endpoint import SCHEMES
 from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.loader.source import remote_dataset
+from penstock.rpc.endpoint import SCHEMES
 from penstock.workers.limits import auto_workers
 
 

@@ -18,17 +18,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from penstock.client.deadline import Deadline, positive_seconds
 from penstock.client.dist_calls import QUERIES, DistQueries
-from penstock.client.hub.hub import PATIENCE_S, Provider
+from penstock.client.hub.hub import Provider
 from penstock.client.remote.dist_server import RemoteDistServer
-from penstock.client.remote.endpoint import Endpoint
 from penstock.client.remote.hub import RemoteHub
 from penstock.client.remote.same_host import hub_on_this_host
-from penstock.client.remote.store import Store
 from penstock.graph.dtypes import storage_dtype
 from penstock.graph.view import GraphView
 from penstock.loader.pyg.tensors import array_of, tensor_over
+from penstock.rpc.deadline import Deadline, positive_seconds
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.server import PATIENCE_S, RemoteServer
 from penstock.wire.messages import PartitionNote
 from penstock.wire.requests import ABLPInput, ArrayT, ShapeT
 from penstock.wire.rpc_schema import Verb, mirrored
@@ -57,7 +57,7 @@ class RemoteDistDataset(DistQueries[Tensor, torch.Size]):
         tensor([0, 2]) 3
     """
 
-    def __init__(self, store: Store, provider: Provider) -> None:
+    def __init__(self, store: RemoteServer, provider: Provider) -> None:
         self.provider = provider
         self.server = RemoteDistServer(store)
         self._store = store
@@ -163,7 +163,10 @@ def connect(
         token=token,
         name=name or socket.gethostname(),
     )
-    store, deadline = Store(endpoint, positive_seconds(patience, "patience")), Deadline(timeout)
+    store, deadline = (
+        RemoteServer(endpoint, positive_seconds(patience, "patience")),
+        Deadline(timeout),
+    )
     try:
         store.connect(deadline)
         provider = hub_on_this_host(store, deadline) if same_host else None

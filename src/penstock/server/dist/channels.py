@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.client.channel.batch import Batch
-from penstock.client.deadline import Deadline
 from penstock.errors import ChannelClosed
 from penstock.hub.timings import Timing
+from penstock.rpc.deadline import Deadline
 from penstock.server.dist.backends import ServedBackend
 from penstock.server.dist.handles import HandleKind, Handles
 from penstock.server.dist.id_map import IdMap

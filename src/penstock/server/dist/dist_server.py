@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, Unpack
 
 from penstock.client.backend import SharedDistSamplingBackend
-from penstock.client.deadline import positive_seconds
 from penstock.client.dist_calls import DistCalls, Message
 from penstock.client.hub.hub import Hub
 from penstock.client.hub.hub_config import settled
@@ -26,6 +25,7 @@ from penstock.graph.partition.partition import Partition
 from penstock.kernels.arrays import check_integer
 from penstock.option_types import PoolKeywords
 from penstock.options import Limits, PoolOptions
+from penstock.rpc.deadline import positive_seconds
 from penstock.sampling.spec import Spec
 from penstock.server.dist.backends import CLOSED, MAX_BACKENDS, ServedBackend, ServedBackends
 from penstock.server.dist.channels import ServedChannel, ServedChannels

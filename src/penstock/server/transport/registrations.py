@@ -18,11 +18,11 @@ from msgspec import structs
 from penstock.client.channel.inputs import Inputs, inputs_of
 from penstock.client.channel.registration import Registration
 from penstock.client.channel.session import HubSession
-from penstock.client.deadline import Deadline
 from penstock.client.hub.hub_process import HubProcess
 from penstock.errors import Overloaded
 from penstock.graph.schema import EDGE, NODE
 from penstock.options import Limits
+from penstock.rpc.deadline import Deadline
 from penstock.sampling.custom import check_plain
 from penstock.sampling.kinds import InputKind, check, kind_of
 from penstock.sampling.normalize import settled

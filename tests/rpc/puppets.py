@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from penstock.client.deadline import Deadline
-from penstock.client.remote.connection import RemoteConnection
-from penstock.client.remote.endpoint import Endpoint
 from penstock.graph import Graph
+from penstock.rpc.connection import RemoteConnection
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.endpoint import Endpoint
 from penstock.sampling.spec import Feed, NeighborSpec
 from penstock.server.dist.outline import outline_of
 from penstock.wire.frames import Bytes, private_memory

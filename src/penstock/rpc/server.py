@@ -15,20 +15,21 @@ from typing import Any, Final
 
 import numpy.typing as npt
 
-from penstock.client.deadline import Deadline
-from penstock.client.dist_calls import READS
-from penstock.client.hub.hub import PATIENCE_S
-from penstock.client.remote.connection import RemoteConnection
-from penstock.client.remote.endpoint import Endpoint
-from penstock.client.remote.remote_graph import check_same
-from penstock.client.remote.rpc_client import RpcClient
-from penstock.client.remote.tries import Tries
 from penstock.errors import ChannelClosed, ProtocolError, ServerGone
+from penstock.rpc.connection import RemoteConnection
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.outline import check_same
+from penstock.rpc.rpc_client import RpcClient
+from penstock.rpc.tries import Tries
 from penstock.wire import payload, values
 from penstock.wire.messages import Outline, Welcome
+from penstock.wire.rpc_schema import only_reads
 
 Array = npt.NDArray[Any]
 
+# Seconds that a rank waits for a hub or a server that was lost to come back.
+PATIENCE_S: Final = 30.0
 # Seconds that one attempt to connect may take.
 ATTEMPT_S: Final = 6.0
 _FIRST_PAUSE_S: Final = 0.02
@@ -37,7 +38,7 @@ _LONGEST_PAUSE_S: Final = 0.5
 _TIMES: Final = 5
 
 
-class Store:
+class RemoteServer:
     """A server to call. `welcome` is its latest `Welcome`."""
 
     welcome: Welcome
@@ -75,7 +76,7 @@ class Store:
         """
         self._check()
         packed, deadline = payload.pack(arrays or {}), Deadline(timeout)
-        reads = verb in READS
+        reads = only_reads(verb)
         times = _TIMES if reads else 1
         while True:
             # A connection that has ended unnoticed costs a call that only reads one more try, so
@@ -151,7 +152,7 @@ class Store:
         lost = (
             f"the server at {self.endpoint.address} was lost while it was asked to {verb}: {error}"
         )
-        if verb in READS:
+        if only_reads(verb):
             return ServerGone(f"{lost}. It has been asked {_TIMES} times")
         return ServerGone(f"{lost}. Whether it did so is not known")
 

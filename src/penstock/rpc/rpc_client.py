@@ -17,10 +17,10 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from penstock.client.deadline import Deadline
-from penstock.client.failures import error_of
-from penstock.client.remote.connection import RemoteConnection
 from penstock.errors import ProtocolError
+from penstock.rpc.connection import RemoteConnection
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.failures import error_of
 from penstock.wire.frames import Bytes, private_memory, read
 from penstock.wire.framing import CALL_LANES
 from penstock.wire.messages import Answer, Call, FromServerToRank, Refused

@@ -8,7 +8,7 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.client.deadline import Deadline
+from penstock.rpc.deadline import Deadline
 from penstock.wire.framing import poll
 from penstock.wire.tcp_stream import ByteSocket
 from penstock.wire.transport import tcp

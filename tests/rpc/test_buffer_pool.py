@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.client.buffer_pool import BufferPool
+from penstock.rpc.buffer_pool import BufferPool
 
 
 def test_memory_is_used_again_when_its_batch_has_gone() -> None:

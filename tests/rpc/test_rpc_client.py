@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.client.deadline import Deadline
-from penstock.client.remote import link
-from penstock.client.remote.rpc_client import AT_ONCE, RpcClient
-from penstock.client.remote.store import Store
 from penstock.errors import ChannelClosed, Overloaded, ProtocolError, ServerGone
+from penstock.rpc import link
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.rpc_client import AT_ONCE, RpcClient
+from penstock.rpc.server import RemoteServer
 from penstock.wire.framing import CHUNK
 from penstock.wire.messages import (
     Answer,
@@ -31,7 +31,8 @@ from penstock.wire.messages import (
     Report,
 )
 from penstock.wire.payload import NOTHING, pack, reserved
-from tests.client.remote.puppets import (
+from tests.processes import until
+from tests.rpc.puppets import (
     LARGE,
     PATIENCE_S,
     Puppet,
@@ -39,8 +40,7 @@ from tests.client.remote.puppets import (
     opened,
     soon,
 )
-from tests.client.remote.signals import interrupts, on_signal, strike_in
-from tests.processes import until
+from tests.rpc.signals import interrupts, on_signal, strike_in
 
 
 def ask(client: RpcClient, verb: str = "ping", deadline: Deadline | None = None) -> Any:
@@ -595,9 +595,11 @@ def test_patience_begins_when_the_server_is_lost(
 
 
 @contextmanager
-def served(server: Puppet, threads: ThreadPoolExecutor, patience: float = 30.0) -> Iterator[Store]:
+def served(
+    server: Puppet, threads: ThreadPoolExecutor, patience: float = 30.0
+) -> Iterator[RemoteServer]:
     """A store that is connected."""
-    store = Store(server.endpoint, patience)
+    store = RemoteServer(server.endpoint, patience)
     with closing(store):
         connecting = threads.submit(store.connect, soon())
         server.welcome_the_next()

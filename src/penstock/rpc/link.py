@@ -13,12 +13,12 @@ from collections import deque
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from penstock.client.buffer_pool import BufferPool
-from penstock.client.deadline import Deadline
-from penstock.client.remote import io_thread
-from penstock.client.remote.endpoint import SILENCE_S, Endpoint
-from penstock.client.remote.io_thread import IoThread, eventfd
 from penstock.errors import HubGone, ProtocolError
+from penstock.rpc import io_thread
+from penstock.rpc.buffer_pool import BufferPool
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.endpoint import SILENCE_S, Endpoint
+from penstock.rpc.io_thread import IoThread, eventfd
 from penstock.wire.conversation import Conversation, Medium
 from penstock.wire.frames import Bytes
 from penstock.wire.framing import CONTROL_LANE, LONGEST_POLL, poll

@@ -18,11 +18,11 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
-from penstock.client.deadline import Deadline
-from penstock.client.failures import error_of
-from penstock.client.remote.endpoint import Endpoint
-from penstock.client.remote.link import MessageHandler, ServerLink
 from penstock.errors import AccessDenied, ProtocolError
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.failures import error_of
+from penstock.rpc.link import MessageHandler, ServerLink
 from penstock.wire.framing import poll
 from penstock.wire.host import this_host
 from penstock.wire.messages import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.client.remote.connection import RemoteConnection
+from penstock.rpc.connection import RemoteConnection
 
 
 @contextmanager

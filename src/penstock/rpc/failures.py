@@ -6,8 +6,7 @@ from typing import Final
 
 from penstock import errors
 from penstock.errors import BatchTooLarge, PenstockError
-from penstock.hub.reports import CAUSE
-from penstock.wire.messages import Report
+from penstock.wire.messages import CAUSE, Report
 
 # The errors that a report may name, besides Penstock's own. No other name is looked up.
 _BUILT_IN: Final[dict[str, type[Exception]]] = {

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.client.deadline import Deadline
-from penstock.client.remote import link
-from penstock.client.remote.connection import RemoteConnection
-from penstock.client.remote.endpoint import SILENCE_S
-from penstock.client.remote.link import Inbox, ServerLink
-from penstock.client.remote.rpc_client import RpcClient
+from penstock.rpc import link
+from penstock.rpc.connection import RemoteConnection
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.endpoint import SILENCE_S
+from penstock.rpc.link import Inbox, ServerLink
+from penstock.rpc.rpc_client import RpcClient
 from penstock.wire.messages import (
     Answer,
     Call,
@@ -40,7 +40,8 @@ from penstock.wire.messages import (
 )
 from penstock.wire.payload import NOTHING, pack
 from tests.client.ranks import rank
-from tests.client.remote.puppets import (
+from tests.processes import until
+from tests.rpc.puppets import (
     CHANNEL,
     LARGE,
     PATIENCE_S,
@@ -53,7 +54,6 @@ from tests.client.remote.puppets import (
     registered,
     soon,
 )
-from tests.processes import until
 
 # A short lease; a sign of life is given twice in it.
 LEASE_S = 0.4
@@ -410,13 +410,13 @@ def test_a_thread_that_ends_before_it_is_woken_is_not_woken(
 # --- processes of their own ----------------------------------------------------------------------
 
 CONNECTED = """
-from penstock.client.deadline import Deadline
-from penstock.client.remote import io_thread
-from penstock.client.remote.connection import RemoteConnection
-from penstock.client.remote.endpoint import Endpoint
+from penstock.rpc.deadline import Deadline
+from penstock.rpc import io_thread
+from penstock.rpc.connection import RemoteConnection
+from penstock.rpc.endpoint import Endpoint
 from penstock.wire.messages import *
 from penstock.wire.payload import NOTHING
-from tests.client.remote.puppets import CHANNEL, REGISTER
+from tests.rpc.puppets import CHANNEL, REGISTER
 
 def connect():
     return RemoteConnection.open(Endpoint(sys.argv[1]), Deadline(PATIENCE_S))
@@ -545,8 +545,8 @@ def test_a_connection_that_is_collected_while_its_heartbeat_is_sent_is_closed(
 
 
 FAILING = """
-from penstock.client.remote.link import ServerLink
-from penstock.client.remote.io_thread import IoThread
+from penstock.rpc.link import ServerLink
+from penstock.rpc.io_thread import IoThread
 
 def fail(*_, **__):
     raise RuntimeError("a mistake of ours")

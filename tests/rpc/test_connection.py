@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.client.buffer_pool import BufferPool
-from penstock.client.deadline import Deadline
-from penstock.client.remote import link
-from penstock.client.remote.connection import RemoteConnection
-from penstock.client.remote.endpoint import Endpoint
 from penstock.errors import Overloaded, ProtocolError
+from penstock.rpc import link
+from penstock.rpc.buffer_pool import BufferPool
+from penstock.rpc.connection import RemoteConnection
+from penstock.rpc.deadline import Deadline
+from penstock.rpc.endpoint import Endpoint
 from penstock.wire.framing import CHUNK, HEADER, PREAMBLE, encode, head
 from penstock.wire.messages import (
     EpochDone,
@@ -38,7 +38,8 @@ from penstock.wire.messages import (
     StartEpoch,
 )
 from penstock.wire.payload import NOTHING, pack
-from tests.client.remote.puppets import (
+from tests.processes import until
+from tests.rpc.puppets import (
     CHANNEL,
     LARGE,
     MOST_BYTES,
@@ -54,7 +55,6 @@ from tests.client.remote.puppets import (
     registered,
     soon,
 )
-from tests.processes import until
 
 
 def batches_of(connection: RemoteConnection, count: int = 1) -> list[tuple[Any, bytes]]:
