@@ -49,6 +49,7 @@ from penstock.graph.sharing import GraphHandle
 from penstock.graph.topology import Topology, coo
 from penstock.graph.validate import check_structure, topology_of, validate
 from penstock.graph.view import GraphView, OwnIds, named
+from penstock.kernels import Adjacency
 
 StrPath = str | os.PathLike[str]
 
@@ -384,6 +385,16 @@ class Graph(GraphView):
         name = self._edge_type(edge_type)
         self.derived(OutEdges(name))
         return topology_of(self._arrays, name, "csr")
+
+    def rows(self, edge_type: EdgeType | None, side: Side) -> Adjacency:
+        """Return in-edges ("in") or out-edges ("out") as kernels read them.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+            side: In-edges ("in"), or out-edges ("out").
+        """
+        found = rows_of(self, self._edge_type(edge_type), side)
+        return Adjacency(found.indptr, found.adjacency)
 
     def by_time(
         self,

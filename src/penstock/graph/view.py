@@ -23,6 +23,7 @@ from penstock.graph.schema import EDGE, NODE, ArrayKey, Arrays, EdgeType, Group,
 from penstock.graph.shared import SharedArray
 
 if TYPE_CHECKING:
+    from penstock.graph.exchange import Exchange
     from penstock.graph.graph import Graph
 
 Array = npt.NDArray[Any]
@@ -198,6 +199,12 @@ class GraphView(ABC):
     @abstractmethod
     def own_edges(self, edge_type: EdgeType | None = None) -> OwnIds:
         """Return all edges of a type, as inputs of an epoch."""
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def open_exchange(self) -> Exchange | None:
+        """Return what a sampler asks for rows that are elsewhere; None if they are all here."""
+        return None
 
     # --- edges -------------------------------------------------------------------------------
 

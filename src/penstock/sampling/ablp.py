@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -30,7 +31,7 @@ from penstock.graph.derived import DerivedArrays, OutEdges
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.inventory import repeated
 from penstock.graph.view import GraphView
-from penstock.kernels import Adjacency, Exclusion, Relabeler
+from penstock.kernels import Exclusion, Relabeler
 from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.kernels.labels import first_neighbors
 from penstock.sampling.batches import Batches
@@ -41,6 +42,7 @@ from penstock.sampling.labels import SIGNS, Sign, label_edge_types, label_type
 from penstock.sampling.names import Owner, qualified
 from penstock.sampling.neighbor import HopsKind, check_hops, check_said_once, draws_of_hops
 from penstock.sampling.request import Request
+from penstock.sampling.rows import Rows
 from penstock.sampling.seeds import IDS, ArraySpec, SeedBuilder, Seeds
 from penstock.sampling.shape import fanouts_of
 from penstock.sampling.spec import ABLPSpec, Feed, NeighborSpec, PPRSpec, SamplingSpec
@@ -378,6 +380,7 @@ class AnchorSeedBuilder:
         times = {"seed_time"} if is_temporal(spec) else set()
         self.own = frozenset({"y_positive", "y_negative", *times})
         self._graph = graph
+        self._rows = Rows(graph)
         self._spec = spec
         self._kinds = {sign: label_types(spec, graph, sign) for sign in SIGNS}
         self._numbers = {name: number for number, name in enumerate(graph.node_types)}
@@ -488,9 +491,10 @@ class AnchorSeedBuilder:
         return None if kind is None else self._read(kind, request.seeds, size)
 
     def _read(self, kind: EdgeType, anchors: Ids, size: int) -> tuple[Ids, Ids]:
-        rows = self._graph.csr(kind)
-        adjacency = Adjacency(rows.indptr, rows.adjacency)
-        counts, labels = first_neighbors(adjacency, anchors, size, self._spec.max_labels)
+        adjacency = self._rows.of(kind, "out")
+        counts, labels = self._rows.complete(
+            partial(first_neighbors, adjacency, anchors, size, self._spec.max_labels)
+        )
         return np.repeat(np.arange(len(anchors)), counts), labels
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.errors import suggestion
-from penstock.graph import EdgeType, Graph, Topology
+from penstock.graph import EdgeType, Graph
 from penstock.graph.derived import ByTime, DerivedArrays, OutEdges, WeightSums
 from penstock.graph.features import FeatureSource
 from penstock.graph.view import ArrayView, GraphView
+from penstock.kernels import Adjacency
 from penstock.kernels.arrays import Array
 from penstock.sampling.spec import Direction
 
@@ -89,16 +90,16 @@ class Criteria:
                 needed.append(ByTime(name, self.time_attr, self.of_nodes, self.direction))
         return needed
 
-    def rows(self, graph: Graph, name: EdgeType) -> tuple[Topology, Array | None, Array | None]:
+    def rows(self, graph: Graph, name: EdgeType) -> tuple[Adjacency, Array | None, Array | None]:
         """Return the rows of an edge type, with their running sums of weights or their times."""
-        side = self.direction
-        if self.time_attr is not None and name in self.timed:
-            topology, times = graph.by_time(name, self.time_attr, of_nodes=self.of_nodes, side=side)
-            return topology, None, times
-        topology = graph.csc(name) if side == "in" else graph.csr(name)
-        if self.weight_attr is not None and name in self.weighted:
-            return topology, graph.weight_sums(name, self.weight_attr, side), None
-        return topology, None, None
+        return chosen_rows(
+            graph,
+            name,
+            self.direction,
+            self.weight_attr if name in self.weighted else None,
+            self.time_attr if name in self.timed else None,
+            of_nodes=self.of_nodes,
+        )
 
     def own_times(self, graph: GraphView, node_type: str) -> FeatureSource:
         """Return the times of the nodes of a type. `ValueError` if they have none."""
@@ -109,6 +110,25 @@ class Criteria:
                 f"Seed time needs to be specified: nodes{of} have no {self.time_attr!r} themselves"
             )
         return graph.node_features(self.time_attr, node_type)
+
+
+def chosen_rows(
+    graph: Graph,
+    name: EdgeType,
+    side: Direction,
+    weight_attr: str | None = None,
+    time_attr: str | None = None,
+    *,
+    of_nodes: bool = False,
+) -> tuple[Adjacency, Array | None, Array | None]:
+    """Return the rows of an edge type, with running sums of a weight, or in the order of a time."""
+    rows = graph.rows(name, side)
+    if time_attr is not None:
+        topology, times = graph.by_time(name, time_attr, of_nodes=of_nodes, side=side)
+        return Adjacency(rows.indptr, topology.adjacency, rows.members), None, times
+    if weight_attr is not None:
+        return rows, graph.weight_sums(name, weight_attr, side), None
+    return rows, None, None
 
 
 def _is_of_nodes(graph: GraphView, name: str) -> bool:

@@ -8,6 +8,7 @@ torch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from penstock.sampling.kinds import SamplingKind
 from penstock.sampling.labels import label_edge_types
 from penstock.sampling.names import Owner, qualified
 from penstock.sampling.request import Request
+from penstock.sampling.rows import Rows
 from penstock.sampling.seeds import IDS, ArraySpec
 from penstock.sampling.spec import HGTSpec
 from penstock.sampling.subgraph import (
@@ -88,7 +90,8 @@ class HGTSampler:
         self._with_edge_ids = spec.with_edge_ids
         self._samples = samples_by_type(spec, graph)
         self._walked = walked_types(graph, walk_labels=spec.walk_labels)
-        relations = relations_of(graph, "in", ())
+        self._rows = Rows(graph)
+        relations = relations_of(graph, self._rows, "in")
         self._hgt = HGT(
             [graph.num_nodes(name) for name in graph.node_types],
             [relations[number] for number in self._walked],
@@ -100,7 +103,7 @@ class HGTSampler:
         """Sample the layers around the seeds of a batch."""
         seeds = [np.empty(0, np.int64)] * len(self._graph.node_types)
         seeds[self._graph.node_types.index(request.node_type)] = request.seeds
-        sampled = self._hgt.sample(request.key, seeds)
+        sampled = self._rows.complete(partial(self._hgt.sample, request.key, seeds))
         found = map(Edges, sampled.rows, sampled.cols, sampled.edge_ids)
         every = spread(found, self._walked, len(self._graph.edge_types))
         edges = every if self._with_edge_ids else [edges._replace(edge_ids=None) for edges in every]

@@ -15,7 +15,7 @@ from penstock.graph import EdgeType, Graph
 from penstock.graph.layout import layout
 from penstock.graph.view import GraphView
 from penstock.kernels import Exclusion, Sample
-from penstock.kernels.subgraph import Edges, InducedEdges, bidirectional
+from penstock.kernels.subgraph import Edges, bidirectional
 from penstock.sampling.bounds import Sizes
 from penstock.sampling.buffered import Sampled
 from penstock.sampling.collate import sampler_of
@@ -26,9 +26,9 @@ from penstock.sampling.seeds import SeedBuilder
 from penstock.sampling.shape import BatchShape, hops_of, unnamed_labels
 from penstock.sampling.spec import NeighborSpec
 from penstock.sampling.subgraph import (
+    among_nodes,
     arrays_of,
     likely_among,
-    relations_of,
     sizes_of,
     spread,
 )
@@ -155,15 +155,11 @@ def _induced(graph: Graph, spec: NeighborSpec, with_edge_ids: bool) -> Completin
     idle = {kind for kind, fanouts in spec.by_type or () if fanouts and not any(fanouts)}
     idle.update(unnamed_labels(spec, graph))
     walked = [number for number, kind in enumerate(graph.edge_types) if kind not in idle]
-    relations = relations_of(graph, spec.direction, ())
-    induced = InducedEdges(
-        [graph.num_nodes(name) for name in graph.node_types],
-        [relations[number] for number in walked],
-    )
+    induced, count = among_nodes(graph, spec.direction, walked), len(graph.edge_types)
 
     def complete(sample: Sample) -> list[Edges]:
         found = induced.cut(sample.nodes, sample.trees, with_edge_ids=with_edge_ids)
-        return spread(found, walked, len(relations), with_edge_ids=with_edge_ids)
+        return spread(found, walked, count, with_edge_ids=with_edge_ids)
 
     return complete
 

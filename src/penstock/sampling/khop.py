@@ -7,18 +7,21 @@ knows types, and nothing about features, processes or torch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from penstock.errors import suggestion
 from penstock.graph import EdgeType, Graph
 from penstock.graph.features import FeatureSource
-from penstock.kernels import Adjacency, Buffers, Exclusion, KHop, Relation, Sample, batch_key
+from penstock.kernels import Buffers, Exclusion, KHop, Relation, Sample, batch_key
 from penstock.kernels.arrays import Array, Ids, check_fanout
 from penstock.sampling.criteria import Criteria
 from penstock.sampling.labels import label_edge_types
 from penstock.sampling.spec import Direction
+
+if TYPE_CHECKING:
+    from penstock.sampling.parted import PartedKHop
 
 Fanouts: TypeAlias = Sequence[int] | Mapping[EdgeType, Sequence[int]]
 ByType: TypeAlias = Array | Mapping[str, Array]
@@ -81,14 +84,39 @@ class NeighborSampler:
             else next(iter(fanouts.values()), ())
         )
         self.num_hops = len(hops)
-        self._khop = KHop(
-            [graph.num_nodes(name) for name in graph.node_types],
-            [self._relation(name, fanouts[name]) for name in graph.edge_types],
+        self._khop = self._made_khop(fanouts, replace=replace, node_caps=node_caps)
+
+    def _made_khop(
+        self,
+        fanouts: Mapping[EdgeType, tuple[int, ...]],
+        *,
+        replace: bool,
+        node_caps: Sequence[int],
+    ) -> KHop | PartedKHop:
+        """Return the kernel, or what does the same for a graph whose rows are elsewhere."""
+        graph, exchange = self.graph, self.graph.open_exchange()
+        num_nodes = [graph.num_nodes(name) for name in graph.node_types]
+        if exchange is None:
+            return KHop(
+                num_nodes,
+                [self._relation(name, fanouts[name]) for name in graph.edge_types],
+                num_hops=self.num_hops,
+                replace=replace,
+                node_caps=node_caps,
+                disjoint=self.disjoint,
+                last=self._criteria.last,
+            )
+        from penstock.sampling.parted import PartedKHop, PartedRelation
+
+        return PartedKHop(
+            exchange,
+            num_nodes,
+            [PartedRelation(name, fanouts[name], *self._ends(name)) for name in graph.edge_types],
             num_hops=self.num_hops,
             replace=replace,
             node_caps=node_caps,
             disjoint=self.disjoint,
-            last=self._criteria.last,
+            criteria=self._criteria,
         )
 
     def sample(
@@ -178,17 +206,13 @@ class NeighborSampler:
         return [np.asarray(given.get(name, nobody)) for name in self._types]
 
     def _relation(self, name: EdgeType, fanouts: tuple[int, ...]) -> Relation:
-        expands, finds = (name[2], name[0]) if self.direction == "in" else (name[0], name[2])
         rows, weights, times = self._criteria.rows(self.graph, name)
-        return Relation(
-            Adjacency(rows.indptr, rows.adjacency),
-            fanouts,
-            self._types[expands],
-            self._types[finds],
-            name,
-            weights,
-            times,
-        )
+        return Relation(rows, fanouts, *self._ends(name), name, weights, times)
+
+    def _ends(self, name: EdgeType) -> tuple[int, int]:
+        """Return the numbers of the node types that are expanded and found."""
+        expands, finds = (name[2], name[0]) if self.direction == "in" else (name[0], name[2])
+        return self._types[expands], self._types[finds]
 
 
 def fanouts_by_type(

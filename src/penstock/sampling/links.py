@@ -33,6 +33,7 @@ from penstock.sampling.kinds import InputKind, kind_of
 from penstock.sampling.names import Owner, qualified, type_name
 from penstock.sampling.neighbor import HopsKind, check_hops, draws_of_hops
 from penstock.sampling.request import Request
+from penstock.sampling.rows import Rows
 from penstock.sampling.seeds import IDS, ArraySpec, SeedBuilder, Seeds
 from penstock.sampling.spec import Feed, LinkSpec, NeighborSpec
 
@@ -319,6 +320,7 @@ class LinkSeedBuilder:
     def __init__(self, graph: Graph, spec: LinkSpec) -> None:
         check_link(spec, graph)
         self._graph = graph
+        self._rows = Rows(graph)
         self._spec = spec
         self._disjoint = spec.neighbors.disjoint or spec.neighbors.time_attr is not None
         draws = spec.negatives != "none"
@@ -381,15 +383,20 @@ class LinkSeedBuilder:
         if count == 0:
             return None
         kind, pairs = request.edge_type, self._spec.negatives == "binary"
-        return draw_negatives(
-            request.key,
-            request.seeds[0],
-            request.seeds[1],
-            count,
-            source=self._end("src", kind[0], request) if pairs else None,
-            destination=self._end("dst", kind[2], request),
-            times=request.columns.get("time") if self._times.of_nodes else None,
-            edges=self._sorted_rows(kind) if self._spec.strict else None,
+        source = self._end("src", kind[0], request) if pairs else None
+        destination = self._end("dst", kind[2], request)
+        edges = self._sorted_rows(kind) if self._spec.strict else None
+        return self._rows.complete(
+            lambda: draw_negatives(
+                request.key,
+                request.seeds[0],
+                request.seeds[1],
+                count,
+                source=source,
+                destination=destination,
+                times=request.columns.get("time") if self._times.of_nodes else None,
+                edges=edges,
+            )
         )
 
     def _end(self, end: str, node_type: str, request: Request) -> Candidates:
@@ -416,8 +423,7 @@ class LinkSeedBuilder:
 
     def _sorted_rows(self, kind: EdgeType) -> SortedRows:
         if kind not in self._edges:
-            rows = self._graph.csc(kind)
-            self._edges[kind] = SortedRows(rows.indptr, self._graph.sorted_rows(kind))
+            self._edges[kind] = SortedRows.over(self._rows.sorted(kind))
         return self._edges[kind]
 
     def _links(self, request: Request, negatives: Negatives | None) -> _Links:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from penstock.graph.derived import DegreeSizes, DerivedArrays, OutEdges
 from penstock.graph.inventory import repeated
 from penstock.graph.layout import layout
 from penstock.graph.view import GraphView
-from penstock.kernels import Adjacency, Exclusion, Relabeler
+from penstock.kernels import Exclusion, Relabeler
 from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.kernels.ppr import (
     MOST_NODES,
@@ -40,6 +41,7 @@ from penstock.sampling.kinds import SamplingKind
 from penstock.sampling.labels import label_edge_types
 from penstock.sampling.names import Owner, qualified, type_name
 from penstock.sampling.request import Request
+from penstock.sampling.rows import Rows
 from penstock.sampling.seeds import IDS, ArraySpec, NodeSeedBuilder, SeedBuilder, Seeds
 from penstock.sampling.spec import PPRSpec
 
@@ -115,9 +117,10 @@ class PPRSampler:
         self._walked = [kind for kind in self._shown if kind not in labels]
         self._options = options_of(spec, graph, self._walked)
         self._with_edge_ids = spec.with_edge_ids
+        self._rows = Rows(graph)
         self._push = Push(
             [graph.num_nodes(name) for name in graph.node_types],
-            [_relation(graph, kind, spec) for kind in self._walked],
+            [_relation(graph, self._rows, kind, spec) for kind in self._walked],
             self._options,
         )
 
@@ -143,7 +146,9 @@ class PPRSampler:
         samples, excluded = {}, self._excluded(start.excluded)
         for owner in self._types_of(request.node_type):
             number = self._graph.node_types.index(owner)
-            samples[owner] = self._push.sample(request.key, start.seeds[number], number, excluded)
+            samples[owner] = self._rows.complete(
+                partial(self._push.sample, request.key, start.seeds[number], number, excluded)
+            )
         return _joined(samples, start.seeds, self._push.relations)
 
     def _excluded(self, given: Sequence[Exclusion]) -> list[Exclusion]:
@@ -183,9 +188,10 @@ class PPRSampler:
         return likely
 
     def _likely_among(self, nodes: Sequence[int], relation: PushRelation) -> int:
-        rows = min(nodes[relation.expands], self._push.num_nodes[relation.expands])
-        degree = relation.adjacency.num_edges / max(relation.adjacency.num_nodes, 1)
-        return min(relation.adjacency.num_edges, math.ceil(rows * degree))
+        num_nodes = self._push.num_nodes[relation.expands]
+        num_edges = self._graph.num_edges(relation.name)
+        degree = num_edges / max(num_nodes, 1)
+        return min(num_edges, math.ceil(min(nodes[relation.expands], num_nodes) * degree))
 
     def _likely_arrays(self, inputs: int, of: Owner) -> Iterator[ArraySpec]:
         most = dict(zip(self._graph.node_types, self._seeds.most_seeds(inputs, of), strict=True))
@@ -414,9 +420,8 @@ def _check_channels(spec: PPRSpec, graph: GraphView) -> None:
         raise ValueError(f"the shares of the channels sum to {total}; expected 1.0")
 
 
-def _relation(graph: Graph, kind: EdgeType, spec: PPRSpec) -> PushRelation:
+def _relation(graph: Graph, rows: Rows, kind: EdgeType, spec: PPRSpec) -> PushRelation:
     source, destination = graph.node_types.index(kind[0]), graph.node_types.index(kind[2])
-    rows = graph.csc(kind) if spec.direction == "in" else graph.csr(kind)
     ends = (destination, source) if spec.direction == "in" else (source, destination)
     (sizes,) = graph.derived(DegreeSizes(kind, spec.direction))
-    return PushRelation(Adjacency(rows.indptr, rows.adjacency), *ends, kind, sizes.array)
+    return PushRelation(rows.of(kind, spec.direction), *ends, kind, sizes.array)

@@ -8,7 +8,7 @@ processes or torch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -16,19 +16,24 @@ from penstock.graph import EdgeType, Graph
 from penstock.graph.derived import DerivedArrays, OutEdges
 from penstock.graph.layout import layout
 from penstock.graph.view import GraphView
-from penstock.kernels import Adjacency, KHop, Relation, first_outside
+from penstock.kernels import Relation, first_outside
 from penstock.kernels.arrays import Array, Ids, as_ids, check_integer
 from penstock.kernels.subgraph import Edges, InducedEdges
 from penstock.sampling.attributes import columns_of
 from penstock.sampling.batches import Batches
 from penstock.sampling.bounds import Hops, Reach, Sizes
 from penstock.sampling.buffered import BufferedBatches, Sampled
+from penstock.sampling.khop import NeighborSampler
 from penstock.sampling.kinds import InputKind, SamplingKind
 from penstock.sampling.labels import label_edge_types
 from penstock.sampling.names import Owner, qualified
 from penstock.sampling.request import Request
+from penstock.sampling.rows import Rows
 from penstock.sampling.seeds import IDS, ArraySpec
 from penstock.sampling.spec import Direction, SubgraphSpec
+
+if TYPE_CHECKING:
+    from penstock.sampling.parted import PartedInduced
 
 # The hub, which reserves memory, computes with every hop; no use has so many.
 _MOST_HOPS: Final = 2**10
@@ -90,21 +95,23 @@ class SubgraphSampler:
         self._graph = graph
         _, edge_columns = columns_of(graph, spec, self.own)
         self._with_edge_ids = spec.with_edge_ids or bool(edge_columns)
-        num_nodes = [graph.num_nodes(name) for name in graph.node_types]
-        relations = relations_of(graph, spec.direction, (-1,) * spec.num_hops)
         self._hops = _likely_hops(graph, spec)
         self._walked = walked_types(graph, walk_labels=spec.walk_labels)
-        walked = [relations[number] for number in self._walked]
-        self._khop = KHop(num_nodes, walked, num_hops=spec.num_hops)
-        self._induced = InducedEdges(num_nodes, walked)
+        fanouts: dict[EdgeType, tuple[int, ...]] = dict.fromkeys(
+            graph.edge_types, (0,) * spec.num_hops
+        )
+        for number in self._walked:
+            fanouts[graph.edge_types[number]] = (-1,) * spec.num_hops
+        self._sampler = NeighborSampler(graph, fanouts, direction=spec.direction)
+        self._induced = among_nodes(graph, spec.direction, self._walked)
 
     def cut(self, request: Request) -> Sampled:
         """Sample the subgraph of the seeds of a batch."""
         number = self._graph.node_types.index(request.node_type)
-        given = self._checked(request.seeds, number)
+        given = self._checked(request.seeds, request.node_type)
         seeds = [np.empty(0, np.int64)] * len(self._graph.node_types)
         seeds[number] = given
-        nodes = self._khop.sample(0, seeds, with_edge_ids=False).nodes
+        nodes = self._sampler.sample_by_type(seeds, with_edge_ids=False).nodes
         found = self._induced.cut(nodes, with_edge_ids=self._with_edge_ids)
         edges = spread(
             found, self._walked, len(self._graph.edge_types), with_edge_ids=self._with_edge_ids
@@ -133,8 +140,8 @@ class SubgraphSampler:
         every = [reach.num_edges for reach in self._hops.reaches]
         return list(map(min, likely_among(self._hops, self._likely(inputs, of)), every))
 
-    def _checked(self, seeds: Array, number: int) -> Ids:
-        ids, bound = as_ids(seeds, "seeds"), self._khop.num_nodes[number]
+    def _checked(self, seeds: Array, node_type: str) -> Ids:
+        ids, bound = as_ids(seeds, "seeds"), self._graph.num_nodes(node_type or None)
         bad = first_outside(ids, bound)
         if bad >= 0:
             raise ValueError(f"seeds[{bad}] is {ids[bad]}; expected 0 <= id < {bound}")
@@ -181,17 +188,28 @@ def spread(
     return edges
 
 
-def relations_of(graph: Graph, direction: Direction, fanouts: tuple[int, ...]) -> list[Relation]:
-    """Return the edge types as kernel relations, all with the same fan-outs."""
-    return [_relation(graph, kind, direction, fanouts) for kind in graph.edge_types]
+def relations_of(graph: Graph, rows: Rows, direction: Direction) -> list[Relation]:
+    """Return the edge types as kernel relations, without fan-outs."""
+    return [
+        Relation(rows.of(kind, direction), (), *_ends(graph, kind, direction), kind)
+        for kind in graph.edge_types
+    ]
 
 
-def _relation(
-    graph: Graph, kind: EdgeType, direction: Direction, fanouts: tuple[int, ...]
-) -> Relation:
-    rows = graph.csc(kind) if direction == "in" else graph.csr(kind)
-    adjacency = Adjacency(rows.indptr, rows.adjacency)
-    return Relation(adjacency, fanouts, *_ends(graph, kind, direction), kind)
+def among_nodes(
+    graph: Graph, direction: Direction, walked: Sequence[int]
+) -> InducedEdges | PartedInduced:
+    """Return what finds the edges among nodes, along the edge types of these numbers."""
+    exchange = graph.open_exchange()
+    if exchange is not None:
+        from penstock.sampling.parted import PartedInduced, PartedRelation
+
+        kinds = [graph.edge_types[number] for number in walked]
+        parted = [PartedRelation(kind, (), *_ends(graph, kind, direction)) for kind in kinds]
+        return PartedInduced(exchange, direction, parted)
+    relations = relations_of(graph, Rows(graph), direction)
+    num_nodes = [graph.num_nodes(name) for name in graph.node_types]
+    return InducedEdges(num_nodes, [relations[number] for number in walked])
 
 
 def _ends(graph: GraphView, kind: EdgeType, direction: Direction) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from penstock.graph.derived import DerivedArrays, OutEdges, SortedNeighbors
 from penstock.graph.layout import layout
 from penstock.graph.schema import EDGE
 from penstock.graph.view import GraphView
-from penstock.kernels import Adjacency, Relabeler
+from penstock.kernels import Relabeler
 from penstock.kernels import walks as kernel
 from penstock.kernels.arrays import Array, Ids, check_integer
 from penstock.sampling.attributes import columns_of
@@ -28,6 +28,7 @@ from penstock.sampling.columns import check_begins
 from penstock.sampling.kinds import SamplingKind
 from penstock.sampling.names import Owner, qualified, type_name
 from penstock.sampling.request import Request
+from penstock.sampling.rows import Rows
 from penstock.sampling.seeds import IDS, ArraySpec
 from penstock.sampling.spec import Feed, WalkSpec
 
@@ -100,24 +101,27 @@ class WalkSampler:
         self._spec = spec
         self._path = spec.path if spec.path is not None else (EDGE,)
         self._types = _types_of(self._path, spec)
-        self._steps = [_step(graph, kind, spec) for kind in self._path]
-        self._sorted = _sorted_rows(graph, spec) if _is_biased(spec) else None
+        self._rows = Rows(graph)
+        self._steps = [_step(graph, self._rows, kind, spec) for kind in self._path]
+        self._sorted = _sorted_rows(self._rows, spec) if _is_biased(spec) else None
         self._places = [Relabeler() for _ in graph.node_types]
 
     def cut(self, request: Request) -> Sampled:
         """Sample the walks from the seeds of a batch."""
         self._check_type(request.node_type)
         spec = self._spec
-        walks, edges = kernel.walk(
-            self._steps,
-            request.seeds,
-            request.key,
-            length=spec.walk_length,
-            rounds=spec.walks_per_node,
-            stays=not self._graph.is_hetero,
-            p=spec.p,
-            q=spec.q,
-            sorted_rows=self._sorted,
+        walks, edges = self._rows.complete(
+            lambda: kernel.walk(
+                self._steps,
+                request.seeds,
+                request.key,
+                length=spec.walk_length,
+                rounds=spec.walks_per_node,
+                stays=not self._graph.is_hetero,
+                p=spec.p,
+                q=spec.q,
+                sorted_rows=self._sorted,
+            )
         )
         nodes = self._name(request.seeds, walks)
         owned = {"input_id": request.positions, "walk": walks}
@@ -261,13 +265,11 @@ def _types_of(path: Sequence[EdgeType], spec: WalkSpec) -> tuple[str, ...]:
     return (path[0][begins], *found)
 
 
-def _step(graph: Graph, kind: EdgeType, spec: WalkSpec) -> kernel.Step:
-    rows = graph.csr(kind) if spec.direction == "out" else graph.csc(kind)
+def _step(graph: Graph, rows: Rows, kind: EdgeType, spec: WalkSpec) -> kernel.Step:
     found = kind[2] if spec.direction == "out" else kind[0]
-    return kernel.Step(Adjacency(rows.indptr, rows.adjacency), graph.num_nodes(found))
+    return kernel.Step(rows.of(kind, spec.direction), graph.num_nodes(found))
 
 
-def _sorted_rows(graph: Graph, spec: WalkSpec) -> kernel.WalkRows:
+def _sorted_rows(rows: Rows, spec: WalkSpec) -> kernel.WalkRows:
     """Return sorted in-edges; they serve both directions: an edge is found from either end."""
-    adjacency = Adjacency(graph.csc().indptr, graph.sorted_rows())
-    return kernel.WalkRows(adjacency, is_reversed=spec.direction == "out")
+    return kernel.WalkRows(rows.sorted(EDGE), is_reversed=spec.direction == "out")
