@@ -246,7 +246,7 @@ class KHop:
             raise GraphFormatError(_DAMAGE)
         nodes, edges = [sum(hops) for hops in hop_nodes], [sum(hops) for hops in hop_edges]
         if code == _TOO_SMALL:
-            raise _too_large(nodes, edges, out)
+            raise too_large(nodes, edges, out)
         return Sample(
             _cut(out.nodes, nodes),
             _cut(out.rows, edges),
@@ -296,7 +296,7 @@ class KHop:
         if len(start.seeds) != len(self.num_nodes):
             raise ValueError(f"seeds must have one array for each of {len(self.num_nodes)} types")
         if self.disjoint:
-            self._check_trees(sum(map(len, start.seeds)))
+            self.check_trees(sum(map(len, start.seeds)))
         if start.times is None:
             if self.needs_times:
                 raise ValueError("times are missing: a relation is restricted by time")
@@ -306,21 +306,15 @@ class KHop:
         if list(map(len, start.times)) != list(map(len, start.seeds)):
             raise ValueError("times must have one time for every seed")
 
-    def _check_trees(self, num_trees: int) -> None:
+    def check_trees(self, num_trees: int) -> None:
         """Check that a tree and a node fit one word of 63 bits."""
-        for type_, num_nodes in enumerate(self.num_nodes):
-            bits = max(num_nodes - 1, 0).bit_length() + max(num_trees - 1, 0).bit_length()
-            if bits > _KEY_BITS:
-                raise ValueError(
-                    f"there are {num_nodes} nodes of type {type_}: too many to sample disjointly "
-                    f"from {num_trees} seeds at once"
-                )
+        check_trees(self.num_nodes, num_trees)
 
     def _check_relations(self) -> None:
         if self.needs_times and not self.disjoint:
             raise ValueError("a relation with times needs disjoint sampling")
         for number, relation in enumerate(self.relations):
-            _check_numbers(relation, number)
+            check_numbers(relation.adjacency, relation.weights, relation.times, number)
             for hop, fanout in enumerate(relation.fanouts):
                 check_fanout(fanout, f"fan-out of relation {number} at hop {hop}")
             for side in (relation.expands, relation.finds):
@@ -390,23 +384,38 @@ class Relabeler:
         return out
 
 
-def _check_numbers(relation: Relation, number: int) -> None:
-    if relation.weights is not None and relation.times is not None:
-        raise ValueError(f"relation {number} has weights and times; it can have one of them")
-    for name, array in (("weights", relation.weights), ("times", relation.times)):
+def check_numbers(
+    adjacency: Adjacency, weights: Array | None, times: Array | None, relation: int
+) -> None:
+    """Check that weights, or times, of a relation are as a kernel needs them: one per entry."""
+    if weights is not None and times is not None:
+        raise ValueError(f"relation {relation} has weights and times; it can have one of them")
+    for name, array in (("weights", weights), ("times", times)):
         if array is None:
             continue
-        expected = (relation.adjacency.num_edges,)
+        expected = (adjacency.num_edges,)
         if array.dtype != np.int64 or array.shape != expected:
             raise ValueError(
-                f"{name} of relation {number} must be int64 {list(expected)}, "
+                f"{name} of relation {relation} must be int64 {list(expected)}, "
                 f"not {array.dtype} {list(array.shape)}"
             )
         if not (array.flags.c_contiguous and array.flags.aligned):
-            raise ValueError(f"{name} of relation {number} must be contiguous and aligned")
+            raise ValueError(f"{name} of relation {relation} must be contiguous and aligned")
 
 
-def _too_large(nodes: list[int], edges: list[int], out: Buffers) -> BatchTooLarge:
+def check_trees(num_nodes: Sequence[int], num_trees: int) -> None:
+    """Check that a tree and a node fit one word of 63 bits."""
+    for type_, count in enumerate(num_nodes):
+        bits = max(count - 1, 0).bit_length() + max(num_trees - 1, 0).bit_length()
+        if bits > _KEY_BITS:
+            raise ValueError(
+                f"there are {count} nodes of type {type_}: too many to sample disjointly "
+                f"from {num_trees} seeds at once"
+            )
+
+
+def too_large(nodes: list[int], edges: list[int], out: Buffers) -> BatchTooLarge:
+    """Return the error for a batch that does not fit `out`."""
     rooms = {
         "out.nodes": out.nodes,
         "out.rows": out.rows,

@@ -1,8 +1,8 @@
 """Which ids are here, and in which row each of them lies: a bitmap with ranks.
 
 A part of a graph has the rows of some nodes only, and everybody names nodes by their ids in the
-whole graph. The bitmap turns such an id into a row at the cost of one cache line, and takes two bits
-for each node of the whole graph.
+whole graph. The bitmap turns such an id into a row at the cost of one cache line, and takes two
+bits for each node of the whole graph.
 """
 
 from __future__ import annotations

@@ -200,6 +200,16 @@ class Relation:
     name: tuple[str, str, str] = ("", "", "")
     weights: Array | None = None
     times: Array | None = None
+    owners: Array | None = None  # whose rows they are, rising; None: those of all nodes
+
+    def row(self, node: int) -> tuple[int, int]:
+        """Return where the row of a node begins and ends; a node that is not here has none."""
+        row = node
+        if self.owners is not None:
+            row = int(np.searchsorted(self.owners, node))
+            if row == len(self.owners) or self.owners[row] != node:
+                return 0, 0
+        return int(self.indptr[row]), int(self.indptr[row + 1])
 
     def picks(
         self,
@@ -218,7 +228,7 @@ class Relation:
         """
         from penstock.kernels.twins import times, weights  # they import this module
 
-        begin, end = int(self.indptr[node]), int(self.indptr[node + 1])
+        begin, end = self.row(node)
         word = node_key(key, node, tree)
         found = self.neighbors[begin:end].tolist()
         cut = {offset for offset, neighbor in enumerate(found) if neighbor in excluded}
@@ -334,7 +344,7 @@ def khop(
     """
     by_tree = [time for array in times or () for time in np.asarray(array).tolist()]
     options = _Options(key, replace, disjoint, last, by_tree, [*map(_by_row, excluded)])
-    lists = _with_seeds(num_types, seeds, disjoint)
+    lists = with_seeds(num_types, seeds, disjoint)
     edges: list[list[tuple[int, int, int]]] = [[] for _ in relations]
     hop_nodes = [[len(list_.nodes)] for list_ in lists]
     hop_edges: list[list[int]] = [[] for _ in relations]
@@ -349,10 +359,10 @@ def khop(
         for type_, list_ in enumerate(lists):
             hop_nodes[type_].append(len(list_.nodes) - ends[type_])
         begins = ends
-    return _as_sample(lists, edges, hop_nodes, hop_edges, disjoint)
+    return as_sample(lists, edges, hop_nodes, hop_edges, disjoint)
 
 
-def _with_seeds(num_types: int, seeds: Sequence[Array], disjoint: bool) -> list[Relabeler]:
+def with_seeds(num_types: int, seeds: Sequence[Array], disjoint: bool) -> list[Relabeler]:
     lists = [Relabeler() for _ in range(num_types)]
     first = 0
     for list_, ids in zip(lists, seeds, strict=True):
@@ -397,7 +407,7 @@ def _expand(
                 yield found, place, int(relation.edge_ids[at])
 
 
-def _as_sample(
+def as_sample(
     lists: list[Relabeler],
     edges: list[list[tuple[int, int, int]]],
     hop_nodes: list[list[int]],

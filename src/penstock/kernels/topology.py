@@ -6,7 +6,8 @@ import numpy as np
 
 from penstock.errors import GraphFormatError
 from penstock.kernels import _native
-from penstock.kernels.arrays import Array, raw_bytes
+from penstock.kernels.arrays import Array, Ids, raw_bytes
+from penstock.kernels.members import Members
 
 
 class Adjacency:
@@ -14,22 +15,34 @@ class Adjacency:
 
     Paired entries are (neighbour, edge id), so that a sampled edge costs one cache line instead of
     two; bare entries are neighbours only, and the edge id is the position.
+
+    With `members`, only those nodes have rows, in the order of their ids, and `indptr` has one
+    entry more than there are members. To a kernel the rows of all other nodes are empty.
     """
 
-    __slots__ = ("entries", "indptr", "native")
+    __slots__ = ("entries", "indptr", "members", "native")
 
-    def __init__(self, indptr: Array, entries: Array) -> None:
+    def __init__(self, indptr: Array, entries: Array, members: Members | None = None) -> None:
         if indptr.dtype != np.int64 or indptr.ndim != 1:
             raise ValueError(f"indptr must be one-dimensional int64, not {indptr.dtype}")
         if entries.dtype not in (np.int32, np.int64):
             raise ValueError(f"entries must be int32 or int64, not {entries.dtype}")
+        if members is not None and len(indptr) != members.count + 1:
+            raise ValueError(
+                f"indptr has {len(indptr)} entries; expected {members.count + 1}, "
+                f"one more than there are members"
+            )
         self.indptr = indptr
         self.entries = entries
-        self.native = _native.Adjacency(indptr, entries)
+        self.members = members
+        self.native = _native.Adjacency(
+            indptr if members is None else _of_all(indptr, members), entries
+        )
 
     @property
     def num_nodes(self) -> int:
-        return len(self.indptr) - 1
+        """How many nodes there are, whether they have rows here or not."""
+        return len(self.indptr) - 1 if self.members is None else self.members.size
 
     @property
     def num_edges(self) -> int:
@@ -44,6 +57,13 @@ class Adjacency:
         if self.entries.ndim == 1:
             return np.arange(self.num_edges, dtype=np.int64)
         return self.entries[:, 1]
+
+
+def _of_all(indptr: Array, members: Members) -> Ids:
+    """Return offsets of all nodes, of which those that are not members have empty rows."""
+    degrees = np.zeros(members.size, np.int64)
+    degrees[members.ids()] = np.diff(indptr)
+    return np.concatenate([indptr[:1], indptr[0] + np.cumsum(degrees)])
 
 
 def first_outside(ids: Array, bound: int) -> int:
