@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from penstock.graph.derived import Side
-from penstock.graph.schema import EdgeType
+from penstock.graph.schema import EdgeType, Side
 from penstock.kernels.arrays import Ids
 
 if TYPE_CHECKING:

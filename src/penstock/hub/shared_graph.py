@@ -11,11 +11,11 @@ import os
 from collections.abc import Sequence
 
 from penstock.graph.checksum import counts
-from penstock.graph.graph import Graph
 from penstock.graph.handles import MemfdHandle
 from penstock.graph.inventory import key_text
 from penstock.graph.schema import ArrayKey
 from penstock.graph.sharing import GraphHandle, attach, check_descriptors, part_of, segments_of
+from penstock.store.attach import attach as attach_graph
 
 
 class SharedGraph:
@@ -24,7 +24,7 @@ class SharedGraph:
     def __init__(self, handle: GraphHandle, fds: Sequence[int]) -> None:
         self._fds: dict[tuple[int, int], int] = {}
         try:
-            self.graph = Graph.attach(handle, _duplicates(fds))
+            self.graph = attach_graph(handle, _duplicates(fds))
         except BaseException:
             _close_all(fds)
             raise
@@ -78,7 +78,7 @@ class SharedGraph:
         arrays = attach(handle, _duplicates(fds))
         try:
             whole = {**self.graph.arrays, **arrays}
-            self.graph = Graph(self.graph.schema, whole, self.founded.version)
+            self.graph = self.graph.with_arrays(whole)
         except BaseException:
             for segment in segments_of(arrays):
                 segment.close()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from penstock.errors import suggestion
 from penstock.graph import EdgeType
 from penstock.graph.features import FeatureSource
 from penstock.graph.view import GraphView
-from penstock.kernels.arrays import Ids
+from penstock.kernels.arrays import Array, Ids
 from penstock.sampling.buffer import BatchBuffer
 from penstock.sampling.names import qualified
 from penstock.sampling.spec import WithAttributes
@@ -20,6 +20,14 @@ OWN_NAMES: Final = frozenset({"n_id", "e_id", "edge_index", "input_id"})
 
 
 _Owner = TypeVar("_Owner", str, EdgeType)
+
+
+@runtime_checkable
+class FetchedFeatures(Protocol):
+    """A `FeatureSource` whose rows are elsewhere."""
+
+    def begin_gather(self, ids: Ids, out: Array) -> Callable[[], None]:
+        """Ask for rows; return what waits for them and writes them into `out`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +47,27 @@ class Column:
         """Return the shape of `count` rows."""
         return (count, *self.row_shape)
 
-    def gather(self, ids: Ids, buffer: BatchBuffer) -> None:
-        """Write the rows of these ids."""
+    def begin(self, ids: Ids, buffer: BatchBuffer) -> Callable[[], None]:
+        """Begin to write the rows of these ids; return what waits until they are written.
+
+        Rows that are here are written at once. Others are asked for: whoever wants several
+        attributes begins them all before waiting for the first.
+        """
         out = buffer.array(self.name, self.dtype, (len(ids), *self.row_shape))
+        if isinstance(self.source, FetchedFeatures):
+            return self.source.begin_gather(ids, out)
         self.source.gather(ids, out)
+        return _nothing
+
+
+def gather(chosen: Iterable[tuple[Column, Ids]], buffer: BatchBuffer) -> None:
+    """Write the rows of several attributes, each of its ids."""
+    for finish in [column.begin(ids, buffer) for column, ids in chosen]:
+        finish()
+
+
+def _nothing() -> None:
+    """Wait for nothing: the rows are written."""
 
 
 def columns_of(

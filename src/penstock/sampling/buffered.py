@@ -14,7 +14,7 @@ from penstock.graph import Graph
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.layout import layout
 from penstock.kernels.arrays import Array, Ids
-from penstock.sampling.attributes import Column, columns_of
+from penstock.sampling.attributes import Column, columns_of, gather
 from penstock.sampling.batches import Awaited, Batches, Reached
 from penstock.sampling.buffer import BatchBuffer, BatchMemory, SlotTooSmall
 from penstock.sampling.names import Owner
@@ -62,7 +62,7 @@ class BufferedBatches(Batches):
 
     def __init__(self, graph: Graph, spec: WithAttributes, sampler: BufferedSampler) -> None:
         self._sampler = sampler
-        self._node_columns, self._edge_columns = columns_of(graph, spec, sampler.own)
+        self._node_columns, self.edge_columns = columns_of(graph, spec, sampler.own)
         self._awaited: Awaited[Sampled] = Awaited()
 
     def make(self, request: Request, memory: BatchMemory, reached: Reached) -> dict[str, Any]:
@@ -76,6 +76,11 @@ class BufferedBatches(Batches):
         self.write(cut, memory)
         return cut.facts
 
+    @property
+    def own(self) -> Set[str]:
+        """The names of arrays that the sampler makes, beyond those of every batch."""
+        return self._sampler.own
+
     def drop(self) -> None:
         """Forget a batch that did not fit."""
         self._awaited.drop()
@@ -88,7 +93,7 @@ class BufferedBatches(Batches):
         )
         rows = [
             *((c.dtype, c.shape(nodes[c.owner])) for c in self._node_columns),
-            *((c.dtype, c.shape(edges[c.owner])) for c in self._edge_columns),
+            *((c.dtype, c.shape(edges[c.owner])) for c in self.edge_columns),
         ]
         return self._sampler.likely_bytes(inputs, of) + layout(rows).nbytes
 
@@ -106,13 +111,12 @@ class BufferedBatches(Batches):
         """Write a batch and gather its attributes."""
         for name, array in cut.arrays.items():
             buffer.array(name, dtype_name(array.dtype), array.shape)[...] = array
-        for column, ids in self._chosen(cut):
-            column.gather(ids, buffer)
+        gather(self._chosen(cut), buffer)
 
     def _chosen(self, cut: Sampled) -> Iterator[tuple[Column, Ids]]:
         for columns, chosen in (
             (self._node_columns, cut.nodes),
-            (self._edge_columns, cut.edge_ids),
+            (self.edge_columns, cut.edge_ids),
         ):
             for column in columns:
                 ids = chosen[column.owner]

@@ -20,6 +20,7 @@ from penstock.graph import Graph
 from penstock.graph.dtypes import dtype_name
 from penstock.kernels import Buffers, Sample
 from penstock.kernels.arrays import Ids
+from penstock.sampling.attributes import gather
 from penstock.sampling.batches import Awaited, Batches, Reached
 from penstock.sampling.bounds import Sizes
 from penstock.sampling.buffer import BatchBuffer, BatchMemory, SlotTooSmall
@@ -188,11 +189,11 @@ class NeighborBatches(Batches):
                 buffer.reshape(qualified(kind, "e_id"), (count,))
 
     def _gather(self, sample: Sample, buffer: BatchBuffer) -> None:
-        for column in self.shape.node_columns:
-            column.gather(sample.nodes[column.owner], buffer)
+        chosen = [(column, sample.nodes[column.owner]) for column in self.shape.node_columns]
         if sample.edge_ids is not None:  # always, if edge attributes are wanted
-            for column in self.shape.edge_columns:
-                column.gather(sample.edge_ids[column.owner], buffer)
+            edge_ids = sample.edge_ids
+            chosen += [(column, edge_ids[column.owner]) for column in self.shape.edge_columns]
+        gather(chosen, buffer)
 
     def _hop_counts(self, sample: Sample) -> dict[str, Any]:
         nodes = dict(zip(self.shape.node_types, sample.num_sampled_nodes, strict=True))

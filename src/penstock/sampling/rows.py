@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.graph import EdgeType, Graph
-from penstock.graph.derived import Side
+from penstock.graph.schema import Side
 from penstock.kernels import Adjacency
 
 _Result = TypeVar("_Result")

@@ -22,6 +22,7 @@ from penstock.graph import Graph
 from penstock.graph.sharing import GraphHandle
 from penstock.sampling.custom import load
 from penstock.sampling.spec import CustomSpec
+from penstock.store.attach import attach
 from penstock.testing.batches import Arrays, Misbehaved, SamplerTask, TravellingArray, made
 from penstock.workers.batch_maker import search
 
@@ -104,7 +105,7 @@ def _write(file: BinaryIO, message: msgspec.Struct) -> None:
 
 def _answered(question: Question) -> FreshAnswer:
     search(question.search_path)
-    with Graph.attach(question.graph, question.descriptors) as graph:
+    with attach(question.graph, question.descriptors) as graph:
         try:
             batches = made(load(question.spec, graph), graph, question.tasks)
         except PenstockError as error:

@@ -74,8 +74,7 @@ class BatchMaker:
 
     def supplement(self, arrays: Arrays) -> None:
         """Add arrays of the same graph that were made since (out-edges); existing ones stay."""
-        whole = {**arrays, **self.graph.arrays}
-        self.graph = Graph(self.graph.schema, whole, self.graph.handle().version)
+        self.graph = self.graph.with_arrays({**arrays, **self.graph.arrays})
 
     def open_backend(self, number: int, spec: Spec) -> None:
         """Add a backend; `ValueError` if the spec does not fit this graph.
@@ -120,7 +119,12 @@ class BatchMaker:
         kind = kind_of(spec)
         if kind.users_code(spec) is not None:
             search(self._search_path)
-        return kind.batches(spec, self.graph)
+        batches = kind.batches(spec, self.graph)
+        if not self.graph.is_in_parts:
+            return batches
+        from penstock.store.batches import batches_of_store
+
+        return batches_of_store(self.graph, spec, batches)
 
     def seeds(self, channel: int, epoch: int, index: int) -> Ids:
         """Return the inputs of batch `index` of an epoch: nodes, or edges [2, inputs]."""

@@ -26,6 +26,7 @@ from penstock.kernels.arrays import Array, Ids
 from penstock.sampling.inputs import ChannelInputs, request_of
 from penstock.sampling.request import Request
 from penstock.sampling.spec import Feed, Spec
+from penstock.store.attach import attach
 from penstock.wire.messages import (
     PROTOCOL,
     AskGraph,
@@ -233,7 +234,7 @@ def _found(recipe: Recipe) -> Graph:
         return Graph.open(recipe.path)
     if recipe.graph is not None:
         try:
-            return Graph.attach(recipe.graph)
+            return attach(recipe.graph)
         except OSError as error:
             raise _gone(f"its files are gone ({error})") from error
     if recipe.address is None:
@@ -255,7 +256,7 @@ def fetch_graph(address: str, patience: float = _PATIENCE) -> Graph:
         _answer(stream, Welcome, patience)
         stream.send(AskGraph(request=1))
         here, fds = _answer(stream, GraphHere, patience)
-    return Graph.attach(here.graph, fds)
+    return attach(here.graph, fds)
 
 
 def _answer(

@@ -25,6 +25,7 @@ from penstock.errors import PenstockError, ProtocolError, SamplingError
 from penstock.graph import Graph, sharing
 from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.custom import traceback_of
+from penstock.store.attach import attach
 from penstock.wire import framing
 from penstock.wire.messages import (
     BatchId,
@@ -351,7 +352,7 @@ def _work(
     mark(config.worker)
     if faults:
         faults.context.update(worker=config.worker, batches=0)
-    worker = Worker(stream, inbox, Graph.attach(config.graph, fds), config, faults)
+    worker = Worker(stream, inbox, attach(config.graph, fds), config, faults)
     try:
         worker.prepare(config)
         return worker.run()

@@ -12,6 +12,7 @@ from penstock.errors import HubGone
 from penstock.graph import Graph
 from penstock.rpc.deadline import Deadline
 from penstock.rpc.server import PATIENCE_S
+from penstock.store.attach import attach
 from penstock.wire.messages import AskGraph, GraphHere
 
 
@@ -72,6 +73,6 @@ def mapped_graph(address: str, deadline: Deadline) -> Graph:
         raise HubGone(f"no hub answers at {address}: {error}") from error
     try:
         here, fds = connection.ask(AskGraph(request=0), GraphHere, deadline)
-        return Graph.attach(here.graph, fds)
+        return attach(here.graph, fds)
     finally:
         connection.close()

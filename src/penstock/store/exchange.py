@@ -1,0 +1,327 @@
+"""Asks the parts of a graph for what a sampler needs: the `graph.exchange.Exchange` of a store.
+
+Nodes are shared out by who has their rows, all parts are asked at once, and the answers are put
+back in the order of the nodes. Nothing is drawn here, with one exception: which edges are early
+enough by the times of *nodes* is not known to whoever has a row, since its neighbours lie in other
+parts; so such rows, and the times, are fetched, and drawn from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+
+from penstock.graph.exchange import Draw, Found, Within
+from penstock.graph.schema import EdgeType, Side
+from penstock.kernels import Adjacency, Exclusion
+from penstock.kernels.arrays import Ids
+from penstock.kernels.fetched import FetchedRows
+from penstock.kernels.hops import Drawn, draw_hop
+from penstock.kernels.members import Members
+from penstock.kernels.prepare import order_by_time
+from penstock.store.calls import DrawAnswer, DrawRequest, WithinAnswer, WithinRequest
+from penstock.store.features import shared_out
+from penstock.store.parts import Awaited
+
+if TYPE_CHECKING:
+    from penstock.store.graph import StoreGraph
+
+_Result = TypeVar("_Result")
+
+# Bytes of rows that a sampler keeps for its next batches.
+_KEPT_BYTES: Final = 256 << 20
+_INT32: Final = 2**31 - 1
+
+
+class StoreExchange:
+    """The exchange of one sampler; for one thread at a time."""
+
+    def __init__(self, graph: StoreGraph) -> None:
+        self._graph = graph
+        self._fetched: dict[tuple[EdgeType, Side], FetchedRows] = {}
+
+    # --- draws -------------------------------------------------------------------------------
+
+    def draw(self, draws: Sequence[Draw]) -> list[Drawn]:
+        """Return the drawn edges of each draw, in the order of its nodes."""
+        here = [draw.time_attr is not None and draw.of_nodes for draw in draws]
+        begun = [
+            None if local else self._begin(draw) for draw, local in zip(draws, here, strict=True)
+        ]
+        return [
+            self._drawn_here(draw) if asked is None else _merged(len(draw.nodes), asked)
+            for draw, asked in zip(draws, begun, strict=True)
+        ]
+
+    def _begin(self, draw: Draw) -> list[_Asked]:
+        self._graph.check_side(draw.side)
+        owner = draw.edge_type[2 if draw.side == "in" else 0]
+        return [
+            _Asked(self._graph, part, positions, _request(draw, positions, self._narrow(owner)))
+            for part, positions in shared_out(self._graph.node_book(owner or None), draw.nodes)
+        ]
+
+    def _narrow(self, node_type: str) -> bool:
+        return self._graph.num_nodes(node_type or None) <= _INT32
+
+    def _drawn_here(self, draw: Draw) -> Drawn:
+        """Draw by the times of neighbours, from rows that are fetched."""
+        nodes = np.unique(draw.nodes)
+        rows = self._whole_rows(draw.edge_type, draw.side, nodes)
+        found = draw.edge_type[0 if draw.side == "in" else 2]
+        neighbors, local = np.unique(rows.neighbors, return_inverse=True)
+        assert draw.time_attr is not None
+        times = self._graph.node_features(draw.time_attr, found or None).gather(
+            neighbors.astype(np.int64)
+        )
+        indptr = np.concatenate(([0], np.cumsum(rows.counts, dtype=np.int64)))
+        entries = np.stack([local.reshape(-1), rows.edge_ids], axis=1).astype(np.int64)
+        ordered, in_order = np.empty_like(entries), np.empty(len(entries), np.int64)
+        order_by_time(
+            Adjacency(indptr, entries),
+            times.astype(np.int64, copy=False),
+            of_nodes=True,
+            out_entries=ordered,
+            out_times=in_order,
+        )
+        ordered[:, 0] = neighbors[ordered[:, 0]] if len(neighbors) else 0
+        size = self._graph.num_nodes(draw.edge_type[2 if draw.side == "in" else 0] or None)
+        return draw_hop(
+            Adjacency(indptr, ordered, Members.of(nodes, size)),
+            draw.nodes,
+            draw.fanout,
+            draw.key,
+            replace=draw.replace,
+            times=in_order,
+            last=draw.last,
+            trees=draw.trees,
+            node_times=draw.node_times,
+            excluded=draw.excluded,
+        )
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def rows(self, edge_type: EdgeType, side: Side) -> FetchedRows:
+        """Return the rows of an edge type that have been fetched so far."""
+        key = edge_type, side
+        if key not in self._fetched:
+            owner = edge_type[2 if side == "in" else 0]
+            self._fetched[key] = FetchedRows(
+                self._graph.num_nodes(owner or None),
+                self._graph.num_edges(edge_type if any(edge_type) else None),
+            )
+        return self._fetched[key]
+
+    def complete(self, run: Callable[[], _Result]) -> _Result:
+        """Call `run` until it misses no row, and return its last result."""
+        if sum(rows.nbytes for rows in self._fetched.values()) > _KEPT_BYTES:
+            for rows in self._fetched.values():
+                rows.clear()
+        while True:
+            result = run()
+            missing = {key: rows.take_missing() for key, rows in self._fetched.items()}
+            wanted = {key: nodes for key, nodes in missing.items() if len(nodes)}
+            if not wanted:
+                return result
+            for (edge_type, side), nodes in wanted.items():
+                found = self._whole_rows(edge_type, side, nodes)
+                self._fetched[edge_type, side].add(nodes, *found)
+
+    def _whole_rows(self, edge_type: EdgeType, side: Side, nodes: Ids) -> Drawn:
+        """Return all edges of nodes, in the order of storage."""
+        if self._graph.serves(side):
+            return _merged(len(nodes), self._begin(Draw(edge_type, side, nodes)))
+        return self._shared_rows(edge_type, side, nodes)
+
+    def _shared_rows(self, edge_type: EdgeType, side: Side, nodes: Ids) -> Drawn:
+        """Return rows of which every part has a share; such rows are in order of edge ids."""
+        everywhere = np.arange(len(nodes))
+        asked = [
+            _Asked(
+                self._graph,
+                part,
+                everywhere,
+                DrawRequest(edge_type=edge_type, side=side, nodes=nodes, share=True),
+            )
+            for part in range(self._graph.num_parts)
+        ]
+        answers = [each.answer() for each in asked]
+        counts = np.sum([answer.counts for answer in answers], axis=0, dtype=np.int64)
+        heads = np.concatenate([np.repeat(everywhere, answer.counts) for answer in answers])
+        edge_ids = np.concatenate([answer.edge_ids for answer in answers])
+        neighbors = np.concatenate([answer.neighbors for answer in answers])
+        order = np.lexsort((edge_ids, heads))
+        return Drawn(np.asarray(counts, np.int32), neighbors[order], edge_ids[order])
+
+    # --- edges among nodes -------------------------------------------------------------------
+
+    def within(self, asked: Sequence[Within]) -> list[Found]:
+        """Return the edges that end in a set of nodes, in the order of their heads."""
+        begun = [self._begin_within(each) for each in asked]
+        return [_found(len(each.heads), calls) for each, calls in zip(asked, begun, strict=True)]
+
+    def _begin_within(self, asked: Within) -> list[tuple[Ids, Awaited]]:
+        self._graph.check_side(asked.side)
+        owner = asked.edge_type[2 if asked.side == "in" else 0]
+        found = asked.edge_type[0 if asked.side == "in" else 2]
+        tails = _sent(asked.tails, narrow=self._narrow(found))
+        return [
+            (
+                positions,
+                self._graph.parts.begin(
+                    part,
+                    "get_edges_within",
+                    asked=[
+                        WithinRequest(
+                            edge_type=asked.edge_type,
+                            side=asked.side,
+                            heads=_sent(asked.heads[positions], narrow=self._narrow(owner)),
+                            tails=tails,
+                        )
+                    ],
+                ),
+            )
+            for part, positions in shared_out(self._graph.node_book(owner or None), asked.heads)
+        ]
+
+
+class _Asked:
+    """A draw that a part was asked for, of the nodes at these positions."""
+
+    def __init__(self, graph: StoreGraph, part: int, positions: Ids, request: DrawRequest) -> None:
+        self.positions = positions
+        self._graph = graph
+        self._part = part
+        self._request = request
+        self._call = self._begin(request)
+
+    def _begin(self, request: DrawRequest) -> Awaited:
+        return self._graph.parts.begin(self._part, "get_draws", draws=[request])
+
+    def answer(self) -> Drawn:
+        """Wait for the answer; ask for the rest of one that came in pieces."""
+        (first,) = self._call.result()
+        if len(first.counts) == len(self._request.nodes) and not first.more:
+            return Drawn(first.counts, first.neighbors, first.edge_ids)
+        return _joined(self._pieces(first))
+
+    def _pieces(self, first: DrawAnswer) -> list[DrawAnswer]:
+        answers, done, skipped, total = [first], 0, 0, len(self._request.nodes)
+        while True:
+            last = answers[-1]
+            done += len(last.counts) - (1 if last.more else 0)
+            skipped = skipped + int(last.counts[-1]) if last.more else 0
+            if done >= total:
+                return answers
+            rest = _rest(self._request, done, skipped)
+            answers.extend(self._begin(rest).result())
+
+
+def _request(draw: Draw, positions: Ids, narrow: bool) -> DrawRequest:
+    """Return a draw for the nodes at these positions."""
+    nodes = draw.nodes[positions]
+    excluded = None
+    if draw.excluded is not None:
+        excluded = _excluded_of(draw.excluded, nodes)
+    return DrawRequest(
+        edge_type=draw.edge_type,
+        side=draw.side,
+        nodes=_sent(nodes, narrow=narrow),
+        fanout=draw.fanout,
+        key=draw.key,
+        replace=draw.replace,
+        weight_attr=draw.weight_attr,
+        time_attr=draw.time_attr,
+        last=draw.last,
+        trees=None if draw.trees is None else draw.trees[positions],
+        node_times=None if draw.node_times is None else draw.node_times[positions],
+        excluded=excluded,
+    )
+
+
+def _excluded_of(excluded: Exclusion, nodes: Ids) -> tuple[Ids, Ids, Ids | None] | None:
+    """Return the excluded edges of these nodes; None if there are none."""
+    of = np.isin(excluded.nodes, nodes)
+    if not of.any():
+        return None
+    trees = None if excluded.trees is None else excluded.trees[of]
+    return excluded.nodes[of], excluded.neighbors[of], trees
+
+
+def _rest(request: DrawRequest, done: int, skip: int) -> DrawRequest:
+    def cut(array: Any) -> Any:
+        return None if array is None else array[done:]
+
+    return DrawRequest(
+        **{
+            **{name: getattr(request, name) for name in request.__struct_fields__},
+            "nodes": request.nodes[done:],
+            "trees": cut(request.trees),
+            "node_times": cut(request.node_times),
+            "skip": skip,
+        }
+    )
+
+
+def _joined(answers: Sequence[DrawAnswer]) -> Drawn:
+    """Return pieces as one answer; a row that was cut gets its pieces' counts together."""
+    counts: list[int] = []
+    is_open = False
+    for answer in answers:
+        some = np.asarray(answer.counts).tolist()
+        if is_open and some:
+            counts[-1] += some.pop(0)
+        counts.extend(some)
+        is_open = answer.more
+    return Drawn(
+        np.array(counts, np.int32),
+        np.concatenate([answer.neighbors for answer in answers]),
+        np.concatenate([answer.edge_ids for answer in answers]),
+    )
+
+
+def _merged(count: int, asked: Sequence[_Asked]) -> Drawn:
+    """Return the answers of several parts in the order of all nodes."""
+    return _in_order(count, [(each.positions, each.answer()) for each in asked])
+
+
+def _in_order(count: int, answers: Sequence[tuple[Ids, Drawn]]) -> Drawn:
+    """Return entries of several lists of nodes as one; a list's nodes are at `positions`."""
+    if len(answers) == 1 and len(answers[0][0]) == count:
+        return answers[0][1]
+    counts = np.zeros(count, np.int32)
+    for positions, answer in answers:
+        counts[positions] = answer.counts
+    ends = np.cumsum(counts, dtype=np.int64)
+    total = int(ends[-1]) if count else 0
+    kinds = [array.dtype for _, answer in answers for array in answer[1:]]
+    kind = np.result_type(np.int32, *kinds)
+    neighbors, edge_ids = np.empty(total, kind), np.empty(total, kind)
+    for positions, answer in answers:
+        begins, own = ends[positions] - answer.counts, np.cumsum(answer.counts, dtype=np.int64)
+        moved = np.repeat(begins - own + answer.counts, answer.counts)
+        places = moved + np.arange(len(moved))
+        neighbors[places] = answer.neighbors
+        edge_ids[places] = answer.edge_ids
+    return Drawn(counts, neighbors, edge_ids)
+
+
+def _found(count: int, calls: Sequence[tuple[Ids, Awaited]]) -> Found:
+    answers: list[tuple[Ids, Drawn]] = []
+    for positions, call in calls:
+        (answer,) = call.result()
+        assert isinstance(answer, WithinAnswer)
+        answers.append((positions, Drawn(answer.counts, answer.positions, answer.edge_ids)))
+    merged = _in_order(count, answers)
+    return Found(
+        merged.counts.astype(np.int64),
+        merged.neighbors.astype(np.int64, copy=False),
+        merged.edge_ids.astype(np.int64, copy=False),
+    )
+
+
+def _sent(ids: Ids, *, narrow: bool) -> Ids:
+    """Return ids as they are sent: in 32 bits where all ids of their type fit."""
+    return ids.astype(np.int32) if narrow else ids

@@ -1,0 +1,356 @@
+"""`StoreGraph`: a graph in parts, as samplers and loaders see it.
+
+It is sampled here, in whatever process reads it, and its arrays are elsewhere: it knows the types
+and sizes of the whole, and asks the parts for edges and rows (`exchange`, `features`). Small things
+are fetched once and shared with workers: books, attributes of the whole graph, sizes of degrees.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import PenstockError
+from penstock.graph import Graph, sharing
+from penstock.graph.derived import Coo, DegreeSizes, DerivedArrays, keys_of
+from penstock.graph.exchange import Exchange
+from penstock.graph.features import FeatureSource
+from penstock.graph.layout import array_nbytes
+from penstock.graph.lookup import pick
+from penstock.graph.partition.book import ArrayBook, HashBook, PartitionBook, RangeBook
+from penstock.graph.schema import ArrayKey, Arrays, EdgeType, Side
+from penstock.graph.shared import SharedArray
+from penstock.graph.sharing import GraphHandle
+from penstock.graph.topology import id_dtype
+from penstock.graph.view import ArrayView, GraphView, OwnIds
+from penstock.kernels import Adjacency
+from penstock.store.exchange import StoreExchange
+from penstock.store.features import StoreFeatures
+from penstock.store.outline import StoreOutline
+from penstock.store.parts import Parts
+
+Array = npt.NDArray[Any]
+
+# Bytes of an attribute that may be fetched as a whole.
+MOST_WHOLE_BYTES: Final = 1 << 30
+_EDGES_AT_ONCE: Final = 4 << 20
+BOOK: Final = "book"
+
+
+class StoreArray:
+    """An array of a graph in parts: its form, and its contents where they are small."""
+
+    def __init__(
+        self, dtype: str, shape: Sequence[int], words: str, fetch: Callable[[], Array] | None
+    ) -> None:
+        self.dtype = dtype
+        self.shape = tuple(shape)
+        self.nbytes = array_nbytes(dtype, self.shape)
+        self._words = words
+        self._fetch = fetch
+        self._fetched: Array | None = None
+        self._fetching = threading.Lock()
+
+    @property
+    def array(self) -> Array:
+        """The values of the whole; `PenstockError`, with advice, if they are too many."""
+        if self._fetch is None or self.nbytes > MOST_WHOLE_BYTES:
+            _stays(self._words)
+        with self._fetching:
+            if self._fetched is None:
+                self._fetched = self._fetch()
+                self._fetched.flags.writeable = False
+            return self._fetched
+
+
+class StoreGraph(Graph):
+    """A graph in parts. Ids, types and sizes are those of the whole.
+
+    Args:
+        outline: What the graph is as a whole.
+        parts: Called when a part is first asked for something.
+        arrays: What is here of it: books, attributes of the whole graph, derived arrays.
+        handle: How another process finds the parts; None if none can.
+    """
+
+    def __init__(
+        self,
+        outline: StoreOutline,
+        parts: Callable[[], Parts],
+        arrays: Arrays,
+        handle: bytes | None = None,
+    ) -> None:
+        GraphView.__init__(self, outline.schema)
+        self._outline = outline
+        self._open_parts = parts
+        self._arrays = dict(arrays)
+        self._version = outline.note.version
+        self._making = threading.RLock()
+        self._handle = handle
+        self._splits: dict[ArrayKey, SharedArray] = {}
+
+    # --- parts -------------------------------------------------------------------------------
+
+    @cached_property
+    def parts(self) -> Parts:
+        """Whoever answers for each part."""
+        return self._open_parts()
+
+    @property
+    def num_parts(self) -> int:
+        """The number of parts."""
+        return self._outline.note.of
+
+    @property
+    def has_whole_topology(self) -> bool:
+        """Whether everybody who has a part has all edges."""
+        return self._outline.note.topology == "whole"
+
+    def serves(self, side: Side) -> bool:
+        """Return whether somebody has all edges of a node on this side."""
+        note = self._outline.note
+        own = "out" if note.edges == "source" else "in"
+        return note.topology == "whole" or note.edges == "both" or side == own
+
+    def check_side(self, side: Side) -> None:
+        """Raise ValueError if the rows of this side are spread over all parts."""
+        if not self.serves(side):
+            cut = self._outline.note.edges
+            raise ValueError(
+                f"direction (edge_dir) is {side!r}, and the graph was cut by {cut}: no part has "
+                f"all {side}-edges of a node. Cut it with edges='both', or sample along the others"
+            )
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether the graph is in parts: it is."""
+        return True
+
+    def open_exchange(self) -> Exchange:
+        """Return what a sampler asks for edges."""
+        return StoreExchange(self)
+
+    def node_book(self, node_type: str | None = None) -> PartitionBook:
+        """Return the book that says which part has a node.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
+        return self._node_books[self._node_type(node_type)]
+
+    @cached_property
+    def _node_books(self) -> dict[str, PartitionBook]:
+        return {name: self._book(name) for name in self.node_types}
+
+    def _book(self, name: str) -> PartitionBook:
+        note = self._outline.note
+        match note.method:
+            case "range":
+                return RangeBook(note.bounds[name])
+            case "hash":
+                return HashBook(self.num_nodes(name or None), note.of)
+        return ArrayBook(self._arrays[ArrayKey("part", name, BOOK)].array, note.of)
+
+    # --- a graph elsewhere -------------------------------------------------------------------
+
+    @property
+    def arrays(self) -> Arrays:
+        """The arrays that are here: books, attributes of the whole graph, derived arrays."""
+        return MappingProxyType(self._arrays)
+
+    def handle(self) -> GraphHandle:
+        """Return what another process needs to sample the same graph."""
+        if self._handle is None:
+            raise PenstockError("the parts of this graph are open in this process only")
+        handle = sharing.handle_of(self._schema, self._arrays, self._version)
+        return msgspec.structs.replace(handle, store=self._handle)
+
+    def with_arrays(self, arrays: Arrays) -> StoreGraph:
+        """Return this graph with these arrays at hand."""
+        return StoreGraph(self._outline, lambda: self.parts, arrays, self._handle)
+
+    def close(self) -> None:
+        """Release connections and memory."""
+        if "parts" in vars(self):
+            self.parts.close()
+        for segment in sharing.segments_of({**self._arrays, **self._splits}):
+            segment.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from penstock.store.attach import attach
+
+        if self._handle is None:
+            raise TypeError("the parts of this graph are open in this process only")
+        bare = msgspec.structs.replace(
+            sharing.handle_of(self._schema, {}, self._version), store=self._handle
+        )
+        return attach, (bare,)
+
+    def __repr__(self) -> str:
+        nodes, edges = self.num_nodes(), self.num_edges()
+        return f"<graph of {nodes} nodes and {edges} edges in {self.num_parts} parts>"
+
+    # --- ids ---------------------------------------------------------------------------------
+
+    def own_split(self, name: str, node_type: str | None = None) -> OwnIds:
+        """Return the nodes of a split, in the order of the whole graph; fetched once."""
+        pick("split", name, node_type, self.splits(node_type))
+        key = ArrayKey("split", self._node_type(node_type), name)
+        with self._making:
+            if key not in self._splits:
+                self._splits[key] = SharedArray.from_array(self._fetched_split(key))
+            found = self._splits[key]
+        return OwnIds(found.shape[0], found)
+
+    def _fetched_split(self, key: ArrayKey) -> Array:
+        calls = [
+            self.parts.begin(part, "get_split_share", split=key.name, node_type=key.type)
+            for part in range(self.num_parts)
+        ]
+        whole = np.empty(self._outline.forms[key].shape, np.int64)
+        for call in calls:
+            share = call.result()
+            whole[share.positions] = share.ids
+        return whole
+
+    # --- arrays of the whole -----------------------------------------------------------------
+
+    def node_attributes(self, node_type: str | None = None) -> dict[str, Any]:
+        """Return the attributes of nodes by name: their form, and their rows by request."""
+        return self._views("node", self._node_type(node_type))
+
+    def edge_attributes(self, edge_type: EdgeType | None = None) -> dict[str, Any]:
+        """Return the attributes of edges by name: their form, and their rows by request."""
+        return self._views("edge", self._edge_type(edge_type))
+
+    def splits(self, node_type: str | None = None) -> dict[str, Any]:
+        """Return the splits by name; a split that is read is fetched."""
+        return self._views("split", self._node_type(node_type))
+
+    def _views(self, group: str, owner: str | EdgeType) -> dict[str, ArrayView]:
+        return {
+            key.name: self._view(key)
+            for key in self._outline.forms
+            if (key.group, key.type) == (group, owner)
+        }
+
+    def _view(self, key: ArrayKey) -> StoreArray:
+        form = self._outline.forms[key]
+        of = f" of {key.type!r}" if any(key.type) else ""
+        fetch = partial(self._whole, key)
+        return StoreArray(form.dtype, form.shape, f"{key.name!r}{of}", fetch)
+
+    def _whole(self, key: ArrayKey) -> Array:
+        if key.group == "split":
+            return self.own_split(key.name, key.type or None).array.array  # type: ignore[union-attr,arg-type]
+        return self._features(key).gather(np.arange(self._outline.forms[key].shape[0]))
+
+    def _features(self, key: ArrayKey) -> FeatureSource:
+        form = self._outline.forms[key]
+        owner = key.type
+        book = partial(self.node_book, owner or None) if isinstance(owner, str) else None
+        return StoreFeatures(lambda: self.parts, key, form.dtype, form.shape, book)
+
+    # --- derived arrays ----------------------------------------------------------------------
+
+    def prepare(self, needs: Sequence[DerivedArrays]) -> Arrays:
+        """Return the needed derived arrays that belong to the whole; parts make their own."""
+        wanted = [each for each in needs if isinstance(each, DegreeSizes | Coo)]
+        for each in wanted:
+            self.derived(each)
+        return {key: self._arrays[key] for key in keys_of(wanted)}
+
+    def lacking(self, needs: Sequence[DerivedArrays]) -> list[ArrayKey]:
+        """Return the keys of needed derived arrays of the whole that are not here."""
+        wanted = [each for each in needs if isinstance(each, DegreeSizes | Coo)]
+        return [key for key in keys_of(wanted) if key not in self._arrays]
+
+    def _make(self, derived: DerivedArrays) -> None:
+        if derived.keys[0] in self._arrays:
+            return
+        match derived:
+            case DegreeSizes():
+                made = self._degree_sizes(derived)
+            case Coo(edge_type=edge_type):
+                made = self._all_edges(edge_type)
+            case _:
+                _stays(derived.keys[0].name)
+        self._arrays = {**self._arrays, derived.keys[0]: SharedArray.from_array(made)}
+
+    def _degree_sizes(self, wanted: DegreeSizes) -> Array:
+        self.check_side(wanted.side)
+        owner = wanted.owner or None
+        calls = [
+            self.parts.begin(part, "get_degree_sizes", edge_type=wanted.edge_type, side=wanted.side)
+            for part in range(1 if self.has_whole_topology else self.num_parts)
+        ]
+        if self.has_whole_topology:
+            return np.asarray(calls[0].result())
+        sizes, book = np.zeros(self.num_nodes(owner), np.uint8), self.node_book(owner)
+        for part, call in enumerate(calls):
+            sizes[book.ids_of(part)] = call.result()
+        return sizes
+
+    def _all_edges(self, edge_type: EdgeType) -> Array:
+        """Return the ends of all edges by their ids, fetched in pieces."""
+        largest = max(self.num_nodes(end or None) for end in (edge_type[0], edge_type[2]))
+        total = self.num_edges(edge_type if any(edge_type) else None)
+        whole = np.empty((2, total), id_dtype(largest))
+        for part in range(1 if self.has_whole_topology else self.num_parts):
+            first = 0
+            while True:
+                sources, destinations, ids = self.parts.begin(
+                    part, "get_edge_share", edge_type=edge_type, first=first, count=_EDGES_AT_ONCE
+                ).result()
+                if len(ids) == 0:
+                    break
+                whole[0, ids], whole[1, ids] = sources, destinations
+                first += len(ids)
+        return whole
+
+    def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
+        """Return the edges as given, [2, edges], fetched from all parts.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+        """
+        return self.coo(edge_type).astype(np.int64)
+
+    # --- what only a graph with all its arrays has -------------------------------------------
+
+    def csc(self, edge_type: EdgeType | None = None) -> NoReturn:
+        """Raise `PenstockError`: rows are in parts."""
+        _stays("csc")
+
+    def csr(self, edge_type: EdgeType | None = None) -> NoReturn:
+        """Raise `PenstockError`: rows are in parts."""
+        _stays("csr")
+
+    def rows(self, edge_type: EdgeType | None = None, side: Side = "in") -> Adjacency:
+        """Raise `PenstockError`: rows are in parts; samplers ask for them (`open_exchange`)."""
+        _stays("rows")
+
+    def save(self, path: Any, progress: Any = None) -> NoReturn:
+        """Raise `PenstockError`: the parts are saved where they are."""
+        _stays("the whole, to be saved,")
+
+    def partition(self, *arguments: Any, **options: Any) -> NoReturn:
+        """Raise `PenstockError`: the graph is in parts already."""
+        raise PenstockError("this graph is in parts already: cut the whole graph anew")
+
+    def validate(self) -> None:
+        """Do nothing: each part is validated where it is (`penstock inspect --verify`)."""
+
+
+def _stays(words: str) -> NoReturn:
+    raise PenstockError(
+        f"{words} of a graph in parts is in no single place: sample it, or ask for rows by "
+        "node_features(…).gather(ids)"
+    )
