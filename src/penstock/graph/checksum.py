@@ -10,11 +10,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from penstock import kernels
-from penstock.graph.schema import ArrayKey, Arrays, Schema
+from penstock.graph.schema import ArrayKey, Arrays, PartNote, Schema
 
 # Arrays are digested in pieces, so that an array larger than memory is read once to be both
 # digested and written, and progress can be reported. The size is part of the format: another size
@@ -62,7 +63,7 @@ def content_version(schema: Schema, arrays: Arrays) -> str:
     described = {
         key: (array.dtype, array.shape, sum_of_array(array.array))
         for key, array in arrays.items()
-        if counts(key)
+        if counts(key, schema.part)
     }
     return _version(schema, described)
 
@@ -72,14 +73,24 @@ def version_from_sums(schema: Schema, arrays: Mapping[ArrayKey, Summed]) -> str:
     described = {
         key: (array.dtype, array.shape, array.checksum)
         for key, array in arrays.items()
-        if counts(key)
+        if counts(key, schema.part)
     }
     return _version(schema, described)
 
 
-def counts(key: ArrayKey) -> bool:
-    """Return whether the array is content: a csr and derived arrays only repeat other arrays."""
-    return key.group not in ("csr", "aid")
+def version_within(version: str) -> str:
+    """Return the version of a part alone (`Graph.within`), given that of the part."""
+    return sum_of_bytes(f"within {version}".encode())
+
+
+def counts(key: ArrayKey, part: PartNote | None = None) -> bool:
+    """Return whether the array is content: derived arrays only repeat other arrays.
+
+    A csr is a derived array, too, but in a part that was cut by source.
+    """
+    if key.group == "csr":
+        return part is not None and part.is_compact and "out" in part.sides
+    return key.group != "aid"
 
 
 def in_order(keys: Iterable[ArrayKey]) -> list[ArrayKey]:
@@ -88,7 +99,7 @@ def in_order(keys: Iterable[ArrayKey]) -> list[ArrayKey]:
 
 
 def _version(schema: Schema, arrays: Mapping[ArrayKey, tuple[str, tuple[int, ...], str]]) -> str:
-    identity = {
+    identity: dict[str, object] = {
         "content": 1,
         "is_hetero": schema.is_hetero,
         "nodes": [[info.name, info.num_nodes, info.attributes] for info in schema.nodes],
@@ -98,6 +109,8 @@ def _version(schema: Schema, arrays: Mapping[ArrayKey, tuple[str, tuple[int, ...
             [key.group, _parts(key.type), key.name, *arrays[key]] for key in in_order(arrays)
         ],
     }
+    if schema.part is not None:
+        identity["part"] = msgspec.to_builtins(schema.part)
     return sum_of_bytes(_canonical_json(identity))
 
 

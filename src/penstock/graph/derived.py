@@ -4,7 +4,8 @@ Out-edges, running sums of weights, rows ordered by time, rows ordered by id, bi
 degrees, the edges as COO. Each follows from the graph's own arrays, so it is not part of the
 content; a saved or shared graph keeps those that exist by then. A `DerivedArrays` object identifies
 what is wanted; the names of its arrays are part of the format (docs/format.md), where the group is
-called `aid`. This module knows nothing about sampling.
+called `aid`. Those of a part belong to the rows of its own nodes, and have the same values there as
+in the whole graph. This module knows nothing about sampling.
 """
 
 from __future__ import annotations
@@ -12,21 +13,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 from penstock import kernels
 from penstock.graph.layout import layout
-from penstock.graph.schema import ArrayKey, EdgeType
+from penstock.graph.schema import (
+    ArrayKey,
+    EdgeType,
+    PartNote,
+    Side,
+    found_by,
+    owner_of,
+)
 from penstock.graph.segment import Segment, check_room
 from penstock.graph.shared import SharedArray
-from penstock.graph.topology import Spec, Topology, coo, id_dtype, specs
+from penstock.graph.tensors import floats
+from penstock.graph.topology import Spec, Topology, coo, gather_rows, id_dtype, specs
+from penstock.kernels.members import Members
 from penstock.kernels.negatives import sort_rows
 from penstock.kernels.ppr import degree_sizes
 from penstock.kernels.prepare import order_by_time, weight_sums
 
-Side: TypeAlias = Literal["in", "out"]
+Array: TypeAlias = npt.NDArray[Any]
 # The dtypes an array may have, and its shape.
 Form: TypeAlias = tuple[tuple[str, ...], tuple[int, ...]]
 
@@ -38,11 +49,16 @@ BYTES: Final = ("uint8",)
 class DerivedFrom(Protocol):
     """The graph that derived arrays are computed from."""
 
+    @property
+    def part(self) -> PartNote | None: ...
+    def members(self, node_type: str | None = None) -> Members | None: ...
+    def edge_members(self, edge_type: EdgeType | None = None) -> Members | None: ...
     def num_nodes(self, node_type: str | None = None) -> int: ...
-    def csc(self, edge_type: EdgeType | None = None) -> Topology: ...
-    def csr(self, edge_type: EdgeType | None = None) -> Topology: ...
-    def node_attribute(self, name: str, node_type: str | None = None) -> npt.NDArray[Any]: ...
-    def edge_attribute(self, name: str, edge_type: EdgeType | None = None) -> npt.NDArray[Any]: ...
+    def num_edges(self, edge_type: EdgeType | None = None) -> int: ...
+    def topology(self, edge_type: EdgeType | None = None, side: Side = "in") -> Topology: ...
+    def derived(self, derived: DerivedArrays) -> tuple[SharedArray, ...]: ...
+    def node_attribute(self, name: str, node_type: str | None = None) -> Array: ...
+    def edge_attribute(self, name: str, edge_type: EdgeType | None = None) -> Array: ...
     def edge_attributes(self, edge_type: EdgeType | None = None) -> Mapping[str, SharedArray]: ...
 
 
@@ -63,7 +79,8 @@ class NamedDerived(DerivedArrays, Protocol):
 
     They belong to the rows of one side. `sources` are the arrays they are computed from besides the
     csc. `forms` gives dtypes and shapes for a number of edges, or of rows, depending on what the
-    array has one entry for.
+    array has one entry for. Those `of_own_rows` need attributes of edges: a part can make them of
+    the rows of its own nodes only, even where it has all rows.
     """
 
     @property
@@ -72,6 +89,8 @@ class NamedDerived(DerivedArrays, Protocol):
     def side(self) -> Side: ...
     @property
     def sources(self) -> tuple[ArrayKey, ...]: ...
+    @property
+    def of_own_rows(self) -> bool: ...
     def forms(self, count: int, /) -> tuple[Form, ...]: ...
 
 
@@ -86,9 +105,20 @@ class OutEdges:
         return tuple(ArrayKey("csr", self.edge_type, name) for name in ("indptr", "adjacency"))
 
     def make(self, graph: DerivedFrom, kind: str | None) -> Sequence[SharedArray]:
-        csc, num_rows = graph.csc(self.edge_type), graph.num_nodes(self.edge_type[0])
+        csc, num_rows = graph.topology(self.edge_type, "in"), graph.num_nodes(self.edge_type[0])
+        if graph.part is not None and graph.part.alone:
+            return self._make_alone(graph, csc, kind)
         wanted = specs(num_rows, csc.num_rows, csc.num_edges, paired=True)
         return _made(wanted, kind, lambda *out: kernels.transpose(csc.indptr, csc.adjacency, *out))
+
+    def _make_alone(
+        self, graph: DerivedFrom, csc: Topology, kind: str | None
+    ) -> Sequence[SharedArray]:
+        """Transpose rows that have some of the edges only, under the ids of the whole graph."""
+        num_rows, num_neighbors = graph.num_nodes(self.edge_type[0]), csc.num_rows
+        dtype = id_dtype(max(num_neighbors, graph.num_edges(self.edge_type)))
+        wanted = [("int64", (num_rows + 1,)), (dtype, (csc.num_edges, 2))]
+        return _made(wanted, kind, lambda *out: transpose_some(csc, *out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +137,26 @@ class WeightSums:
     def sources(self) -> tuple[ArrayKey, ...]:
         return ArrayKey("edge", self.edge_type, self.attribute), *_rows_of(self)
 
+    @property
+    def of_own_rows(self) -> bool:
+        return True
+
     def forms(self, num_edges: int) -> tuple[Form, ...]:
         return ((INTEGERS, (num_edges,)),)
 
     def make(self, graph: DerivedFrom, kind: str | None) -> Sequence[SharedArray]:
-        rows = rows_of(graph, self.edge_type, self.side)
         weights = graph.edge_attribute(self.attribute, self.edge_type)
         # NumPy has no bfloat16: only the shared array knows that its elements have this type.
         dtype = graph.edge_attributes(self.edge_type)[self.attribute].dtype
+        rows = rows_of(graph, self.edge_type, self.side) if graph.part is None else None
         with _naming(self.sources[0]):
+            if rows is None:
+                rows, weights = _with_values(graph, self.edge_type, self.side, weights, "weights")
+                _check_weights(weights, dtype, rows)
+                rows = _bare(rows)
+            wanted, adjacency = [("int64", (rows.num_edges,))], _adjacency(rows)
             return _made(
-                [("int64", (rows.num_edges,))],
-                kind,
-                lambda out: weight_sums(_adjacency(rows), weights, out, dtype=dtype),
+                wanted, kind, lambda out: weight_sums(adjacency, weights, out, dtype=dtype)
             )
 
 
@@ -146,7 +183,11 @@ class ByTime:
     @property
     def found(self) -> str:
         """The type of the nodes that a row leads to."""
-        return self.edge_type[0 if self.side == "in" else 2]
+        return found_by(self.edge_type, self.side)
+
+    @property
+    def of_own_rows(self) -> bool:
+        return not self.of_nodes
 
     @property
     def sources(self) -> tuple[ArrayKey, ...]:
@@ -158,15 +199,16 @@ class ByTime:
         return (IDS, (num_edges, 2)), (INTEGERS, (num_edges,))
 
     def make(self, graph: DerivedFrom, kind: str | None) -> Sequence[SharedArray]:
-        rows = rows_of(graph, self.edge_type, self.side)
         if self.of_nodes:
             times = graph.node_attribute(self.attribute, self.found)
         else:
             times = graph.edge_attribute(self.attribute, self.edge_type)
-        size = graph.num_nodes(self.found)
-        _, entries = specs(rows.num_rows, size, rows.num_edges, paired=True)
+        if graph.part is not None:
+            return self._make_of_part(graph, graph.part, times, kind)
+        rows = rows_of(graph, self.edge_type, self.side)
+        _, entries = specs(rows.num_rows, graph.num_nodes(self.found), rows.num_edges, paired=True)
 
-        def fill(out_entries: npt.NDArray[Any], out_times: npt.NDArray[Any]) -> None:
+        def fill(out_entries: Array, out_times: Array) -> None:
             order_by_time(
                 _adjacency(rows),
                 times,
@@ -177,6 +219,36 @@ class ByTime:
 
         with _naming(self.sources[0]):
             return _made([entries, ("int64", (rows.num_edges,))], kind, fill)
+
+    def _make_of_part(
+        self, graph: DerivedFrom, part: PartNote, times: Array, kind: str | None
+    ) -> Sequence[SharedArray]:
+        """Order the rows by the times of their entries, whose edge ids are no positions here."""
+        with _naming(self.sources[0]):
+            rows, told = self._with_times(graph, part, times)
+            bare, ids = _bare(rows), rows.edge_ids
+
+            def fill(out_entries: Array, out_times: Array) -> None:
+                order_by_time(_adjacency(bare), told, out_entries=out_entries, out_times=out_times)
+                out_entries[:, 1] = ids[out_entries[:, 1]]
+
+            entries = (str(rows.adjacency.dtype), (rows.num_edges, 2))
+            return _made([entries, ("int64", (rows.num_edges,))], kind, fill)
+
+    def _with_times(
+        self, graph: DerivedFrom, part: PartNote, times: Array
+    ) -> tuple[Topology, Array]:
+        """Return the rows to order, and the time of each of their entries."""
+        if not self.of_nodes:
+            return _with_values(graph, self.edge_type, self.side, times, "times")
+        if not part.alone:
+            raise ValueError(
+                f"this is {part}, and its nodes have neighbours in other parts, whose times are "
+                "there; sample from the store (penstock.connect), which has all times"
+            )
+        rows, members = rows_of(graph, self.edge_type, self.side), graph.members(self.found)
+        assert members is not None
+        return rows, times[members.rows(rows.indices)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +265,10 @@ class SortedNeighbors:
     @property
     def sources(self) -> tuple[ArrayKey, ...]:
         return _rows_of(self)
+
+    @property
+    def of_own_rows(self) -> bool:
+        return False
 
     def forms(self, num_edges: int) -> tuple[Form, ...]:
         return ((IDS, (num_edges,)),)
@@ -217,11 +293,15 @@ class DegreeSizes:
     @property
     def owner(self) -> str:
         """The node type that has these rows."""
-        return self.edge_type[2 if self.side == "in" else 0]
+        return owner_of(self.edge_type, self.side)
 
     @property
     def sources(self) -> tuple[ArrayKey, ...]:
         return _rows_of(self)
+
+    @property
+    def of_own_rows(self) -> bool:
+        return False
 
     def forms(self, num_rows: int) -> tuple[Form, ...]:
         return ((BYTES, (num_rows,)),)
@@ -234,7 +314,10 @@ class DegreeSizes:
 
 @dataclass(frozen=True, slots=True)
 class Coo:
-    """The edges in order of their ids, [2, edges], sources above destinations."""
+    """The edges in order of their ids, [2, edges], sources above destinations.
+
+    Of a part these are the edges that belong to it.
+    """
 
     edge_type: EdgeType
 
@@ -250,13 +333,71 @@ class Coo:
     def sources(self) -> tuple[ArrayKey, ...]:
         return ()
 
+    @property
+    def of_own_rows(self) -> bool:
+        return True
+
     def forms(self, num_edges: int) -> tuple[Form, ...]:
         return ((IDS, (2, num_edges)),)
 
     def make(self, graph: DerivedFrom, kind: str | None) -> Sequence[SharedArray]:
-        csc = graph.csc(self.edge_type)
-        dtype = id_dtype(max(graph.num_nodes(self.edge_type[0]), csc.num_rows))
-        return _made([(dtype, (2, csc.num_edges))], kind, lambda out: coo(csc, out))
+        part = graph.part
+        side: Side = "in" if part is None or part.alone else part.owning_side
+        rows = own_rows_of(graph, self.edge_type, side)
+        source, _, destination = self.edge_type
+        dtype = id_dtype(max(graph.num_nodes(source), graph.num_nodes(destination)))
+        if part is None:
+            return _made([(dtype, (2, rows.num_edges))], kind, lambda out: coo(rows, out))
+        members = None if part.alone else graph.members(owner_of(self.edge_type, side))
+        owners = None if members is None else members.ids()
+
+        def fill(out: Array) -> None:
+            order = np.argsort(rows.edge_ids, kind="stable")
+            row = np.repeat(np.arange(rows.num_rows), rows.degrees)[order]
+            out[0 if side == "in" else 1] = rows.indices[order]
+            out[1 if side == "in" else 0] = row if owners is None else owners[row]
+
+        return _made([(dtype, (2, rows.num_edges))], kind, fill)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRows:
+    """The rows of a part's own nodes, of a part that has the whole topology.
+
+    Weights and times of edges belong to them: those of other edges are in other parts.
+    """
+
+    edge_type: EdgeType
+    side: Side = "in"
+
+    @property
+    def keys(self) -> tuple[ArrayKey, ...]:
+        return tuple(
+            ArrayKey("aid", self.edge_type, f"{self.side}.{name}")
+            for name in ("own_indptr", "own_rows")
+        )
+
+    @property
+    def sources(self) -> tuple[ArrayKey, ...]:
+        return _rows_of(self)
+
+    @property
+    def of_own_rows(self) -> bool:
+        return True
+
+    def forms(self, num_edges: int, num_rows: int = 0) -> tuple[Form, ...]:
+        return (INTEGERS, (num_rows + 1,)), (IDS, (num_edges, 2))
+
+    def make(self, graph: DerivedFrom, kind: str | None) -> Sequence[SharedArray]:
+        rows = graph.topology(self.edge_type, self.side)
+        members = graph.members(owner_of(self.edge_type, self.side))
+        assert members is not None
+        nodes = members.ids()
+        size = int(rows.degrees[nodes].sum())
+        num_found = graph.num_nodes(found_by(self.edge_type, self.side))
+        dtype = id_dtype(max(num_found, graph.num_edges(self.edge_type)))
+        wanted = [("int64", (len(nodes) + 1,)), (dtype, (size, 2))]
+        return _made(wanted, kind, lambda *out: gather_rows(rows, nodes, *out))
 
 
 def keys_of(derived_arrays: Iterable[DerivedArrays]) -> tuple[ArrayKey, ...]:
@@ -275,6 +416,8 @@ def derived_of(key: ArrayKey) -> NamedDerived | None:
             return SortedNeighbors(key.type, side)
         case [("in" | "out") as side, "degree_sizes"]:
             return DegreeSizes(key.type, side)
+        case [("in" | "out") as side, "own_indptr" | "own_rows"]:
+            return OwnRows(key.type, side)
         case [("in" | "out") as side, "weights", *words] if words:
             return WeightSums(key.type, ".".join(words), side)
         case [("in" | "out") as side, "by_time" | "times", ("node" | "edge") as of, *words] if (
@@ -294,15 +437,78 @@ def rows_of(graph: DerivedFrom, edge_type: EdgeType, side: Side) -> Topology:
     """Return the rows of one side: the in-edges of every node, or its out-edges."""
     if side not in ("in", "out"):
         raise ValueError(f"side is {side!r}; expected 'in' or 'out'")
-    return graph.csc(edge_type) if side == "in" else graph.csr(edge_type)
+    return graph.topology(edge_type, side)
 
 
-def _rows_of(derived: WeightSums | ByTime | SortedNeighbors | DegreeSizes) -> tuple[ArrayKey, ...]:
+def own_rows_of(graph: DerivedFrom, edge_type: EdgeType, side: Side) -> Topology:
+    """Return the rows whose edges have their attributes here: those of a part's own nodes."""
+    part = graph.part
+    if part is None or part.topology == "parts" or part.alone:
+        return rows_of(graph, edge_type, side)
+    indptr, entries = graph.derived(OwnRows(edge_type, side))
+    return Topology(indptr.array, entries.array)
+
+
+def transpose_some(rows: Topology, out_indptr: Array, out_adjacency: Array) -> None:
+    """Write the rows of the other side, in order of edge ids, of rows with some edges only."""
+    ids = rows.edge_ids
+    order = np.argsort(ids, kind="stable")
+    owners = np.repeat(np.arange(rows.num_rows), rows.degrees)[order]
+    neighbors = np.ascontiguousarray(rows.indices[order])
+    kernels.fill_adjacency(neighbors, owners, out_indptr, out_adjacency)
+    out_adjacency[:, 1] = ids[order][out_adjacency[:, 1]]
+
+
+def _rows_of(
+    derived: WeightSums | ByTime | SortedNeighbors | DegreeSizes | OwnRows,
+) -> tuple[ArrayKey, ...]:
     return OutEdges(derived.edge_type).keys if derived.side == "out" else ()
 
 
 def _adjacency(rows: Topology) -> kernels.Adjacency:
     return kernels.Adjacency(rows.indptr, rows.adjacency)
+
+
+def _bare(rows: Topology) -> Topology:
+    """Return the same rows with positions for edge ids, to go with values by position."""
+    return Topology(rows.indptr, np.ascontiguousarray(rows.indices))
+
+
+def _with_values(
+    graph: DerivedFrom, edge_type: EdgeType, side: Side, values: Array, name: str
+) -> tuple[Topology, Array]:
+    """Return the rows of a part that have attributes of edges here, and the value of each entry."""
+    part, members = graph.part, graph.edge_members(edge_type)
+    assert part is not None
+    assert members is not None
+    if values.ndim != 1:
+        raise ValueError(
+            f"{name} must have one number for each of {len(values)} edges, "
+            f"not shape {list(values.shape)}"
+        )
+    if side != part.owning_side and not part.alone:
+        ends = ("destination", "source") if side == "out" else ("source", "destination")
+        raise ValueError(
+            f"this is {part}, and attributes of edges went with their {ends[0]}: those of the "
+            f"{side}-edges of its nodes are in other parts; cut the graph by {ends[1]} "
+            f"(edges={ends[1]!r})"
+        )
+    rows = own_rows_of(graph, edge_type, side)
+    return rows, values[members.rows(rows.edge_ids)]
+
+
+def _check_weights(weights: Array, dtype: str, rows: Topology) -> None:
+    """Name the edge of the first weight that is none by its id, which a kernel does not know."""
+    if dtype == "bool":
+        return  # an error of the kernel
+    values = floats(weights, dtype)
+    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(bad):
+        edge = int(rows.edge_ids[bad].min())
+        at = int(bad[np.argmin(rows.edge_ids[bad])])
+        raise ValueError(
+            f"weights[{edge}], of edge {edge}, is {values[at]}; expected a finite number >= 0"
+        )
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """A description of a graph: types, sizes, attributes and memory, as plain data fit for JSON.
 
 Degrees are in-degrees, computed from `indptr` alone, so that describing a graph on disk does not
-read its edges. This module does not know how a description is displayed.
+read its edges. Sizes are those of the whole graph; what a part has of it is told apart. This module
+does not know how a description is displayed.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from penstock.graph.schema import (
     EdgeType,
     EdgeTypeInfo,
     NodeTypeInfo,
+    PartNote,
     Schema,
 )
 from penstock.graph.sharing import segments_of
-from penstock.graph.validate import topology_of
+from penstock.graph.topology import topology_of
 
 Backing = Literal["memory", "file", "mixed"]
 
@@ -62,7 +64,7 @@ class NodeDescription(msgspec.Struct, frozen=True):
 
 
 class EdgeDescription(msgspec.Struct, frozen=True):
-    """An edge type. `degrees` is None where there are no destinations.
+    """An edge type. `degrees` is None where there are no destinations, or no in-edges of them.
 
     `derived` are the derived arrays that were computed for samplers, without the csr.
     """
@@ -89,10 +91,44 @@ class Memory(msgspec.Struct, frozen=True):
     graph: int
     derived: int
     total: int
+    part: int = 0
+
+
+class PartDescription(msgspec.Struct, frozen=True):
+    """A part: which one of how many, how it was cut, and how much of the whole it has.
+
+    Attributes:
+        number: The number of the part, from 0.
+        of: How many parts there are.
+        method: How nodes were assigned to parts.
+        edges: The end that an edge goes with.
+        topology: Whether the part has the edges of its own nodes ("parts") or all ("whole").
+        version: The version of the whole graph.
+        cut: A digest; parts with equal ones fit together.
+        nodes: Of each node type, how many the part has and how many there are in all.
+        edges_within: Of each edge type, how many of the part's edges have both ends in it.
+        edges_cut: Of each edge type, how many of them have the other end in another part.
+        edges_in_all: Of each edge type, how many there are in all parts.
+    """
+
+    number: int
+    of: int
+    method: str
+    edges: str
+    topology: str
+    version: str
+    cut: str
+    nodes: tuple[tuple[str, int, int], ...]
+    edges_within: tuple[tuple[EdgeType, int], ...]
+    edges_cut: tuple[tuple[EdgeType, int], ...]
+    edges_in_all: tuple[tuple[EdgeType, int], ...]
 
 
 class Description(msgspec.Struct, frozen=True):
-    """A graph. `values` and `arrays` belong to it as a whole; `version` is None if not known."""
+    """A graph. `values` and `arrays` belong to it as a whole; `version` is None if not known.
+
+    `part` is None for a whole graph.
+    """
 
     is_hetero: bool
     num_nodes: int
@@ -104,6 +140,7 @@ class Description(msgspec.Struct, frozen=True):
     memory: Memory
     backing: Backing
     version: str | None
+    part: PartDescription | None = None
 
 
 def describe(schema: Schema, arrays: Arrays, version: str | None) -> Description:
@@ -119,6 +156,28 @@ def describe(schema: Schema, arrays: Arrays, version: str | None) -> Description
         memory=_memory(arrays),
         backing=_backing(arrays),
         version=version,
+        part=None if schema.part is None else _part(schema, schema.part),
+    )
+
+
+def _part(schema: Schema, part: PartNote) -> PartDescription:
+    names = [info.name for info in schema.edges]
+    within = (total - cut for total, cut in zip(part.num_edges, part.edges_cut, strict=True))
+    return PartDescription(
+        number=part.number,
+        of=part.of,
+        method=part.method,
+        edges=part.edges,
+        topology=part.topology,
+        version=part.version,
+        cut=part.cut,
+        nodes=tuple(
+            (info.name, count, info.num_nodes)
+            for info, count in zip(schema.nodes, part.num_nodes, strict=True)
+        ),
+        edges_within=tuple(zip(names, within, strict=True)),
+        edges_cut=tuple(zip(names, part.edges_cut, strict=True)),
+        edges_in_all=tuple((info.name, info.num_edges) for info in schema.edges),
     )
 
 
@@ -148,14 +207,15 @@ def _node_type(info: NodeTypeInfo, arrays: Arrays, is_hetero: bool) -> NodeDescr
 
 
 def _edge_type(info: EdgeTypeInfo, arrays: Arrays) -> EdgeDescription:
-    csc = topology_of(arrays, info.name, "csc")
+    has_csc = ArrayKey("csc", info.name, "indptr") in arrays
+    rows = topology_of(arrays, info.name, "csc" if has_csc else "csr")
     return EdgeDescription(
         name=info.name,
         num_edges=info.num_edges,
-        index_dtype=str(csc.adjacency.dtype),
-        sorted_by_destination=not csc.paired,
+        index_dtype=str(rows.adjacency.dtype),
+        sorted_by_destination=not rows.paired,
         has_csr=ArrayKey("csr", info.name, "indptr") in arrays,
-        degrees=degrees(csc.degrees),
+        degrees=degrees(rows.degrees) if has_csc else None,
         attributes=_described(arrays, "edge", info.name),
         values=info.attributes,
         arrays=_described(arrays, "graph", info.name),
@@ -183,6 +243,7 @@ def _memory(arrays: Arrays) -> Memory:
         graph=of(("graph",)),
         derived=of(("aid",)),
         total=sum(array.nbytes for array in arrays.values()),
+        part=of(("part",)),
     )
 
 
@@ -195,16 +256,18 @@ def _backing(arrays: Arrays) -> Backing:
 
 def summary(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> str:
     """Return types, sizes and attributes as text: one line, or one for each type."""
+    part = [] if schema.part is None else [f"<{schema.part}>"]
     if not schema.is_hetero:
         sizes = f"num_nodes={schema.nodes[0].num_nodes}, num_edges={schema.edges[0].num_edges}"
-        return f"Graph({', '.join([sizes, *_words(arrays, NODE), *_words(arrays, EDGE)])})"
+        words = [*part, sizes, *_words(arrays, NODE), *_words(arrays, EDGE)]
+        return f"Graph({', '.join(words)})"
     types: dict[str | EdgeType, str] = {}
     types.update((node.name, f"{node.num_nodes} nodes") for node in schema.nodes)
     types.update((edge.name, f"{edge.num_edges} edges") for edge in schema.edges)
     lines = (
         ", ".join([f"  {name!r}: {size}", *_words(arrays, name)]) for name, size in types.items()
     )
-    return "\n".join(["Graph(", *lines, ")"])
+    return "\n".join(["Graph(", *(f"  {each}" for each in part), *lines, ")"])
 
 
 def _words(arrays: Mapping[ArrayKey, Shaped], owner: str | EdgeType) -> Iterator[str]:

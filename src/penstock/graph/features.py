@@ -1,17 +1,22 @@
 """Rows of attributes by the ids of nodes or edges: the only place where rows are gathered.
 
 Workers, loaders and servers ask a `FeatureSource`, which a graph returns for each attribute. They
-do not know where the rows are: in shared memory or a file (`LocalFeatures`), or at a server.
+do not know where the rows are: in shared memory or a file (`LocalFeatures`), also where only some
+ids have one (`PartFeatures`), or at a server.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Protocol
+
+import numpy as np
 
 from penstock.graph.shared import SharedArray
 from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.gather import Rows
+from penstock.kernels.members import Members
 
 
 class FeatureSource(Protocol):
@@ -72,3 +77,41 @@ class LocalFeatures:
     @cached_property
     def _rows(self) -> Rows:
         return Rows(self._array.array)
+
+
+class PartFeatures(LocalFeatures):
+    """Rows of a part of a graph, found by the ids of the whole graph.
+
+    Args:
+        array: A row for each id that is here, in the order of ids.
+        members: Which ids these are.
+        foreign: Says, in words, where an id is that is not here.
+    """
+
+    def __init__(self, array: SharedArray, members: Members, foreign: Callable[[int], str]) -> None:
+        super().__init__(array)
+        self._members = members
+        self._foreign = foreign
+
+    def gather(self, ids: Ids, out: Array | None = None) -> Array:
+        """Return the rows of these ids; an error names an id of another part, and that part."""
+        return super().gather(rows_here(self._members, ids, self._foreign), out)
+
+
+def rows_here(members: Members, ids: Ids, foreign: Callable[[int], str], label: str = "ids") -> Ids:
+    """Return the rows of ids.
+
+    Args:
+        members: Which ids have a row.
+        ids: The ids.
+        foreign: Says, in words, where an id is that has none.
+        label: How the ids are called in errors.
+
+    Raises:
+        ValueError: An id has no row; the error names it.
+    """
+    rows = members.rows(ids)
+    if len(rows) and rows.min() < 0:
+        at = int(np.argmax(rows < 0))
+        raise ValueError(f"{label}[{at}] is {ids[at]}, {foreign(int(ids[at]))}")
+    return rows

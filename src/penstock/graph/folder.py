@@ -40,10 +40,26 @@ MANIFEST: Final = "manifest.json"
 NEW_MANIFEST: Final = "manifest.json.tmp"
 
 _BINARY: Final = getattr(os, "O_BINARY", 0)
+_OLD_PART: Final = (
+    "a part of a graph in a form that is not read any more (folders graph and cut): cut the whole "
+    "graph again (penstock partition)"
+)
+
+
+def has_manifest(folder: Path) -> bool:
+    """Return whether a folder has a saved graph; it may be damaged."""
+    return (folder / MANIFEST).is_file()
+
+
+def is_old_part(folder: Path) -> bool:
+    """Return whether a folder is a part as they were written once: as two graphs."""
+    return not has_manifest(folder) and all(map(has_manifest, (folder / "graph", folder / "cut")))
 
 
 def load_manifest(folder: Path) -> Manifest:
     """Return the manifest of a saved graph, or raise an error on what is wrong with the folder."""
+    if folder.name in ("graph", "cut") and is_old_part(folder.parent):
+        raise GraphFormatError(f"{folder.parent}: {_OLD_PART}")
     try:
         data = (folder / MANIFEST).read_bytes()
     except FileNotFoundError:
@@ -249,6 +265,13 @@ def _without_manifest(folder: Path) -> Exception:
     names = sorted(os.listdir(folder))
     if not names:
         return GraphFormatError(f"{folder}: an empty folder, not a saved graph")
+    if is_old_part(folder):
+        return GraphFormatError(f"{folder}: {_OLD_PART}")
+    if all(name.startswith("part-") for name in names):
+        return GraphFormatError(
+            f"{folder}: a folder of {len(names)} parts of a graph, not a graph: open one of them, "
+            f"such as {folder / names[0]}"
+        )
     if all(map(_is_ours, names)):
         return GraphFormatError(
             f"{folder}: no {MANIFEST}: its first save has not ended, or was interrupted; save again"

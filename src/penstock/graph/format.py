@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,10 +20,12 @@ from penstock import kernels
 from penstock.errors import GraphFormatError
 from penstock.graph.checksum import (
     PIECE_NBYTES,
+    Bytes,
     content_version,
     pieces,
     sum_of_pieces,
     version_from_sums,
+    version_within,
 )
 from penstock.graph.folder import (
     MANIFEST,
@@ -40,7 +42,16 @@ from penstock.graph.progress import Report
 from penstock.graph.schema import ArrayKey, Arrays, Schema
 from penstock.graph.shared import SharedArray
 
-__all__ = ["Opened", "content_version", "read", "verify", "write"]
+__all__ = [
+    "ArraySource",
+    "Opened",
+    "content_version",
+    "read",
+    "verify",
+    "version_within",
+    "write",
+    "write_sources",
+]
 
 StrPath = str | os.PathLike[str]
 
@@ -55,6 +66,39 @@ class Opened(NamedTuple):
     version: str
 
 
+class ArraySource(Protocol):
+    """The bytes of an array that is to be written, wherever they come from."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def pieces(self) -> Iterator[Bytes]:
+        """Yield the bytes in order, `PIECE_NBYTES` at a time; for an empty array, none once.
+
+        A piece is valid until the next one is asked for.
+        """
+
+
+class Stored:
+    """An array that is there as it is to be written."""
+
+    def __init__(self, array: SharedArray) -> None:
+        self._array = array
+
+    @property
+    def dtype(self) -> str:
+        return self._array.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._array.shape
+
+    def pieces(self) -> Iterator[Bytes]:
+        return pieces(self._array.array)
+
+
 def write(path: StrPath, schema: Schema, arrays: Arrays, progress: Report | None = None) -> str:
     """Save a graph in the folder `path`, replacing one that may be there.
 
@@ -63,10 +107,19 @@ def write(path: StrPath, schema: Schema, arrays: Arrays, progress: Report | None
     Returns:
         The graph's version.
     """
+    sources = {key: Stored(array) for key, array in arrays.items()}
+    meter = Meter(sum(array.nbytes for array in arrays.values()), progress)
+    return write_sources(path, schema, sources, meter)
+
+
+def write_sources(
+    path: StrPath, schema: Schema, arrays: Mapping[ArrayKey, ArraySource], meter: Meter
+) -> str:
+    """Save a graph whose arrays are read, or made, while they are written; return its version."""
     _check_arguments(schema, arrays)
     folder = _folder(path)
     with claimed(folder), new_generation(folder) as generation:
-        entries = tuple(_write_arrays(generation, arrays, _Meter(_nbytes(arrays), progress)))
+        entries = tuple(_write_arrays(generation, arrays, meter))
         version = version_from_sums(schema, {entry.key: entry for entry in entries})
         commit(folder, Manifest(writer_name(), version, generation.name, schema, entries))
     return version
@@ -86,7 +139,7 @@ def verify(path: StrPath, progress: Report | None = None) -> str:
     """Read all files of a saved graph, compare their checksums, and return the graph's version."""
 
     def verified(folder: Path, manifest: Manifest) -> str:
-        meter = _Meter(manifest.nbytes, progress)
+        meter = Meter(manifest.nbytes, progress)
         for entry in manifest.arrays:
             _verify_array(folder, manifest, entry, meter)
         if version_from_sums(manifest.schema, manifest.by_key()) != manifest.version:
@@ -102,11 +155,11 @@ def _folder(path: StrPath) -> Path:
     return Path(os.path.abspath(path))
 
 
-class _Meter:
+class Meter:
     """Adds up the bytes done, and reports them."""
 
-    def __init__(self, total: int, progress: Report | None) -> None:
-        self._done = 0
+    def __init__(self, total: int, progress: Report | None, done: int = 0) -> None:
+        self._done = done
         self._total = total
         self._progress = progress
 
@@ -116,7 +169,7 @@ class _Meter:
             self._progress(self._done, self._total)
 
 
-def _check_arguments(schema: Schema, arrays: Arrays) -> None:
+def _check_arguments(schema: Schema, arrays: Mapping[ArrayKey, ArraySource]) -> None:
     if (complaint := first_disagreement(schema, arrays)) is not None:
         raise ValueError(f"arrays: {complaint}")
     # What the manifest cannot store is found out before gigabytes are written.
@@ -124,22 +177,20 @@ def _check_arguments(schema: Schema, arrays: Arrays) -> None:
     msgspec.json.encode((schema, list(arrays)))
 
 
-def _nbytes(arrays: Arrays) -> int:
-    return sum(array.nbytes for array in arrays.values())
-
-
-def _write_arrays(generation: Path, arrays: Arrays, meter: _Meter) -> Iterator[ArrayEntry]:
+def _write_arrays(
+    generation: Path, arrays: Mapping[ArrayKey, ArraySource], meter: Meter
+) -> Iterator[ArrayEntry]:
     for position, (key, array) in enumerate(arrays.items()):
         file = file_name(position, key)
         checksum = _write_array(generation / file, array, meter)
         yield ArrayEntry(key, array.dtype, array.shape, file, checksum)
 
 
-def _write_array(path: Path, array: SharedArray, meter: _Meter) -> str:
+def _write_array(path: Path, array: ArraySource, meter: Meter) -> str:
     digests: list[bytes] = []
 
     def summed() -> Iterator[memoryview]:
-        for piece in pieces(array.array):
+        for piece in array.pieces():
             digests.append(kernels.digest(piece))
             yield piece.data
             meter.add(piece.nbytes)
@@ -188,7 +239,7 @@ def _checked_file(folder: Path, manifest: Manifest, entry: ArrayEntry) -> Path:
     return path
 
 
-def _verify_array(folder: Path, manifest: Manifest, entry: ArrayEntry, meter: _Meter) -> None:
+def _verify_array(folder: Path, manifest: Manifest, entry: ArrayEntry, meter: Meter) -> None:
     path = _checked_file(folder, manifest, entry)
     if (found := _sum_of_file(path, meter)) != entry.checksum:
         raise GraphFormatError(
@@ -196,7 +247,7 @@ def _verify_array(folder: Path, manifest: Manifest, entry: ArrayEntry, meter: _M
         )
 
 
-def _sum_of_file(path: Path, meter: _Meter) -> str:
+def _sum_of_file(path: Path, meter: Meter) -> str:
     # The file is read, not mapped, so that an unreadable disk is an error instead of a signal.
     buffer = np.empty(PIECE_NBYTES, np.uint8)
     digests: list[bytes] = []

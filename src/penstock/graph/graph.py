@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -27,29 +26,41 @@ from penstock.graph.derived import (
     Coo,
     DerivedArrays,
     OutEdges,
-    Side,
     SortedNeighbors,
     WeightSums,
     keys_of,
-    rows_of,
+    own_rows_of,
 )
 from penstock.graph.describe import Description, describe, summary
 from penstock.graph.draft import Draft
-from penstock.graph.features import FeatureSource, LocalFeatures
+from penstock.graph.features import FeatureSource, LocalFeatures, PartFeatures, rows_here
 from penstock.graph.handles import DescriptorHandle, MemfdHandle, NamedHandle
 from penstock.graph.lookup import pick
-from penstock.graph.partition.cutter import Method
-from penstock.graph.partition.cutter import Side as EdgeSide
-from penstock.graph.partition.partition import partition
+from penstock.graph.partition.book import ArrayBook, HashBook, PartitionBook, RangeBook
+from penstock.graph.partition.partition import Edges, Layout, Method, Parts, partition
+from penstock.graph.partition.within import arrays_within
 from penstock.graph.progress import Progress, Report, shown
 from penstock.graph.pyg import draft_from_pyg
-from penstock.graph.schema import ArrayKey, Arrays, EdgeType, Schema
+from penstock.graph.schema import (
+    BOOK,
+    MEMBERS,
+    TOPOLOGIES,
+    ArrayKey,
+    Arrays,
+    EdgeType,
+    PartNote,
+    Schema,
+    Side,
+    owner_of,
+    positions_name,
+)
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import GraphHandle
 from penstock.graph.topology import Topology, coo
 from penstock.graph.validate import check_structure, topology_of, validate
 from penstock.graph.view import GraphView, OwnIds, named
 from penstock.kernels import Adjacency
+from penstock.kernels.members import Members
 
 StrPath = str | os.PathLike[str]
 
@@ -57,10 +68,14 @@ Ids = npt.NDArray[Any]
 
 
 class Graph(GraphView):
-    """A graph, homogeneous or heterogeneous.
+    """A graph, homogeneous or heterogeneous, or a part of one.
 
     Made by `from_coo`, `from_pyg`, `open` or `attach`. Methods that take a type need it only for a
     heterogeneous graph. Arrays are read-only views; they stay valid after `close()`.
+
+    A part (`part` is not None) speaks the ids of the whole graph and has its types and sizes.
+    Attributes are those of the part's own nodes and edges, in the order of their ids; `node_ids`
+    says which nodes these are, and `rows` has their edges.
 
     Args:
         schema: The types, and which arrays there are.
@@ -83,7 +98,12 @@ class Graph(GraphView):
         super().__init__(schema)
         self._arrays = dict(arrays)
         self._version = version
-        self._edge_dir_of_part: Literal["in", "out"] | None = None
+        self._books: dict[str, PartitionBook] = {}
+        self._members: dict[str | EdgeType, Members] = {}
+        self._own_ids: dict[str, SharedArray] = {}
+        self._alone: Graph | None = None
+        # Segments that belong to another graph, which closes them.
+        self._borrowed: frozenset[int] = frozenset()
         # Guards what is computed once, on demand: derived arrays and the version. Reentrant,
         # because one derived array may need another.
         self._making = threading.RLock()
@@ -245,30 +265,49 @@ class Graph(GraphView):
         n: int,
         path: StrPath,
         method: Method = "range",
-        edges: EdgeSide = "destination",
-        progress: Callable[[int, int], object] | None = None,
-    ) -> list[Path]:
+        edges: Edges = "destination",
+        topology: Layout = "parts",
+        progress: Progress = None,
+    ) -> Parts:
         """Write `n` parts of the graph into the folder `path`, one for each server to hold.
 
-        `Partition.open` opens a part.
+        A part is a saved graph: `Graph.open` opens it, and `penstock serve` serves it. A node's
+        attributes and its place in splits are in its part; edges go with one of their ends, or with
+        both.
 
         Args:
             n: The number of parts.
-            path: The folder for the parts.
-            method: How nodes are assigned: by "range" of ids, or by "hash".
-            edges: Whether edges go with their "destination" or their "source".
-            progress: Called as `progress(done, parts)`.
+            path: The folder for the parts. Parts that are there are replaced when all new ones are
+                on disk.
+            method: How nodes are assigned: by "range" of ids, by "hash", or as given: the part of
+                each node as an array, for a heterogeneous graph by node type.
+            edges: Whether edges go with their "destination" or their "source": a part serves the
+                in-edges or the out-edges of its nodes. With "both" it serves both, and attributes
+                of edges go with the destination.
+            topology: "parts": a part has the edges of its own nodes. "whole": every part has all
+                edges, and only attributes are in parts.
+            progress: Whether to show how far it is, as for `from_coo`.
 
         Returns:
-            The folders of the parts.
+            The folders of the parts, as a list; `edges_cut` of it says how many edges of each type
+            lead from one part to another, and `num_edges` how many there are.
+
+        Raises:
+            ValueError: An argument is not valid, or the graph is a part itself.
+            GraphFormatError: The folder has something else than parts.
 
         Examples:
             >>> import penstock as ps
-            >>> graph = ps.Graph.from_coo([[0, 1, 2], [1, 2, 0]], num_nodes=3)
-            >>> [part.name for part in graph.partition(2, "parts")]
-            ['part-0', 'part-1']
+            >>> graph = ps.Graph.from_coo([[0, 1, 2, 3], [1, 2, 3, 0]], num_nodes=4)
+            >>> parts = graph.partition(2, "parts")
+            >>> [part.name for part in parts], parts.edges_cut
+            (['part-0', 'part-1'], {('', '', ''): 2})
+            >>> with ps.Graph.open(parts[1]) as part:
+            ...     print(part.part.number, part.node_ids().tolist(), part.num_nodes())
+            1 [2, 3] 4
         """
-        return partition(self, path, n, method, edges, progress)
+        with shown(f"cutting into {os.fspath(path)}", progress) as report:
+            return partition(self, path, n, method, edges, topology, report)
 
     @classmethod
     def attach(cls, handle: GraphHandle, fds: Sequence[int] = ()) -> Self:
@@ -283,8 +322,7 @@ class Graph(GraphView):
         """
         arrays = sharing.attach(handle, fds)
         try:
-            graph = cls(handle.schema, arrays, handle.version)
-            return graph if handle.edge_dir is None else graph.as_part(handle.edge_dir)
+            return cls(handle.schema, arrays, handle.version)
         except BaseException:
             for segment in sharing.segments_of(arrays):
                 segment.close()
@@ -296,13 +334,20 @@ class Graph(GraphView):
         It includes the derived arrays (out-edges, sums of weights, …) that exist when it is called:
         to share one, compute it first.
         """
-        handle = sharing.handle_of(self._schema, self._arrays, self._version)
-        return msgspec.structs.replace(handle, edge_dir=self._edge_dir_of_part)
+        return sharing.handle_of(self._schema, self._arrays, self._version)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """The descriptors to send with the handle: one per memfd; only the creator has any."""
         return sharing.descriptors_of(self._arrays)
+
+    def with_arrays(self, arrays: Arrays) -> Graph:
+        """Return this graph with these arrays, which are its own and derived ones.
+
+        Args:
+            arrays: All arrays, by key.
+        """
+        return Graph(self._schema, arrays, self._version)
 
     @property
     def version(self) -> str:
@@ -324,27 +369,26 @@ class Graph(GraphView):
         return self
 
     @property
-    def edge_dir_of_part(self) -> Literal["in", "out"] | None:
-        """Which edges of its nodes the part has whose graph this is; None for a whole graph."""
-        return self._edge_dir_of_part
-
-    def as_part(self, edge_dir: Literal["in", "out"]) -> Self:
-        """Return this graph, which from now on knows that it is a part cut by that direction.
-
-        Args:
-            edge_dir: Which edges of its nodes the part has.
-        """
-        self._edge_dir_of_part = edge_dir
-        return self
-
-    @property
     def arrays(self) -> Arrays:
         """All arrays that exist now, for code that moves a graph as a whole."""
         return MappingProxyType(self._arrays)
 
+    def node_ids(self, node_type: str | None = None) -> Ids:
+        """Return the ids of all nodes of a type; of a part, those of its own nodes, rising.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
+        if self.part is None:
+            return super().node_ids(node_type)
+        return self._own_nodes(self._node_type(node_type)).array
+
     def own_nodes(self, node_type: str | None = None) -> OwnIds:
-        """Return all nodes of a type; they need no list of ids."""
-        return OwnIds(self.num_nodes(node_type))
+        """Return all nodes of a type, which need no list of ids, or those of a part."""
+        if self.part is None:
+            return OwnIds(self.num_nodes(node_type))
+        ids = self._own_nodes(self._node_type(node_type))
+        return OwnIds(ids.shape[0], ids)
 
     def own_split(self, name: str, node_type: str | None = None) -> OwnIds:
         """Return the nodes of a split, as the graph's own array."""
@@ -373,28 +417,72 @@ class Graph(GraphView):
 
         Args:
             edge_type: The edge type; None for a homogeneous graph.
+
+        Raises:
+            ValueError: This is a part, which has rows of its own nodes only: see `rows`.
         """
-        return topology_of(self._arrays, self._edge_type(edge_type), "csc")
+        self._check_all_rows()
+        return self.topology(edge_type, "in")
 
     def csr(self, edge_type: EdgeType | None = None) -> Topology:
         """Return the out-edges of every node. Computed at first use, and kept.
 
         Args:
             edge_type: The edge type; None for a homogeneous graph.
+
+        Raises:
+            ValueError: This is a part, which has rows of its own nodes only: see `rows`.
+        """
+        self._check_all_rows()
+        return self.topology(edge_type, "out")
+
+    def topology(self, edge_type: EdgeType | None = None, side: Side = "in") -> Topology:
+        """Return the rows that are here: of every node, or of the nodes of a part, as `node_ids`.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+            side: In-edges ("in"), or out-edges ("out").
+
+        Raises:
+            ValueError: The part was cut by the other end of edges, and lacks these rows.
+        """
+        name, part = self._edge_type(edge_type), self.part
+        if part is not None and part.is_compact:
+            if side not in part.sides:
+                raise ValueError(_lacking_side(part, side))
+        elif side == "out":
+            self.derived(OutEdges(name))
+        return topology_of(self._arrays, name, TOPOLOGIES[side])
+
+    def rows(self, edge_type: EdgeType | None = None, side: Side = "in") -> Adjacency:
+        """Return the edges of each node for kernels; in a part, with the members that have rows.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+            side: In-edges ("in"), or out-edges ("out").
+
+        Raises:
+            ValueError: The part was cut by the other end of edges, and lacks these rows.
         """
         name = self._edge_type(edge_type)
-        self.derived(OutEdges(name))
-        return topology_of(self._arrays, name, "csr")
+        found, part = self.topology(name, side), self.part
+        members = self.members(owner_of(name, side)) if part and part.is_compact else None
+        return Adjacency(found.indptr, found.adjacency, members)
 
-    def rows(self, edge_type: EdgeType | None, side: Side) -> Adjacency:
-        """Return in-edges ("in") or out-edges ("out") as kernels read them.
+    def own_rows(self, edge_type: EdgeType | None = None, side: Side = "in") -> Adjacency:
+        """Return the rows that sums of weights and times of edges belong to.
+
+        They are `rows`, but for a part that has the whole topology: there, those of its own nodes.
 
         Args:
             edge_type: The edge type; None for a homogeneous graph.
             side: In-edges ("in"), or out-edges ("out").
         """
-        found = rows_of(self, self._edge_type(edge_type), side)
-        return Adjacency(found.indptr, found.adjacency)
+        name, part = self._edge_type(edge_type), self.part
+        if part is None or part.topology == "parts" or part.alone:
+            return self.rows(name, side)
+        found = own_rows_of(self, name, side)
+        return Adjacency(found.indptr, found.adjacency, self.members(owner_of(name, side)))
 
     def by_time(
         self,
@@ -414,7 +502,7 @@ class Graph(GraphView):
         """
         name = self._edge_type(edge_type)
         entries, times = self.derived(ByTime(name, attribute, of_nodes, side))
-        return Topology(rows_of(self, name, side).indptr, entries.array), times.array
+        return Topology(own_rows_of(self, name, side).indptr, entries.array), times.array
 
     def weight_sums(
         self, edge_type: EdgeType | None, attribute: str, side: Side = "in"
@@ -464,18 +552,22 @@ class Graph(GraphView):
     def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
         """Return the edges as given, [2, edges], sources above destinations. Not cached.
 
+        Of a part these are the edges that belong to it, in the order of their ids.
+
         Args:
             edge_type: The edge type; None for a homogeneous graph.
         """
+        if self.part is not None:
+            return self.coo(edge_type).astype(np.int64)
         return coo(self.csc(edge_type))
 
     def in_degrees(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
-        """Return the number of in-edges of each node. Not cached.
+        """Return the number of in-edges of each node that has a row here. Not cached.
 
         Args:
             edge_type: The edge type; None for a homogeneous graph.
         """
-        return self.csc(edge_type).degrees
+        return self.topology(edge_type, "in").degrees
 
     # --- attributes --------------------------------------------------------------------------
 
@@ -503,6 +595,88 @@ class Graph(GraphView):
         """
         return named(self._arrays, "split", self._node_type(node_type))
 
+    def split_positions(self, name: str, node_type: str | None = None) -> Ids:
+        """Return at which positions of the whole graph's split the nodes of `split(name)` stand.
+
+        Args:
+            name: The name of the split, such as "train".
+            node_type: The node type; None for a homogeneous graph.
+        """
+        owner = self._node_type(node_type)
+        ids = pick("split", name, node_type, self.splits(owner))
+        if self.part is None:
+            return np.arange(ids.shape[0])
+        return self._arrays[ArrayKey("part", owner, positions_name(name))].array
+
+    # --- parts -------------------------------------------------------------------------------
+
+    def members(self, node_type: str | None = None) -> Members | None:
+        """Return which nodes of a type are in the part, and in which row; None for a whole graph.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
+        name = self._node_type(node_type)
+        return self._members_of(name, self._num_nodes[name])
+
+    def edge_members(self, edge_type: EdgeType | None = None) -> Members | None:
+        """Return which edges have their attributes in the part, and in which row.
+
+        None for a whole graph, and for edges without attributes.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+        """
+        name = self._edge_type(edge_type)
+        return self._members_of(name, self._num_edges[name])
+
+    def check_nodes(self, node_type: str | None, ids: Ids, label: str = "ids") -> None:
+        """Raise `ValueError` for the first node that is in another part than this one.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+            ids: The nodes, which are in range.
+            label: The argument's name.
+        """
+        if self.part is not None:
+            name = self._node_type(node_type)
+            members = self.members(name)
+            assert members is not None
+            rows_here(members, ids, partial(self._where, name), label)
+
+    def node_book(self, node_type: str | None = None) -> PartitionBook:
+        """Return the book that says which part has a node; a whole graph is one part.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
+        name = self._node_type(node_type)
+        if name not in self._books:
+            self._books[name] = self._book(name)
+        return self._books[name]
+
+    def within(self) -> Graph:
+        """Return the part alone: its nodes, and the edges with both ends among them.
+
+        Neighbours in other parts are left out, so this is another graph than the whole one; ids
+        stay those of the whole graph. Made at first use, in shared memory, and closed with the
+        part.
+
+        Raises:
+            ValueError: This is a whole graph.
+        """
+        if self.part is None:
+            raise ValueError("this is a whole graph: within() is for a part of one")
+        if self.part.alone:
+            return self
+        with self._making:
+            if self._alone is None:
+                schema, arrays = arrays_within(self, self._kind_of_memory())
+                self._alone = Graph(schema, arrays, on_disk.version_within(self.version))
+                lent = sharing.segments_of(self._arrays)
+                self._alone._borrowed = frozenset(map(id, lent))
+            return self._alone
+
     # --- the graph as a whole ----------------------------------------------------------------
 
     def describe(self) -> Description:
@@ -519,8 +693,13 @@ class Graph(GraphView):
 
     def close(self) -> None:
         """Release the memory. Existing views stay valid; no new ones can be made."""
+        if self._alone is not None:
+            self._alone.close()
         for segment in sharing.segments_of(self._arrays):
-            segment.close()
+            if id(segment) not in self._borrowed:
+                segment.close()
+        for ids in self._own_ids.values():
+            ids.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By its handle, however large it is: processes of this user and host map the same memory
@@ -537,7 +716,53 @@ class Graph(GraphView):
         return summary(self._schema, self._arrays)
 
     def _features(self, key: ArrayKey) -> FeatureSource:
-        return LocalFeatures(self._arrays[key])
+        if self.part is None:
+            return LocalFeatures(self._arrays[key])
+        name = key.type
+        is_node = isinstance(name, str)
+        members = self.members(name) if is_node else self.edge_members(name)  # type: ignore[arg-type]
+        assert members is not None
+        return PartFeatures(self._arrays[key], members, partial(self._where, name))
+
+    def _where(self, name: str | EdgeType, number: int) -> str:
+        """Return where a node or an edge is that is not in this part, in words."""
+        if isinstance(name, str):
+            (part,) = self.node_book(name).partition_of([number])
+            return f"which is in part {part}; this is {self.part}"
+        return f"an edge that belongs to another part; this is {self.part}"
+
+    def _members_of(self, name: str | EdgeType, size: int) -> Members | None:
+        found, words = self._members.get(name), self._arrays.get(ArrayKey("part", name, MEMBERS))
+        if found is None and words is not None:
+            found = self._members[name] = Members(words.array.view(np.uint64), size)
+        return found
+
+    def _book(self, name: str) -> PartitionBook:
+        part, size = self.part, self._num_nodes[name]
+        if part is None:
+            return RangeBook((0, size))
+        if part.method == "range":
+            return RangeBook(part.bounds[name])
+        if part.method == "hash":
+            return HashBook(size, part.of)
+        return ArrayBook(self._arrays[ArrayKey("part", name, BOOK)].array, part.of)
+
+    def _own_nodes(self, name: str) -> SharedArray:
+        """Return the ids of a part's nodes, in shared memory, so that they can be passed on."""
+        with self._making:
+            if name not in self._own_ids:
+                members = self.members(name)
+                assert members is not None
+                ids = SharedArray.from_array(members.ids(), kind=self._kind_of_memory())
+                self._own_ids[name] = ids
+            return self._own_ids[name]
+
+    def _check_all_rows(self) -> None:
+        if self.part is not None and self.part.is_compact:
+            raise ValueError(
+                f"this is {self.part}, which has rows of its own nodes only: rows(edge_type, side) "
+                "are those, with the nodes they belong to"
+            )
 
     def _kind_of_memory(self) -> str | None:
         """Return this graph's kind of memory; None for files, so that the environment decides."""
@@ -548,3 +773,12 @@ class Graph(GraphView):
         }
         handles = (type(segment.handle) for segment in sharing.segments_of(self._arrays))
         return next((kinds[handle] for handle in handles if handle in kinds), None)
+
+
+def _lacking_side(part: PartNote, side: Side) -> str:
+    end = "source" if side == "in" else "destination"
+    (there,) = part.sides
+    return (
+        f"this is {part}, which was cut by {end}: it has the {there}-edges of its nodes and not "
+        f"all {side}-edges; expected {there!r}"
+    )

@@ -9,8 +9,33 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final, Protocol, TypeVar
 
-from penstock.graph.derived import DegreeSizes, derived_among, derived_of
-from penstock.graph.schema import EDGE, NODE, ArrayKey, Schema
+import numpy as np
+
+from penstock.graph.derived import (
+    DegreeSizes,
+    Form,
+    NamedDerived,
+    OwnRows,
+    derived_among,
+    derived_of,
+)
+from penstock.graph.dtypes import dtype_name
+from penstock.graph.partition.book import part_dtype
+from penstock.graph.schema import (
+    BOOK,
+    EDGE,
+    MEMBERS,
+    NODE,
+    TOPOLOGIES,
+    ArrayKey,
+    EdgeType,
+    Group,
+    Schema,
+    Side,
+    owner_of,
+    positions_name,
+)
+from penstock.kernels.members import WORD_BITS
 
 _Name = TypeVar("_Name", bound=Hashable)
 
@@ -51,12 +76,12 @@ def first_disagreement(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> str
 
 
 def _disagreements(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]:
-    types = list(_disagreements_of_types(schema))
+    types = [*_disagreements_of_types(schema), *_disagreements_of_part(schema)]
     if types:  # the other checks rely on sound types
         yield from types
         return
     yield from _missing(schema, arrays)
-    sizes = _Sizes(schema)
+    sizes = _Sizes(schema, arrays)
     for key, array in arrays.items():
         if (wrong := sizes.disagreement(key, array)) is not None:
             found = f"{array.dtype}{list(array.shape)}"
@@ -81,12 +106,31 @@ def _disagreements_of_types(schema: Schema) -> Iterator[str]:
                 yield f"edge type {edge.name!r} needs node type {end!r}, which there is not"
 
 
+def _disagreements_of_part(schema: Schema) -> Iterator[str]:
+    part = schema.part
+    if part is None:
+        return
+    if not 0 <= part.number < part.of:
+        yield f"part {part.number} of {part.of} is none there can be"
+    for name, counts, infos in (
+        ("num_nodes", part.num_nodes, schema.nodes),
+        ("num_edges", part.num_edges, schema.edges),
+        ("edges_cut", part.edges_cut, schema.edges),
+    ):
+        if len(counts) != len(infos) or min(counts, default=0) < 0:
+            yield f"the part's {name} are {list(counts)}: one count per type is needed"
+    for node in schema.nodes if part.method == "range" else ():
+        bounds = part.bounds.get(node.name, ())
+        rising = list(bounds) == sorted(bounds) and bounds[:1] == (0,)
+        if not rising or len(bounds) != part.of + 1 or bounds[-1] != node.num_nodes:
+            yield f"the part's bounds of {node.name!r} are {list(bounds)}: not those of its parts"
+
+
 def _missing(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]:
+    for needed in _needed(schema, arrays):
+        if needed not in arrays:
+            yield f"{key_text(needed)} is missing"
     for edge in schema.edges:
-        for name in ("indptr", "adjacency"):
-            csc = ArrayKey("csc", edge.name, name)
-            if csc not in arrays:
-                yield f"{key_text(csc)} is missing"
         csr = [ArrayKey("csr", edge.name, name) for name in ("indptr", "adjacency")]
         have = [key for key in csr if key in arrays]
         if len(have) == 1:
@@ -98,45 +142,131 @@ def _missing(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]
                 yield f"{key_text(here)} is alone: it needs {key_text(key)}, which there is not"
 
 
+def _needed(schema: Schema, arrays: Iterable[ArrayKey]) -> Iterator[ArrayKey]:
+    """Yield the keys of the arrays that every graph of this schema has."""
+    part = schema.part
+    groups: list[Group] = ["csc"]
+    if part is not None and part.is_compact:
+        groups = [TOPOLOGIES[side] for side in part.sides]
+    for edge in schema.edges:
+        for group in groups:
+            yield from (ArrayKey(group, edge.name, name) for name in ("indptr", "adjacency"))
+    if part is None:
+        return
+    for node in schema.nodes:
+        yield ArrayKey("part", node.name, MEMBERS)
+        if part.method == "given":
+            yield ArrayKey("part", node.name, BOOK)
+    for key in arrays:
+        if key.group == "edge":
+            yield ArrayKey("part", key.type, MEMBERS)
+        if key.group == "split":
+            yield ArrayKey("part", key.type, positions_name(key.name))
+
+
 class _Sizes:
     """The counts of a schema by type, and the arrays they require."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> None:
         self.nodes = {info.name: info.num_nodes for info in schema.nodes}
         self.edges = {info.name: info.num_edges for info in schema.edges}
+        self.part = schema.part
+        self.arrays = arrays
+        # The nodes and edges whose attributes are here.
+        self.own_nodes, self.own_edges = self.nodes, self.edges
+        if self.part is not None:
+            self.own_nodes = dict(zip(self.nodes, self.part.num_nodes, strict=True))
+            self.own_edges = dict(zip(self.edges, self.part.num_edges, strict=True))
 
     def disagreement(self, key: ArrayKey, array: Shaped) -> str | None:
         """Return what is wrong with `array` under `key`, or None."""
         match key.group, key.type:
-            case "csc" | "csr", (str(src), str(_), str(dst)) if key.type in self.edges:
-                owners = self.nodes[dst if key.group == "csc" else src]
-                return _topology(key.name, array, owners, self.edges[src, key.type[1], dst])
+            case "csc" | "csr", tuple(name) if name in self.edges:
+                side: Side = "in" if key.group == "csc" else "out"
+                return _topology(key.name, array, self._rows(name, side), self._size(name, side))
             case "aid", tuple(name) if name in self.edges:
-                return self._derived(key, array, self.edges[name])
+                return self._derived(key, array)
             case "edge", tuple(name) if name in self.edges:
-                return _rows(array, self.edges[name], "edge")
+                return _rows(array, self.own_edges[name], "edge")
             case "node", str(name) if name in self.nodes:
-                return _rows(array, self.nodes[name], "node")
+                return _rows(array, self.own_nodes[name], "node")
             case "split", str(name) if name in self.nodes:
                 return _ids(array)
+            case "part", name if self.part is not None and self._total(name) is not None:
+                return self._of_part(key, array)
             case "graph", name if name == NODE or name in self.nodes or name in self.edges:
                 return None
         return f"there is no type {key.type!r} that could have it"
 
-    def _derived(self, key: ArrayKey, array: Shaped, edges: int) -> str | None:
+    def _total(self, name: str | EdgeType) -> int | None:
+        return self.nodes.get(name) if isinstance(name, str) else self.edges.get(name)
+
+    def _rows(self, name: EdgeType, side: Side) -> int:
+        """Return how many rows the topology of one side has."""
+        counts = self.own_nodes if self.part is not None and self.part.is_compact else self.nodes
+        return counts[owner_of(name, side)]
+
+    def _size(self, name: EdgeType, side: Side) -> int | None:
+        """Return how many edges the rows of one side have in all; None if the schema cannot say."""
+        if self.part is None or (self.part.topology == "whole" and not self.part.alone):
+            return self.edges[name]
+        within = self.part.alone and self.part.edges_cut[list(self.edges).index(name)]
+        if self.part.alone or side == self.part.owning_side:
+            return self.own_edges[name] - within
+        return None
+
+    def _derived(self, key: ArrayKey, array: Shaped) -> str | None:
         if (derived := derived_of(key)) is None:
             return "no derived array is called so"
-        count = self.nodes[derived.owner] if isinstance(derived, DegreeSizes) else edges
-        dtypes, shape = derived.forms(count)[derived.keys.index(key)]
+        dtypes, shape = self._forms(derived)[derived.keys.index(key)]
         fits = array.dtype in dtypes and array.shape == shape
         return None if fits else f"{' or '.join(dtypes)}, {list(shape)}, is needed"
 
+    def _forms(self, derived: NamedDerived) -> tuple[Form, ...]:
+        name, side = derived.edge_type, derived.side
+        if isinstance(derived, DegreeSizes):
+            return derived.forms(self._rows(name, side))
+        if isinstance(derived, OwnRows):
+            return derived.forms(self.own_edges[name], self.own_nodes[owner_of(name, side)])
+        counted = self._size(name, side)
+        if derived.of_own_rows and self.part is not None and not self.part.alone:
+            counted = self.own_edges[name]
+        if counted is None:  # as many as the rows have that it belongs to
+            adjacency = self.arrays.get(ArrayKey(TOPOLOGIES[side], name, "adjacency"))
+            counted = 0 if adjacency is None else adjacency.shape[0]
+        return derived.forms(counted)
 
-def _topology(name: str, array: Shaped, owners: int, edges: int) -> str | None:
+    def _of_part(self, key: ArrayKey, array: Shaped) -> str | None:
+        assert self.part is not None
+        found = (array.dtype, array.shape)
+        total = self._total(key.type) or 0
+        if key.name == MEMBERS:
+            words = -(-total // WORD_BITS)
+            return None if found == ("int64", (words, 2)) else f"int64[{words}, 2] is needed"
+        if key.name == BOOK and key.type in self.nodes:
+            dtype = dtype_name(np.dtype(part_dtype(self.part.of)))
+            return None if found == (dtype, (total,)) else f"{dtype}[{total}] is needed"
+        for split, owned in self.arrays.items():
+            is_of_split = split.group == "split" and key.type == split.type
+            if is_of_split and key.name == positions_name(split.name):
+                return _positions(array, owned)
+        return "a part has no array that is called so"
+
+
+def _positions(array: Shaped, split: Shaped) -> str | None:
+    if array.dtype in INDEX_DTYPES and array.shape == split.shape:
+        return None
+    return f"int32 or int64, {list(split.shape)}, is needed, one for each node of the split"
+
+
+def _topology(name: str, array: Shaped, owners: int, edges: int | None) -> str | None:
     if name == "indptr":
         fits = (array.dtype, array.shape) == ("int64", (owners + 1,))
         return None if fits else f"int64[{owners + 1}] is needed"
     if name == "adjacency":
+        if edges is None:  # its indptr says how many there are
+            fits = array.dtype in INDEX_DTYPES and array.shape[1:] == (2,)
+            return None if fits else "int32 or int64, [edges, 2], is needed"
         fits = array.dtype in INDEX_DTYPES and array.shape in ((edges,), (edges, 2))
         return None if fits else f"int32 or int64, [{edges}] or [{edges}, 2], is needed"
     return "a topology has indptr and adjacency only"

@@ -21,7 +21,9 @@ from penstock.graph.layout import array_nbytes
 from penstock.graph.schema import ArrayKey, Schema
 
 FORMAT: Final = "penstock-graph"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+# Whole graphs are written in the format that every release reads; parts came with version 2.
+_WHOLE, _PART = 1, 2
 
 # The names that a writer gives. A reader follows no others, so that a manifest cannot lead it
 # elsewhere, and a saver removes no others, whatever else is in the folder.
@@ -93,19 +95,29 @@ def file_name(position: int, key: ArrayKey) -> str:
 def encode(manifest: Manifest) -> bytes:
     """Return the manifest as the bytes of its file."""
     content = _one_array_a_line(manifest)
-    envelope = _Envelope(FORMAT, FORMAT_VERSION, sum_of_bytes(content), msgspec.Raw(content))
+    version = _WHOLE if manifest.schema.part is None else _PART
+    envelope = _Envelope(FORMAT, version, sum_of_bytes(content), msgspec.Raw(content))
     return msgspec.json.encode(envelope) + b"\n"
 
 
 def _one_array_a_line(manifest: Manifest) -> bytes:
     """Return JSON with one array per line, readable for people and searchable with `grep`."""
     arrays = b",\n  ".join(map(msgspec.json.encode, manifest.arrays))
+    told = {**msgspec.structs.asdict(manifest), "schema": _schema(manifest.schema)}
     fields = [
         msgspec.json.encode(name) + b": " + msgspec.json.encode(value)
-        for name, value in msgspec.structs.asdict(manifest).items()
+        for name, value in told.items()
         if name != "arrays"
     ]
     return b"{\n " + b",\n ".join([*fields, b'"arrays": [\n  ' + arrays + b"]"]) + b"}"
+
+
+def _schema(schema: Schema) -> dict[str, Any]:
+    """Return the fields of a schema; only a part's manifest mentions parts."""
+    fields = msgspec.structs.asdict(schema)
+    if schema.part is None:
+        del fields["part"]
+    return fields
 
 
 def decode(data: bytes, where: object) -> Manifest:

@@ -8,7 +8,7 @@ arrays their meaning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -20,7 +20,14 @@ EdgeType: TypeAlias = tuple[str, str, str]
 NODE = ""
 EDGE: EdgeType = ("", "", "")
 
-Group: TypeAlias = Literal["csc", "csr", "node", "edge", "split", "graph", "aid"]
+Group: TypeAlias = Literal["csc", "csr", "node", "edge", "split", "graph", "part", "aid"]
+Side: TypeAlias = Literal["in", "out"]
+
+# The group of the rows of each side: in-edges are a csc, out-edges a csr.
+TOPOLOGIES: Final[Mapping[Side, Literal["csc", "csr"]]] = {"in": "csc", "out": "csr"}
+# Names of arrays of the group "part".
+MEMBERS: Final = "members"
+BOOK: Final = "book"
 
 
 class ArrayKey(msgspec.Struct, frozen=True, order=True):
@@ -33,6 +40,9 @@ class ArrayKey(msgspec.Struct, frozen=True, order=True):
     - aid: a derived array. `type` is an edge type, `name` says what was computed; see `derived`.
     - graph: `type` is empty for an attribute of the whole graph, or the type (node or edge) that it
       belongs to as a whole, such as a list of held-out edges.
+    - part: what a part of a graph needs beside its rows. `members` of a node or edge type says
+      which ids are here, `book` of a node type which part has each node, and `positions.train` at
+      which positions of the whole split "train" the nodes of this part stand.
     """
 
     group: Group
@@ -53,6 +63,65 @@ class EdgeTypeInfo(msgspec.Struct, frozen=True):
     attributes: dict[str, Any] = {}
 
 
+class PartNote(msgspec.Struct, frozen=True):
+    """Which part of a graph this is, and how the graph was cut.
+
+    A part speaks the whole graph's ids. Its schema has the types and sizes of the whole graph; the
+    counts here are those of the part, in the order of the schema's types.
+
+    Attributes:
+        number: The number of the part, from 0.
+        of: How many parts there are.
+        method: How nodes were assigned: by "range" of ids, by "hash", or as "given".
+        edges: The end that an edge goes with; "both" ends have it, and its attributes go with the
+            destination.
+        topology: "parts": a part has the rows of its own nodes. "whole": every part has all rows.
+        version: The version of the whole graph.
+        cut: A digest of the whole graph's version and of how it was cut. Parts with equal ones fit
+            together.
+        num_nodes: How many nodes of each node type the part has.
+        num_edges: How many edges of each edge type belong to the part.
+        edges_cut: How many of these edges have their other end in another part.
+        bounds: For "range", by node type: the first id of each part, and the number of nodes.
+        splits: The sizes of the whole graph's splits, by node type and name.
+        alone: Only the edges with both ends in the part are here: see `Graph.within`.
+    """
+
+    number: int
+    of: int
+    method: Literal["range", "hash", "given"]
+    edges: Literal["destination", "source", "both"]
+    topology: Literal["parts", "whole"]
+    version: str
+    cut: str
+    num_nodes: tuple[int, ...]
+    num_edges: tuple[int, ...]
+    edges_cut: tuple[int, ...]
+    bounds: dict[str, tuple[int, ...]] = {}
+    splits: dict[str, dict[str, int]] = {}
+    alone: bool = False
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Which rows of its nodes the part has: in-edges, out-edges, or both."""
+        if self.edges == "both" or (self.topology == "whole" and not self.alone):
+            return ("in", "out")
+        return ("in",) if self.edges == "destination" else ("out",)
+
+    @property
+    def owning_side(self) -> Side:
+        """The side by whose rows edges, with their attributes, belong to parts."""
+        return "out" if self.edges == "source" else "in"
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether its topology has rows of the part's own nodes only."""
+        return self.topology == "parts" and not self.alone
+
+    def __str__(self) -> str:
+        return f"part {self.number} of {self.of}"
+
+
 class Schema(msgspec.Struct, frozen=True):
     """The types of a graph in order. The order is part of its identity, because hops follow it."""
 
@@ -61,6 +130,23 @@ class Schema(msgspec.Struct, frozen=True):
     edges: tuple[EdgeTypeInfo, ...]
     # Attributes of the whole graph that are not arrays: JSON values.
     attributes: dict[str, Any] = {}
+    # What a part says of itself; None for a whole graph, whose manifest does not mention it.
+    part: PartNote | None = None
 
 
 Arrays: TypeAlias = Mapping[ArrayKey, SharedArray]
+
+
+def owner_of(edge_type: EdgeType, side: Side) -> str:
+    """Return the node type that has the rows of one side: destinations have in-edges."""
+    return edge_type[2 if side == "in" else 0]
+
+
+def found_by(edge_type: EdgeType, side: Side) -> str:
+    """Return the node type that the rows of one side lead to."""
+    return edge_type[0 if side == "in" else 2]
+
+
+def positions_name(split: str) -> str:
+    """Return the name of the array that says at which positions of a split a part's nodes stand."""
+    return f"positions.{split}"

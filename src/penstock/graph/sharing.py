@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Sequence
 from contextlib import suppress
-from typing import Literal
 
 import msgspec
 
@@ -36,14 +35,14 @@ class PlacedArray(msgspec.Struct, frozen=True):
 class GraphHandle(msgspec.Struct, frozen=True):
     """What another process needs to map a graph; with descriptors if it is in memfds.
 
-    `edge_dir` is which edges of its nodes a part has; None for a whole graph.
+    `store` says where the parts of a graph are that is not in one place (`store.handles`).
     """
 
     schema: Schema
     segments: tuple[SegmentHandle, ...]
     arrays: tuple[PlacedArray, ...]
     version: str | None = None
-    edge_dir: Literal["in", "out"] | None = None
+    store: bytes | None = None
 
 
 def segments_of(arrays: Arrays) -> list[Segment]:
@@ -109,7 +108,8 @@ def without_made(handle: GraphHandle) -> GraphHandle:
     kept = {
         placed.key
         for placed in handle.arrays
-        if counts(placed.key) or isinstance(handle.segments[placed.segment], FileHandle)
+        if counts(placed.key, handle.schema.part)
+        or isinstance(handle.segments[placed.segment], FileHandle)
     }
     return part_of(handle, (), kept)[0]
 

@@ -2,15 +2,14 @@
 
 The neighbours of a node are contiguous. The original id of each edge is stored next to the
 neighbour, in the same cache line (`paired`); where edges were given in that order anyway, the id is
-the position, and only neighbours are stored (`bare`). This module knows nothing about types and
-attributes.
+the position, and only neighbours are stored (`bare`). This module knows nothing about attributes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +17,12 @@ import numpy.typing as npt
 from penstock import kernels
 from penstock.errors import GraphFormatError
 from penstock.graph.check import PIECE
+from penstock.graph.schema import ArrayKey, Arrays, EdgeType
+from penstock.kernels.gather import Rows
 
 INT32_MAX: Final = 2**31 - 1
+
+Direction = Literal["csc", "csr"]
 
 Spec = tuple[str, tuple[int, ...]]
 # Where a piece begins; then the row, the neighbour and the id of each of its edges.
@@ -68,6 +71,17 @@ class Topology:
         return np.diff(self.indptr)
 
 
+def topology_of(arrays: Arrays, edge_type: EdgeType, direction: Direction) -> Topology:
+    """Return the topology of one edge type, as views."""
+    indptr, adjacency = (arrays[key] for key in topology_keys(edge_type, direction))
+    return Topology(indptr.array, adjacency.array)
+
+
+def topology_keys(edge_type: EdgeType, direction: Direction) -> tuple[ArrayKey, ArrayKey]:
+    """Return the keys of the two arrays of a topology."""
+    return ArrayKey(direction, edge_type, "indptr"), ArrayKey(direction, edge_type, "adjacency")
+
+
 def specs(num_rows: int, num_neighbors: int, num_edges: int, *, paired: bool) -> tuple[Spec, Spec]:
     """Return dtype and shape of `indptr` and `adjacency`."""
     largest = max(num_neighbors, num_edges) if paired else num_neighbors
@@ -88,6 +102,59 @@ def edges(topology: Topology) -> Iterator[Edges]:
                 yield begin, rows, piece[:, 0], piece[:, 1]
             else:
                 yield begin, rows, piece, np.arange(begin, end)
+
+
+def gather_rows(
+    topology: Topology,
+    nodes: npt.NDArray[np.int64],
+    indptr: npt.NDArray[Any],
+    out: npt.NDArray[Any],
+) -> None:
+    """Write the rows of some nodes, one after the other, as pairs: `indptr` and entries `out`."""
+    indptr[0] = 0
+    np.cumsum(topology.indptr[nodes + 1] - topology.indptr[nodes], out=indptr[1:])
+    gather = RowGather(topology, nodes, indptr)
+    for begin in range(0, len(out), PIECE):
+        gather.copy(begin, out[begin : begin + PIECE])
+
+
+class RowGather:
+    """Copies entries of the rows of some nodes, as they stand one after the other.
+
+    Args:
+        topology: All rows.
+        nodes: Whose rows, in which order.
+        indptr: Where the rows of these nodes begin when they stand one after the other.
+    """
+
+    def __init__(
+        self, topology: Topology, nodes: npt.NDArray[np.int64], indptr: npt.NDArray[np.int64]
+    ) -> None:
+        self._topology = topology
+        self._indptr = indptr
+        # From a position among the copied entries to that in the topology.
+        self._shifts = topology.indptr[nodes] - indptr[:-1]
+        self._rows = Rows(_as_words(topology.adjacency)) if topology.paired else None
+
+    def copy(self, begin: int, out: npt.NDArray[Any]) -> None:
+        """Write the entries from position `begin` on to `out`, [entries, 2]."""
+        if not len(out):
+            return
+        end = begin + len(out)
+        first, last = np.searchsorted(self._indptr, [begin, end - 1], side="right") - 1
+        bounds = self._indptr[first : last + 2].clip(begin, end)
+        places = np.repeat(self._shifts[first : last + 1], np.diff(bounds))
+        places += np.arange(begin, end)
+        if self._rows is not None and out.dtype == self._topology.adjacency.dtype:
+            self._rows.gather(places, _as_words(out))
+            return
+        out[:, 0] = self._topology.indices[places]
+        out[:, 1] = self._topology.edge_ids[places] if self._topology.paired else places
+
+
+def _as_words(pairs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return pairs as rows of bytes, of whatever size."""
+    return pairs.reshape(-1).view(np.uint8).reshape(len(pairs), 2 * pairs.dtype.itemsize)
 
 
 def coo(csc: Topology, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:

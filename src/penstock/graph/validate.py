@@ -7,7 +7,7 @@ all topology, splits and derived arrays, in pieces, with one additional byte per
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,22 @@ from penstock.graph.agreement import check_csr, check_derived
 from penstock.graph.check import PIECE, first_true
 from penstock.graph.derived import derived_among
 from penstock.graph.inventory import first_disagreement
-from penstock.graph.schema import ArrayKey, Arrays, EdgeType, EdgeTypeInfo, Schema
+from penstock.graph.partition.soundness import basis_of, check_part
+from penstock.graph.schema import (
+    TOPOLOGIES,
+    ArrayKey,
+    Arrays,
+    EdgeType,
+    EdgeTypeInfo,
+    PartNote,
+    Schema,
+    found_by,
+)
 from penstock.graph.shared import SharedArray
-from penstock.graph.topology import Topology
+from penstock.graph.topology import Direction, topology_keys, topology_of
 from penstock.graph.unsound import check_ids, unsound
 
-Direction = Literal["csc", "csr"]
+__all__ = ["check_structure", "topology_of", "validate"]
 
 
 def check_structure(schema: Schema, arrays: Arrays) -> None:
@@ -31,37 +41,25 @@ def check_structure(schema: Schema, arrays: Arrays) -> None:
         raise GraphFormatError(complaint)
     for key, array in arrays.items():
         if key.group in ("csc", "csr") and key.name == "indptr":
-            _check_ends(key, array, _num_edges(schema, key))
+            _check_ends(key, array, arrays[ArrayKey(key.group, key.type, "adjacency")].shape[0])
 
 
 def validate(schema: Schema, arrays: Arrays) -> None:
     """Raise for the first unsound thing. Reads all topology and derived arrays."""
     check_structure(schema, arrays)
+    if schema.part is not None:
+        check_part(schema, schema.part, arrays)
     sizes = {info.name: info.num_nodes for info in schema.nodes}
     for info in schema.edges:
-        _check_topology(arrays, info, "csc", sizes[info.name[0]])
-        if ArrayKey("csr", info.name, "indptr") in arrays:
-            _check_topology(arrays, info, "csr", sizes[info.name[2]])
-            _check_csr(arrays, info.name)
+        for side, direction in TOPOLOGIES.items():
+            if ArrayKey(direction, info.name, "indptr") in arrays:
+                _check_topology(arrays, info, direction, sizes[found_by(info.name, side)])
+        _check_both(arrays, info.name, schema.part)
     for key, array in arrays.items():
         if key.group == "split":
             check_ids(key, array, array.array, sizes[str(key.type)], "")
     for derived in derived_among(arrays):
-        rows = topology_of(arrays, derived.edge_type, "csc" if derived.side == "in" else "csr")
-        check_derived(
-            derived, arrays, rows, sizes[derived.edge_type[0 if derived.side == "in" else 2]]
-        )
-
-
-def topology_of(arrays: Arrays, edge_type: EdgeType, direction: Direction) -> Topology:
-    """Return the topology of one edge type, as views."""
-    indptr, adjacency = (arrays[key] for key in topology_keys(edge_type, direction))
-    return Topology(indptr.array, adjacency.array)
-
-
-def topology_keys(edge_type: EdgeType, direction: Direction) -> tuple[ArrayKey, ArrayKey]:
-    """Return the keys of the two arrays of a topology."""
-    return ArrayKey(direction, edge_type, "indptr"), ArrayKey(direction, edge_type, "adjacency")
+        check_derived(derived, arrays, basis_of(derived, schema, arrays))
 
 
 def _check_ends(key: ArrayKey, array: SharedArray, num_edges: int) -> None:
@@ -81,7 +79,7 @@ def _check_topology(
     check_ids(adjacency, arrays[adjacency], topology.indices, num_neighbors, column)
     if topology.paired:
         check_ids(adjacency, arrays[adjacency], topology.edge_ids, info.num_edges, "[:, 1]")
-        _check_all_different(adjacency, arrays[adjacency], topology.edge_ids)
+        _check_all_different(adjacency, arrays[adjacency], topology.edge_ids, info.num_edges)
 
 
 def _check_rising(key: ArrayKey, array: SharedArray) -> None:
@@ -94,12 +92,14 @@ def _check_rising(key: ArrayKey, array: SharedArray) -> None:
         )
 
 
-def _check_all_different(key: ArrayKey, array: SharedArray, ids: npt.NDArray[Any]) -> None:
-    """Check that each edge id occurs once: all are in range, so none may be missing."""
-    seen = np.zeros(len(ids), np.bool_)
+def _check_all_different(
+    key: ArrayKey, array: SharedArray, ids: npt.NDArray[Any], size: int
+) -> None:
+    """Check that each edge id occurs once; all are in range."""
+    seen = np.zeros(size, np.bool_)
     for begin in range(0, len(ids), PIECE):
         seen[ids[begin : begin + PIECE]] = True
-    if seen.all():
+    if int(np.count_nonzero(seen)) == len(ids):
         return
     _, first = np.unique(ids, return_index=True)
     repeated = np.ones(len(ids), np.bool_)
@@ -110,11 +110,9 @@ def _check_all_different(key: ArrayKey, array: SharedArray, ids: npt.NDArray[Any
     )
 
 
-def _check_csr(arrays: Arrays, edge_type: EdgeType) -> None:
+def _check_both(arrays: Arrays, edge_type: EdgeType, part: PartNote | None) -> None:
+    """Check that a csr has the edges of the csc, where both have all edges of the graph."""
     _, key = topology_keys(edge_type, "csr")
-    csr = topology_of(arrays, edge_type, "csr")
-    check_csr(key, arrays[key], csr, topology_of(arrays, edge_type, "csc"))
-
-
-def _num_edges(schema: Schema, key: ArrayKey) -> int:
-    return next(info.num_edges for info in schema.edges if info.name == key.type)
+    if key in arrays and (part is None or not part.is_compact):
+        csr = topology_of(arrays, edge_type, "csr")
+        check_csr(key, arrays[key], csr, topology_of(arrays, edge_type, "csc"))

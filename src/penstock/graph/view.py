@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from penstock.graph.derived import DerivedArrays
 from penstock.graph.features import FeatureSource
 from penstock.graph.inventory import Shaped
 from penstock.graph.lookup import known, pick
-from penstock.graph.schema import EDGE, NODE, ArrayKey, Arrays, EdgeType, Group, Schema
+from penstock.graph.schema import EDGE, NODE, ArrayKey, Arrays, EdgeType, Group, PartNote, Schema
 from penstock.graph.shared import SharedArray
 
 if TYPE_CHECKING:
@@ -162,13 +162,52 @@ class GraphView(ABC):
             return sum(self._num_edges.values())
         return self._num_edges[self._edge_type(edge_type)]
 
-    @property
-    def edge_dir_of_part(self) -> Literal["in", "out"] | None:
-        """Which edges of its nodes a part of a graph has: those that lead in, or lead out.
+    # --- parts -------------------------------------------------------------------------------
 
-        None for a whole graph, which has both.
+    @property
+    def part(self) -> PartNote | None:
+        """Which part of a graph this is, and how it was cut; None for a whole graph.
+
+        A part has the rows of its own nodes. Types, sizes and ids are those of the whole graph.
         """
-        return None
+        return self._schema.part
+
+    def num_own_nodes(self, node_type: str | None = None) -> int:
+        """Return how many nodes of a type, or of all types, are here: all, or those of a part.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
+        if self.part is None:
+            return self.num_nodes(node_type)
+        counts = dict(zip(self._num_nodes, self.part.num_nodes, strict=True))
+        return sum(counts.values()) if node_type is None else counts[self._node_type(node_type)]
+
+    def num_own_edges(self, edge_type: EdgeType | None = None) -> int:
+        """Return how many edges of a type, or of all types, belong here: all, or those of a part.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+        """
+        part = self.part
+        if part is None:
+            return self.num_edges(edge_type)
+        cut = part.edges_cut if part.alone else (0,) * len(part.num_edges)
+        within = (count - away for count, away in zip(part.num_edges, cut, strict=True))
+        counts = dict(zip(self._num_edges, within, strict=True))
+        return sum(counts.values()) if edge_type is None else counts[self._edge_type(edge_type)]
+
+    def check_nodes(self, node_type: str | None, ids: Array, label: str = "ids") -> None:
+        """Raise `ValueError` for the first node that is in another part than this one.
+
+        A graph at a server checks nothing: the server does.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+            ids: The nodes, which are in range.
+            label: The argument's name.
+        """
+        return
 
     # --- ids ---------------------------------------------------------------------------------
 
@@ -181,7 +220,7 @@ class GraphView(ABC):
         return self.num_nodes(node_type)
 
     def node_ids(self, node_type: str | None = None) -> Array:
-        """Return the ids of all nodes of a type.
+        """Return the ids of all nodes of a type; of a part, those of its own nodes.
 
         Args:
             node_type: The node type; None for a homogeneous graph.
@@ -199,6 +238,16 @@ class GraphView(ABC):
     @abstractmethod
     def own_edges(self, edge_type: EdgeType | None = None) -> OwnIds:
         """Return all edges of a type, as inputs of an epoch."""
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether the graph is in parts, whose rows samplers ask for."""
+        return False
+
+    @property
+    def moved(self) -> Any:
+        """What this process has moved to sample a graph in parts; None for any other graph."""
+        return None
 
     # --- rows --------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""A graph in parts: `cutter` splits a graph, `format` and `partition` are a part on disk.
+"""A graph in parts: `assignment` says which part gets a node, `cutter` what each part has.
 
+`partition` writes the parts and `sources` makes their arrays meanwhile; `within` is a part alone.
 `book` has partition books, which say which part holds a node or an edge.
 """

@@ -1,23 +1,31 @@
-"""Partition books: which part of a graph holds a node or an edge, and its local id there.
+"""Partition books: which part of a graph holds a node or an edge, and its row there.
 
     book = RangeBook((0, 500, 1000))            # part 0 has ids 0 to 499, part 1 the others
+    book = HashBook(1000, 2)                    # a hash of the id decides
     book = ArrayBook(parts, 2)                  # parts[id] is the part of an id
 
-Local ids count from 0 within a part, in the order of global ids. Ids given to a book are always
-global; an id out of range is an error, and never taken for that of another part.
+Rows count from 0 within a part, in the order of ids. Ids are those of the whole graph; an id out of
+range is an error, and never taken for that of another part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.kernels.reference import mix
+
 Ids: TypeAlias = npt.NDArray[np.int64]
 
-_FEW: Final = 256  # so many parts can be numbered in a byte
+# So many parts can be numbered in one byte, or in two; elements of two bytes have a sign on disk.
+_FEW: Final = 1 << 8
+_MANY: Final = 1 << 15
+# Ids whose parts are computed at a time.
+_PIECE: Final = 1 << 20
 
 
 class PartitionBook(Protocol):
@@ -41,7 +49,7 @@ class PartitionBook(Protocol):
         """Return the number of ids of a part."""
 
     def local(self, ids: Any, part: int) -> Ids:
-        """Return the local ids of ids within a part; `ValueError` for an id of another part."""
+        """Return the rows of ids within a part; `ValueError` for an id of another part."""
 
 
 class RangeBook:
@@ -92,6 +100,68 @@ class RangeBook:
 
     def __repr__(self) -> str:
         return f"RangeBook({self.bounds!r})"
+
+
+class HashBook:
+    """A book by hashes: an id is in the part of its hash, modulo the number of parts.
+
+    It needs no memory. `ids_of` and `count` take time for each id of the whole graph.
+    """
+
+    def __init__(self, size: int, num_partitions: int) -> None:
+        if size < 0 or num_partitions < 1:
+            raise ValueError(
+                f"size is {size} and num_partitions {num_partitions}; expected at least 0 and 1"
+            )
+        self._size = int(size)
+        self._num_partitions = int(num_partitions)
+
+    @property
+    def num_partitions(self) -> int:
+        return self._num_partitions
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def partition_of(self, ids: Any) -> npt.NDArray[np.int32]:
+        return _hashed(_checked(ids, self._size), self._num_partitions).astype(np.int32)
+
+    def ids_of(self, part: int) -> Ids:
+        _check_part(part, self)
+        found = [np.zeros(0, np.int64)]
+        for first in range(0, self._size, _PIECE):
+            ids = np.arange(first, min(first + _PIECE, self._size), dtype=np.int64)
+            found.append(ids[_hashed(ids, self._num_partitions) == part])
+        return np.concatenate(found)
+
+    def count(self, part: int) -> int:
+        _check_part(part, self)
+        return _hash_counts(self._size, self._num_partitions)[part]
+
+    def local(self, ids: Any, part: int) -> Ids:
+        places = _checked(ids, self._size)
+        _check_all_here(places, self.partition_of(places), part)
+        return np.searchsorted(self.ids_of(part), places).astype(np.int64)
+
+    def parts(self) -> npt.NDArray[Any]:
+        """Return the part of every id, as an `ArrayBook` has them."""
+        found = np.empty(self._size, part_dtype(self._num_partitions))
+        for first in range(0, self._size, _PIECE):
+            ids = np.arange(first, min(first + _PIECE, self._size), dtype=np.int64)
+            found[first : first + _PIECE] = _hashed(ids, self._num_partitions)
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HashBook):
+            return False
+        return (self.size, self.num_partitions) == (other.size, other.num_partitions)
+
+    def __hash__(self) -> int:
+        return hash((self._size, self._num_partitions))
+
+    def __repr__(self) -> str:
+        return f"HashBook({self._size}, {self._num_partitions})"
 
 
 class ArrayBook:
@@ -145,7 +215,24 @@ class ArrayBook:
 
 def part_dtype(num_partitions: int) -> npt.DTypeLike:
     """Return the dtype that part numbers are stored in."""
-    return np.uint8 if num_partitions <= _FEW else np.int32
+    if num_partitions <= _FEW:
+        return np.uint8
+    return np.int16 if num_partitions <= _MANY else np.int32
+
+
+def _hashed(ids: Ids, num_partitions: int) -> npt.NDArray[np.uint64]:
+    found: npt.NDArray[np.uint64] = mix(ids.astype(np.uint64)) % np.uint64(num_partitions)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _hash_counts(size: int, num_partitions: int) -> tuple[int, ...]:
+    counts = np.zeros(num_partitions, np.int64)
+    for first in range(0, size, _PIECE):
+        ids = np.arange(first, min(first + _PIECE, size), dtype=np.int64)
+        parts = _hashed(ids, num_partitions).astype(np.int64)
+        counts += np.bincount(parts, minlength=num_partitions)
+    return tuple(counts.tolist())
 
 
 def _checked(ids: Any, size: int) -> Ids:

@@ -1,202 +1,254 @@
-"""Splits a graph into parts, one after the other; see `partition`.
+"""Cuts a graph into parts: says what each part has, as arrays that are made while they are written.
 
-A part is saved as two graphs: the edges within it, and its `cut`. Each is written like any other
-graph, with checksums and synced to disk.
+A part is an ordinary saved graph that speaks the whole graph's ids. It has the rows of its own
+nodes in the whole graph's order, and the attributes of its own nodes and edges in the order of ids;
+docs/format.md names the arrays. Beyond the graph, the cutter holds a few bytes for each node, and,
+for edges with attributes, the ids of one part's edges.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from penstock.graph.build import build
-from penstock.graph.draft import Draft
-from penstock.graph.partition.book import ArrayBook, Ids, PartitionBook, RangeBook, part_dtype
-from penstock.graph.partition.format import FORMAT, NOTE, PartRows, attribute_name, cut_key, rows_of
-from penstock.graph.schema import NODE, ArrayKey, EdgeType
-from penstock.graph.tensors import PlainArray
-from penstock.kernels.reference import mix
+from penstock.graph.check import PIECE
+from penstock.graph.checksum import sum_of_bytes
+from penstock.graph.format import ArraySource, Stored
+from penstock.graph.partition.assignment import Assignment
+from penstock.graph.partition.book import ArrayBook, Ids, RangeBook
+from penstock.graph.partition.sources import Held, SomeEntries, SomeRows
+from penstock.graph.schema import (
+    BOOK,
+    MEMBERS,
+    TOPOLOGIES,
+    ArrayKey,
+    EdgeType,
+    PartNote,
+    Schema,
+    Side,
+    found_by,
+    owner_of,
+    positions_name,
+)
+from penstock.graph.topology import Topology, id_dtype
+from penstock.kernels.members import Members
 
 if TYPE_CHECKING:
     from penstock.graph.graph import Graph
 
-Method: TypeAlias = Literal["range", "hash"]
-Side: TypeAlias = Literal["destination", "source"]
+Edges: TypeAlias = Literal["destination", "source", "both"]
+Layout: TypeAlias = Literal["parts", "whole"]
+Array: TypeAlias = npt.NDArray[Any]
+
+EDGES: Final = ("destination", "source", "both")
+LAYOUTS: Final = ("parts", "whole")
 
 
-@dataclass(frozen=True, eq=False)
-class _Share:
-    """What one part gets: its nodes, the rows of their edges, and which of these stay within."""
+class PartCutter:
+    """Cuts one graph, in one way."""
 
-    part: int
-    nodes: dict[str, Ids]
-    rows: dict[EdgeType, PartRows]
-    # Positions in the rows, in the order of edge ids.
-    within: dict[EdgeType, Ids]
-
-
-class PartitionCutter:
-    """Splits one graph. Holds a number per node and edge of the whole, and one part at a time."""
-
-    def __init__(self, graph: Graph, parts: int, method: Method, side: Side) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        parts: int,
+        assignments: dict[str, Assignment],
+        edges: Edges,
+        topology: Layout,
+    ) -> None:
         self._graph = graph
         self._parts = parts
-        self._method = method
-        self._side = side
-        self._books = {
-            name: _book_of(graph.num_nodes(name), parts, method) for name in graph.node_types
-        }
+        self._assignments = assignments
+        self._edges = edges
+        self._layout = topology
 
-    def write(self, part: int, folder: Path) -> None:
-        """Create a folder and write one part into it."""
-        share = self._share(part)
-        folder.mkdir(parents=True)
-        _save(self._within(share), folder / "graph")
-        _save(self._cut(share), folder / "cut")
+    # --- what the parts are ---
 
-    # --- assignment of nodes and edges ---
+    def schema(self, part: int) -> Schema:
+        """Return the schema of a part: that of the whole graph, with a note."""
+        return msgspec.structs.replace(self._graph.schema, part=self._note(part))
 
-    def _share(self, part: int) -> _Share:
-        kinds = self._graph.edge_types
-        nodes = {name: book.ids_of(part) for name, book in self._books.items()}
-        rows = {kind: rows_of(self._topology(kind), nodes[self._owner(kind)]) for kind in kinds}
-        within = {kind: self._inner(kind, rows[kind], part) for kind in kinds}
-        return _Share(part, nodes, rows, within)
+    @cached_property
+    def num_edges(self) -> dict[EdgeType, list[int]]:
+        """How many edges of each type belong to each part."""
+        return {name: self._counts(name)[0] for name in self._graph.edge_types}
 
-    def _topology(self, kind: EdgeType) -> Any:
+    @cached_property
+    def edges_cut(self) -> dict[EdgeType, list[int]]:
+        """How many of these have their other end in another part."""
+        return {name: self._counts(name)[1] for name in self._graph.edge_types}
+
+    @property
+    def _owning(self) -> Side:
+        return "out" if self._edges == "source" else "in"
+
+    @cached_property
+    def _method(self) -> Literal["range", "hash", "given"]:
+        books = [each.book for each in self._assignments.values()]
+        if any(isinstance(book, ArrayBook) for book in books):
+            return "given"
+        return "range" if all(isinstance(book, RangeBook) for book in books) else "hash"
+
+    @cached_property
+    def _cut(self) -> str:
+        assigned = {name: each.identity() for name, each in self._assignments.items()}
+        how = [self._graph.version, self._method, self._parts, self._edges, self._layout, assigned]
+        return sum_of_bytes(json.dumps(how, sort_keys=True).encode())
+
+    def _note(self, part: int) -> PartNote:
         graph = self._graph
-        return graph.csc(kind) if self._side == "destination" else graph.csr(kind)
-
-    def _owner(self, kind: EdgeType) -> str:
-        return kind[2 if self._side == "destination" else 0]
-
-    def _other(self, kind: EdgeType) -> str:
-        return kind[0 if self._side == "destination" else 2]
-
-    def _inner(self, kind: EdgeType, rows: PartRows, part: int) -> Ids:
-        here = self._books[self._other(kind)].partition_of(rows.neighbors) == part
-        inner: Ids = rows.order[here[rows.order]]
-        return inner
-
-    # --- the graph within a part ---
-
-    def _within(self, share: _Share) -> Draft:
-        draft = Draft(is_hetero=self._graph.is_hetero)
-        self._add_nodes(draft, share.nodes)
-        for kind in self._graph.edge_types:
-            self._add_edges(draft, kind, share)
-        self._add_attributes(draft)
-        return draft
-
-    def _add_nodes(self, draft: Draft, nodes: dict[str, Ids]) -> None:
-        for name, ids in nodes.items():
-            draft.add_count(name, f"num_nodes[{name!r}]", len(ids))
-            for label, column in self._graph.node_attributes(name).items():
-                rows = PlainArray(label, column.array[ids], column.dtype)
-                draft.add_column(ArrayKey("node", name, label), rows)
-            for label, split in self._graph.splits(name).items():
-                draft.add_split(name, label, label, _within(split.array, ids))
-
-    def _add_edges(self, draft: Draft, kind: EdgeType, share: _Share) -> None:
-        rows, places = share.rows[kind], share.within[kind]
-        others = np.searchsorted(share.nodes[self._other(kind)], rows.neighbors[places])
-        ends = [others, rows.owners(places)]
-        in_order = ends if self._side == "destination" else ends[::-1]
-        draft.add_edges(kind, f"edge_index[{kind!r}]", in_order)
-        for name, column in self._graph.edge_attributes(kind).items():
-            rows_here = PlainArray(name, column.array[rows.edges[places]], column.dtype)
-            draft.add_column(ArrayKey("edge", kind, name), rows_here)
-
-    def _add_attributes(self, draft: Draft) -> None:
-        """Add the attributes of the graph or of a type as a whole: every part has them."""
-        graph = self._graph
-        for owner in (NODE, *_typed(graph)):
-            for name, value in graph.graph_attributes(owner or None).items():
-                # Only the shared array, and not NumPy's, knows that its elements are bfloat16.
-                shared = graph.arrays.get(ArrayKey("graph", owner, name))
-                draft.add_attribute(owner, name, name, value if shared is None else shared)
-
-    # --- the cut: books and all edges ---
-
-    def _cut(self, share: _Share) -> Draft:
-        draft = Draft(is_hetero=True)  # no types: it has attributes of the whole graph only
-        draft.add_attribute(NODE, NOTE, NOTE, self._note(share.part))
-        if self._method != "range":
-            for place, book in enumerate(self._books.values()):
-                assert isinstance(book, ArrayBook)
-                draft.add_attribute(NODE, name := f"node_book_{place}", name, book.parts)
-        for place, kind in enumerate(self._graph.edge_types):
-            self._add_rows(draft, place, kind, share)
-        return draft
-
-    def _note(self, part: int) -> dict[str, Any]:
-        ranges = [list(book.bounds) for book in self._books.values() if isinstance(book, RangeBook)]
-        return {
-            "format": FORMAT,
-            "number": part,
-            "of": self._parts,
-            "method": self._method,
-            "edges": self._side,
-            "bounds": ranges,
+        bounds = {name: each.bounds for name, each in self._assignments.items()}
+        splits = {
+            name: {label: split.shape[0] for label, split in graph.splits(name).items()}
+            for name in graph.node_types
         }
+        return PartNote(
+            number=part,
+            of=self._parts,
+            method=self._method,
+            edges=self._edges,
+            topology=self._layout,
+            version=graph.version,
+            cut=self._cut,
+            num_nodes=tuple(len(each.nodes(part)) for each in self._assignments.values()),
+            num_edges=tuple(counts[part] for counts in self.num_edges.values()),
+            edges_cut=tuple(counts[part] for counts in self.edges_cut.values()),
+            bounds={name: found for name, found in bounds.items() if found is not None},
+            splits={name: found for name, found in splits.items() if found},
+        )
 
-    def _add_rows(self, draft: Draft, place: int, kind: EdgeType, share: _Share) -> None:
-        rows = share.rows[kind]
-        arrays = {
-            "row_indptr": rows.indptr,
-            "row_neighbors": rows.neighbors,
-            "row_edges": rows.edges,
-            "row_order": rows.order,
-            "edge_ids": rows.edges[share.within[kind]],
-            "edge_book": self._edge_parts(kind),
-        }
-        for label, array in arrays.items():
-            draft.add_attribute(NODE, name := f"{label}_{place}", name, array)
-        for label, column in self._graph.edge_attributes(kind).items():
-            name = attribute_name(place, label)
-            draft.add_column(
-                cut_key(name), PlainArray(name, column.array[rows.edges], column.dtype)
-            )
+    @cached_property
+    def _counted(self) -> dict[EdgeType, tuple[list[int], list[int]]]:
+        return {}
 
-    def _edge_parts(self, kind: EdgeType) -> npt.NDArray[Any]:
-        """Return the part of each edge, in the order of ids."""
-        topology, owner = self._topology(kind), self._owner(kind)
-        owners = self._books[owner].partition_of(np.arange(self._graph.num_nodes(owner)))
-        parts = np.repeat(owners.astype(part_dtype(self._parts)), np.diff(topology.indptr))
-        found = np.empty_like(parts)
-        found[topology.edge_ids] = parts
+    def _counts(self, name: EdgeType) -> tuple[list[int], list[int]]:
+        """Return how many edges each part has, and how many of them lead to other parts."""
+        if name not in self._counted:
+            rows = self._graph.topology(name, self._owning)
+            owners = self._assignments[owner_of(name, self._owning)]
+            others = self._assignments[found_by(name, self._owning)]
+            edges, cut = np.zeros(self._parts, np.int64), np.zeros(self._parts, np.int64)
+            for begin, end, part in _stretches(rows, owners):
+                edges += np.bincount(part, minlength=self._parts)
+                away = others.parts[rows.indices[begin:end]] != part
+                cut += np.bincount(part[away], minlength=self._parts)
+            self._counted[name] = edges.tolist(), cut.tolist()
+        return self._counted[name]
+
+    # --- their arrays ---
+
+    def arrays(self, part: int) -> dict[ArrayKey, ArraySource]:
+        """Return the arrays of a part. Their bytes are read while they are written."""
+        nodes = {name: each.nodes(part) for name, each in self._assignments.items()}
+        found: dict[ArrayKey, ArraySource] = {}
+        for edge_type in self._graph.edge_types:
+            found.update(self._topology(edge_type, nodes))
+        for node_type, own in nodes.items():
+            found.update(self._of_nodes(node_type, own, part))
+        for edge_type in self._graph.edge_types:
+            found.update(self._of_edges(edge_type, nodes))
+        for key, array in self._graph.arrays.items():
+            if key.group == "graph":
+                found[key] = Stored(array)
         return found
 
+    def _topology(
+        self, name: EdgeType, nodes: dict[str, Ids]
+    ) -> Iterator[tuple[ArrayKey, ArraySource]]:
+        if self._layout == "whole":
+            for label in ("indptr", "adjacency"):
+                key = ArrayKey("csc", name, label)
+                yield key, Stored(self._graph.arrays[key])
+            return
+        sides: tuple[Side, ...] = ("in", "out") if self._edges == "both" else (self._owning,)
+        for side in sides:
+            rows, own = self._graph.topology(name, side), nodes[owner_of(name, side)]
+            indptr = _indptr(rows, own)
+            yield ArrayKey(TOPOLOGIES[side], name, "indptr"), Held(indptr)
+            found = self._graph.num_nodes(found_by(name, side))
+            dtype = id_dtype(max(found, self._graph.num_edges(name)))
+            yield (
+                ArrayKey(TOPOLOGIES[side], name, "adjacency"),
+                _entries(rows, own, indptr, dtype),
+            )
 
-def _save(draft: Draft, path: Path) -> None:
-    from penstock.graph.graph import Graph
+    def _of_nodes(self, name: str, nodes: Ids, part: int) -> Iterator[tuple[ArrayKey, ArraySource]]:
+        graph, assignment = self._graph, self._assignments[name]
+        yield ArrayKey("part", name, MEMBERS), _members(nodes, graph.num_nodes(name))
+        if self._method == "given":
+            yield ArrayKey("part", name, BOOK), Held(assignment.parts)
+        for label, column in graph.node_attributes(name).items():
+            yield ArrayKey("node", name, label), _rows(column, nodes)
+        for label, split in graph.splits(name).items():
+            ids = split.array
+            positions = np.flatnonzero(assignment.parts[ids] == part)
+            yield ArrayKey("split", name, label), Held(ids[positions])
+            dtype = id_dtype(len(ids))
+            yield ArrayKey("part", name, positions_name(label)), Held(positions.astype(dtype))
 
-    with Graph(*build(draft, kind=None)) as made:
-        made.save(path)
+    def _of_edges(
+        self, name: EdgeType, nodes: dict[str, Ids]
+    ) -> Iterator[tuple[ArrayKey, ArraySource]]:
+        columns = self._graph.edge_attributes(name)
+        if not columns:
+            return
+        own = nodes[owner_of(name, self._owning)]
+        ids = _edge_ids(self._graph.topology(name, self._owning), own)
+        yield ArrayKey("part", name, MEMBERS), _members(ids, self._graph.num_edges(name))
+        for label, column in columns.items():
+            yield ArrayKey("edge", name, label), _rows(column, ids)
 
 
-def _typed(graph: Graph) -> Iterator[str | EdgeType]:
-    if graph.is_hetero:
-        yield from graph.node_types
-    yield from graph.edge_types
+def _stretches(rows: Topology, owners: Assignment) -> Iterator[tuple[int, int, Array]]:
+    """Yield all positions of a topology in pieces: begin, end, and the part of each one's owner."""
+    for first in range(0, rows.num_rows, PIECE):
+        bounds = rows.indptr[first : first + PIECE + 1]
+        parts = owners.parts[first : first + PIECE]
+        for begin in range(int(bounds[0]), int(bounds[-1]), PIECE):
+            end = min(begin + PIECE, int(bounds[-1]))
+            yield begin, end, np.repeat(parts, np.diff(bounds.clip(begin, end)))
 
 
-def _within(split: Ids, ids: Ids) -> Ids:
-    """Return the positions in `ids` of those nodes of a split that are there, in split order."""
-    places = np.searchsorted(ids, split)
-    places[places == len(ids)] = 0
-    if not len(ids):
-        return np.zeros(0, np.int64)
-    return np.asarray(places[ids[places] == split], np.int64)
+def _is_range(ids: Ids) -> bool:
+    """Return whether ids that rise are without gaps."""
+    return bool(len(ids)) and int(ids[-1]) - int(ids[0]) == len(ids) - 1
 
 
-def _book_of(size: int, parts: int, method: Method) -> PartitionBook:
-    if method == "range":
-        return RangeBook.even(size, parts)
-    words = mix(np.arange(size, dtype=np.uint64))
-    return ArrayBook((words % np.uint64(parts)).astype(np.int64), parts)
+def _indptr(rows: Topology, nodes: Ids) -> Ids:
+    indptr = np.zeros(len(nodes) + 1, np.int64)
+    np.cumsum(rows.indptr[nodes + 1] - rows.indptr[nodes], out=indptr[1:])
+    return indptr
+
+
+def _entries(rows: Topology, nodes: Ids, indptr: Ids, dtype: str) -> ArraySource:
+    if rows.paired and _is_range(nodes) and str(rows.adjacency.dtype) == dtype:
+        return Held(rows.adjacency[rows.indptr[nodes[0]] : rows.indptr[nodes[-1] + 1]])
+    return SomeEntries(rows, nodes, indptr, dtype)
+
+
+def _rows(column: Any, ids: Ids) -> ArraySource:
+    if _is_range(ids):
+        return Held(column.array[ids[0] : ids[-1] + 1], column.dtype)
+    return SomeRows(column, ids)
+
+
+def _members(ids: Ids, size: int) -> ArraySource:
+    return Held(Members.of(ids, size).words.view(np.int64))
+
+
+def _edge_ids(rows: Topology, nodes: Ids) -> Ids:
+    """Return the ids of the edges in the rows of some nodes, rising."""
+    indptr = _indptr(rows, nodes)
+    if _is_range(nodes):
+        span = slice(rows.indptr[nodes[0]], rows.indptr[nodes[-1] + 1])
+        found = rows.edge_ids[span] if rows.paired else np.arange(span.start, span.stop)
+    else:
+        places = np.repeat(rows.indptr[nodes] - indptr[:-1], np.diff(indptr))
+        places += np.arange(indptr[-1])
+        found = rows.edge_ids[places] if rows.paired else places
+    return np.sort(found).astype(np.int64, copy=False)

@@ -1,0 +1,136 @@
+"""Which part gets each node: by ranges of ids, by hashes, or as the user says.
+
+An `Assignment` has all that a cutter asks for: the part of a node, and the nodes of a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.graph.checksum import sum_of_array
+from penstock.graph.lookup import known
+from penstock.graph.partition.book import (
+    ArrayBook,
+    HashBook,
+    Ids,
+    PartitionBook,
+    RangeBook,
+    part_dtype,
+)
+from penstock.graph.tensors import plain
+
+if TYPE_CHECKING:
+    from penstock.graph.graph import Graph
+
+Method: TypeAlias = Literal["range", "hash"] | npt.ArrayLike | Mapping[str, npt.ArrayLike]
+
+METHODS: Final = ("range", "hash")
+
+
+class Assignment:
+    """The part of each node of one type."""
+
+    def __init__(self, book: PartitionBook) -> None:
+        self.book = book
+
+    @property
+    def bounds(self) -> tuple[int, ...] | None:
+        """The bounds of the parts, if they are ranges of ids."""
+        return self.book.bounds if isinstance(self.book, RangeBook) else None
+
+    @cached_property
+    def parts(self) -> npt.NDArray[Any]:
+        """The part of each node, in as few bytes as possible."""
+        if isinstance(self.book, ArrayBook):
+            return self.book.parts
+        if isinstance(self.book, HashBook):
+            return self.book.parts()
+        assert isinstance(self.book, RangeBook)
+        counts = np.diff(self.book.bounds)
+        return np.repeat(np.arange(len(counts), dtype=part_dtype(len(counts))), counts)
+
+    def nodes(self, part: int) -> Ids:
+        """Return the nodes of a part, rising."""
+        if self.bounds is not None:
+            return self.book.ids_of(part)
+        first, end = self._starts[part : part + 2]
+        return np.asarray(self._order[first:end], np.int64)
+
+    def identity(self) -> object:
+        """Return plain data that differs for other assignments."""
+        if isinstance(self.book, ArrayBook):
+            return sum_of_array(self.book.parts)
+        return self.bounds
+
+    @cached_property
+    def _order(self) -> npt.NDArray[np.intp]:
+        return np.argsort(self.parts, kind="stable")
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        counts = np.bincount(self.parts, minlength=self.book.num_partitions)
+        return [0, *np.cumsum(counts).tolist()]
+
+
+def assignments(graph: Graph, parts: int, method: Method) -> dict[str, Assignment]:
+    """Return the assignment of each node type.
+
+    Raises:
+        ValueError: The method is not known, or does not have a part for each node.
+    """
+    if isinstance(method, str):
+        if method not in METHODS:
+            raise ValueError(
+                f"method is {method!r}; expected one of {', '.join(METHODS)}, or the part of each "
+                "node as an array"
+            )
+        return {
+            name: Assignment(
+                RangeBook.even(size, parts) if method == "range" else HashBook(size, parts)
+            )
+            for name in graph.node_types
+            for size in [graph.num_nodes(name)]
+        }
+    return {
+        name: Assignment(_given(label, numbers, graph.num_nodes(name), parts))
+        for name, (label, numbers) in _by_type(graph, method).items()
+    }
+
+
+def _by_type(graph: Graph, method: Any) -> dict[str, tuple[str, Any]]:
+    """Return what was given for each node type, and how it is called in errors."""
+    if not isinstance(method, Mapping):
+        if graph.is_hetero:
+            raise ValueError(
+                "method is an array, and the graph has node types: give the parts of each type, "
+                f"{{{', '.join(f'{name!r}: …' for name in graph.node_types)}}}"
+            )
+        return {graph.node_types[0]: ("method", method)}
+    if not graph.is_hetero:
+        raise ValueError("method is a mapping, and the graph has no types: give one array")
+    for name in method:
+        known("a type of method", name, dict.fromkeys(graph.node_types, 0))
+    for name in graph.node_types:
+        if name not in method:
+            raise ValueError(f"method has no parts of the nodes of {name!r}")
+    return {name: (f"method[{name!r}]", method[name]) for name in graph.node_types}
+
+
+def _given(label: str, numbers: Any, size: int, parts: int) -> ArrayBook:
+    found = plain(label, numbers).array
+    if found.ndim != 1 or len(found) != size:
+        raise ValueError(
+            f"{label} has shape {list(found.shape)}; expected [{size}], the part of each node"
+        )
+    if found.dtype.kind not in "iu":
+        raise ValueError(f"{label} has dtype {found.dtype}; expected the numbers of parts")
+    bad = (found < 0) | (found >= parts)
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise ValueError(f"{label}[{at}] is {found[at]}; expected 0 <= part < {parts}")
+    return ArrayBook(found, parts)

@@ -1,0 +1,102 @@
+"""Arrays of a part, made while they are written: slices and rows of the whole graph's arrays.
+
+Whatever the size of a part, one buffer of a piece of a file is held at a time. This module knows
+neither types nor parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.graph.checksum import PIECE_NBYTES, Bytes, pieces
+from penstock.graph.dtypes import dtype_name, itemsize, storage_dtype
+from penstock.graph.shared import SharedArray
+from penstock.graph.topology import RowGather, Topology
+from penstock.kernels.gather import Rows
+
+Array = npt.NDArray[Any]
+Ids = npt.NDArray[np.int64]
+
+
+class Held:
+    """An array in memory, or a slice of a mapped one."""
+
+    def __init__(self, array: Array, dtype: str | None = None) -> None:
+        self._array = np.ascontiguousarray(array)
+        self.dtype = dtype_name(array.dtype) if dtype is None else dtype
+        self.shape = array.shape
+
+    def pieces(self) -> Iterator[Bytes]:
+        return pieces(self._array)
+
+
+class SomeRows:
+    """The rows of some ids of an attribute."""
+
+    def __init__(self, array: SharedArray, ids: Ids) -> None:
+        self._array = array
+        self._ids = ids
+        self.dtype = array.dtype
+        self.shape = (len(ids), *array.shape[1:])
+
+    def pieces(self) -> Iterator[Bytes]:
+        rows, dtype, shape = Rows(self._array.array), storage_dtype(self.dtype), self.shape[1:]
+
+        def fill(out: Bytes, first: int, count: int) -> None:
+            rows.gather(self._ids[first : first + count], out.view(dtype).reshape(count, *shape))
+
+        return in_pieces(len(self._ids), itemsize(self.dtype) * math.prod(shape), fill)
+
+
+class SomeEntries:
+    """The entries of the rows of some nodes, (neighbour, edge id), one row after the other."""
+
+    def __init__(self, topology: Topology, nodes: Ids, indptr: Ids, dtype: str) -> None:
+        self._topology = topology
+        self._nodes = nodes
+        self._indptr = indptr
+        self.dtype = dtype
+        self.shape = (int(indptr[-1]), 2)
+
+    def pieces(self) -> Iterator[Bytes]:
+        gather, dtype = RowGather(self._topology, self._nodes, self._indptr), np.dtype(self.dtype)
+
+        def fill(out: Bytes, first: int, count: int) -> None:
+            gather.copy(first, out.view(dtype).reshape(count, 2))
+
+        return in_pieces(self.shape[0], 2 * dtype.itemsize, fill)
+
+
+def in_pieces(
+    num_rows: int, row_nbytes: int, fill: Callable[[Bytes, int, int], object]
+) -> Iterator[Bytes]:
+    """Yield the bytes of rows in pieces of a file, whatever the size of a row.
+
+    Args:
+        num_rows: How many rows there are.
+        row_nbytes: The bytes of each.
+        fill: Called as `fill(out, first, count)` to write the rows from `first` on.
+    """
+    if not num_rows * row_nbytes:
+        yield np.empty(0, np.uint8)
+        return
+    buffer = np.empty(min(PIECE_NBYTES, num_rows * row_nbytes) + row_nbytes, np.uint8)
+    done = held = 0
+    while done < num_rows:
+        # As many rows as complete a piece; the rest of the last one is kept for the next piece.
+        count = min(num_rows - done, -(-(PIECE_NBYTES - held) // row_nbytes))
+        end = held + count * row_nbytes
+        fill(buffer[held:end], done, count)
+        done, begin = done + count, 0
+        while end - begin >= PIECE_NBYTES:
+            yield buffer[begin : begin + PIECE_NBYTES]
+            begin += PIECE_NBYTES
+        held = end - begin
+        buffer[:held] = buffer[begin:end].copy() if begin else buffer[:held]
+    if held:
+        yield buffer[:held]
