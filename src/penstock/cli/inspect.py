@@ -27,10 +27,11 @@ from penstock.graph.describe import (
     Description,
     EdgeDescription,
     NodeDescription,
+    PartDescription,
 )
 from penstock.graph.format import verify as verify_sums
 from penstock.graph.inventory import type_text
-from penstock.graph.partition.partition import PartDescription, Partition, is_partition
+from penstock.graph.partition.partition import parts_in
 
 # For output to a file or a pipe, where lines may be long and should not be broken.
 WIDTH_OF_A_PIPE = 160
@@ -59,31 +60,25 @@ def inspect(path: Path, as_json: bool, verify: bool) -> None:
     """
     if verify:
         check(path)
-    with opened(path) as (graph, part):
+    with opened(path) as graph:
         description = graph.describe()
-        about = None if part is None else part.describe()
     if as_json:
-        told = msgspec.structs.asdict(description) | ({"part": about} if about else {})
-        click.echo(msgspec.json.format(msgspec.json.encode(told)))
+        click.echo(msgspec.json.format(msgspec.json.encode(description)))
     else:
-        show(path, description, about, verified=verify)
+        show(path, description, verified=verify)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[Graph, Partition | None]]:
-    """Open a graph, or a part and the graph within it."""
-    if is_partition(path):
-        with Partition.open(path) as part:
-            yield part.graph, part
-        return
-    if path.is_dir() and (parts := sorted(each for each in path.iterdir() if is_partition(each))):
+def opened(path: Path) -> Iterator[Graph]:
+    """Open a graph, or a part of one."""
+    if parts := parts_in(path):
         raise FileNotFoundError(
             errno.ENOENT,
             f"no graph, but {len(parts)} parts of one are here: inspect one, such as {parts[0]}",
             str(path),
         )
     with Graph.open(path) as graph:
-        yield graph, None
+        yield graph
 
 
 # --- checking ------------------------------------------------------------------------------------
@@ -91,18 +86,11 @@ def opened(path: Path) -> Iterator[tuple[Graph, Partition | None]]:
 
 def check(path: Path) -> None:
     """Raise an error for a graph that is damaged or unsound."""
-    folders = [path / "graph", path / "cut"] if is_partition(path) else [path]
-    with progress_on_stderr() as progress:
-        for folder in folders:
-            _check_sums(folder, progress)
+    with progress_on_stderr() as progress, opened(path) as graph:
+        sums = progress.add_task("checking sums", total=None)
+        verify_sums(path, lambda done, total: progress.update(sums, completed=done, total=total))
         progress.add_task("checking topology and derived arrays", total=None)
-        with opened(path) as (graph, part):
-            (graph if part is None else part).validate()
-
-
-def _check_sums(folder: Path, progress: Progress) -> None:
-    sums = progress.add_task("checking sums", total=None)
-    verify_sums(folder, lambda done, total: progress.update(sums, completed=done, total=total))
+        graph.validate()
 
 
 def progress_on_stderr() -> Progress:
@@ -122,15 +110,13 @@ def progress_on_stderr() -> Progress:
 # --- showing -------------------------------------------------------------------------------------
 
 
-def show(
-    path: Path, description: Description, part: PartDescription | None, *, verified: bool
-) -> None:
+def show(path: Path, description: Description, *, verified: bool) -> None:
     console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, WIDTH_OF_A_PIPE)
-    console.print(summary(path, description, part, verified=verified))
-    if part is not None:
-        console.print(part_table(part))
+    console.print(summary(path, description, verified=verified))
+    if description.part is not None:
+        console.print(part_table(description.part))
     console.print(node_table(description.nodes))
     console.print(edge_table(description.edges))
     console.print(degree_table(description.edges))
@@ -140,17 +126,15 @@ def show(
         console.print(table_of_the_whole(belongings))
 
 
-def summary(
-    path: Path, description: Description, part: PartDescription | None, *, verified: bool
-) -> Table:
-    table = Table.grid(padding=(0, 2))
+def summary(path: Path, description: Description, *, verified: bool) -> Table:
+    table, part = Table.grid(padding=(0, 2)), description.part
     kind = "heterogeneous" if description.is_hetero else "homogeneous"
     sizes = f"{description.num_nodes:,} nodes, {description.num_edges:,} edges"
     table.add_row("graph", str(path), style="bold")
     if part is not None:
-        cut = f"nodes by {part.method}, edges with their {part.edges}"
-        table.add_row("part", f"{part.number}, of {part.of} (0 to {part.of - 1}): {cut}")
-        sizes += " within the part"
+        table.add_row("part", f"{part.number}, of {part.of} (0 to {part.of - 1}): {cut_text(part)}")
+        table.add_row("cut", f"{part.cut}, of the graph's version {part.version}")
+        sizes += " in all parts"
     table.add_row("kind", f"{kind}, {sizes}")
     table.add_row("size", memory_text(description))
     table.add_row("version", description.version or "not computed")
@@ -158,6 +142,14 @@ def summary(
         derived_arrays = ", derived arrays agree with it" if description.memory.derived else ""
         table.add_row("verified", f"all sums agree, the topology is sound{derived_arrays}")
     return table
+
+
+def cut_text(part: PartDescription) -> str:
+    """Return in words how a graph was cut."""
+    nodes = "nodes as given" if part.method == "given" else f"nodes by {part.method}"
+    ends = "both ends" if part.edges == "both" else f"their {part.edges}"
+    whole = "; every part has all edges" if part.topology == "whole" else ""
+    return f"{nodes}, edges with {ends}{whole}"
 
 
 def part_table(part: PartDescription) -> Table:

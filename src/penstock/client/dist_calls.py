@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from penstock.client.channel.batch import Batch
 from penstock.core.slices import ServerSlice
-from penstock.graph.partition.book import ArrayBook, PartitionBook, RangeBook
+from penstock.graph.partition.book import ArrayBook, HashBook, PartitionBook, RangeBook
 from penstock.graph.schema import EdgeType
 from penstock.wire.requests import (
     ABLPInput,
@@ -378,12 +378,15 @@ def _book_apart(book: PartitionBook) -> BookParts:
         num_partitions=book.num_partitions,
         bounds=book.bounds if isinstance(book, RangeBook) else None,
         parts=book.parts if isinstance(book, ArrayBook) else None,
+        size=book.size,
     )
 
 
 def _book_together(parts: BookParts) -> PartitionBook:
     if parts.bounds is not None:
         return RangeBook(parts.bounds)
+    if parts.parts is None:
+        return HashBook(parts.size, parts.num_partitions)
     return ArrayBook(parts.parts, parts.num_partitions)
 
 

@@ -27,4 +27,5 @@ def check_same(before: Outline, now: Outline, address: str) -> None:
 
 def _content(outline: Outline) -> set[tuple[ArrayKey, str, tuple[int, ...]]]:
     """Return the arrays without the derived ones, which are computed only when they are needed."""
-    return {(each.key, each.dtype, each.shape) for each in outline.arrays if counts(each.key)}
+    part = outline.schema.part
+    return {(each.key, each.dtype, each.shape) for each in outline.arrays if counts(each.key, part)}

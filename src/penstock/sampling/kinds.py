@@ -220,10 +220,10 @@ def _along(spec: _Spec, direction: Any) -> _Spec:
 
 def _check_direction(spec: SamplingSpec, graph: GraphView) -> None:
     """Raise `ValueError` for a direction along which a part lacks edges of its nodes."""
-    there, asked = graph.edge_dir_of_part, direction_of(spec)
-    if there is None or asked in (None, there):
+    asked = direction_of(spec)
+    if graph.part is None or asked is None or asked in graph.part.sides:
         return
-    end = "source" if there == "out" else "destination"
+    end, (there,) = graph.part.edges, graph.part.sides
     raise ValueError(
         f"direction (edge_dir) is {asked!r}, and the graph is a part that was cut by {end}: it has "
         f"the {there}-edges of its nodes and not all {asked}-edges, so neighbours would be "

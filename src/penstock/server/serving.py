@@ -22,7 +22,6 @@ from penstock.client.hub.hub_process import HubProcess
 from penstock.client.keywords import arguments_of, check_names
 from penstock.errors import HubGone
 from penstock.graph import Graph
-from penstock.graph.partition.partition import Partition, is_partition
 from penstock.option_types import PoolKeywords
 from penstock.options import Limits, PoolOptions
 from penstock.rpc.deadline import positive_seconds
@@ -161,7 +160,7 @@ class Server:
 
 
 def serve(
-    data: Graph | Partition | StrPath,
+    data: Graph | StrPath,
     address: str = "tcp://127.0.0.1:0",
     *,
     num_workers: int | Literal["auto"] = "auto",
@@ -178,13 +177,14 @@ def serve(
     samplers: Sequence[str | type[Any]] = (),
     files: Sequence[StrPath] = (),
     unix: str | None = None,
+    part_only: bool = False,
     store_options: Mapping[str, Any] | None = None,
     **options: Unpack[PoolKeywords],
 ) -> Server:
-    """Serve a graph, or a partition of one, at `address`; return when ranks can connect.
+    """Serve a graph, or a part of one, at `address`; return when ranks can connect.
 
     Args:
-        data: A graph, a `Partition`, or the folder of either.
+        data: A graph, a part of one, or the folder of either.
         address: Where to listen, `tcp://host:port`; port 0 means any free one. Addresses beyond
             loopback need a certificate and one of tokens, client_ca or `allow_anyone`; or
             `allow_plaintext`.
@@ -205,6 +205,9 @@ def serve(
         samplers: User samplers that ranks may ask for: "module:Class", or the class.
         files: Folders below which input files may be read.
         unix: Address where ranks on this host find the hub; by default a unique name.
+        part_only: Whether ranks may sample a part of a graph without its neighbours in other parts.
+            Otherwise a part answers questions about its nodes and edges, and all parts are sampled
+            together, as a store.
         store_options: Further options of `DistServer`: request_timeout, max_labels, …
         **options: How the hub runs its pool: see `penstock.option_types.PoolKeywords`, or
             docs/options.md.
@@ -245,11 +248,12 @@ def serve(
     with ExitStack() as ends:  # closed in reverse order: the event loop first
         held = _held(data, ends)
         wakeup, registering, answering = _threads(ends)
-        hub = HubProcess(ServedDataset(held).graph, num_workers, address=unix, **pool)
+        sampled = ServedDataset(held, part_only=part_only).sampled
+        hub = HubProcess(sampled, num_workers, address=unix, **pool)
         ends.callback(hub.close)  # closed before the threads that may be waiting for it
         hub.start()
         given = {"samplers": names, "input_folders": files, **(store_options or {})}
-        store = DistServer(held, hub, limits=limits, **given)
+        store = DistServer(held, hub, limits=limits, part_only=part_only, **given)
         ends.callback(store.close)
         listener = TcpListener(where)
         ends.callback(listener.close)
@@ -268,15 +272,13 @@ def serve(
         return Server(store, hub, loop, ends.pop_all())
 
 
-def _held(data: Graph | Partition | StrPath, ends: ExitStack) -> Graph | Partition:
-    """Return the graph or partition to serve; register its close if it was opened here."""
-    if isinstance(data, Graph | Partition):
+def _held(data: Graph | StrPath, ends: ExitStack) -> Graph:
+    """Return the graph to serve; register its close if it was opened here."""
+    if isinstance(data, Graph):
         return data
     if not isinstance(data, str | os.PathLike):
-        raise ValueError(
-            f"data is {data!r}; expected a Graph, a partition, or the path of one that is saved"
-        )
-    held = Partition.open(data) if is_partition(data) else Graph.open(data)
+        raise ValueError(f"data is {data!r}; expected a Graph, or the path of one that is saved")
+    held = Graph.open(data)
     ends.callback(held.close)
     return held
 
@@ -304,7 +306,7 @@ def _registrations(
     input_registration = store.input_registration
     return Registrations(
         hub=hub,
-        id_map=input_registration.id_map,
+        dataset=store.dataset,
         limits=limits,
         budget=input_registration.inputs,
         channels=input_registration.channels,
@@ -330,9 +332,9 @@ def _welcome(
         pid=os.getpid(),
         host=this_host(),
         address=address,
-        outline=outline_of(dataset.graph),
+        outline=outline_of(dataset.sampled),
         partition=dataset.note(peers),
-        # The hub of a partition knows local ids only; the server alone translates to global ids.
+        # The server of a part checks what ranks ask for; they do not go round it.
         unix=hub.address if dataset.part is None else None,
         lease=lease,
     )

@@ -114,8 +114,9 @@ class PartitionNote(msgspec.Struct, frozen=True, kw_only=True):
 
     `ranges` is [first, end) of node ids by type, if the partition is by ranges. `sizes` is the
     number of nodes of the whole graph by type, if the server holds a part, and `edge_dir` which
-    edges of its nodes the part has. `peers` are the addresses of the servers of all parts, in
-    order.
+    edges of its nodes the part has. `version` is that of the whole graph; parts with equal `cut`
+    fit together. `topology` says whether a part has the edges of its own nodes ("parts") or all
+    ("whole"). `peers` are the addresses of the servers of all parts, in order.
     """
 
     number: int = 0
@@ -124,7 +125,42 @@ class PartitionNote(msgspec.Struct, frozen=True, kw_only=True):
     ranges: dict[str, tuple[int, int]] = {}
     sizes: dict[str, int] = {}
     edge_dir: Literal["in", "out"] | None = None
+    version: str = ""
+    cut: str = ""
+    topology: Literal["parts", "whole"] = "whole"
     peers: tuple[str, ...] = ()
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """What was moved to make batches of a graph in parts.
+
+    Attributes:
+        bytes_in: Bytes of arrays that came from parts.
+        bytes_out: Bytes of arrays that were sent to parts.
+        rows: Rows of attributes that came.
+        hits: Rows that were here already, in the cache.
+        calls: Questions that were asked.
+        waited: Seconds that were spent waiting for answers.
+    """
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    rows: int = 0
+    hits: int = 0
+    calls: int = 0
+    waited: float = 0.0
+
+    def since(self, before: Moved) -> Moved:
+        """Return what was added since."""
+        return Moved(
+            **{name: getattr(self, name) - getattr(before, name) for name in self.__struct_fields__}
+        )
+
+    def plus(self, other: Moved) -> Moved:
+        """Return the sum of both."""
+        return Moved(
+            **{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__}
+        )
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):
@@ -235,7 +271,7 @@ class Done(Message, frozen=True, kw_only=True):
     """A batch is in its slot or, with `one_off`, in separate memory, whose descriptor is attached.
 
     `nbytes` is the end of the batch in the slot. `begins` is the batch that the worker is about to
-    begin, if it has one; no separate Begun is sent for it.
+    begin, if it has one; no separate Begun is sent for it. `moved` is what making it has moved.
     """
 
     batch: BatchId
@@ -245,6 +281,7 @@ class Done(Message, frozen=True, kw_only=True):
     facts: dict[str, Any] = {}  # values that are not arrays: counts per hop, batch size
     one_off: SegmentHandle | None = None
     begins: BatchId | None = None
+    moved: Moved | None = None  # of a graph in parts
 
 
 class Failed(Message, frozen=True, kw_only=True):

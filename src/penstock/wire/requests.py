@@ -255,11 +255,15 @@ class DatasetMeta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BookParts(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition book as it is sent: the bounds of ranges, or the part of every id."""
+    """A partition book as it is sent: the bounds of ranges, the part of every id, or neither.
+
+    Without either it is a book by hashes, of `size` ids.
+    """
 
     num_partitions: int
     bounds: tuple[int, ...] | None = None
     parts: Any = None
+    size: int = 0
 
 
 class BatchParts(msgspec.Struct, frozen=True, kw_only=True):

@@ -178,6 +178,7 @@ def _nodes(graph: GraphView, given: Any) -> _Wanted:
     if isinstance(wanted, str):
         return _Wanted.own(graph.own_split(wanted, node_type), node_type=node_type)
     ids = _checked(wanted, graph.end_of_ids(name))
+    graph.check_nodes(name, ids, "sampler_input")
     return _Wanted(len(ids), ids, node_type)
 
 
@@ -196,6 +197,8 @@ def _edges(graph: GraphView, given: Any) -> _Wanted:
         raise ValueError("sampler_input has dtype bool; expected the ends of edges, integers")
     sizes = graph.end_of_ids(edge_type[0]), graph.end_of_ids(edge_type[2])
     rows = [_checked(ends[row], size, f"sampler_input[{row}]") for row, size in enumerate(sizes)]
+    for row, node_type in enumerate((edge_type[0], edge_type[2])):
+        graph.check_nodes(node_type, rows[row], f"sampler_input[{row}]")
     return _Wanted(ends.shape[1], np.stack(rows), edge_type=edge_type)
 
 

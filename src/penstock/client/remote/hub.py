@@ -33,8 +33,7 @@ class RemoteHub(Provider):
         self.store = store
         self.address = store.endpoint.address
         self.patience = store.patience
-        part, server = store.welcome.partition, RemoteDistServer(store)
-        self.graph = RemoteGraph(store.outline, self.address, server, part.sizes, part.edge_dir)
+        self.graph = RemoteGraph(store.outline, self.address, RemoteDistServer(store))
         self._tries = Tries()
 
     def known_as(self, name: str) -> tuple[str, int]:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -97,11 +97,9 @@ class RemoteFeatures:
 
 
 class RemoteGraph(GraphView):
-    """A graph, or a partition of one, at a server.
+    """A graph, or a part of one, at a server.
 
-    For a partition, `sizes` has the number of nodes of the whole graph, by type, and `edge_dir` is
-    the direction it was cut by. Ids are always those of the whole graph; everything else is about
-    the partition.
+    Ids, types and sizes are those of the whole graph; rows are those that the server has.
     """
 
     def __init__(
@@ -109,13 +107,9 @@ class RemoteGraph(GraphView):
         outline: Outline,
         address: str,
         server: DistQueries[Array, Shape],
-        sizes: Mapping[str, int] = MappingProxyType({}),
-        edge_dir: Literal["in", "out"] | None = None,
     ) -> None:
         super().__init__(outline.schema)
-        self._edge_dir = edge_dir
         self._address = address
-        self._sizes = sizes
         self._server = server
         self._version = outline.version
         self._arrays = {entry.key: self._far(entry) for entry in outline.arrays}
@@ -154,26 +148,17 @@ class RemoteGraph(GraphView):
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
-    @property
-    def edge_dir_of_part(self) -> Literal["in", "out"] | None:
-        """Which edges of its nodes the part at the server has; None for a whole graph."""
-        return self._edge_dir
-
     # --- ids ---
 
-    def end_of_ids(self, node_type: str | None = None) -> int:
-        """Return the exclusive upper bound of the ids of a node type."""
-        return self._sizes.get(self._node_type(node_type), self.num_nodes(node_type))
-
     def node_ids(self, node_type: str | None = None) -> Array:
-        """Return the ids of all nodes of a type; those of a partition are fetched."""
-        if not self._sizes:
+        """Return the ids of all nodes of a type; those of a part are fetched."""
+        if self.part is None:
             return super().node_ids(node_type)
         return self._server.get_node_ids(node_type=node_type)
 
     def own_nodes(self, node_type: str | None = None) -> OwnIds:
-        """Return all nodes of a type, whose ids the server knows."""
-        return OwnIds(self.num_nodes(node_type), is_away=True)
+        """Return all nodes of a type, or those of a part; the server knows their ids."""
+        return OwnIds(self.num_own_nodes(self._node_type(node_type)), is_away=True)
 
     def own_split(self, name: str, node_type: str | None = None) -> OwnIds:
         """Return the nodes of a split, which the server looks up."""
@@ -182,7 +167,7 @@ class RemoteGraph(GraphView):
 
     def own_edges(self, edge_type: EdgeType | None = None) -> OwnIds:
         """Return all edges of a type, which the server knows."""
-        return OwnIds(self.num_edges(edge_type), is_away=True)
+        return OwnIds(self.num_own_edges(self._edge_type(edge_type)), is_away=True)
 
     # --- arrays ---
 
@@ -196,8 +181,19 @@ class RemoteGraph(GraphView):
         name = self._edge_type(edge_type)
         with self._making:
             if name not in self._ends:
-                self._ends[name] = self._server.get_edge_index(_told(name))
+                self._ends[name] = self._within(name, self._server.get_edge_index(_told(name)))
             return self._ends[name]
+
+    def _within(self, name: EdgeType, ends: Array) -> Array:
+        """Return those edges of a part with both ends in it, if the server samples among these."""
+        part = self.part
+        if part is None or not part.alone:
+            return ends
+        here = np.ones(ends.shape[1], np.bool_)
+        for end, node_type in zip(ends, (name[0], name[2]), strict=True):
+            book = self._server.get_node_partition_book(node_type or None)
+            here &= book.partition_of(end) == part.number
+        return ends[:, here]
 
     def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
         """Return a copy of `coo` that the caller may change."""

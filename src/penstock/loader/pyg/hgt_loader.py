@@ -112,9 +112,9 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
         self.filter_per_worker = flag("filter_per_worker", filter_per_worker)
         source = source_of(data, custom_cls)
         self.walk_labels = flag("walk_labels", walk_labels)
-        if direction(source.graph, edge_dir) != "in":
+        if (along := direction(source.graph, edge_dir)) != "in":
             raise ValueError(
-                f"edge_dir is {edge_dir or source.graph.edge_dir_of_part!r}; layers are sampled "
+                f"edge_dir is {along!r}; layers are sampled "
                 "along in-edges only, as by PyG: expected 'in'. NeighborLoader follows out-edges"
             )
         spec = _spec(source.graph, num_samples, self.walk_labels)

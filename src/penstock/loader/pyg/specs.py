@@ -136,7 +136,7 @@ def neighbor_spec(
 def direction(graph: GraphView, edge_dir: Any) -> Direction:
     """Return which edges to follow; None: in-edges, or those that the part of a graph has."""
     if edge_dir is None:
-        return graph.edge_dir_of_part or "in"
+        return "in" if graph.part is None or "in" in graph.part.sides else "out"
     if edge_dir not in ("in", "out"):
         near = suggestion(edge_dir, ("in", "out"))
         raise ValueError(f"edge_dir is {edge_dir!r}; expected 'in' or 'out'{near}")

@@ -27,7 +27,6 @@ from penstock.graph import Graph
 from penstock.graph.build import build
 from penstock.graph.draft import Draft
 from penstock.graph.folder import load_manifest
-from penstock.graph.partition.partition import is_partition
 from penstock.graph.sharing import segments_of
 from penstock.loader.source.mapped_files import FiledDraft
 
@@ -50,11 +49,6 @@ def graph_at(path: str | os.PathLike[str]) -> Graph:
         ValueError: There is no saved graph; the error says what is there.
     """
     folder = Path(path)
-    if is_partition(folder):
-        raise ValueError(
-            f"data is {str(path)!r}, which is one part of a graph: serve the part (`penstock "
-            f"serve`), or give {str(folder / 'graph')!r} for the edges within it"
-        )
     try:
         key = f"{os.getpid()} {load_manifest(folder).generation} {folder.resolve()}"
         with _LOCK:

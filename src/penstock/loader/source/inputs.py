@@ -246,7 +246,7 @@ def link_inputs(
     edge_type, given = _edge_type_apart(graph, edge_label_index)
     kind = edge_type or EDGE
     ends = None if given is None else _checked_ends(graph, kind, given)
-    num = graph.num_edges(kind) if ends is None else ends.shape[1]
+    num = graph.num_own_edges(kind) if ends is None else ends.shape[1]
     label, label_dtype = _label(edge_label, num)
     tables = _tables(graph, kind, label, negatives_of(neg_sampling, neg_sampling_ratio))
     return LinkInputs(

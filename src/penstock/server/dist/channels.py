@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.client.channel.batch import Batch
@@ -22,7 +22,6 @@ from penstock.hub.timings import Timing
 from penstock.rpc.deadline import Deadline
 from penstock.server.dist.backends import ServedBackend
 from penstock.server.dist.handles import HandleKind, Handles
-from penstock.server.dist.id_map import IdMap
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +36,6 @@ class ServedChannel:
 
     number: int
     backend: ServedBackend
-    id_map: IdMap
     worker_key: str
     holder: int
     log_every_n: int
@@ -75,7 +73,7 @@ class ServedChannel:
             batch = self._next(deadline)
             if batch is not None:
                 self._count(time.perf_counter() - began)
-            return (None, True) if batch is None else (self._whole(batch), False)
+            return (batch, batch is None)
 
     def is_epoch_done(self, epoch: int) -> bool:
         """Return whether every batch of an epoch has ended."""
@@ -107,12 +105,6 @@ class ServedChannel:
         except Exception:
             self.failures += 1
             raise
-
-    def _whole(self, batch: Batch) -> Batch:
-        if self.id_map.is_identity:
-            return batch
-        translated = dict(self.id_map.translated(batch.arrays, batch.facts))
-        return replace(batch, arrays={**batch.arrays, **translated})
 
     def _count(self, seconds: float) -> None:
         self.messages += 1

@@ -1,11 +1,11 @@
-"""What a server holds: a whole graph or one partition of it, addressed by global ids.
+"""What a server holds: a whole graph or one part of it, addressed by the ids of the whole graph.
 
-Ids that come from outside are always global ids, those of the whole graph. An id that does not
-exist, or belongs to another partition, is an error that names it.
+An id that does not exist, or belongs to another part, is an error that names it.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,8 @@ import numpy.typing as npt
 from penstock.graph import Graph
 from penstock.graph.lookup import known
 from penstock.graph.partition.book import PartitionBook, RangeBook
-from penstock.graph.partition.partition import Partition
-from penstock.graph.schema import EDGE, NODE, EdgeType
-from penstock.graph.shared import SharedArray
+from penstock.graph.schema import EDGE, NODE, EdgeType, PartNote
+from penstock.kernels.arrays import as_ids
 from penstock.wire.messages import PartitionNote
 from penstock.wire.requests import EdgeDir
 
@@ -24,16 +23,30 @@ Ids = npt.NDArray[np.int64]
 
 
 class ServedDataset:
-    """The served data: `graph` has local ids from 0; `part` is the partition, if it is one."""
+    """The served data.
 
-    def __init__(self, data: Graph | Partition) -> None:
-        if not isinstance(data, Graph | Partition):
+    Args:
+        graph: The graph, or a part of one.
+        part_only: Whether a part may be sampled as if it were all: neighbours in other parts are
+            left out.
+
+    Raises:
+        ValueError: `graph` is none.
+    """
+
+    def __init__(self, graph: Graph, *, part_only: bool = False) -> None:
+        if not isinstance(graph, Graph):
             raise ValueError(
-                f"the data is a {type(data).__name__}; expected a graph, or a part of one: give "
-                "Graph.open(path) or Partition.open(path)"
+                f"the data is a {type(graph).__name__}; expected a graph, or a part of one: give "
+                "Graph.open(path)"
             )
-        self.part = data if isinstance(data, Partition) else None
-        self.graph = data.graph if isinstance(data, Partition) else data
+        self.graph = graph
+        self.part_only = part_only
+
+    @property
+    def part(self) -> PartNote | None:
+        """Return which part this is; None for a whole graph."""
+        return self.graph.part
 
     @property
     def number(self) -> int:
@@ -43,31 +56,52 @@ class ServedDataset:
     @property
     def num_partitions(self) -> int:
         """Return how many partitions there are."""
-        return 1 if self.part is None else self.part.num_partitions
+        return 1 if self.part is None else self.part.of
 
     @property
     def edge_dir(self) -> EdgeDir:
         """Return which edges of its nodes are here: all that lead in, or all that lead out."""
-        return "in" if self.part is None else self.part.edge_dir
+        return "in" if self.part is None else self.part.owning_side
 
     def note(self, peers: tuple[str, ...] = ()) -> PartitionNote:
         """Return the partition's description for `Welcome`."""
-        if self.part is None:
-            return PartitionNote(peers=peers)
-        ranges = {
-            name: book.bounds[self.number : self.number + 2]
-            for name, book in self.part.node_books.items()
-            if isinstance(book, RangeBook)
-        }
+        part = self.part
+        if part is None:
+            return PartitionNote(version=self.graph.version, peers=peers)
         return PartitionNote(
-            number=self.number,
-            of=self.num_partitions,
-            method=self.part.method,
-            ranges={name: (first, end) for name, (first, end) in ranges.items()},
-            sizes={name: book.size for name, book in self.part.node_books.items()},
-            edge_dir=self.part.edge_dir,
+            number=part.number,
+            of=part.of,
+            method=part.method,
+            ranges={
+                name: (bounds[part.number], bounds[part.number + 1])
+                for name, bounds in part.bounds.items()
+            },
+            sizes={name: self.graph.num_nodes(name) for name in self.graph.node_types},
+            edge_dir=part.owning_side,
+            version=part.version,
+            cut=part.cut,
+            topology=part.topology,
             peers=peers,
         )
+
+    # --- sampling ---
+
+    @cached_property
+    def sampled(self) -> Graph:
+        """The graph that backends sample: a part alone, if that is wanted or all there is."""
+        if self.part is None or not (self.part_only or self.part.of == 1):
+            return self.graph
+        return self.graph.within()
+
+    def check_sampling(self) -> None:
+        """Raise `ValueError` if this is a part that must not be sampled as if it were all."""
+        part = self.part
+        if part is not None and part.of > 1 and not (self.part_only or part.alone):
+            raise ValueError(
+                f"this server has {part}: neighbours in other parts would be missing. Read from "
+                "the store of all parts (penstock.connect with the addresses of its servers), or "
+                "start the server with part_only=True (--part-only), to sample within the part"
+            )
 
     # --- types ---
 
@@ -89,63 +123,25 @@ class ServedDataset:
 
     def node_book(self, node_type: str) -> PartitionBook:
         """Return the partition book of the nodes of a type."""
-        if self.part is None:
-            return RangeBook((0, self.graph.num_nodes(node_type)))
-        return self.part.node_books[node_type]
+        return self.graph.node_book(node_type)
 
     def edge_book(self, edge_type: EdgeType) -> PartitionBook:
-        """Return the partition book of the edges of a type."""
-        if self.part is None:
-            return RangeBook((0, self.graph.num_edges(edge_type)))
-        return self.part.edge_books[edge_type]
+        """Return the partition book of the edges of a type.
 
-    def local_nodes(self, node_type: str, ids: Any) -> Ids:
-        """Return the local ids of nodes given by global ids."""
-        given = self._here(self.node_book(node_type), ids)
-        if self.part is None:
-            return given
-        return np.searchsorted(self.part.node_ids[node_type], given).astype(np.int64)
-
-    def global_nodes(self, node_type: str, rows: Ids) -> Ids:
-        """Return the global ids of nodes given by local ids."""
-        if self.part is None:
-            return rows
-        ids: Ids = self.part.node_ids[node_type][rows]
-        return ids
-
-    # --- edges ---
-
-    def num_edges(self, edge_type: EdgeType) -> int:
-        """Return how many edges of a type are here, including those that leave a partition."""
-        held = self.graph if self.part is None else self.part
-        return held.num_edges(edge_type)
-
-    def edge_attributes(self, edge_type: EdgeType) -> dict[str, SharedArray]:
-        """Return the edges' attributes, by name; `edge_rows` says where an edge's row is."""
-        held = self.graph if self.part is None else self.part
-        return held.edge_attributes(edge_type)
-
-    def edge_rows(self, edge_type: EdgeType, ids: Any = None) -> Ids | None:
-        """Return the rows of edges in their attributes; without ids, of all edges by id.
-
-        None means that the rows are in the order of ids already.
+        Raises:
+            ValueError: This is one of several parts, which knows its own edges only.
         """
-        if ids is None:
-            return None if self.part is None else self.part.rows(edge_type).order
-        given = self._here(self.edge_book(edge_type), ids)
-        return given if self.part is None else self.part.rows(edge_type).places(given)
-
-    def _here(self, book: PartitionBook, ids: Any) -> Ids:
-        parts = book.partition_of(ids)  # raises for ids that do not exist
-        given = np.asarray(ids).astype(np.int64, copy=False)
-        self._check_here(given, parts)
-        return given
-
-    def _check_here(self, ids: Ids, parts: npt.NDArray[np.int32]) -> None:
-        foreign = parts != self.number
-        if foreign.any():
-            at = int(np.argmax(foreign))
+        if self.num_partitions > 1:
             raise ValueError(
-                f"ids[{at}] is {ids[at]}, which is in part {parts[at]}; "
-                f"this server has part {self.number} of {self.num_partitions}"
+                f"this server has {self.part}, which knows its own edges and not where others "
+                "are: ask the store of all parts (penstock.connect with the addresses of its "
+                "servers)"
             )
+        return RangeBook((0, self.graph.num_edges(edge_type)))
+
+    def check_nodes(self, node_type: str, ids: Any) -> Ids:
+        """Return ids of nodes that are here; `ValueError` names one that is not."""
+        self.node_book(node_type).partition_of(ids)  # raises for ids that do not exist
+        given = as_ids(ids, "ids")
+        self.graph.check_nodes(node_type, given)
+        return given

@@ -21,7 +21,6 @@ from penstock.client.hub.hub_process import START_TIMEOUT_S, HubProcess
 from penstock.client.keywords import arguments_of, check_names
 from penstock.errors import ChannelClosed, PenstockError
 from penstock.graph import Graph
-from penstock.graph.partition.partition import Partition
 from penstock.kernels.arrays import check_integer
 from penstock.option_types import PoolKeywords
 from penstock.options import Limits, PoolOptions
@@ -67,7 +66,7 @@ class LeftBehind:
 
 
 class DistServer(Queries, DistCalls):
-    """Serves a graph, or a partition of one. Nothing runs before the first backend or `start()`.
+    """Serves a graph, or a part of one. Nothing runs before the first backend or `start()`.
 
     `DistCalls` declares and documents the calls.
 
@@ -75,7 +74,7 @@ class DistServer(Queries, DistCalls):
     (`penstock.option_types.PoolKeywords`, docs/options.md).
 
     Args:
-        data: The graph, or the partition.
+        data: The graph, or a part of one.
         hub: The hub to use; without one the server starts its own, run by `pool_options`.
         num_workers: Workers of its own hub; 0: batches are made in this process.
         samplers: User samplers that may be asked for: "module:Class", or the class.
@@ -89,6 +88,7 @@ class DistServer(Queries, DistCalls):
         max_backends: Limit of the number of backends.
         max_labels: Labels of an anchor, unless the request says otherwise.
         exit_by_ranks: Whether ranks may call `exit`.
+        part_only: Whether a part of a graph may be sampled without its neighbours in other parts.
 
     Raises:
         ValueError: An argument is not valid; the error names it.
@@ -105,7 +105,7 @@ class DistServer(Queries, DistCalls):
 
     def __init__(
         self,
-        data: Graph | Partition,
+        data: Graph,
         hub: Hub | None = None,
         *,
         num_workers: int | Literal["auto"] = "auto",
@@ -118,13 +118,15 @@ class DistServer(Queries, DistCalls):
         max_backends: int = MAX_BACKENDS,
         max_labels: int | None = None,
         exit_by_ranks: bool = True,
+        part_only: bool = False,
         **pool_options: Unpack[PoolKeywords],
     ) -> None:
         beside = arguments_of(DistServer.__init__)
         check_names(pool_options, "option", PoolOptions, beside=beside)
         limits = limits or Limits()
         most = limits.max_answer_bytes
-        super().__init__(ServedDataset(data), max_answer_bytes=most, max_labels=max_labels)
+        dataset = ServedDataset(data, part_only=part_only)
+        super().__init__(dataset, max_answer_bytes=most, max_labels=max_labels)
         self._check_hub(hub, pool_options)
         self._samplers = names_of(samplers)
         self.input_registration = InputRegistration(self.dataset, input_folders, limits)
@@ -154,7 +156,7 @@ class DistServer(Queries, DistCalls):
 
     def _own_hub(self) -> HubProcess:
         return HubProcess(
-            self.dataset.graph,
+            self.dataset.sampled,
             self._num_workers,
             start_timeout=self._start_timeout,
             **self._pool_options,
@@ -234,6 +236,7 @@ class DistServer(Queries, DistCalls):
     def init_sampling_backend(
         self, request: InitSamplingBackendRequest, *, holder: int = IN_PROCESS
     ) -> int:
+        self.dataset.check_sampling()
         key = check_key(request.backend_key)
         spec = wanted_spec(request, self._samplers)
         self._check_open()
@@ -243,7 +246,7 @@ class DistServer(Queries, DistCalls):
 
     def _made(self, spec: Spec, options: WorkerOptions) -> SharedDistSamplingBackend:
         self.start()
-        return backend_for(self.dataset.graph, self._hub, spec, options, self._start_timeout)
+        return backend_for(self.dataset.sampled, self._hub, spec, options, self._start_timeout)
 
     # --- channels ----------------------------------------------------------------------------
 
@@ -267,7 +270,6 @@ class DistServer(Queries, DistCalls):
         channel = ServedChannel(
             number=number,
             backend=backend,
-            id_map=self.input_registration.id_map,
             worker_key=request.worker_key,
             holder=holder,
             log_every_n=self.log_every_n,

@@ -1,4 +1,4 @@
-"""Registers the inputs of channels: reads them, counts them, and maps them to local ids."""
+"""Registers the inputs of channels: reads them, checks them and counts them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from penstock.options import Limits
 from penstock.sampling.kinds import InputKind
 from penstock.server.dist.backends import ServedBackend
 from penstock.server.dist.dataset import ServedDataset
-from penstock.server.dist.id_map import IdMap
 from penstock.server.dist.seeds import StrPath, read_seeds, sampler_input
 from penstock.server.limits import Budget, check_at_most
 from penstock.wire.requests import RegisterBackendRequest, SamplerInput
@@ -34,7 +33,6 @@ class InputRegistration:
         folders: Sequence[StrPath] = (),
         limits: Limits | None = None,
     ) -> None:
-        self.id_map = IdMap(dataset)
         self._dataset = dataset
         self._folders = tuple(folders)
         self._limits = limits = limits or Limits()
@@ -53,7 +51,7 @@ class InputRegistration:
         channel_options, kind = self._channel_options(request), InputKind.of(backend.spec)
         with ExitStack() as undo:
             _take(self.channels, 1, undo)
-            inputs = sampler_input(self.id_map, self._dataset, given, kind, self.read)
+            inputs = sampler_input(self._dataset, given, kind, self.read)
             nbytes = sum(map(_nbytes, (inputs, *given.columns.values(), *given.tables.values())))
             most = self._limits.max_input_bytes
             check_at_most(nbytes, most, "bytes of inputs", "max_input_bytes")
@@ -62,7 +60,7 @@ class InputRegistration:
                 number,
                 inputs,
                 request.sampling_config,
-                columns=self.id_map.columns(backend.spec, given.columns) or None,
+                columns=dict(given.columns) or None,
                 tables=given.tables or None,
                 **channel_options,
             )

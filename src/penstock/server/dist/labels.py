@@ -36,7 +36,7 @@ def ablp_input(
         check_integer(cap, "max_labels", 0, 2**31)
     positive = _positive(dataset, supervision, request.positive)
     negative = label_edges(dataset, supervision, "negative", request.negative)
-    rows = dataset.local_nodes(supervision[0], anchors)
+    rows = dataset.check_nodes(supervision[0], anchors)
     return ABLPInput(
         anchors,
         _padded(dataset, positive, rows, cap, check_size),
@@ -100,13 +100,14 @@ def _padded(
     cap: int | None,
     check_size: Callable[[int], None],
 ) -> Ids:
-    topology = dataset.graph.csr(kind)
+    graph = dataset.graph if dataset.part is None else dataset.graph.within()
+    topology = graph.csr(kind)
     degrees = topology.indptr[rows + 1] - topology.indptr[rows]
     width = int(degrees.max(initial=0))
     width = width if cap is None else min(width, cap)
     check_size(len(rows) * width * 8)
     adjacency = Adjacency(topology.indptr, topology.adjacency)
-    counts, found = first_neighbors(adjacency, rows, dataset.graph.num_nodes(kind[2]), cap)
+    counts, found = first_neighbors(adjacency, rows, graph.num_nodes(kind[2]), cap)
     padded = np.full((len(rows), width), -1, np.int64)
-    padded[np.arange(width) < counts[:, None]] = dataset.global_nodes(kind[2], found)
+    padded[np.arange(width) < counts[:, None]] = found
     return padded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.graph import Graph
+from penstock.graph.checksum import counts
 from penstock.wire.messages import AbsentArray, Outline
 
 
@@ -17,7 +18,7 @@ def outline_of(graph: Graph) -> Outline:
         arrays=tuple(
             AbsentArray(key, array.dtype, array.shape)
             for key, array in graph.arrays.items()
-            if key.group not in ("aid", "csr")
+            if counts(key, graph.part)
         ),
         version=graph.version,
     )

@@ -14,11 +14,12 @@ import numpy as np
 from penstock.client.dist_calls import Array, DistQueries, Shape
 from penstock.core.slices import ServerSlice
 from penstock.graph.derived import Coo
-from penstock.graph.features import LocalFeatures
+from penstock.graph.features import FeatureSource
 from penstock.graph.lookup import pick
 from penstock.graph.partition.book import PartitionBook
 from penstock.graph.schema import EdgeType
 from penstock.graph.shared import SharedArray
+from penstock.kernels.arrays import as_ids
 from penstock.server.dist.dataset import Ids, ServedDataset
 from penstock.server.dist.labels import ablp_input
 from penstock.wire.requests import (
@@ -63,14 +64,16 @@ class Queries(DistQueries[Array, Shape]):
         check_split(split)
         self._check_slice(server_slice)
         graph = self.dataset.graph
-        size = len(graph.split(split, name)) if split is not None else graph.num_nodes(name)
+        size = len(graph.split(split, name)) if split is not None else graph.num_own_nodes(name)
         rows = slice(0, size) if server_slice is None else server_slice.rows(size)
         self._check_size((rows.stop - rows.start) * _ID_BYTES, "get_node_ids", "a server_slice")
-        if split is None:
+        if split is not None:
+            found = graph.split(split, name)[rows]
+        elif graph.part is None:
             found = np.arange(rows.start, rows.stop, dtype=np.int64)
         else:
-            found = graph.split(split, name)[rows]
-        return self.dataset.global_nodes(name, found)
+            found = graph.node_ids(name)[rows]
+        return found
 
     def get_ablp_input(
         self,
@@ -107,10 +110,8 @@ class Queries(DistQueries[Array, Shape]):
             partition_idx=number,
             node_types=graph.node_types if graph.is_hetero else None,
             edge_types=graph.edge_types if graph.is_hetero else None,
-            num_nodes=tuple(TypeSize(name, graph.num_nodes(name)) for name in graph.node_types),
-            num_edges=tuple(
-                TypeSize(kind, self.dataset.num_edges(kind)) for kind in graph.edge_types
-            ),
+            num_nodes=tuple(TypeSize(name, graph.num_own_nodes(name)) for name in graph.node_types),
+            num_edges=tuple(TypeSize(kind, graph.num_own_edges(kind)) for kind in graph.edge_types),
             edge_dir=self.dataset.edge_dir,
         )
 
@@ -177,16 +178,17 @@ class Queries(DistQueries[Array, Shape]):
         self, name: str, node_type: str | None = None, index: Any = None
     ) -> Array:
         kind = self.dataset.node_type(node_type)
-        column = pick("node attribute", name, kind, self.dataset.graph.node_attributes(kind))
-        rows = None if index is None else self.dataset.local_nodes(kind, index)
-        return self._rows(column, rows, name)
+        graph = self.dataset.graph
+        column = pick("node attribute", name, kind, graph.node_attributes(kind))
+        return self._rows(column, graph.node_features(name, kind), index, name)
 
     def get_edge_attribute(
         self, name: str, edge_type: EdgeType | None = None, index: Any = None
     ) -> Array:
         kind = self.dataset.edge_type(edge_type)
-        column = pick("edge attribute", name, kind, self.dataset.edge_attributes(kind))
-        return self._rows(column, self.dataset.edge_rows(kind, index), name)
+        graph = self.dataset.graph
+        column = pick("edge attribute", name, kind, graph.edge_attributes(kind))
+        return self._rows(column, graph.edge_features(name, kind), index, name)
 
     def get_graph_attribute(self, name: str, owner: str | EdgeType | None = None) -> Any:
         found = self.dataset.graph.graph_attributes(owner or None)
@@ -209,7 +211,7 @@ class Queries(DistQueries[Array, Shape]):
     ) -> Ids:
         check_layout(layout)
         kind = self.dataset.edge_type(edge_type)
-        size = self.dataset.num_edges(kind)
+        size = self.dataset.graph.num_own_edges(kind)
         if first < 0 or (count is not None and count < 0):
             raise ValueError(f"first is {first} and count {count}; expected neither below 0")
         end = size if count is None else min(size, first + count)
@@ -225,19 +227,18 @@ class Queries(DistQueries[Array, Shape]):
         return source, destination
 
     def _edges(self, kind: EdgeType, first: int, end: int) -> Ids:
-        if self.dataset.part is not None:
-            return self.dataset.part.edge_index(kind, first, end)
         (whole,) = self.dataset.graph.derived(Coo(kind))  # computed once and kept
         piece: Ids = whole.array[:, first:end]
         return piece
 
     # --- bounds ------------------------------------------------------------------------------
 
-    def _rows(self, column: SharedArray, rows: Ids | None, name: str) -> Array:
+    def _rows(self, column: SharedArray, source: FeatureSource, index: Any, name: str) -> Array:
+        ids = None if index is None else as_ids(index, "ids")
         width = column.nbytes // max(1, column.shape[0])
-        wanted = column.shape[0] if rows is None else len(rows)
+        wanted = column.shape[0] if ids is None else len(ids)
         self._check_size(wanted * width, f"{wanted} rows of {name!r}", "fewer ids")
-        return column.array if rows is None else LocalFeatures(column).gather(rows)
+        return column.array if ids is None else source.gather(ids)
 
     def _bounded(self, book: PartitionBook, verb: str) -> PartitionBook:
         self._check_size(getattr(getattr(book, "parts", None), "nbytes", 0), verb)

@@ -18,7 +18,6 @@ from penstock.errors import Overloaded
 from penstock.graph.schema import EDGE
 from penstock.sampling.kinds import InputKind
 from penstock.server.dist.dataset import ServedDataset
-from penstock.server.dist.id_map import IdMap
 from penstock.wire.requests import SamplerInput
 
 StrPath = str | os.PathLike[str]
@@ -49,27 +48,26 @@ def read_seeds(
 
 
 def sampler_input(
-    id_map: IdMap,
     dataset: ServedDataset,
     given: SamplerInput,
     kind: InputKind,
     read: Callable[[str], npt.NDArray[Any]],
 ) -> Any:
-    """Return the argument for `register_input` of a backend, with local ids."""
+    """Return the argument for `register_input` of a backend."""
     named = [name for name in ("ids", "split", "file") if getattr(given, name) is not None]
     if len(named) > 1:
         raise ValueError(f"sampler_input has {' and '.join(named)}: give only one of them")
     ids = given.ids if given.file is None else read(given.file)
     if kind is InputKind.LINK:
-        return _links(id_map, dataset, given, ids)
+        return _links(dataset, given, ids)
     if given.edge_type is not None:
         raise ValueError(f"sampler_input has edge type {given.edge_type!r}; its inputs are nodes")
     node_type = dataset.node_type(given.node_type)
-    wanted = given.split if ids is None else id_map.nodes(node_type, ids)
+    wanted = given.split if ids is None else ids
     return (node_type, wanted) if node_type else wanted
 
 
-def _links(id_map: IdMap, dataset: ServedDataset, given: SamplerInput, ids: Any) -> Any:
+def _links(dataset: ServedDataset, given: SamplerInput, ids: Any) -> Any:
     if given.node_type is not None:
         raise ValueError(f"sampler_input has node type {given.node_type!r}; its inputs are edges")
     if given.edge_type is None and dataset.graph.is_hetero:
@@ -77,7 +75,7 @@ def _links(id_map: IdMap, dataset: ServedDataset, given: SamplerInput, ids: Any)
         raise ValueError(f"sampler_input lacks an edge type; this graph has {there}")
     kind = EDGE if given.edge_type is None else given.edge_type
     kind = (kind[0], kind[1], kind[2])
-    wanted = given.split if ids is None else id_map.links(kind, ids)
+    wanted = given.split if ids is None else ids
     return wanted if given.edge_type is None else (kind, wanted)
 
 

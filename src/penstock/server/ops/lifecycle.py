@@ -15,7 +15,6 @@ from inspect import Parameter, signature
 from typing import Any, Final, Protocol
 
 from penstock.graph import Graph
-from penstock.graph.partition.partition import Partition
 from penstock.server.dist.dist_server import DistServer, LeftBehind
 from penstock.server.ops.statistics import ServerStatistics
 
@@ -63,11 +62,11 @@ _server: DistServer | None = None
 _running: RunningServer | None = None
 
 
-def init_server(data: Graph | Partition, address: str | None = None, **options: Any) -> DistServer:
+def init_server(data: Graph, address: str | None = None, **options: Any) -> DistServer:
     """Make and start the server of this process; there is one at a time.
 
     Args:
-        data: The graph, or the partition.
+        data: The graph, or a part of one.
         address: Where to serve it; `server.address` then has the real port. Without an address only
             this process can use it.
         **options: Options of `DistServer` and, with an address, of `serve`.
@@ -191,7 +190,7 @@ def _started(server: DistServer) -> DistServer:
     return server
 
 
-def _opened(data: Graph | Partition, address: str, options: dict[str, Any]) -> RunningServer:
+def _opened(data: Graph, address: str, options: dict[str, Any]) -> RunningServer:
     from penstock.server.serving import serve
 
     own = {name: options.pop(name) for name in _OWN_OPTIONS & options.keys()}

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 from msgspec import structs
 
 from penstock.client.channel.inputs import Inputs, inputs_of
@@ -27,7 +26,7 @@ from penstock.sampling.custom import check_plain
 from penstock.sampling.kinds import InputKind, check, kind_of
 from penstock.sampling.normalize import settled
 from penstock.sampling.spec import Feed, Spec
-from penstock.server.dist.id_map import IdMap
+from penstock.server.dist.dataset import ServedDataset
 from penstock.server.dist.seeds import StrPath, read_seeds
 from penstock.server.limits import LONGEST_NAME, Budget, check_at_most
 from penstock.server.transport.relay import Relay
@@ -45,7 +44,7 @@ class Registrations:
     """Registers remote ranks, within the server's limits."""
 
     hub: HubProcess
-    id_map: IdMap
+    dataset: ServedDataset
     limits: Limits
     budget: Budget  # of bytes of inputs
     channels: Budget
@@ -78,23 +77,20 @@ class Registrations:
             )
         finally:
             inputs.close()  # the hub has its own hold on them
-        return _CountedRelay(session, self.id_map, register.options.job, self.channels)
+        return _CountedRelay(session, register.options.job, self.channels)
 
     def _inputs(self, spec: Spec, feed: Feed, seeds: Any, arrays: Arrays) -> Inputs:
-        """Return the inputs with the local ids of the graph at this server."""
         columns, tables = _more(arrays)
-        columns = self.id_map.columns(spec, columns)
         if feed.edge_type is not None or InputKind.of(spec) is InputKind.LINK:
             edge_type = feed.edge_type or EDGE
-            ends = self.id_map.links(edge_type, seeds) if _are_ids(seeds) else seeds
-            given = (edge_type, ends) if any(edge_type) else ends
+            given = (edge_type, seeds) if any(edge_type) else seeds
             return inputs_of(self.hub.graph, given, InputKind.LINK, columns, tables)
         node_type = feed.node_type or NODE
-        nodes = self.id_map.nodes(node_type, seeds) if _are_ids(seeds) else seeds
-        given = (node_type, nodes) if node_type else nodes
+        given = (node_type, seeds) if node_type else seeds
         return inputs_of(self.hub.graph, given, InputKind.NODE, columns, tables)
 
     def _checked(self, asked: Register) -> Spec:
+        self.dataset.check_sampling()
         spec, workers = asked.spec, asked.workers
         if spec is None or asked.backend:
             raise ValueError("a Register to a server has a spec, and no backend")
@@ -146,8 +142,8 @@ class Registrations:
 class _CountedRelay(Relay):
     """A relay that counts towards the limit of channels until it is closed."""
 
-    def __init__(self, session: HubSession, id_map: IdMap, job: str, channels: Budget) -> None:
-        super().__init__(session, id_map, job)
+    def __init__(self, session: HubSession, job: str, channels: Budget) -> None:
+        super().__init__(session, job)
         self._channels = channels
         self._counts = 1
 
@@ -165,11 +161,6 @@ def _check_code(code: str | None, samplers: frozenset[str]) -> None:
             f"sampler is {code!r}, which this server was not started with; it has {there} "
             "(setting: samplers)"
         )
-
-
-def _are_ids(seeds: Any) -> bool:
-    """Return whether these are ids, rather than the name of a split, or None for all inputs."""
-    return isinstance(seeds, np.ndarray)
 
 
 def _more(arrays: Arrays) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -16,8 +16,6 @@ from msgspec import structs
 
 from penstock.client.channel.session import HubSession, close_all
 from penstock.errors import ProtocolError
-from penstock.server.dist.id_map import IdMap
-from penstock.wire.frames import read
 from penstock.wire.messages import (
     BatchLost,
     BatchReady,
@@ -41,9 +39,8 @@ ForTheRank: TypeAlias = tuple[FromServerToRank, Packed]
 class Relay:
     """A registered channel and its rank's credits."""
 
-    def __init__(self, session: HubSession, id_map: IdMap, job: str = "") -> None:
+    def __init__(self, session: HubSession, job: str = "") -> None:
         self._session = session
-        self._id_map = id_map
         self._out: set[int] = set()  # slots with batches that the rank has not returned
         self._unsent: set[int] = set()  # those of them that are not completely sent yet
         self.channel = session.channel
@@ -114,8 +111,6 @@ class Relay:
         memory = self._session.take(ready, fds).memory()
         self._out.add(ready.slot)
         self._unsent.add(ready.slot)
-        if not self._id_map.is_identity:
-            self._id_map.to_whole(read(memory, ready.layouts), ready.facts)
         packed = pack_batch(memory, ready.layouts)
         moved = structs.replace(ready, one_off=None, layouts=packed.arrays, nbytes=packed.nbytes)
         return moved, packed
