@@ -25,7 +25,7 @@ from penstock.hub.ready_waiters import ReadyWaiters
 from penstock.hub.shared_graph import SharedGraph
 from penstock.hub.timings import Timing
 from penstock.hub.worker_records import WorkerRecord
-from penstock.wire.messages import HubConfig, WorkerGone
+from penstock.wire.messages import HubConfig, Moved, WorkerGone
 from penstock.workers.pool import Pool
 
 STORIES_KEPT: Final = 64
@@ -80,6 +80,8 @@ class HubState:
         # Connections with messages that are not answered yet.
         self.backlogged: set[RankConnection] = set()
         self.turns = 0
+        # What workers have moved to make batches of a graph in parts; None for any other.
+        self.moved: Moved | None = None
         self.destroying = Timing("destroying")
         self.records: dict[int, WorkerRecord] = {}
         # The size of the pool; its workers are started when a rank first needs them.

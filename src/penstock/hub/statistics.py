@@ -19,6 +19,7 @@ def gather(state: HubState) -> dict[str, Any]:
         "describe": state.scheduler.describe(),
         "pool": _plain(state.pool.statistics()),
         "hub": _hub(state),
+        "moved": None if state.moved is None else _plain(state.moved),
         "losses": [_plain(loss) for loss in state.losses],
         "channels": {str(channel.number): _channel(channel) for channel in state.channels},
     }

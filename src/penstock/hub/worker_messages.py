@@ -26,6 +26,7 @@ from penstock.wire.messages import (
     Failed,
     FromWorkerToHub,
     Heartbeat,
+    Moved,
     OutOfMemory,
     Ready,
     WorkerGone,
@@ -94,6 +95,8 @@ class WorkerMessages:
             _close(fds)
             return
         self._off_its_hands(record, task)
+        if done.moved is not None:
+            self._state.moved = (self._state.moved or Moved()).plus(done.moved)
         self._executor.finish(record, task, done, fds)
         if done.begins is not None:
             self._begin(record, done.begins)

@@ -122,13 +122,14 @@ def chosen_rows(
     of_nodes: bool = False,
 ) -> tuple[Adjacency, Array | None, Array | None]:
     """Return the rows of an edge type, with running sums of a weight, or in the order of a time."""
-    rows = graph.rows(name, side)
+    if weight_attr is None and time_attr is None:
+        return graph.rows(name, side), None, None
+    rows = graph.own_rows(name, side)
     if time_attr is not None:
         topology, times = graph.by_time(name, time_attr, of_nodes=of_nodes, side=side)
         return Adjacency(rows.indptr, topology.adjacency, rows.members), None, times
-    if weight_attr is not None:
-        return rows, graph.weight_sums(name, weight_attr, side), None
-    return rows, None, None
+    assert weight_attr is not None
+    return rows, graph.weight_sums(name, weight_attr, side), None
 
 
 def _is_of_nodes(graph: GraphView, name: str) -> bool:

@@ -16,7 +16,8 @@ import msgspec
 
 from penstock.graph import Graph
 from penstock.kernels.arrays import Array, Ids
-from penstock.sampling.batches import Batches
+from penstock.sampling.batches import Batches, Reached
+from penstock.sampling.buffer import BatchMemory
 from penstock.sampling.buffered import BufferedBatches, Sampled
 from penstock.sampling.collate import NeighborBatches
 from penstock.sampling.kinds import kind_of
@@ -32,9 +33,34 @@ _numbers = itertools.count()
 def batches_of_store(graph: Graph, spec: Spec, here: Batches) -> Batches:
     """Return what makes the batches of a spec; `here` would sample hop by hop."""
     assert isinstance(graph, StoreGraph)
-    if not graph.has_whole_topology or kind_of(spec).users_code(spec) is not None:
+    hops: Any = getattr(spec, "neighbors", spec)
+    # Weights and times are attributes: whoever has them draws.
+    chosen = getattr(hops, "weight_attr", None) or getattr(hops, "time_attr", None)
+    if not graph.has_whole_topology or chosen or kind_of(spec).users_code(spec) is not None:
         return here
-    return BufferedBatches(graph, _columns_from(spec), _Sampler(graph, spec, here))
+    there = BufferedBatches(graph, _columns_from(spec), _Sampler(graph, spec, here))
+    return _EitherWay(here, there)
+
+
+class _EitherWay(Batches):
+    """Batches that a server samples, but for those with tables of all nodes: these stay here."""
+
+    def __init__(self, here: Batches, there: Batches) -> None:
+        self._here = here
+        self._there = there
+
+    def make(self, request: Request, memory: BatchMemory, reached: Reached) -> dict[str, Any]:
+        """Write a batch into `memory`; see `Batches`."""
+        return (self._here if request.tables else self._there).make(request, memory, reached)
+
+    def likely_bytes(self, inputs: int, of: Owner) -> int:
+        """Return room in which nearly any batch fits."""
+        return self._here.likely_bytes(inputs, of)
+
+    def drop(self) -> None:
+        """Forget what was kept of a batch that did not fit."""
+        self._here.drop()
+        self._there.drop()
 
 
 def _columns_from(spec: Spec) -> WithAttributes:
@@ -67,7 +93,7 @@ class _Sampler:
     def cut(self, request: Request) -> Sampled:
         """Have a batch sampled, without attributes."""
         self._turn += 1
-        found: SampledBatch = self._graph.parts.begin(
+        found: SampledBatch = self._graph.ask(
             self._turn % self._graph.num_parts,
             "get_batch",
             spec=self._wanted.spec,

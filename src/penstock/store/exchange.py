@@ -20,6 +20,7 @@ from penstock.kernels.arrays import Ids
 from penstock.kernels.fetched import FetchedRows
 from penstock.kernels.hops import Drawn, draw_hop
 from penstock.kernels.members import Members
+from penstock.kernels.merge import merge_rows
 from penstock.kernels.prepare import order_by_time
 from penstock.store.calls import DrawAnswer, DrawRequest, WithinAnswer, WithinRequest
 from penstock.store.features import shared_out
@@ -170,7 +171,7 @@ class StoreExchange:
         return [
             (
                 positions,
-                self._graph.parts.begin(
+                self._graph.ask(
                     part,
                     "get_edges_within",
                     asked=[
@@ -198,11 +199,18 @@ class _Asked:
         self._call = self._begin(request)
 
     def _begin(self, request: DrawRequest) -> Awaited:
-        return self._graph.parts.begin(self._part, "get_draws", draws=[request])
+        sent = (request.nodes, request.trees, request.node_times)
+        self._graph.meter.add(bytes_out=sum(each.nbytes for each in sent if each is not None))
+        return self._graph.ask(self._part, "get_draws", draws=[request])
+
+    def _count(self, answer: DrawAnswer) -> None:
+        came = (answer.counts, answer.neighbors, answer.edge_ids)
+        self._graph.meter.add(bytes_in=sum(each.nbytes for each in came))
 
     def answer(self) -> Drawn:
         """Wait for the answer; ask for the rest of one that came in pieces."""
         (first,) = self._call.result()
+        self._count(first)
         if len(first.counts) == len(self._request.nodes) and not first.more:
             return Drawn(first.counts, first.neighbors, first.edge_ids)
         return _joined(self._pieces(first))
@@ -216,7 +224,9 @@ class _Asked:
             if done >= total:
                 return answers
             rest = _rest(self._request, done, skipped)
-            answers.extend(self._begin(rest).result())
+            (answer,) = self._begin(rest).result()
+            self._count(answer)
+            answers.append(answer)
 
 
 def _request(draw: Draw, positions: Ids, narrow: bool) -> DrawRequest:
@@ -284,28 +294,7 @@ def _joined(answers: Sequence[DrawAnswer]) -> Drawn:
 
 def _merged(count: int, asked: Sequence[_Asked]) -> Drawn:
     """Return the answers of several parts in the order of all nodes."""
-    return _in_order(count, [(each.positions, each.answer()) for each in asked])
-
-
-def _in_order(count: int, answers: Sequence[tuple[Ids, Drawn]]) -> Drawn:
-    """Return entries of several lists of nodes as one; a list's nodes are at `positions`."""
-    if len(answers) == 1 and len(answers[0][0]) == count:
-        return answers[0][1]
-    counts = np.zeros(count, np.int32)
-    for positions, answer in answers:
-        counts[positions] = answer.counts
-    ends = np.cumsum(counts, dtype=np.int64)
-    total = int(ends[-1]) if count else 0
-    kinds = [array.dtype for _, answer in answers for array in answer[1:]]
-    kind = np.result_type(np.int32, *kinds)
-    neighbors, edge_ids = np.empty(total, kind), np.empty(total, kind)
-    for positions, answer in answers:
-        begins, own = ends[positions] - answer.counts, np.cumsum(answer.counts, dtype=np.int64)
-        moved = np.repeat(begins - own + answer.counts, answer.counts)
-        places = moved + np.arange(len(moved))
-        neighbors[places] = answer.neighbors
-        edge_ids[places] = answer.edge_ids
-    return Drawn(counts, neighbors, edge_ids)
+    return merge_rows(count, [(each.positions, each.answer()) for each in asked])
 
 
 def _found(count: int, calls: Sequence[tuple[Ids, Awaited]]) -> Found:
@@ -314,7 +303,7 @@ def _found(count: int, calls: Sequence[tuple[Ids, Awaited]]) -> Found:
         (answer,) = call.result()
         assert isinstance(answer, WithinAnswer)
         answers.append((positions, Drawn(answer.counts, answer.positions, answer.edge_ids)))
-    merged = _in_order(count, answers)
+    merged = merge_rows(count, answers)
     return Found(
         merged.counts.astype(np.int64),
         merged.neighbors.astype(np.int64, copy=False),

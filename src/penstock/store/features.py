@@ -1,7 +1,8 @@
 """Rows of attributes that lie in parts: each is fetched from the part that has it.
 
-A row goes straight from its owner to where it is read. `begin` asks all owners, and what it returns
-puts their answers in place: several attributes are begun before the first is waited for.
+A row goes straight from its owner to where it is read, and not at all if this host has it cached.
+`begin_gather` asks all owners, and what it returns puts their answers in place: several attributes
+are begun before the first is waited for.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from penstock.graph.dtypes import storage_dtype
 from penstock.graph.schema import ArrayKey
 from penstock.kernels.arrays import Array, Ids, as_ids
 from penstock.kernels.gather import scatter_rows
+from penstock.store.cache import CachedRows
 from penstock.store.calls import ColumnName, RowsAnswer
-from penstock.store.parts import Awaited, Parts
+from penstock.store.parts import Awaited
 
 if TYPE_CHECKING:
     from penstock.graph.partition.book import PartitionBook
+    from penstock.store.graph import StoreGraph
 
 # Bytes of rows that are asked for at once.
 MOST_BYTES: Final = 64 << 20
+_INT32: Final = 2**31 - 1
 
 
 class StoreFeatures:
@@ -30,14 +34,16 @@ class StoreFeatures:
 
     def __init__(
         self,
-        parts: Callable[[], Parts],
+        graph: StoreGraph,
         key: ArrayKey,
         dtype: str,
         shape: Sequence[int],
         book: Callable[[], PartitionBook] | None,
+        cached: CachedRows | None = None,
     ) -> None:
-        self._parts = parts
+        self._graph = graph
         self._book = book  # None for edges: nobody but its owner knows where an edge is
+        self._cached = cached
         self._column = ColumnName(
             "node" if isinstance(key.type, str) else "edge", key.type, key.name
         )
@@ -45,7 +51,7 @@ class StoreFeatures:
         self.row_shape = tuple(shape[1:])
         self.num_rows = shape[0]
         self._storage = np.dtype(storage_dtype(dtype))
-        self._row_bytes = max(1, self._storage.itemsize * int(np.prod(self.row_shape)))
+        self._row_bytes = self._storage.itemsize * int(np.prod(self.row_shape))
 
     def gather(self, ids: Ids, out: Array | None = None) -> Array:
         """Return the rows of these ids; see `graph.features.FeatureSource`."""
@@ -58,58 +64,66 @@ class StoreFeatures:
     def begin_gather(self, ids: Ids, out: Array) -> Callable[[], None]:
         """Ask for rows; return what waits for them and writes them into `out`."""
         wanted = as_ids(ids, "ids")
-        shape = (len(wanted), *self.row_shape)
+        self._check(wanted, out)
+        positions = np.arange(len(wanted))
+        hits = None if self._cached is None else self._cached.members.rows(wanted)
+        if hits is not None:
+            positions = np.flatnonzero(hits < 0)
+        asked = self._asked(wanted, positions)
+
+        def finish() -> None:
+            if hits is not None and self._cached is not None:
+                here = np.flatnonzero(hits >= 0)
+                scatter_rows(self._cached.rows.gather(hits[here]), here, out)
+            there = 0
+            for places, call in asked:
+                answer: RowsAnswer = call.result()
+                some = places if answer.here is None else places[answer.here]
+                there += len(some)
+                scatter_rows(answer.rows[0], some, out)
+            if there != len(positions):
+                raise ValueError(f"{len(positions) - there} of the ids have no row in any part")
+            self._graph.meter.add(
+                rows=there, hits=len(wanted) - there, bytes_in=there * self._row_bytes
+            )
+
+        return finish
+
+    def _check(self, ids: Ids, out: Array) -> None:
+        shape = (len(ids), *self.row_shape)
         if out.shape != shape or out.dtype != self._storage:
             raise ValueError(
                 f"out must be {self._storage} of shape {list(shape)}, "
                 f"not {out.dtype} {list(out.shape)}"
             )
-        asked = (
-            self._asked_of_nodes(wanted) if self._book is not None else self._asked_of_all(wanted)
-        )
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.num_rows:
+            at = int(np.argmax((ids < 0) | (ids >= self.num_rows)))
+            raise ValueError(f"ids[{at}] is {ids[at]}; expected 0 <= id < {self.num_rows}")
 
-        def finish() -> None:
-            there = 0
-            for positions, call in asked:
-                answer: RowsAnswer = call.result()
-                places = positions if answer.here is None else positions[answer.here]
-                there += len(places)
-                scatter_rows(answer.rows[0], places, out)
-            if there != len(wanted):
-                self._complain(wanted, asked)
-
-        return finish
-
-    def _asked_of_nodes(self, ids: Ids) -> list[tuple[Ids, Awaited]]:
-        assert self._book is not None
-        parts = self._parts()
+    def _asked(self, ids: Ids, positions: Ids) -> list[tuple[Ids, Awaited]]:
+        """Ask for the rows at these positions; edges of every part, since ids do not tell it."""
+        some, wanted = self._book is None, ids[positions]
+        if self._book is None:
+            owners = [(part, np.arange(len(positions))) for part in range(self._graph.num_parts)]
+        else:
+            owners = shared_out(self._book(), wanted)
         asked = []
-        for part, positions in shared_out(self._book(), ids):
-            for piece in self._pieces(positions):
-                call = parts.begin(part, "get_rows", columns=[self._column], ids=ids[piece])
-                asked.append((piece, call))
+        for part, places in owners:
+            for piece in self._pieces(places):
+                sent = self._sent(wanted[piece])
+                self._graph.meter.add(bytes_out=sent.nbytes)
+                call = self._graph.ask(
+                    part, "get_rows", columns=[self._column], ids=sent, some=some
+                )
+                asked.append((positions[piece], call))
         return asked
 
-    def _asked_of_all(self, ids: Ids) -> list[tuple[Ids, Awaited]]:
-        """Ask every part for the rows that it has: the ids of edges do not tell their part."""
-        parts, positions = self._parts(), np.arange(len(ids))
-        return [
-            (
-                piece,
-                parts.begin(part, "get_rows", columns=[self._column], ids=ids[piece], some=True),
-            )
-            for piece in self._pieces(positions)
-            for part in range(parts.num_parts)
-        ]
+    def _sent(self, ids: Ids) -> Ids:
+        return ids.astype(np.int32) if self.num_rows <= _INT32 else ids
 
     def _pieces(self, positions: Ids) -> list[Ids]:
-        most = max(1, MOST_BYTES // self._row_bytes)
+        most = max(1, MOST_BYTES // max(1, self._row_bytes))
         return [positions[at : at + most] for at in range(0, len(positions), most)]
-
-    def _complain(self, ids: Ids, asked: Sequence[Any]) -> None:
-        bad = (ids < 0) | (ids >= self.num_rows)
-        at = int(np.argmax(bad)) if bad.any() else 0
-        raise ValueError(f"ids[{at}] is {ids[at]}; expected 0 <= id < {self.num_rows}")
 
 
 def shared_out(book: PartitionBook, ids: Ids) -> list[tuple[int, Ids]]:
@@ -117,9 +131,8 @@ def shared_out(book: PartitionBook, ids: Ids) -> list[tuple[int, Ids]]:
     if len(ids) == 0:
         return []
     if book.num_partitions == 1:
-        book.partition_of(ids[:0])
         return [(0, np.arange(len(ids)))]
-    parts = book.partition_of(ids)
+    parts: Any = book.partition_of(ids)
     if book.num_partitions <= 256:
         parts = parts.astype(np.uint8)  # sorted by radix
     order = np.argsort(parts, kind="stable")

@@ -8,6 +8,7 @@ are fetched once and shared with workers: books, attributes of the whole graph, 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -31,10 +32,13 @@ from penstock.graph.sharing import GraphHandle
 from penstock.graph.topology import id_dtype
 from penstock.graph.view import ArrayView, GraphView, OwnIds
 from penstock.kernels import Adjacency
+from penstock.store.cache import cached_rows
 from penstock.store.exchange import StoreExchange
 from penstock.store.features import StoreFeatures
+from penstock.store.meter import Meter
 from penstock.store.outline import StoreOutline
-from penstock.store.parts import Parts
+from penstock.store.parts import Awaited, Parts
+from penstock.wire.messages import Moved
 
 Array = npt.NDArray[Any]
 
@@ -94,6 +98,7 @@ class StoreGraph(Graph):
         self._version = outline.note.version
         self._making = threading.RLock()
         self._handle = handle
+        self.meter = Meter()
         self._splits: dict[ArrayKey, SharedArray] = {}
 
     # --- parts -------------------------------------------------------------------------------
@@ -107,6 +112,16 @@ class StoreGraph(Graph):
     def num_parts(self) -> int:
         """The number of parts."""
         return self._outline.note.of
+
+    def ask(self, part: int, verb: str, **arguments: Any) -> Awaited:
+        """Ask about a part without waiting for the answer; count what is moved.
+
+        Args:
+            part: The number of the part.
+            verb: The name of the question; see `store.calls`.
+            **arguments: Its arguments.
+        """
+        return _Counted(self.parts.begin(part, verb, **arguments), self.meter)
 
     @property
     def has_whole_topology(self) -> bool:
@@ -132,6 +147,11 @@ class StoreGraph(Graph):
     def is_in_parts(self) -> bool:
         """Whether the graph is in parts: it is."""
         return True
+
+    @property
+    def moved(self) -> Moved:
+        """What this process has moved to sample the graph."""
+        return self.meter.total()
 
     def open_exchange(self) -> Exchange:
         """Return what a sampler asks for edges."""
@@ -211,7 +231,7 @@ class StoreGraph(Graph):
 
     def _fetched_split(self, key: ArrayKey) -> Array:
         calls = [
-            self.parts.begin(part, "get_split_share", split=key.name, node_type=key.type)
+            self.ask(part, "get_split_share", split=key.name, node_type=key.type)
             for part in range(self.num_parts)
         ]
         whole = np.empty(self._outline.forms[key].shape, np.int64)
@@ -256,7 +276,8 @@ class StoreGraph(Graph):
         form = self._outline.forms[key]
         owner = key.type
         book = partial(self.node_book, owner or None) if isinstance(owner, str) else None
-        return StoreFeatures(lambda: self.parts, key, form.dtype, form.shape, book)
+        cached = cached_rows(self._arrays, owner, key.name) if isinstance(owner, str) else None
+        return StoreFeatures(self, key, form.dtype, form.shape, book, cached)
 
     # --- derived arrays ----------------------------------------------------------------------
 
@@ -288,7 +309,7 @@ class StoreGraph(Graph):
         self.check_side(wanted.side)
         owner = wanted.owner or None
         calls = [
-            self.parts.begin(part, "get_degree_sizes", edge_type=wanted.edge_type, side=wanted.side)
+            self.ask(part, "get_degree_sizes", edge_type=wanted.edge_type, side=wanted.side)
             for part in range(1 if self.has_whole_topology else self.num_parts)
         ]
         if self.has_whole_topology:
@@ -306,7 +327,7 @@ class StoreGraph(Graph):
         for part in range(1 if self.has_whole_topology else self.num_parts):
             first = 0
             while True:
-                sources, destinations, ids = self.parts.begin(
+                sources, destinations, ids = self.ask(
                     part, "get_edge_share", edge_type=edge_type, first=first, count=_EDGES_AT_ONCE
                 ).result()
                 if len(ids) == 0:
@@ -347,6 +368,21 @@ class StoreGraph(Graph):
 
     def validate(self) -> None:
         """Do nothing: each part is validated where it is (`penstock inspect --verify`)."""
+
+
+class _Counted:
+    """A question whose waiting is counted."""
+
+    def __init__(self, call: Awaited, meter: Meter) -> None:
+        self._call = call
+        self._meter = meter
+
+    def result(self) -> Any:
+        """Wait for the answer, and return it."""
+        began = time.perf_counter()
+        answer = self._call.result()
+        self._meter.add(calls=1, waited=time.perf_counter() - began)
+        return answer
 
 
 def _stays(words: str) -> NoReturn:

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
+import msgspec
+
 from penstock.errors import PenstockError, ProtocolError, SamplingError
 from penstock.graph import Graph, sharing
 from penstock.sampling.buffer import SlotTooSmall
@@ -225,10 +227,14 @@ class Worker:
         report, classes = self._refusal(message.batch.channel), tuple[str, ...]()
         if report is None:
             try:
+                before = self._maker.graph.moved
                 written, one_off = self._written(message)
                 cost = time.perf_counter() - start
                 self._announced = self._next_batch()
-                return _done(message, cost, written, one_off, self._announced), one_off
+                done = _done(message, cost, written, one_off, self._announced)
+                if before is not None and (after := self._maker.graph.moved) is not None:
+                    done = msgspec.structs.replace(done, moved=after.since(before))
+                return done, one_off
             except BaseException as error:  # whatever a user's sampler may raise
                 if isinstance(error, MemoryError) and self._limit is not None:
                     raise

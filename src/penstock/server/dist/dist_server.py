@@ -34,6 +34,7 @@ from penstock.server.dist.input_registration import InputRegistration
 from penstock.server.dist.queries import Queries
 from penstock.server.dist.samplers import backend_for, check_key, names_of, wanted_spec
 from penstock.server.dist.seeds import StrPath
+from penstock.store.answers import PartAnswers
 from penstock.wire.requests import (
     InitSamplingBackendRequest,
     RegisterBackendRequest,
@@ -129,6 +130,8 @@ class DistServer(Queries, DistCalls):
         super().__init__(dataset, max_answer_bytes=most, max_labels=max_labels)
         self._check_hub(hub, pool_options)
         self._samplers = names_of(samplers)
+        # Answers what samplers elsewhere ask, who read the part as one of a store.
+        self.answers = PartAnswers(dataset.graph, most)
         self.input_registration = InputRegistration(self.dataset, input_folders, limits)
         self.request_timeout = positive_seconds(request_timeout, "request_timeout")
         self.log_every_n = check_integer(log_every_n, "log_every_n", 1, 2**63)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from penstock.client.dist_calls import VERBS, TransportCalls
 from penstock.errors import PenstockError, ProtocolError
 from penstock.server.dist.dist_server import DistServer
+from penstock.store.calls import STORE_VERBS
 from penstock.wire.messages import Call
 from penstock.wire.rpc_schema import Verb
 from penstock.wire.values import Arrays, pack, unpack
@@ -63,12 +64,13 @@ MAKING: Final = frozenset(verb.name for verb in VERBS.values() if verb.traits.ma
 
 def answer(server: DistServer, call: Call, arrays: Arrays, caller: int) -> tuple[Any, Arrays]:
     """Return a call's result, or raise what the method raises. `caller` is the session's number."""
+    if (question := STORE_VERBS.get(call.verb)) is not None:
+        return pack(getattr(server.answers, call.verb)(**_taken(question, call, arrays)))
     verb = VERBS.get(call.verb)
     if verb is None:
         raise ProtocolError(f"there is no verb {call.verb!r}")
     _check_allowed(server, verb)
-    taken = unpack(call.arguments, arrays, verb.takes)
-    arguments = {name: getattr(taken, name) for name in taken.__struct_fields__}
+    arguments = _taken(verb, call, arrays)
     if verb.traits.makes:
         arguments["holder"] = caller
     if "channel_id" in arguments:
@@ -77,6 +79,12 @@ def answer(server: DistServer, call: Call, arrays: Arrays, caller: int) -> tuple
         asked, most = arguments["timeout"], server.request_timeout
         arguments["timeout"] = most if asked is None else min(asked, most)
     return pack(verb.form.apart(getattr(server, verb.name)(**arguments)))
+
+
+def _taken(verb: Verb, call: Call, arrays: Arrays) -> dict[str, Any]:
+    """Return a call's arguments by name, converted to what the verb declares."""
+    taken = unpack(call.arguments, arrays, verb.takes)
+    return {name: getattr(taken, name) for name in taken.__struct_fields__}
 
 
 def farewell(server: DistServer, caller: int) -> None:
