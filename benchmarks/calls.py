@@ -36,7 +36,7 @@ from penstock.client.channel.registration import Registration
 from penstock.client.remote.hub import RemoteHub
 from penstock.rpc.deadline import Deadline
 from penstock.rpc.endpoint import Endpoint
-from penstock.rpc.server import Store
+from penstock.rpc.server import RemoteServer
 from penstock.sampling.kinds import InputKind
 
 NODES, EDGES, WIDTH, SEEDS = 20_000, 200_000, 8, 16
@@ -88,7 +88,7 @@ def over_tcp(graph: Graph) -> Iterator[Reader]:
         try:
             assert server.stdout is not None
             address = json.loads(server.stdout.readline())["address"]
-            store = Store(Endpoint(address))
+            store = RemoteServer(Endpoint(address))
             store.connect(Deadline(WAIT_S))
             hub = RemoteHub(store)
             given = inputs_of(hub.graph, inputs(), InputKind.NODE, None, {})

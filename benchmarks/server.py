@@ -70,7 +70,7 @@ from penstock.client.remote.hub import RemoteHub
 from penstock.client.remote.same_host import hub_on_this_host
 from penstock.rpc.deadline import Deadline
 from penstock.rpc.endpoint import Endpoint
-from penstock.rpc.server import Store
+from penstock.rpc.server import RemoteServer
 from penstock.sampling.kinds import InputKind
 from penstock.sampling.spec import NeighborSpec
 from penstock.wire.transport.tcp import NEAR_UNSENT
@@ -129,7 +129,7 @@ class Rank:
     def __init__(
         self, address: str, batches: int, *, same_host: bool = False, ca: Path | None = None
     ) -> None:
-        self._store = Store(Endpoint.at(address, ca=ca))
+        self._store = RemoteServer(Endpoint.at(address, ca=ca))
         self._store.connect(Deadline(WAIT_S))
         near = hub_on_this_host(self._store, Deadline(WAIT_S)) if same_host else None
         hub: Provider | None = near
@@ -328,7 +328,7 @@ def jain(counts: Sequence[int]) -> float:
 def request(folder: Path, repeats: int) -> dict[str, Any]:
     with serving(folder, 1) as server:
         echo = Child("--bare-echo")
-        store = Store(Endpoint(server.told["address"]))
+        store = RemoteServer(Endpoint(server.told["address"]))
         store.connect(Deadline(WAIT_S))
         connected = connected_to(echo.told["address"])
 
@@ -412,7 +412,7 @@ def ends(folder: Path, repeats: int) -> dict[str, Any]:
     lease = 5.0
     killed, cut = [], []
     with serving(folder, 1, "--lease", lease) as server:
-        store = Store(Endpoint(server.told["address"]))
+        store = RemoteServer(Endpoint(server.told["address"]))
         store.connect(Deadline(WAIT_S))
 
         def is_free() -> bool:
@@ -614,7 +614,7 @@ def idle_ranks(address: str, keys: Path) -> None:
 
 def one_rank(address: str) -> None:
     """Open a channel in the middle of an epoch; when told to, stop receiving on its socket."""
-    store = Store(Endpoint(address))
+    store = RemoteServer(Endpoint(address))
     store.connect(Deadline(WAIT_S))
     channel = channel_of(RemoteHub(store), SMALL, 100 * SMALL_SEEDS, SMALL_SEEDS)
     channel.start(0)
@@ -641,7 +641,7 @@ def cut_all_sockets() -> None:
 
 def ranks(address: str, count: int) -> None:
     """Open channels with small batches, and read them together for as long as told."""
-    store = Store(Endpoint(address))
+    store = RemoteServer(Endpoint(address))
     store.connect(Deadline(WAIT_S))
     hub = RemoteHub(store)
     names = [f"rank {number} of {os.getpid()}" for number in range(count)]
@@ -679,7 +679,7 @@ def paced(channel: Channel, seconds: float, period: float) -> int:
 
 
 def register(address: str) -> None:
-    store = Store(Endpoint(address))
+    store = RemoteServer(Endpoint(address))
     store.connect(Deadline(WAIT_S))
     hub = RemoteHub(store)
     first = channel_of(hub, SMALL, 1024, 128, "first")
