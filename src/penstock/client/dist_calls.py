@@ -86,7 +86,7 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
     ) -> ABLPInput[ArrayT]:
         """Return anchors [N] and their labels, [N, M] and [N, K] or None, padded with -1.
 
-        See `server.dist.labels`. All arguments may come as one `FetchABLPInputRequest`.
+        See `client.dist.labels`. All arguments may come as one `FetchABLPInputRequest`.
 
         Args:
             split: The split of the anchors; None: all nodes. Or a `FetchABLPInputRequest`.

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Self, Unpack
 
 import msgspec
 
+from penstock.client.dist.dataset import ServedDataset
 from penstock.client.hub.hub_process import HubProcess
 from penstock.client.keywords import arguments_of, check_names
 from penstock.errors import HubGone
@@ -25,7 +26,6 @@ from penstock.graph import Graph
 from penstock.option_types import PoolKeywords
 from penstock.options import Limits, PoolOptions
 from penstock.rpc.deadline import positive_seconds
-from penstock.server.dist.dataset import ServedDataset
 from penstock.server.dist.dist_server import DistServer
 from penstock.server.dist.outline import outline_of
 from penstock.server.dist.rpc import DistServerSession

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, Unpack
 
 from penstock.client.backend import SharedDistSamplingBackend
+from penstock.client.dist.dataset import ServedDataset
+from penstock.client.dist.queries import Queries
 from penstock.client.dist_calls import DistCalls, Message
 from penstock.client.hub.hub import Hub
 from penstock.client.hub.hub_config import settled
@@ -28,10 +30,8 @@ from penstock.rpc.deadline import positive_seconds
 from penstock.sampling.spec import Spec
 from penstock.server.dist.backends import CLOSED, MAX_BACKENDS, ServedBackend, ServedBackends
 from penstock.server.dist.channels import ServedChannel, ServedChannels
-from penstock.server.dist.dataset import ServedDataset
 from penstock.server.dist.handles import HandleKind, Handles
 from penstock.server.dist.input_registration import InputRegistration
-from penstock.server.dist.queries import Queries
 from penstock.server.dist.samplers import backend_for, check_key, names_of, wanted_spec
 from penstock.server.dist.seeds import StrPath
 from penstock.store.answers import PartAnswers

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.client.channel.channel_options import check_names, parsed
+from penstock.client.dist.dataset import ServedDataset
 from penstock.option_types import ChannelKeywords
 from penstock.options import Limits
 from penstock.sampling.kinds import InputKind
 from penstock.server.dist.backends import ServedBackend
-from penstock.server.dist.dataset import ServedDataset
 from penstock.server.dist.seeds import StrPath, read_seeds, sampler_input
 from penstock.server.limits import Budget, check_at_most
 from penstock.wire.requests import RegisterBackendRequest, SamplerInput

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.client.dist.dataset import ServedDataset
 from penstock.errors import Overloaded
 from penstock.graph.schema import EDGE
 from penstock.sampling.kinds import InputKind
-from penstock.server.dist.dataset import ServedDataset
 from penstock.wire.requests import SamplerInput
 
 StrPath = str | os.PathLike[str]

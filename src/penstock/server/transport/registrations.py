@@ -17,6 +17,7 @@ from msgspec import structs
 from penstock.client.channel.inputs import Inputs, inputs_of
 from penstock.client.channel.registration import Registration
 from penstock.client.channel.session import HubSession
+from penstock.client.dist.dataset import ServedDataset
 from penstock.client.hub.hub_process import HubProcess
 from penstock.errors import Overloaded
 from penstock.graph.schema import EDGE, NODE
@@ -26,7 +27,6 @@ from penstock.sampling.custom import check_plain
 from penstock.sampling.kinds import InputKind, check, kind_of
 from penstock.sampling.normalize import settled
 from penstock.sampling.spec import Feed, Spec
-from penstock.server.dist.dataset import ServedDataset
 from penstock.server.dist.seeds import StrPath, read_seeds
 from penstock.server.limits import LONGEST_NAME, Budget, check_at_most
 from penstock.server.transport.relay import Relay

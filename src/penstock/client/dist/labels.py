@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock.client.dist.dataset import Ids, ServedDataset
 from penstock.graph.schema import EDGE, EdgeType
 from penstock.kernels import Adjacency
 from penstock.kernels.arrays import check_integer
 from penstock.kernels.labels import first_neighbors
 from penstock.sampling.labels import Sign, label_type
-from penstock.server.dist.dataset import Ids, ServedDataset
 from penstock.wire.requests import ABLPInput, FetchABLPInputRequest
 
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.client.dist.dataset import Ids, ServedDataset
+from penstock.client.dist.labels import ablp_input
 from penstock.client.dist_calls import Array, DistQueries, Shape
 from penstock.core.slices import ServerSlice
 from penstock.graph.derived import Coo
@@ -20,8 +22,6 @@ from penstock.graph.partition.book import PartitionBook
 from penstock.graph.schema import EdgeType
 from penstock.graph.shared import SharedArray
 from penstock.kernels.arrays import as_ids
-from penstock.server.dist.dataset import Ids, ServedDataset
-from penstock.server.dist.labels import ablp_input
 from penstock.wire.requests import (
     ABLPInput,
     DatasetMeta,
