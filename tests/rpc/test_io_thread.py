@@ -286,7 +286,7 @@ def test_what_has_come_and_was_not_taken_in_yet_is_no_silence(
 ) -> None:
     """CONTRACT 41: of a process that was stopped, any thread may be the first to go on."""
     connection = client._connection
-    with client._taking_turns:  # nobody receives
+    with client.reception._taking_turns:  # nobody receives
         coming = threads.submit(client.call, "get_it", {}, NOTHING, soon())
         server.hear(Call)
         server.say(Heartbeat())

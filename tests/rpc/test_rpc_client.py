@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.client.dist_calls import TRANSPORT, VERBS
 from penstock.errors import ChannelClosed, Overloaded, ProtocolError, ServerGone
 from penstock.rpc import link
 from penstock.rpc.deadline import Deadline
@@ -130,10 +131,10 @@ def test_a_call_that_was_given_up_is_on_its_way_until_it_is_answered(
 ) -> None:
     """The server works on it. Its arrays count as an answer from their beginning on."""
     late = given_up(server, client)
-    assert client._calls.sent == {late}
+    assert client.calls.sent == {late}
     packed = pack({"0": np.zeros(10)})
     server.say(Answer(request=late, arrays=packed.arrays), b"".join(packed.views))
-    until(lambda: not client.is_over() and not client._calls.sent, "its answer has come")
+    until(lambda: not client.is_over() and not client.calls.sent, "its answer has come")
 
 
 def test_a_small_answer_overtakes_a_large_one(
@@ -161,7 +162,7 @@ def test_a_small_call_overtakes_the_arrays_of_a_large_one(
     large = threads.submit(client.call, "take_much", {}, arrays, soon())
     until(lambda: client._connection._link.pending, "no more goes into the socket")
     small = threads.submit(ask, client, "get_little")
-    until(lambda: len(client._calls.sent) == 2, "both were asked")
+    until(lambda: len(client.calls.sent) == 2, "both were asked")
     call = server.hear(Call)
     assert call.verb == "get_little"
     server.say(Answer(request=call.request, value="little"))
@@ -210,7 +211,7 @@ def test_an_interrupt_is_one_callers_alone(
 
         def interrupt() -> int:
             server.hear(Call)
-            until(lambda: client._receiver is not None, "the main thread waits")
+            until(lambda: client.reception.receiver is not None, "the main thread waits")
             other = threads.submit(ask, client, "get_other")
             number = server.hear(Call).request
             signal.pthread_kill(main, signal.SIGUSR1)
@@ -234,7 +235,7 @@ def test_a_signals_handler_may_call_while_its_thread_waits_for_an_answer(
 
     def answer() -> None:
         first = server.hear(Call)
-        until(lambda: client._receiver is not None, "the main thread waits")
+        until(lambda: client.reception.receiver is not None, "the main thread waits")
         signal.pthread_kill(main, signal.SIGUSR1)
         second = server.hear(Call)
         server.say(Answer(request=first.request, value=first.verb))
@@ -291,7 +292,7 @@ def test_an_interrupt_in_the_middle_of_receiving_is_told_to_all(
 
     def answer() -> None:
         call = server.hear(Call)
-        until(lambda: client._receiver is not None, "the main thread does")
+        until(lambda: client.reception.receiver is not None, "the main thread does")
         others.append(threads.submit(ask, client, "get_other"))
         server.hear(Call)
         server.say(
@@ -410,7 +411,7 @@ def test_who_waits_for_room_is_told_of_the_end(
     for _ in asked:
         server.hear(Call)
     outside = [threads.submit(ask, client, "get_it") for _ in range(2)]
-    until(lambda: len(client._calls.outside) == 2, "they wait for room")
+    until(lambda: len(client.calls.outside) == 2, "they wait for room")
     server.die()
     for each in (*asked, *outside):
         with pytest.raises(ConnectionError):
@@ -483,7 +484,7 @@ def test_closing_wakes_the_one_who_receives_and_those_who_wait(
     asked = [threads.submit(ask, client, "get_it") for _ in range(3)]
     for _ in asked:
         server.hear(Call)
-    until(lambda: client._receiver is not None, "one of them receives")
+    until(lambda: client.reception.receiver is not None, "one of them receives")
     client.close()
     for each in asked:
         with pytest.raises(ConnectionError, match="closed"):
@@ -517,7 +518,7 @@ def test_closing_takes_leave_also_while_somebody_waits(
         server.hear(Call)
         client = store._held._client
         assert client is not None
-        until(lambda: client._receiver is not None, "it receives")
+        until(lambda: client.reception.receiver is not None, "it receives")
         store.close()
         with pytest.raises(ChannelClosed):
             asked.result(PATIENCE_S)
@@ -546,6 +547,7 @@ def test_what_changes_nothing_is_asked_again(
     server: Puppet, threads: ThreadPoolExecutor, verb: str
 ) -> None:
     """CONTRACT 41"""
+    assert (VERBS | TRANSPORT)[verb].traits.reads
     with served(server, threads) as store:
         asked = threads.submit(store.call, verb)
         server.hear(Call)

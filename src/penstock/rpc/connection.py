@@ -53,9 +53,9 @@ class RemoteConnection:
         self._endpoint = endpoint
         self._owner = os.getpid()
         self._link = ServerLink(endpoint, deadline, driven=driven)
-        # Both belong to the link: any thread may call `send`, which never waits; `drive` receives
-        # if the connection is `driven`.
-        self.send, self.drive = self._link.send, self._link.drive
+        # They belong to the link: any thread may call `send`, which never waits; `drive` and
+        # `take_in` receive if the connection is `driven`.
+        self.send, self.drive, self.take_in = self._link.send, self._link.drive, self._link.take_in
         # Call it when the server owes an answer from now on: silence before that does not count.
         self.note_asked = self._link.note_asked
         self._inbox = self._link.inbox
@@ -203,6 +203,28 @@ class RemoteConnection:
             raise type(failure)(*failure.args)
         if leaving is not None and leaving.passed:
             raise ConnectionResetError("the server has left")
+
+    # --- what it knows -----------------------------------------------------------------------
+
+    @property
+    def descriptor(self) -> int:
+        """The socket's descriptor, to wait for what `take_in` processes; -1 once it is closed."""
+        return self._link.descriptor
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+        return self._link.is_over
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the server has said that it will end."""
+        return self._link.leaving is not None
+
+    @property
+    def bytes_moved(self) -> tuple[int, int]:
+        """How many bytes have come, and how many were sent."""
+        return self._link.bytes_in, self._link.bytes_out
 
     # --- the end -----------------------------------------------------------------------------
 

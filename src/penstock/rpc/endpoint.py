@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.rpc.deadline import Deadline
@@ -79,6 +79,12 @@ class Endpoint:
         return cls(
             str(tcp.Address(scheme, parsed.host, parsed.port)), context, server_name, token, name
         )
+
+    def moved_to(self, address: str) -> Endpoint:
+        """Return the endpoint of another server, with the same credentials and encryption."""
+        parsed = tcp.Address.parse(address)
+        scheme = tcp.PLAIN if self.tls is None else tcp.ENCRYPTED
+        return replace(self, address=str(tcp.Address(scheme, parsed.host, parsed.port)))
 
     def __post_init__(self) -> None:
         tcp.Address.parse(self.address)

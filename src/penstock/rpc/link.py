@@ -229,16 +229,22 @@ class ServerLink:
         A signal handler may call this while its thread waits here, but not while it receives: then
         the stream's state is unknown, and the connection is over.
         """
+        if not self._taking_in:
+            milliseconds = None if timeout is None else min(timeout * 1000, LONGEST_POLL)
+            try:
+                if not self._poll.poll(milliseconds):
+                    return False
+            except RuntimeError:  # the poll object is in use: we are in a signal handler
+                if not poll(self._stream, select.POLLIN, timeout):
+                    return False
+        self.take_in()
+        return True
+
+    def take_in(self) -> None:
+        """Process what has come, as `drive`, without waiting."""
         if self._taking_in:
             self.lose(ConnectionResetError("somebody called in the middle of receiving"))
-            return True
-        milliseconds = None if timeout is None else min(timeout * 1000, LONGEST_POLL)
-        try:
-            if not self._poll.poll(milliseconds):
-                return False
-        except RuntimeError:  # the poll object is in use: we are in a signal handler
-            if not poll(self._stream, select.POLLIN, timeout):
-                return False
+            return
         self._taking_in = True
         try:
             self._take_in(time.monotonic())
@@ -247,7 +253,6 @@ class ServerLink:
             raise
         finally:
             self._taking_in = False
-        return True
 
     # --- for the I/O thread ------------------------------------------------------------------
 
@@ -265,6 +270,21 @@ class ServerLink:
     def is_driven(self) -> bool:
         """Whether callers of `drive` receive what comes."""
         return self._is_driven
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+        return self._over
+
+    @property
+    def bytes_in(self) -> int:
+        """How many bytes have come."""
+        return self._stream.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        """How many bytes were sent."""
+        return self._stream.bytes_out
 
     @property
     def is_heard(self) -> bool:

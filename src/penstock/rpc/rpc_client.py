@@ -1,26 +1,27 @@
 """Calls of many threads over one connection: each waits for its own answer only.
 
-One of the waiting threads receives for all of them, so that an answer reaches its thread without
-another thread in between. When it has its own answer, it passes this role on to the next waiting
-thread. Answers come in any order, and a small one does not wait for a large one, because calls are
-spread over lanes. A thread that stops waiting, by a timeout or an interrupt, does not disturb the
-others.
+    pending = client.begin("get_node_ids", {"split": "train"}, NOTHING)   # sent; nobody waits yet
+    value, arrays = pending.result(deadline)
+
+A thread may begin calls at several servers, and then collect the answers one after the other. One
+of the waiting threads receives for all of them (`reception`). Answers come in any order, and a
+small one does not wait for a large one, because calls are spread over lanes. A thread that stops
+waiting, by a timeout or an interrupt, does not disturb the others.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from itertools import count
-from queue import Empty, SimpleQueue
-from typing import Any, Final, NamedTuple, TypeAlias
+from queue import SimpleQueue
+from typing import Any, Final, TypeAlias
 
 from penstock.errors import ProtocolError
 from penstock.rpc.connection import RemoteConnection
 from penstock.rpc.deadline import Deadline
 from penstock.rpc.failures import error_of
+from penstock.rpc.reception import LOOK, Inbox, Reception
 from penstock.wire.frames import Bytes, private_memory, read
 from penstock.wire.framing import CALL_LANES
 from penstock.wire.messages import Answer, Call, FromServerToRank, Refused
@@ -34,34 +35,50 @@ Failure: TypeAlias = Callable[[], Exception]
 # max_calls), so that there is room for the calls that do not wait.
 AT_ONCE: Final = 48
 _WAITS_FOR_NOBODY: Final = frozenset({"destroy_sampling_input", "exit", "ping"})
-# Put into an inbox to wake its thread, which then checks whether anybody receives, or whether there
-# is room for its call.
-_LOOK: Final = None
-# Seconds after which a thread checks without being woken: an interrupt may have lost the wake-up.
-_LOOK_S: Final = 1.0
+_NEVER: Final = Deadline(None)
 _NO_BYTES: Final = private_memory(0)
 
-# A `SimpleQueue` is reentrant: a signal handler may make a call at any moment.
-_Inbox: TypeAlias = "SimpleQueue[Answered | Failure | None]"
+
+class Reply:
+    """What becomes of a call: its answer, or why there will be none. The first outcome stands."""
+
+    __slots__ = ("inbox", "is_arriving", "outcome")
+
+    def __init__(self, inbox: Inbox) -> None:
+        self.inbox = inbox
+        self.is_arriving = False  # the arrays of the answer have begun to come
+        self.outcome: Answered | Failure | None = None
+
+    def tell(self, outcome: Answered | Failure) -> None:
+        """Note the outcome, and wake whoever waits for it."""
+        if self.outcome is None:
+            self.outcome = outcome
+        self.inbox.put(LOOK)
+
+    def has_come(self) -> bool:
+        """Return whether there is an outcome."""
+        return self.outcome is not None
 
 
 class PendingCalls:
     """The calls that are not answered yet. Handles the answers."""
 
     def __init__(self) -> None:
-        self.waiting: dict[int, _Inbox] = {}
+        self.waiting: dict[int, Reply] = {}
         self.sent: set[int] = set()  # not answered, including those that were given up
-        self.outside: dict[int, _Inbox] = {}  # those who wait until fewer calls are sent
+        self.outside: dict[int, Inbox] = {}  # those who wait until fewer calls are sent
+        self.answered = 0
         self.failure: Failure | None = None
 
     @property
     def owed(self) -> bool:
-        """Whether anybody waits for an answer."""
-        return bool(self.waiting)
+        """Whether the server owes an answer, wanted or not."""
+        return bool(self.sent)
 
     def wants(self, request: int) -> bool:
-        """Return whether anybody waits for the answer to a call."""
-        if request in self.waiting:
+        """Return whether anybody wants the answer to a call."""
+        if (reply := self.waiting.get(request)) is not None:
+            reply.is_arriving = True
             return True
         self.forget(request)  # its answer will be skipped, and `hear` not called
         return False
@@ -82,14 +99,24 @@ class PendingCalls:
 
     def _tell(self, number: int, outcome: Answered | Failure) -> None:
         self.forget(number)
-        if (inbox := self.waiting.get(number)) is not None:  # otherwise the call was given up
-            inbox.put(outcome)
+        if (reply := self.waiting.get(number)) is not None:  # otherwise the call was given up
+            reply.tell(outcome)
 
     def forget(self, number: int) -> None:
         """Note that a call is no longer without an answer, so that another one can be sent."""
+        self.answered += 1
         self.sent.discard(number)
         if self.outside:
-            _wake_one(self.outside)
+            self.wake_one()
+
+    def has_room(self) -> bool:
+        """Return whether another call may be sent, or none ever."""
+        return len(self.sent) < AT_ONCE or self.failure is not None
+
+    def wake_one(self) -> None:
+        """Wake one of those who wait until fewer calls are sent."""
+        for inbox in list(self.outside.values())[:1]:
+            inbox.put(LOOK)
 
     def end(self, error: Exception) -> None:
         """Note that there will be no more answers."""
@@ -98,182 +125,178 @@ class PendingCalls:
     def fail(self, failure: Failure) -> None:
         """Tell everybody who waits that the connection failed. The first reason stands."""
         self.failure = self.failure or failure
-        for inbox in (*self.waiting.values(), *self.outside.values()):
-            inbox.put(self.failure)
+        for reply in list(self.waiting.values()):
+            reply.tell(self.failure)
+        for inbox in list(self.outside.values()):
+            inbox.put(LOOK)
+
+    def error(self) -> Exception:
+        """Return why the connection failed."""
+        assert self.failure is not None
+        return self.failure()
+
+    def check(self) -> None:
+        """Raise why the connection failed, if it did."""
+        if self.failure is not None:
+            raise self.failure()
 
 
-class _Receiver(NamedTuple):
-    """The waiting call that receives for all, and its thread.
+class PendingCall:
+    """A call that was sent. One thread at a time may use it; whoever drops it gives it up."""
 
-    `before` is the receiver before it in the same thread, which a signal handler has interrupted.
-    """
+    __slots__ = ("_client", "_number", "_reply")
 
-    inbox: _Inbox
-    thread: int
-    before: _Receiver | None
+    def __init__(self, client: RpcClient, number: int, reply: Reply) -> None:
+        self._client = client
+        self._number = number
+        self._reply = reply
+
+    @property
+    def has_come(self) -> bool:
+        """Whether the outcome is here; `result` then returns, or raises, at once."""
+        return self._reply.outcome is not None
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether the answer's arrays have begun to come."""
+        return self._reply.is_arriving
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until the outcome is here; return False if it is not, after so many seconds."""
+        reply = self._reply
+        return reply.outcome is not None or self._client.reception.wait(
+            reply.inbox, reply.has_come, Deadline(seconds)
+        )
+
+    def result(self, deadline: Deadline = _NEVER) -> Answered:
+        """Return plain data and arrays; raise what went wrong at the server.
+
+        Raises:
+            TimeoutError: The answer has not come in time; it can still be waited for.
+            ConnectionError: The connection ended.
+        """
+        reply = self._reply
+        if reply.outcome is None and not self._client.reception.wait(
+            reply.inbox, reply.has_come, deadline
+        ):
+            raise TimeoutError("the server has not answered in time")
+        self.abandon()
+        outcome = reply.outcome
+        if isinstance(outcome, tuple):
+            return outcome
+        assert outcome is not None
+        raise outcome()
+
+    def abandon(self) -> None:
+        """Give the call up: its answer will be skipped. Idempotent."""
+        self._client.calls.waiting.pop(self._number, None)
+
+    def __del__(self) -> None:
+        self.abandon()
 
 
 class RpcClient:
-    """A driven connection for calls. Any thread may call, and close it."""
+    """A driven connection for calls. Any thread may call, and close it.
 
-    def __init__(self, connection: RemoteConnection) -> None:
+    Args:
+        connection: The connection.
+        reception: Who receives, if threads wait for several connections at once; it must have been
+            given this one.
+    """
+
+    def __init__(self, connection: RemoteConnection, reception: Reception | None = None) -> None:
         self._connection = connection
         self._numbers = count(1)
-        self._calls = PendingCalls()
-        self._receiver: _Receiver | None = None
-        # Reentrant: it is held for a few instructions, during which a signal handler may call.
-        self._taking_turns = threading.RLock()
-        self._closing = False
-        connection.listen(self._calls)
+        self.calls = PendingCalls()
+        self.reception = reception or Reception(connection)
+        connection.listen(self.calls)
 
     def is_over(self, *, look: bool = True) -> bool:
         """Return whether the connection is known to have ended.
 
         If `look` is true and nobody else receives, first process what has come.
         """
-        if look and self._calls.failure is None and self._receiver is None:
-            inbox: _Inbox = SimpleQueue()
-            try:
-                if self._take_turn(inbox):
-                    self._connection.drive(0)
-            finally:
-                self._end_turn(inbox)
-            self._hand_on()
-        return self._calls.failure is not None
+        if look and self.calls.failure is None:
+            self.reception.look()
+        return self.calls.failure is not None
+
+    def begin(
+        self,
+        verb: str,
+        arguments: dict[str, Any],
+        arrays: Packed,
+        deadline: Deadline = _NEVER,
+        inbox: Inbox | None = None,
+    ) -> PendingCall:
+        """Send a call. It waits only if too many calls are not answered yet.
+
+        Args:
+            verb: The name of the call.
+            arguments: Its arguments, plain data.
+            arrays: Its arrays, which must not change before the answer is there.
+            deadline: Until when to wait for room.
+            inbox: Is put something into when the outcome is here, for a thread that waits for one
+                of several calls. By default the call has its own.
+
+        Raises:
+            TimeoutError: Too many calls were not answered in time.
+            ConnectionError: The connection has ended.
+        """
+        calls, number = self.calls, next(self._numbers)
+        reply = Reply(SimpleQueue() if inbox is None else inbox)
+        call = Call(request=number, verb=verb, arguments=arguments, arrays=arrays.arrays)
+        if len(calls.sent) >= AT_ONCE and verb not in _WAITS_FOR_NOBODY:
+            self._wait_for_room(number, reply.inbox, deadline)
+        if not calls.sent:
+            self._connection.note_asked()
+        pending = PendingCall(self, number, reply)
+        calls.waiting[number] = reply
+        self._send(call, arrays)
+        return pending
 
     def call(
         self, verb: str, arguments: dict[str, Any], arrays: Packed, deadline: Deadline
     ) -> Answered:
         """Make a call, and return plain data and arrays; raise what went wrong at the server."""
-        calls, number = self._calls, next(self._numbers)
-        inbox: _Inbox = SimpleQueue()
-        call = Call(request=number, verb=verb, arguments=arguments, arrays=arrays.arrays)
-        if len(calls.sent) >= AT_ONCE and verb not in _WAITS_FOR_NOBODY:
-            self._wait_for_room(number, inbox, deadline)
-        if not calls.waiting:
-            self._connection.note_asked()
-        calls.waiting[number] = inbox
+        pending = self.begin(verb, arguments, arrays, deadline)
         try:
-            self._send(call, arrays)
-            return self._outcome(inbox, deadline)
+            return pending.result(deadline)
         finally:
-            self._end_turn(inbox)
-            del calls.waiting[number]
-            if calls.waiting:
-                self._hand_on()
+            pending.abandon()
 
     def close(self) -> None:
         """Say goodbye, and tell whoever waits. Idempotent; never waits."""
-        self._closing = True
-        self._calls.end(ConnectionResetError("it was closed"))
-        if self._receiver is not None:
-            self._connection.take_leave()  # wakes the receiver, which then closes the connection
-        self._shut()
+        self.calls.end(ConnectionResetError("it was closed"))
+        self.reception.let_go(self._connection)
+
+    @property
+    def connection(self) -> RemoteConnection:
+        """The connection, for what it knows of the server."""
+        return self._connection
 
     # --- calling -----------------------------------------------------------------------------
 
     def _send(self, call: Call, arrays: Packed) -> None:
-        self._check()
-        self._calls.sent.add(call.request)
+        self.calls.check()
+        self.calls.sent.add(call.request)
         try:
             self._connection.send(call, arrays, 1 + call.request % CALL_LANES)
         except ProtocolError:  # the connection has ended just now
-            self._check()
+            self.calls.check()
             raise
         except ValueError:  # the call is too large, and was not sent
-            self._calls.forget(call.request)
+            self.calls.forget(call.request)
             raise
 
-    def _wait_for_room(self, number: int, inbox: _Inbox, deadline: Deadline) -> None:
+    def _wait_for_room(self, number: int, inbox: Inbox, deadline: Deadline) -> None:
         """Wait until few enough calls lack an answer; those that were given up count, too."""
-        outside = self._calls.outside
-        outside[number] = inbox
+        calls = self.calls
+        calls.outside[number] = inbox
         try:
-            while len(self._calls.sent) >= AT_ONCE:
-                self._receive(inbox, deadline)
-                if callable(failure := self._next(inbox, deadline)):
-                    raise failure()
-        except TimeoutError:
-            raise TimeoutError(f"{AT_ONCE} other calls are not answered yet") from None
+            if not self.reception.wait(inbox, calls.has_room, deadline):
+                raise TimeoutError(f"{AT_ONCE} other calls are not answered yet")
+            calls.check()
         finally:
-            self._end_turn(inbox)
-            del outside[number]
-            if outside:
-                _wake_one(outside)
-
-    def _outcome(self, inbox: _Inbox, deadline: Deadline) -> Answered:
-        while True:
-            self._receive(inbox, deadline)
-            outcome = self._next(inbox, deadline)
-            if isinstance(outcome, tuple):
-                return outcome
-            if outcome is not _LOOK:
-                raise outcome()
-
-    def _next(self, inbox: _Inbox, deadline: Deadline) -> Answered | Failure | None:
-        """Return the next item of the inbox; `_LOOK` if nothing comes for a while."""
-        if not inbox.empty():
-            return inbox.get_nowait()  # only this thread takes from it
-        self._check()
-        if deadline.passed:
-            raise TimeoutError("the server has not answered in time")
-        with suppress(Empty):
-            return inbox.get(timeout=Deadline(_LOOK_S).or_sooner(deadline).remaining)
-        return _LOOK
-
-    def _check(self) -> None:
-        if self._calls.failure is not None:
-            raise self._calls.failure()
-
-    # --- receiving ---------------------------------------------------------------------------
-
-    def _receive(self, inbox: _Inbox, deadline: Deadline) -> None:
-        """Receive for all, until there is something for `inbox`; return at once if another does."""
-        if not self._take_turn(inbox):
-            return
-        drive = self._connection.drive
-        while inbox.empty() and self._calls.failure is None:
-            # The wait is bounded, because a signal handler may have received what we wait for.
-            left = deadline.remaining
-            seconds = _LOOK_S if left is None or left > _LOOK_S else left
-            if not drive(seconds) and deadline.passed:
-                break
-        self._end_turn(inbox)
-
-    def _take_turn(self, inbox: _Inbox) -> bool:
-        """Make `inbox` the receiver; return False if another thread receives, or while closing.
-
-        Callers must call `_end_turn` in a `finally` that they have entered before, so that an
-        interrupt cannot leave a receiver behind that receives nothing.
-        """
-        me = threading.get_ident()
-        with self._taking_turns:
-            before = self._receiver
-            if self._closing or (before is not None and before.thread != me):
-                return False
-            self._receiver = _Receiver(inbox, me, before)
-            return True
-
-    def _end_turn(self, inbox: _Inbox) -> None:
-        """End the turn of `inbox`, if it is the receiver."""
-        receiver = self._receiver
-        if receiver is not None and receiver.inbox is inbox:
-            self._receiver = receiver.before
-            if self._closing:
-                self._shut()
-
-    def _hand_on(self) -> None:
-        """Wake another waiting thread to receive, if nobody does. Called by each that stops."""
-        if self._receiver is None:
-            _wake_one(self._calls.waiting)
-
-    def _shut(self) -> None:
-        """Close the connection; if somebody receives, leave it to them, when they are done."""
-        with self._taking_turns:
-            if self._receiver is None:
-                self._connection.close()
-
-
-def _wake_one(inboxes: dict[int, _Inbox]) -> None:
-    for inbox in list(inboxes.values())[:1]:
-        inbox.put(_LOOK)
+            del calls.outside[number]
+            if calls.outside:
+                calls.wake_one()

@@ -35,7 +35,7 @@ def test_plain_arguments_wait_for_room_as_arrays_do(
         threads.submit(client.call, "get_it", {"x": bytes(LONG)}, NOTHING, soon())
         for _ in range(AT_ONCE)
     ]
-    until(lambda: len(client._calls.sent) == AT_ONCE, "all were asked")
+    until(lambda: len(client.calls.sent) == AT_ONCE, "all were asked")
     assert client._connection._link.pending
     calls = [server.hear(Call) for _ in asked]
     assert {call.request for call in calls} == set(range(1, AT_ONCE + 1))
