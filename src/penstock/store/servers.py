@@ -1,0 +1,1091 @@
+"""The servers of a store: finds them, knows which part each one has, and asks any of them.
+
+    servers = StoreServers.find(["tcp://a:7070"], patience=30.0)
+    calls = [servers.begin(part, "draw", {…}, {"nodes": nodes[part]}) for part in (0, 1)]
+    answers = [call.result() for call in calls]
+
+A question about a part may be asked of any server that has it, and may be repeated: it changes
+nothing. So the loss of a server is made up for by another one with the same part; without one, a
+call waits until the server is back. An answer that is late is asked of another server, too, and the
+first one counts.
+
+Connections are driven: threads that wait for answers receive them, from all servers at once. A lost
+server is tried by a thread of its own, for as long as somebody waits for it or `patience` lasts.
+While nobody calls, nothing runs here but the heartbeats.
+
+This module must not know which verbs there are, and what they ask for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Final, NamedTuple, Self, TypeAlias
+
+import msgspec
+import numpy.typing as npt
+
+from penstock.errors import (
+    AccessDenied,
+    ChannelClosed,
+    HubGone,
+    Overloaded,
+    PenstockError,
+    ProtocolError,
+    ServerGone,
+)
+from penstock.rpc.connection import RemoteConnection
+from penstock.rpc.deadline import Deadline, positive_seconds
+from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.outline import check_same
+from penstock.rpc.reception import GroupReception, Inbox
+from penstock.rpc.rpc_client import Answered, PendingCall, RpcClient
+from penstock.rpc.server import ATTEMPT_S, PATIENCE_S
+from penstock.rpc.tries import Tries
+from penstock.store.lateness import Lateness
+from penstock.wire import payload
+from penstock.wire.messages import Outline, Welcome
+from penstock.wire.payload import Packed
+from penstock.wire.transport.tls import StrPath
+
+log = logging.getLogger(__name__)
+
+Array: TypeAlias = npt.NDArray[Any]
+
+# The call by which a server names the servers of its store.
+PEERS: Final = "get_store_servers"
+# Seconds that `find` waits for all parts.
+TIMEOUT_S: Final = 30.0
+# How often a call is made: not for ever, because it may be what kills the servers.
+TIMES: Final = 5
+# While calls are made, servers that were added or have come back are looked for so often.
+LOOK_AROUND_S: Final = 30.0
+# The most servers of a store: a list that grows beyond that is no list of servers.
+MOST_SERVERS: Final = 4096
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 0.5
+_NEVER: Final = Deadline(None)
+# Errors of an attempt to connect that another attempt may not have.
+_PERHAPS_LATER: Final = (OSError, HubGone, Overloaded)
+# What a server refuses a call with if another server may grant it.
+_ANOTHER_MAY: Final = (HubGone, Overloaded)
+# Added to the load of a server that is late, or that is leaving, so that others are preferred.
+_LATE: Final = 1 << 20
+_IS_LEAVING: Final = 1 << 10
+
+
+class EndpointSpec(msgspec.Struct, frozen=True):
+    """Where a server is and how to connect to it, as plain data that can be sent to a process.
+
+    Attributes:
+        address: Where the server listens.
+        ca: The file of the CA to trust.
+        certificate: The file of our own certificate.
+        key: The file of its private key.
+        server_name: The name in the server's certificate, if it is not the address's host.
+        token: Sent to the server.
+        name: Our name, for people to read.
+    """
+
+    address: str
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+    token: str | None = None
+    name: str = ""
+
+    def endpoint(self) -> Endpoint:
+        """Return the endpoint; certificates are read now."""
+        return Endpoint.at(
+            self.address,
+            ca=self.ca,
+            certificate=self.certificate,
+            key=self.key,
+            server_name=self.server_name,
+            token=self.token,
+            name=self.name,
+        )
+
+    def __repr__(self) -> str:
+        return f"EndpointSpec({self.address!r})"  # without the token
+
+
+class StoreHandle(msgspec.Struct, frozen=True, kw_only=True):
+    """A store as plain data: another process can ask the same servers.
+
+    Attributes:
+        servers: Its servers.
+        parts: The part that each of them has; -1 where that is not known yet.
+        num_parts: How many parts there are.
+        version: The version of the whole graph.
+        cut: How it was cut: parts with the same one fit together.
+        patience: Seconds that a call waits for a lost server to come back.
+    """
+
+    servers: tuple[EndpointSpec, ...]
+    parts: tuple[int, ...]
+    num_parts: int
+    version: str
+    cut: str
+    patience: float = PATIENCE_S
+
+
+@dataclass(frozen=True, slots=True)
+class PartServerStatistics:
+    """One server of a store, as a reader has used it.
+
+    Attributes:
+        address: Where it is.
+        part: The part that it has; None if that is not known yet.
+        state: "connected", "lost", "refused", or "same" if it is a server that another address
+            leads to as well.
+        calls: How many calls it was asked.
+        unanswered: How many of them are not answered, including those that were given up.
+        bytes_in: Bytes that came from it.
+        bytes_out: Bytes that were sent to it.
+        losses: How often its connection was lost.
+        hedges: How many calls it was asked because another server was late.
+        hedges_won: How many of these it answered first.
+        trouble: What the last attempt to connect failed with.
+    """
+
+    address: str
+    part: int | None
+    state: str
+    calls: int
+    unanswered: int
+    bytes_in: int
+    bytes_out: int
+    losses: int
+    hedges: int
+    hedges_won: int
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreServersStatistics:
+    """All servers of a store, as a reader has used them.
+
+    Attributes:
+        servers: Each server.
+        calls: How many calls were begun.
+        waits: How many calls had to wait because no server of their part was there.
+        waited: For how many seconds in all.
+        medians: The median of the latest waits for an answer in seconds, by verb.
+    """
+
+    servers: tuple[PartServerStatistics, ...]
+    calls: int
+    waits: int
+    waited: float
+    medians: dict[str, float]
+
+
+class _Store(NamedTuple):
+    """What all servers of a store have in common."""
+
+    num_parts: int
+    version: str
+    cut: str
+
+    def __str__(self) -> str:
+        graph = f"version {self.version}" if self.version else "unknown version"
+        cut = f" (cut {self.cut})" if self.cut else ""
+        return f"{self.num_parts} parts of a graph of {graph}{cut}"
+
+
+class _OtherStore(ServerGone):
+    """A server belongs to another store."""
+
+
+class _Server:
+    """One server: where it is, and the client of its connection while there is one.
+
+    Guarded by the lock of `StoreServers`.
+    """
+
+    def __init__(self, spec: EndpointSpec, endpoint: Endpoint, part: int | None = None) -> None:
+        self.spec = spec
+        self.endpoint = endpoint
+        self.part = part
+        self.client: RpcClient | None = None
+        self.boot = ""
+        self.is_alias = False  # it is the server that another address leads to as well
+        self.tries = Tries()
+        self.is_tried = False  # a thread tries to connect
+        self.refusal: Exception | None = None  # why trying again makes no sense
+        self.late_at = -1  # the number of answers at the time that one was late
+        self.calls = self.losses = self.hedges = self.hedges_won = 0
+        self._bytes_before = (0, 0)
+
+    @property
+    def address(self) -> str:
+        return self.endpoint.address
+
+    def is_late(self, client: RpcClient) -> bool:
+        """Whether it has answered nothing since an answer was late."""
+        return self.late_at == client.calls.answered
+
+    def note_late(self, client: RpcClient) -> None:
+        self.late_at = client.calls.answered
+
+    def drop(self) -> RpcClient | None:
+        """Forget the client, and return it."""
+        client, self.client = self.client, None
+        if client is not None:
+            self._bytes_before = self._bytes(client)
+            self.late_at = -1
+        return client
+
+    def _bytes(self, client: RpcClient | None) -> tuple[int, int]:
+        moved = (0, 0) if client is None else client.connection.bytes_moved
+        return self._bytes_before[0] + moved[0], self._bytes_before[1] + moved[1]
+
+    @property
+    def state(self) -> str:
+        if self.client is not None:
+            return "connected"
+        if self.refusal is not None:
+            return "refused"
+        return "same" if self.is_alias else "lost"
+
+    def told(self) -> str:
+        """The address, and what attempts to connect to it came to."""
+        if self.is_alias and self.refusal is None and not self.tries.count:
+            return f"{self.address} (the same server)"
+        if self.refusal is not None:
+            return f"{self.address} ({self.refusal})"
+        times = f"{self.tries.count} attempt" + ("s" if self.tries.count != 1 else "")
+        return f"{self.address} ({times}, the last: {self.tries.last or 'under way'})"
+
+    def statistics(self) -> PartServerStatistics:
+        client = self.client
+        bytes_in, bytes_out = self._bytes(client)
+        return PartServerStatistics(
+            address=self.address,
+            part=self.part,
+            state=self.state,
+            calls=self.calls,
+            unanswered=0 if client is None else len(client.calls.sent),
+            bytes_in=bytes_in,
+            bytes_out=bytes_out,
+            losses=self.losses,
+            hedges=self.hedges,
+            hedges_won=self.hedges_won,
+            trouble=str(self.refusal or self.tries.last or ""),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """A call as it was asked of one server."""
+
+    server: _Server
+    client: RpcClient
+    pending: PendingCall
+    is_hedge: bool = False
+    bytes_in: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bytes_in = self.client.connection.bytes_moved[0]
+
+    def has_moved(self) -> bool:
+        """Return whether its answer is on its way, and bytes have come since this was last asked.
+
+        A large answer over a slow network is not late.
+        """
+        before, self.bytes_in = self.bytes_in, self.client.connection.bytes_moved[0]
+        return self.pending.is_arriving and self.bytes_in != before
+
+
+class PartCall:
+    """A question about a part, which was asked of a server that has it. Made by `StoreServers`.
+
+    One thread at a time may use it. Whoever drops it gives it up.
+    """
+
+    __slots__ = (
+        "_arguments",
+        "_attempts",
+        "_error",
+        "_inbox",
+        "_late_from",
+        "_losses",
+        "_outcome",
+        "_packed",
+        "_part",
+        "_patience",
+        "_store",
+        "_verb",
+        "_waiting_since",
+    )
+
+    def __init__(
+        self,
+        store: StoreServers,
+        part: int,
+        verb: str,
+        arguments: dict[str, Any],
+        packed: Packed,
+    ) -> None:
+        self._store = store
+        self._part = part
+        self._verb = verb
+        self._arguments = arguments
+        self._packed = packed
+        self._inbox: Inbox = SimpleQueue()
+        self._attempts: list[_Attempt] = []
+        self._losses = 0
+        self._patience: Deadline | None = None  # while no server has the part
+        self._waiting_since: float | None = None  # the first wait
+        self._late_from: float | None = None  # from when on a wait may be late
+        self._outcome: Answered | None = None
+        self._error: Exception | None = None
+
+    @property
+    def part(self) -> int:
+        """The part that was asked about."""
+        return self._part
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until `result` returns at once; return False if it does not after so many seconds.
+
+        A server that is lost meanwhile is made up for, as in `result`.
+        """
+        return self._go_on(Deadline(seconds))
+
+    def result(self, timeout: float | None = None) -> Answered:
+        """Return the answer: plain data, and arrays by name.
+
+        Args:
+            timeout: Seconds to wait; None: as long as the part has a server, or patience lasts.
+
+        Raises:
+            ServerGone: The part has no server, and patience has ended; names the part and the
+                addresses that were tried.
+            TimeoutError: The answer has not come in time; it can still be waited for.
+            Exception: What went wrong at the server.
+        """
+        if not self._go_on(Deadline(timeout)):
+            raise TimeoutError(
+                f"no server of part {self._part} has answered {self._verb} in {timeout} s"
+            )
+        if self._error is not None:
+            raise self._error
+        assert self._outcome is not None
+        return self._outcome
+
+    def abandon(self) -> None:
+        """Give the call up: its answers will be skipped. Idempotent."""
+        for attempt in self._attempts:
+            attempt.pending.abandon()
+        self._attempts = []
+
+    # --- asking ------------------------------------------------------------------------------
+
+    def ask(self, *, as_hedge: bool = False) -> bool:
+        """Ask a server that was not asked yet; return False if there is none."""
+        store, asked = self._store, [attempt.server for attempt in self._attempts]
+        while (found := store.choose(self._part, asked)) is not None:
+            server, client = found
+            if as_hedge and server.is_late(client):
+                return False
+            try:
+                pending = client.begin(
+                    self._verb, self._arguments, self._packed, _NEVER, self._inbox
+                )
+            except Exception as error:
+                if not client.is_over(look=False):
+                    raise
+                store.note_loss(server, client, error)
+                continue
+            self._attempts.append(_Attempt(server, client, pending, as_hedge))
+            self._patience = self._late_from = None
+            store.note_call(server, as_hedge=as_hedge)
+            return True
+        return False
+
+    def _go_on(self, deadline: Deadline) -> bool:
+        """Wait for the outcome, and ask again where that helps; return False at the deadline."""
+        while not self._is_over:
+            if self._attempts:
+                self._await(deadline)
+            elif not self.ask() and not self._wait_for_server(deadline):
+                return False
+            if deadline.passed and not self._has_come():
+                return self._is_over
+        return True
+
+    @property
+    def _is_over(self) -> bool:
+        return self._outcome is not None or self._error is not None
+
+    def _wait_for_server(self, deadline: Deadline) -> bool:
+        if self._patience is None:
+            self._patience = Deadline(self._store.patience)
+        return self._store.wait_for_part(self._part, self._patience, deadline)
+
+    def _await(self, deadline: Deadline) -> None:
+        """Wait until something has come, or is late."""
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if self._late_from is None:
+            self._late_from = now
+        due = self._store.late_at(self._part, self._verb, self._late_from, len(self._attempts))
+        until = deadline if due is None else deadline.or_sooner(Deadline(max(0.0, due - now)))
+        if self._store.reception.wait(self._inbox, self._has_come, until):
+            self._settle()
+        elif due is not None and not deadline.passed:
+            self._hedge()
+
+    def _has_come(self) -> bool:
+        return any(attempt.pending.has_come for attempt in self._attempts)
+
+    # --- what came ---------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Take what has come: an answer, an error, or the loss of a server."""
+        for attempt in [each for each in self._attempts if each.pending.has_come]:
+            try:
+                answered = attempt.pending.result()
+            except Exception as error:
+                self._attempts.remove(attempt)
+                self._note_failure(attempt, error)
+            else:
+                self._attempts.remove(attempt)
+                self._take(attempt, answered)
+                return
+
+    def _take(self, attempt: _Attempt, answered: Answered) -> None:
+        assert self._waiting_since is not None
+        self._outcome = answered
+        self._store.note_answer(
+            attempt.server, self._verb, time.monotonic() - self._waiting_since, attempt.is_hedge
+        )
+        self.abandon()
+
+    def _note_failure(self, attempt: _Attempt, error: Exception) -> None:
+        if attempt.client.is_over(look=False):
+            self._losses += 1
+            self._store.note_loss(attempt.server, attempt.client, error)
+            if self._losses >= TIMES:
+                self._fail(
+                    ServerGone(
+                        f"servers of part {self._part} were lost {self._losses} times while they "
+                        f"were asked to {self._verb}, the last at {attempt.server.address}: "
+                        f"{error}. It will not be asked again"
+                    )
+                )
+            elif not self._attempts:
+                self.ask()
+        elif isinstance(error, _ANOTHER_MAY) and (self._attempts or self._ask_instead(attempt)):
+            log.info("%s refuses to %s: %s", attempt.server.address, self._verb, error)
+        else:
+            self._fail(error)
+
+    def _ask_instead(self, refused: _Attempt) -> bool:
+        """Ask another server than the one that has refused the call."""
+        self._attempts.append(refused)  # so that it is not chosen
+        try:
+            return self.ask()
+        finally:
+            self._attempts.remove(refused)
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self.abandon()
+
+    def _hedge(self) -> None:
+        """Ask another server, too, unless the answer is on its way."""
+        self._late_from = time.monotonic()
+        if any(attempt.has_moved() for attempt in self._attempts):
+            return
+        for attempt in self._attempts:
+            attempt.server.note_late(attempt.client)
+        if self._store.lateness.may_ask_twice():
+            self.ask(as_hedge=True)
+
+
+class StoreServers:
+    """All servers of a store. Any thread may call, and close it.
+
+    Made by `find`, or by `of` from the handle of a store that another process has found.
+    """
+
+    def __init__(self, patience: float, known: _Store | None = None) -> None:
+        self.patience = patience
+        self.reception = GroupReception()
+        self.lateness = Lateness()
+        self._known = known
+        self._outlines: dict[int, Outline] = {}  # by part
+        self._servers: dict[str, _Server] = {}  # by address
+        self._endpoints: dict[EndpointSpec, Endpoint] = {}  # those that credentials were read for
+        self._live: tuple[tuple[_Server, ...], ...] = ((),) * (known.num_parts if known else 0)
+        self._wanted: Counter[int] = Counter()  # how many wait for a server of each part
+        self._is_finding = False
+        self._is_looking = 0  # how many threads look for further servers
+        self._look_at = time.monotonic() + LOOK_AROUND_S
+        self._turn = 0
+        self._calls = self._waits = 0
+        self._waited = 0.0
+        # Reentrant, because a signal handler may call meanwhile.
+        self._changed = threading.Condition(threading.RLock())
+        self._closed = False
+        self._owner = os.getpid()
+
+    @classmethod
+    def of(cls, handle: StoreHandle) -> Self:
+        """Return the servers of a store that another process has found.
+
+        They are connected to when they are first asked.
+
+        Args:
+            handle: The other process's `handle()`.
+        """
+        made = cls(handle.patience, _Store(handle.num_parts, handle.version, handle.cut))
+        for spec, part in zip(handle.servers, handle.parts, strict=True):
+            made._add(spec, None if part < 0 else part)
+        return made
+
+    @classmethod
+    def find(
+        cls,
+        addresses: Sequence[str],
+        *,
+        ca: StrPath | None = None,
+        certificate: StrPath | None = None,
+        key: StrPath | None = None,
+        server_name: str | None = None,
+        token: str | None = None,
+        name: str = "",
+        patience: float = PATIENCE_S,
+        timeout: float = TIMEOUT_S,
+    ) -> Self:
+        """Find all servers of a store, of which some addresses are known; one suffices.
+
+        Servers may come up in any order: this waits until every part has one.
+
+        Args:
+            addresses: Where servers of the store listen.
+            ca: The file of the CA to trust.
+            certificate: The file of our own certificate.
+            key: The file of its private key.
+            server_name: The name in the servers' certificates, if it is not that of their hosts.
+            token: Sent to the servers.
+            name: Our name, for people to read.
+            patience: Seconds that a call waits for a lost server to come back.
+            timeout: Seconds to wait until every part has a server.
+
+        Raises:
+            ValueError: An argument is not valid, or the servers do not belong to one store.
+            ServerGone: Some parts have no server in time; names them and the addresses tried.
+            AccessDenied: The servers do not let us in.
+        """
+        given = (addresses,) if isinstance(addresses, str) else tuple(addresses)
+        if not given:
+            raise ValueError("addresses is empty; expected at least one address of the store")
+        found = cls(positive_seconds(patience, "patience"))
+        first = EndpointSpec(
+            address=given[0],
+            ca=_path(ca),
+            certificate=_path(certificate),
+            key=_path(key),
+            server_name=server_name,
+            token=token,
+            name=name,
+        )
+        for address in given:
+            found._add(msgspec.structs.replace(first, address=address))
+        try:
+            found._wait_for_all(Deadline(positive_seconds(timeout, "timeout")))
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+    # --- what it is --------------------------------------------------------------------------
+
+    @property
+    def num_parts(self) -> int:
+        """How many parts the store has."""
+        return self._identity.num_parts
+
+    @property
+    def version(self) -> str:
+        """The version of the whole graph."""
+        return self._identity.version
+
+    @property
+    def cut(self) -> str:
+        """How the graph was cut; equal for all servers."""
+        return self._identity.cut
+
+    @property
+    def _identity(self) -> _Store:
+        assert self._known is not None
+        return self._known
+
+    def outlines(self) -> list[Outline]:
+        """Return what each part says about itself: its types, and the form of its arrays.
+
+        Waits for a server of each part, at most as long as patience lasts; `ServerGone`.
+        """
+        for part in range(self.num_parts):
+            if part not in self._outlines:
+                self.wait_for_part(part, Deadline(self.patience), _NEVER)
+        return [self._outlines[part] for part in range(self.num_parts)]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of all servers that are known."""
+        return tuple(self._servers)
+
+    def handle(self) -> StoreHandle:
+        """Return the store as plain data, for another process."""
+        with self._changed:
+            servers = [each for each in self._servers.values() if not each.is_alias]
+            return StoreHandle(
+                servers=tuple(each.spec for each in servers),
+                parts=tuple(-1 if each.part is None else each.part for each in servers),
+                num_parts=self.num_parts,
+                version=self.version,
+                cut=self.cut,
+                patience=self.patience,
+            )
+
+    def statistics(self) -> StoreServersStatistics:
+        """Return a snapshot."""
+        with self._changed:
+            return StoreServersStatistics(
+                servers=tuple(each.statistics() for each in self._servers.values()),
+                calls=self._calls,
+                waits=self._waits,
+                waited=self._waited,
+                medians=self.lateness.medians(),
+            )
+
+    # --- calls -------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        part: int,
+        verb: str,
+        arguments: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, Array] | None = None,
+    ) -> PartCall:
+        """Ask a server of a part, without waiting for the answer, or for a server that is lost.
+
+        Args:
+            part: The part.
+            verb: The name of the call. It must change nothing, since it may be made repeatedly.
+            arguments: Its arguments, plain data.
+            arrays: Its arrays by name. They are not copied, and must not change before the answer
+                is there.
+
+        Returns:
+            The call, whose `result` waits.
+        """
+        self._check_open()
+        if not 0 <= part < len(self._live):
+            raise ValueError(f"part is {part}: the store has {len(self._live)} parts")
+        packed = payload.pack(arrays) if arrays else payload.NOTHING
+        call = PartCall(self, part, verb, dict(arguments or {}), packed)
+        self._calls += 1
+        if time.monotonic() >= self._look_at:
+            self._look_around_in_time()
+        if not call.ask():
+            self._seek_early(part)
+        return call
+
+    def call(
+        self,
+        part: int,
+        verb: str,
+        arguments: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, Array] | None = None,
+        timeout: float | None = None,
+    ) -> Answered:
+        """Ask a server of a part, and return its answer: `begin` and `result`."""
+        return self.begin(part, verb, arguments, arrays).result(timeout)
+
+    def close(self) -> None:
+        """Close all connections; whoever waits is told. Idempotent; never waits."""
+        if os.getpid() != self._owner:
+            return
+        with self._changed:
+            self._closed = True
+            clients = [server.drop() for server in self._servers.values()]
+            self._live = ((),) * len(self._live)
+            self._changed.notify_all()
+        for client in clients:
+            if client is not None:
+                client.close()
+        self.reception.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<StoreServers: {self._known or 'unknown'} at {', '.join(self._servers)}>"
+
+    # --- for calls: which server, and what became of it --------------------------------------
+
+    def choose(self, part: int, without: Sequence[_Server]) -> tuple[_Server, RpcClient] | None:
+        """Return the connected server of a part with the fewest unanswered calls, if any."""
+        live = self._live[part]
+        if len(live) == 1:
+            (server,) = live
+            client = server.client
+            return None if client is None or server in without else (server, client)
+        self._turn += 1  # so that equally loaded servers take turns
+        best, least = None, -1
+        for place in range(len(live)):
+            server = live[(place + self._turn) % len(live)]
+            client = server.client
+            if client is None or server in without:
+                continue
+            if client.is_over(look=False):  # by silence, while nobody waited for it
+                self.note_loss(server, client, client.calls.error())
+                continue
+            load = len(client.calls.sent)
+            if client.connection.is_leaving:
+                if not load:  # it need not wait for us
+                    self.note_loss(server, client, ConnectionResetError("it is leaving"))
+                    continue
+                load += _IS_LEAVING
+            if server.is_late(client):
+                load += _LATE
+            if best is None or load < least:
+                best, least = (server, client), load
+        return best
+
+    def late_at(self, part: int, verb: str, since: float, asked: int) -> float | None:
+        """Return when another server should be asked, too; None if there is no other one."""
+        if len(self._live[part]) <= asked:
+            return None
+        return since + self.lateness.late_after(verb)
+
+    def note_call(self, server: _Server, *, as_hedge: bool) -> None:
+        """Count a call that a server was asked."""
+        server.calls += 1
+        if as_hedge:
+            server.hedges += 1
+            log.info("%s is asked, too: another server of its part is late", server.address)
+
+    def note_answer(self, server: _Server, verb: str, seconds: float, is_hedge: bool) -> None:
+        """Note how long an answer was waited for, and whether it came from a second server."""
+        self.lateness.note(verb, seconds)
+        server.hedges_won += is_hedge
+
+    def note_loss(self, server: _Server, client: RpcClient, error: Exception) -> None:
+        """Note that a server's connection has ended, and try to connect again in the background."""
+        with self._changed:
+            if server.client is client:
+                server.drop()
+                server.losses += 1
+                server.tries.failed(error)
+                self._note_live()
+                if not self._closed:
+                    assert server.part is not None
+                    others = len(self._live[server.part])
+                    log.warning(
+                        "the server of part %d at %s was lost (%s); %s",
+                        server.part,
+                        server.address,
+                        error,
+                        f"{others} more have it" if others else "no other has it",
+                    )
+                    self._try(server)
+        client.close()
+
+    def wait_for_part(self, part: int, patience: Deadline, deadline: Deadline) -> bool:
+        """Wait until a server of a part is connected; return False at the deadline.
+
+        Raises:
+            ServerGone: Patience has ended, or no server that is known can come back.
+        """
+        began, until = time.monotonic(), patience.or_sooner(deadline)
+        with self._changed:
+            self._wanted[part] += 1
+            self._waits += 1
+            try:
+                self._seek(part)
+                while not self._live[part]:
+                    self._check_open()
+                    if patience.passed or not self._may_come(part):
+                        raise self._gone([part], "patience")
+                    if deadline.passed:
+                        return False
+                    self._changed.wait(until.remaining)
+                return True
+            finally:
+                self._wanted[part] -= 1
+                self._waited += time.monotonic() - began
+
+    # --- finding -----------------------------------------------------------------------------
+
+    def _wait_for_all(self, deadline: Deadline) -> None:
+        with self._changed:
+            self._is_finding = True
+            try:
+                for server in list(self._servers.values()):
+                    self._try(server)
+                while self._known is None or not all(self._live):
+                    self._check_fit()
+                    missing = [part for part, live in enumerate(self._live) if not live]
+                    if deadline.passed or not self._may_come(None):
+                        raise self._refused() or self._gone(missing, "timeout")
+                    self._changed.wait(deadline.remaining)
+                self._check_fit()
+            finally:
+                self._is_finding = False
+
+    def _check_fit(self) -> None:
+        for server in self._servers.values():
+            if isinstance(server.refusal, _OtherStore):
+                raise ValueError(f"addresses do not belong to one store: {server.refusal}")
+
+    def _refused(self) -> Exception | None:
+        """Return why we are not let in, if that is what all servers that are not there say."""
+        refusals = [each.refusal for each in self._servers.values() if each.client is None]
+        if refusals and all(isinstance(each, AccessDenied) for each in refusals):
+            return refusals[0]
+        return None
+
+    def _gone(self, missing: Sequence[int], setting: str) -> ServerGone:
+        tried = [
+            server
+            for server in self._servers.values()
+            if server.client is None and (server.part is None or server.part in missing)
+        ]
+        if self._known is None:
+            what = "no server of the store answers"
+        elif len(missing) == 1:
+            what = f"part {missing[0]} of {self.num_parts} has no server"
+        else:
+            what = f"parts {', '.join(map(str, missing))} of {self.num_parts} have no server"
+        told = ", ".join(server.told() for server in tried) or "nobody is known to have it"
+        return ServerGone(
+            f"{what} (setting: {setting}). Tried: {told}. Whoever starts a server with the same "
+            "part at one of these addresses can have everything go on"
+        )
+
+    def _seek(self, part: int) -> None:
+        """Try all servers that may have a part, and ask the others for servers not known here."""
+        for server in list(self._servers.values()):
+            if server.client is None and server.part in (None, part):
+                server.refusal = None
+                self._try(server)
+        if any(self._live):
+            self._look_around(all_of_them=True)
+
+    def _seek_early(self, part: int) -> None:
+        """Begin to seek a server of a part, so that other parts can be asked meanwhile."""
+        with self._changed:
+            if not self._may_come(part):
+                self._seek(part)
+
+    def _may_come(self, part: int | None) -> bool:
+        """Return whether any attempt is under way that may find a server of a part, or of any."""
+        return self._is_looking > 0 or any(
+            server.is_tried and (part is None or server.part in (None, part))
+            for server in self._servers.values()
+        )
+
+    def _add(self, spec: EndpointSpec, part: int | None = None) -> _Server | None:
+        """Add a server by its address, unless it is known."""
+        scheme = spec.address.partition("://")[0]
+        shared = msgspec.structs.replace(spec, address=scheme)
+        if (known := self._endpoints.get(shared)) is not None:  # its certificates were read already
+            endpoint = known.moved_to(spec.address)
+        else:
+            endpoint = self._endpoints[shared] = spec.endpoint()
+        with self._changed:
+            if endpoint.address in self._servers or len(self._servers) >= MOST_SERVERS:
+                return None
+            added = self._servers[endpoint.address] = _Server(spec, endpoint, part)
+            return added
+
+    def _add_peers(self, peers: Sequence[str]) -> None:
+        """Add the servers that another one names, with our credentials, and try them."""
+        first = next(iter(self._servers.values())).spec
+        for address in peers:
+            try:
+                added = self._add(msgspec.structs.replace(first, address=address))
+            except ValueError as error:
+                log.warning("a server of the store names an address that is none: %s", error)
+                continue
+            if added is not None:
+                self._try(added)
+
+    # --- connecting, in threads of its own ---------------------------------------------------
+
+    def _try(self, server: _Server) -> None:
+        """Have a thread try to connect to a server, unless one does."""
+        with self._changed:
+            if not (server.is_tried or self._closed or server.client is not None):
+                server.is_tried = True
+                self._start(partial(self._keep_trying, server), "connect")
+
+    def _start(self, work: Callable[[], None], name: str) -> None:
+        threading.Thread(target=work, name=f"penstock-{name}", daemon=True).start()
+
+    def _keep_trying(self, server: _Server) -> None:
+        """Try to connect, until that succeeds, makes no sense, or nobody needs it any more."""
+        pause, until = _FIRST_PAUSE_S, Deadline(self.patience)
+        try:
+            while not self._closed:
+                try:
+                    self._connect(server)
+                    return
+                except _PERHAPS_LATER as error:
+                    if isinstance(error, _OtherStore):
+                        raise
+                    server.tries.failed(error)
+                with self._changed:
+                    if until.passed and not self._is_needed(server):
+                        return
+                    self._changed.wait_for(lambda: self._closed, pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+        except Exception as error:  # trying again makes no sense
+            if not self._closed:
+                log.warning("the server at %s cannot be used: %s", server.address, error)
+            with self._changed:
+                server.refusal = error
+        finally:
+            with self._changed:
+                server.is_tried = False
+                self._changed.notify_all()
+
+    def _is_needed(self, server: _Server) -> bool:
+        """Return whether anybody waits for a server's part, or may."""
+        if self._is_finding:
+            return True
+        if server.part is None:
+            return self._wanted.total() > 0
+        return self._wanted[server.part] > 0
+
+    def _connect(self, server: _Server) -> None:
+        connection = RemoteConnection.open(server.endpoint, Deadline(ATTEMPT_S), driven=True)
+        try:
+            with self._changed:
+                self._admit(server, connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _admit(self, server: _Server, connection: RemoteConnection) -> None:
+        """Take a server in: its part has one more from now on."""
+        welcome = connection.welcome
+        self._check_open()
+        self._check_same(server, welcome)
+        server.part, server.boot = welcome.partition.number, welcome.boot
+        server.tries.succeeded()
+        server.is_alias = any(
+            other.client is not None and other.boot == welcome.boot
+            for other in self._servers.values()
+            if other is not server
+        )
+        if server.is_alias:
+            connection.close()
+        else:
+            server.client = RpcClient(connection, self.reception)
+            self.reception.add(connection)
+            self._note_live()
+            if server.losses:
+                log.warning("the server of part %d at %s is back", server.part, server.address)
+        self._add_peers(welcome.partition.peers)
+        self._changed.notify_all()
+
+    def _check_same(self, server: _Server, welcome: Welcome) -> None:
+        """Raise `_OtherStore` unless a server's part belongs to this store."""
+        note, outline, address = welcome.partition, welcome.outline, server.address
+        if outline is None or not 0 <= note.number < note.of:
+            raise ProtocolError(f"the server at {address} names no graph")
+        found = _Store(note.of, note.version or outline.version or "", note.cut)
+        if self._known is None:
+            self._known = found
+            self._live = ((),) * found.num_parts
+        elif found != self._known:
+            raise _OtherStore(
+                f"the server at {address} has one of {found}; this store has {self._known}"
+            )
+        before = self._outlines.setdefault(note.number, outline)
+        try:
+            check_same(before, outline, address)
+        except ServerGone as error:
+            raise _OtherStore(str(error)) from None
+
+    def _note_live(self) -> None:
+        self._live = tuple(
+            tuple(
+                server
+                for server in self._servers.values()
+                if server.client is not None and server.part == part
+            )
+            for part in range(len(self._live))
+        )
+
+    # --- looking around ----------------------------------------------------------------------
+
+    def _look_around_in_time(self) -> None:
+        """Look for servers that were added or have come back, now that calls are being made."""
+        with self._changed:
+            now = time.monotonic()
+            if now >= self._look_at:
+                self._look_at = now + LOOK_AROUND_S
+                for server in list(self._servers.values()):
+                    if not (server.is_alias or server.refusal is not None):
+                        self._try(server)
+                self._look_around(all_of_them=False)
+
+    def _look_around(self, *, all_of_them: bool) -> None:
+        """Have a thread ask connected servers, or one of them, which servers there are."""
+        live = [server.client for server in self._servers.values() if server.client is not None]
+        self._turn += 1
+        asked = live if all_of_them else live[self._turn % max(1, len(live)) :][:1]
+        if asked and not self._is_looking and not self._closed:
+            self._is_looking += 1
+            self._start(partial(self._ask_for_peers, asked), "look")
+
+    def _ask_for_peers(self, clients: Sequence[RpcClient | None]) -> None:
+        deadline = Deadline(ATTEMPT_S)
+        try:
+            for client in clients:
+                try:
+                    assert client is not None
+                    peers, _ = client.call(PEERS, {}, payload.NOTHING, deadline)
+                except (OSError, PenstockError) as error:
+                    log.info("a server does not say which others there are: %s", error)
+                    continue
+                with self._changed:
+                    self._add_peers([str(each) for each in peers])
+        finally:
+            with self._changed:
+                self._is_looking -= 1
+                self._changed.notify_all()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ChannelClosed("the store was closed")
+        if os.getpid() != self._owner:
+            raise RuntimeError(
+                f"the connections to the store belong to process {self._owner}, and do not survive "
+                "a fork: connect here; or start processes by 'spawn'"
+            )
+
+
+def _path(given: StrPath | None) -> str | None:
+    return None if given is None else os.fspath(given)
