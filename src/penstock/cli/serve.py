@@ -88,11 +88,15 @@ _FAILED: Final = 1
     help="A folder of files that ranks may name as inputs (again for more).",
 )
 @click.option(
-    "--peer",
-    "peers",
-    metavar="ADDRESS",
+    "--store",
+    metavar="ADDRESS,…",
     multiple=True,
-    help="Of a part: the servers of all parts, this one included, in order.",
+    help="The servers of all parts and replicas, this one included.",
+)
+@click.option(
+    "--store-ca",
+    type=click.Path(path_type=Path),
+    help="The authority that has signed their certificates, if it is not --client-ca.",
 )
 @click.option("--unix", metavar="ADDRESS", help="Where ranks on this host join: unix://….")
 @click.option("--lease", default=5.0, show_default=True, help="Seconds a silent rank is kept for.")
@@ -171,7 +175,8 @@ def _served(graph: Path, given: dict[str, Any]) -> Server:
         given["bind"],
         num_workers=workers_of(given["workers"]),
         lease=given["lease"],
-        peers=given["peers"],
+        store=[each for word in given["store"] for each in word.split(",") if each],
+        store_ca=given["store_ca"],
         certificate=given["certificate"],
         key=given["key"],
         client_ca=given["client_ca"],

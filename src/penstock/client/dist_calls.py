@@ -369,6 +369,20 @@ class TransportCalls:
     def server_statistics(self) -> dict[str, Any]:
         """Return the statistics of sessions, channels and the process."""
 
+    @call(reads=True)
+    def get_store_servers(self) -> list[str]:
+        """Return the addresses of the store's servers; none if the server belongs to no store."""
+
+    @call(reads=True)
+    def announce(self, address: str) -> list[str]:
+        """Tell a server of a store where another one is, which it then reaches and checks.
+
+        Returns the addresses of all servers that it knows.
+
+        Args:
+            address: Where the other server listens.
+        """
+
 
 # --- results that have another form on the wire ----------------------------------------------
 

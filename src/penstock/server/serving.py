@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Literal, Self, Unpack
 
 import msgspec
@@ -33,11 +34,13 @@ from penstock.server.dist.samplers import names_of
 from penstock.server.dist.seeds import StrPath
 from penstock.server.ops.process_stats import process_stats
 from penstock.server.ops.statistics import ServerStatistics
-from penstock.server.transport.access import Access
+from penstock.server.transport.access import Access, read_tokens
 from penstock.server.transport.event_loop import EventLoop
+from penstock.server.transport.peers import StorePeers
 from penstock.server.transport.registrations import Registrations
 from penstock.server.transport.state import ServerState
 from penstock.server.transport.threads import CallThreads, Threads, Wakeup
+from penstock.store.servers import EndpointSpec
 from penstock.wire.host import this_host
 from penstock.wire.messages import PROTOCOL, Welcome
 from penstock.wire.transport.tcp import TcpListener
@@ -166,7 +169,8 @@ def serve(
     num_workers: int | Literal["auto"] = "auto",
     lease: float = LEASE_S,
     limits: Limits | None = None,
-    peers: Sequence[str] = (),
+    store: Sequence[str] = (),
+    store_ca: StrPath | None = None,
     certificate: StrPath | None = None,
     key: StrPath | None = None,
     client_ca: StrPath | None = None,
@@ -191,7 +195,11 @@ def serve(
         num_workers: How many workers the hub runs.
         lease: Seconds without a sign of life after which the server closes a rank's channel.
         limits: How much the server takes on.
-        peers: The addresses of the servers of all partitions, in order.
+        store: The addresses of the servers of all parts and replicas of this graph, this one
+            included, as ranks reach them. They may be started in any order; one that is started
+            later with a longer list tells those that run.
+        store_ca: The authority that has signed the certificates of the other servers; by default
+            `client_ca`, or the file that PENSTOCK_CA names.
         certificate: Certificate file (PEM). With it all traffic uses TLS, and the address is
             `tls://…`.
         key: The certificate's private key (PEM).
@@ -243,6 +251,8 @@ def serve(
     limits = Limits() if limits is None else limits
     if not isinstance(limits, Limits):
         raise ValueError(f"limits is {limits!r}; expected penstock.Limits(…)")
+    if part_only and store:
+        raise ValueError("part_only is given with store: a store samples across all of its parts")
     names = names_of(samplers)
     pool: PoolKeywords = {"max_arena_bytes": limits.max_arena_bytes, **options}
     with ExitStack() as ends:  # closed in reverse order: the event loop first
@@ -253,23 +263,29 @@ def serve(
         ends.callback(hub.close)  # closed before the threads that may be waiting for it
         hub.start()
         given = {"samplers": names, "input_folders": files, **(store_options or {})}
-        store = DistServer(held, hub, limits=limits, part_only=part_only, **given)
-        ends.callback(store.close)
+        served = DistServer(held, hub, limits=limits, part_only=part_only, **given)
+        ends.callback(served.close)
         listener = TcpListener(where)
         ends.callback(listener.close)
+        welcome = _welcome(served.dataset, hub, listener.address, lease)
+        credentials = _credentials(certificate, key, store_ca or client_ca, tokens)
+        peers = StorePeers(welcome, access.peers(store), credentials)
         state = ServerState(
             listener=listener,
             access=access,
             limits=limits,
-            registrations=_registrations(store, hub, limits, names, files),
-            rpc_sessions=partial(DistServerSession, store),
-            welcome=_welcome(store.dataset, hub, listener.address, lease, tuple(peers)),
+            registrations=_registrations(served, hub, limits, names, files),
+            rpc_sessions=partial(DistServerSession, served),
+            welcome=welcome,
+            peers=peers,
             registering=registering,
             answering=answering,
             proxies=frozenset(proxies),
         )
         loop = _started_loop(state, wakeup, ends)
-        return Server(store, hub, loop, ends.pop_all())
+        ends.callback(peers.stop)
+        peers.start(lambda named: wakeup.call(lambda: state.name_peers(named)))
+        return Server(served, hub, loop, ends.pop_all())
 
 
 def _held(data: Graph | StrPath, ends: ExitStack) -> Graph:
@@ -323,9 +339,27 @@ def _started_loop(state: ServerState, wakeup: Wakeup, ends: ExitStack) -> EventL
     return loop
 
 
-def _welcome(
-    dataset: ServedDataset, hub: HubProcess, address: str, lease: float, peers: tuple[str, ...]
-) -> Welcome:
+def _credentials(
+    certificate: StrPath | None,
+    key: StrPath | None,
+    ca: StrPath | None,
+    tokens: Mapping[str, str] | StrPath | None,
+) -> EndpointSpec:
+    """Return how this server connects to others of its store: by what it asks of its clients."""
+    if tokens is not None and not isinstance(tokens, Mapping):
+        tokens = read_tokens(Path(tokens))
+    ca, certificate, key = (None if path is None else str(path) for path in (ca, certificate, key))
+    return EndpointSpec(
+        address="",
+        ca=ca,
+        certificate=certificate,
+        key=key,
+        token=next(iter((tokens or {}).values()), None),
+        name="server",
+    )
+
+
+def _welcome(dataset: ServedDataset, hub: HubProcess, address: str, lease: float) -> Welcome:
     return Welcome(
         protocol=PROTOCOL,
         boot=uuid.uuid4().hex,
@@ -333,7 +367,7 @@ def _welcome(
         host=this_host(),
         address=address,
         outline=outline_of(dataset.sampled),
-        partition=dataset.note(peers),
+        partition=dataset.note(),
         # The server of a part checks what ranks ask for; they do not go round it.
         unix=hub.address if dataset.part is None else None,
         lease=lease,

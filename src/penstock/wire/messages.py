@@ -116,7 +116,8 @@ class PartitionNote(msgspec.Struct, frozen=True, kw_only=True):
     number of nodes of the whole graph by type, if the server holds a part, and `edge_dir` which
     edges of its nodes the part has. `version` is that of the whole graph; parts with equal `cut`
     fit together. `topology` says whether a part has the edges of its own nodes ("parts") or all
-    ("whole"). `peers` are the addresses of the servers of all parts, in order.
+    ("whole"). `peers` are the addresses of the store's servers that this one knows of, its own
+    included.
     """
 
     number: int = 0

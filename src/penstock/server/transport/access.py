@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -106,6 +106,21 @@ class Access:
                 "bind to tcp://127.0.0.1"
             )
         return address
+
+    def peers(self, addresses: Sequence[str]) -> list[str]:
+        """Return addresses of servers that require the same as this one, as ranks are told them.
+
+        Raises:
+            ValueError: Something is no address.
+        """
+        if isinstance(addresses, str):
+            raise ValueError(f"store is {addresses!r}; expected a list of addresses")
+        parsed = [Address.parse(text) for text in addresses]
+        encrypted = self.certificates is not None
+        return [
+            str(Address(ENCRYPTED if encrypted else each.scheme, each.host, each.port))
+            for each in parsed
+        ]
 
     def check(self, hello: Hello) -> None:
         """Raise `AccessDenied` if a token is required and this message's token is not known."""

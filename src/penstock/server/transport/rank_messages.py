@@ -20,6 +20,7 @@ from penstock.server.dist.rpc import GOODBYE, MAKING, PING, STATISTICS
 from penstock.server.limits import check_at_most
 from penstock.server.ops.process_stats import process_stats
 from penstock.server.ops.statistics import ServerStatistics
+from penstock.server.transport.peers import VERBS as PEER_VERBS
 from penstock.server.transport.poller import READ, WRITE
 from penstock.server.transport.session import UNACKNOWLEDGED, CallBytes, Session
 from penstock.server.transport.state import ServerState
@@ -281,6 +282,9 @@ class RankMessages:
             if numbers is not None:
                 told = replace(numbers, process=process_stats())
                 return Answer(request=call.request, value=told), NOTHING
+            if call.verb in PEER_VERBS:
+                named = self._state.peers.answer(call.verb, call.arguments)
+                return Answer(request=call.request, value=named), NOTHING
             value, found = rpc_session.answer(call, arrays)
             packed = pack(found)
             check_at_most(packed.nbytes, most, "bytes of an answer", "max_answer_bytes")

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from penstock.options import Limits
 from penstock.server.dist.rpc import RpcSessions
 from penstock.server.limits import Budget
 from penstock.server.transport.access import Access
+from penstock.server.transport.peers import StorePeers
 from penstock.server.transport.poller import Poller
 from penstock.server.transport.registrations import Registrations
 from penstock.server.transport.session import Session
@@ -30,6 +33,7 @@ class ServerState:
     registrations: Registrations
     rpc_sessions: RpcSessions
     welcome: Welcome
+    peers: StorePeers
     registering: Threads
     answering: CallThreads
     proxies: frozenset[str] = frozenset()
@@ -52,4 +56,10 @@ class ServerState:
         self.call_budget = Budget("bytes", limits.max_calls_bytes, "max_calls_bytes")
         self.answer_budget = Budget("bytes", limits.max_answers_bytes, "max_answers_bytes")
         self.partial_budget = Budget("bytes", limits.max_partial_bytes, "max_partial_bytes")
+        self.name_peers(self.peers.addresses)
+
+    def name_peers(self, addresses: tuple[str, ...]) -> None:
+        """Name these servers of the store to ranks that connect from now on."""
+        partition = msgspec.structs.replace(self.welcome.partition, peers=addresses)
+        self.welcome = msgspec.structs.replace(self.welcome, partition=partition)
         self.welcome_bytes = encode(self.welcome)
