@@ -1,37 +1,28 @@
-"""Graphs cut into parts."""
+"""Writing parts: all of them or none, beside what is there; and what is refused."""
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from penstock import Graph
 from penstock.errors import GraphFormatError
 from penstock.graph.format import verify
-from penstock.graph.partition.format import NOTE
-from penstock.graph.partition.partition import Partition, is_partition
-from penstock.graph.shared import SharedArray
+from tests.graph.partition.graphs import CITES, cut, heterogeneous, homogeneous
 
 ROOT = Path(__file__).parents[3]
-WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
-CUTS = [
-    pytest.param(method, side, id=f"{method}-{side}")
-    for method in ("range", "hash")
-    for side in ("destination", "source")
-]
 
-
-# Cuts a graph in place of the parts that are there, and is killed when the first one is written.
+# Cuts a graph in place of the parts that are there, and is killed when something was written.
 KILLED = """
 import os, signal, sys
-from tests.graph.partition.test_partition import heterogeneous
+from tests.graph.partition.graphs import heterogeneous
 
 def die(done, total):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -40,188 +31,14 @@ heterogeneous().partition(2, sys.argv[1], progress=die)
 """
 
 
-def halves(numbers: Any) -> SharedArray:
-    """As bfloat16, which NumPy does not know."""
-    return SharedArray.from_array(numbers.astype(np.uint16), "bfloat16")
-
-
-def homogeneous() -> Graph:
-    rng = np.random.default_rng(0)
-    nodes, edges = 60, 400
-    return Graph.from_coo(
-        rng.integers(0, nodes, (2, edges)),
-        nodes,
-        x=rng.random((nodes, 3), dtype=np.float32),
-        y=rng.integers(0, 5, nodes),
-        train=rng.permutation(nodes)[:20],
-        edge_attr=rng.random((edges, 2)),
-        edge_weight=rng.random(edges),
-        edge_time=rng.integers(0, 99, edges),
-        edge_attrs={"half": halves(rng.integers(0, 1 << 16, (edges, 3)))},
-        graph_attrs={"name": "small", "weights": np.arange(3), "half": halves(np.arange(2))},
-    )
-
-
-def heterogeneous() -> Graph:
-    rng = np.random.default_rng(1)
-    return Graph.from_coo(
-        {
-            WRITES: np.stack((rng.integers(0, 30, 90), rng.integers(0, 20, 90))),
-            CITES: rng.integers(0, 20, (2, 50)),
-        },
-        {"author": 30, "paper": 20},
-        x={"paper": rng.random((20, 4))},
-        edge_weight={CITES: rng.random(50)},
-        # Names that numbers of types could be mistaken for.
-        edge_attrs={WRITES: {"1_x": np.arange(90), "x": np.arange(90) * 2}},
-        val={"author": np.array([29, 3, 7])},
-    )
-
-
-@pytest.fixture(params=[homogeneous, heterogeneous], ids=["homogeneous", "heterogeneous"])
-def graph(request: Any) -> Any:
-    with request.param() as made:
-        yield made
-
-
-def opened(graph: Graph, path: Path, parts: int = 3, **options: Any) -> list[Partition]:
-    return [Partition.open(each) for each in graph.partition(parts, path / "parts", **options)]
-
-
-@pytest.mark.parametrize(("method", "side"), CUTS)
-def test_every_node_is_in_one_part_with_its_attributes(
-    graph: Graph, tmp_path: Path, method: str, side: str
-) -> None:
-    parts = opened(graph, tmp_path, method=method, edges=side)
-    for name in graph.node_types:
-        ids = np.concatenate([part.node_ids[name] for part in parts])
-        assert sorted(ids.tolist()) == list(range(graph.num_nodes(name)))
-        for label, column in graph.node_attributes(name).items():
-            rows = np.concatenate([part.graph.node_attribute(label, name) for part in parts])
-            assert np.array_equal(rows, column.array[ids])
-
-
-@pytest.mark.parametrize(("method", "side"), CUTS)
-def test_every_edge_is_with_the_end_that_was_asked_for(
-    graph: Graph, tmp_path: Path, method: str, side: str
-) -> None:
-    parts = opened(graph, tmp_path, method=method, edges=side)
-    for kind in graph.edge_types:
-        end = graph.edge_index(kind)[1 if side == "destination" else 0]
-        name = kind[2 if side == "destination" else 0]
-        book, owners = parts[0].edge_books[kind], parts[0].node_books[name]
-        assert np.array_equal(book.partition_of(np.arange(len(end))), owners.partition_of(end))
-
-
-@pytest.mark.parametrize(("method", "side"), CUTS)
-def test_rows_have_all_edges_of_their_nodes_in_the_order_of_the_whole(
-    graph: Graph, tmp_path: Path, method: str, side: str
-) -> None:
-    for part in opened(graph, tmp_path, method=method, edges=side):
-        for kind in graph.edge_types:
-            whole = graph.csc(kind) if side == "destination" else graph.csr(kind)
-            rows = part.rows(kind)
-            ids = part.node_ids[kind[2 if side == "destination" else 0]]
-            for place, node in enumerate(ids):
-                here = slice(rows.indptr[place], rows.indptr[place + 1])
-                there = slice(whole.indptr[node], whole.indptr[node + 1])
-                assert rows.neighbors[here].tolist() == whole.indices[there].tolist()
-                assert rows.edges[here].tolist() == whole.edge_ids[there].tolist()
-
-
-@pytest.mark.parametrize(("method", "side"), CUTS)
-def test_what_lies_within_a_part_are_the_edges_both_ends_of_which_do(
-    graph: Graph, tmp_path: Path, method: str, side: str
-) -> None:
-    for part in opened(graph, tmp_path, method=method, edges=side):
-        part.graph.validate()
-        for kind in graph.edge_types:
-            edges, ids = graph.edge_index(kind), part.edge_ids[kind]
-            ends = part.node_ids[kind[0]], part.node_ids[kind[2]]
-            both = np.isin(edges[0], ends[0]) & np.isin(edges[1], ends[1])
-            assert ids.tolist() == np.flatnonzero(both).tolist()
-            found = part.graph.edge_index(kind)
-            assert np.array_equal([ends[0][found[0]], ends[1][found[1]]], edges[:, ids])
-            for label, column in graph.edge_attributes(kind).items():
-                assert np.array_equal(part.graph.edge_attribute(label, kind), column.array[ids])
-
-
-@pytest.mark.parametrize(("method", "side"), CUTS)
-def test_every_edge_has_its_attributes_in_the_part_that_the_book_says(
-    graph: Graph, tmp_path: Path, method: str, side: str
-) -> None:
-    """CONTRACT 38: also an edge whose other end is elsewhere."""
-    for part in opened(graph, tmp_path, method=method, edges=side):
-        for kind in graph.edge_types:
-            ids, rows = part.edge_books[kind].ids_of(part.number), part.rows(kind)
-            assert sorted(rows.edges.tolist()) == ids.tolist()
-            found = part.edge_attributes(kind)
-            assert list(found) == list(graph.edge_attributes(kind))
-            for label, column in graph.edge_attributes(kind).items():
-                assert found[label].dtype == column.dtype
-                kept = found[label].array
-                assert np.array_equal(kept, column.array[rows.edges])
-                assert np.array_equal(kept[rows.places(ids)], column.array[ids])
-
-
-@pytest.mark.parametrize(("method", "side"), CUTS)
-def test_edges_of_a_part_are_told_in_pieces_in_the_order_of_ids(
-    graph: Graph, tmp_path: Path, method: str, side: str
-) -> None:
-    """CONTRACT 38."""
-    for part in opened(graph, tmp_path, method=method, edges=side):
-        for kind in graph.edge_types:
-            ids = part.edge_books[kind].ids_of(part.number)
-            whole = graph.edge_index(kind)[:, ids]
-            assert part.num_edges(kind) == len(ids)
-            assert np.array_equal(part.edge_index(kind), whole)
-            assert np.array_equal(part.edge_index(kind, 3, 8), whole[:, 3:8])
-            assert part.edge_index(kind, len(ids) + 1).shape == (2, 0)
-
-
-@pytest.mark.parametrize("method", ["range", "hash"])
-def test_splits_keep_their_order_in_every_part(graph: Graph, tmp_path: Path, method: str) -> None:
-    for part in opened(graph, tmp_path, method=method):
-        for name in graph.node_types:
-            for label, split in graph.splits(name).items():
-                ids = part.node_ids[name]
-                expected = [node for node in split.array.tolist() if node in set(ids.tolist())]
-                assert ids[part.graph.split(label, name)].tolist() == expected
-
-
-def test_every_part_has_what_belongs_to_the_whole(tmp_path: Path) -> None:
-    with homogeneous() as graph:
-        for part in opened(graph, tmp_path):
-            assert part.graph.graph_attributes()["name"] == "small"
-            assert part.graph.graph_attributes()["weights"].tolist() == [0, 1, 2]
-            assert part.graph.graph_attributes()["half"].tolist() == [0, 1]
-
-
-def test_a_graph_in_one_part_is_the_graph(graph: Graph, tmp_path: Path) -> None:
-    (part,) = opened(graph, tmp_path, 1)
-    assert part.graph.version == graph.version
-
-
-def test_a_part_knows_its_number_and_how_it_was_cut(tmp_path: Path) -> None:
-    with homogeneous() as graph:
-        parts = opened(graph, tmp_path, method="hash")
-    assert [(part.number, part.num_partitions, part.method) for part in parts] == [
-        (0, 3, "hash"),
-        (1, 3, "hash"),
-        (2, 3, "hash"),
-    ]
-
-
-def test_more_parts_than_nodes_leave_some_empty(tmp_path: Path) -> None:
-    with Graph.from_coo([[0], [1]], 2) as graph:
-        parts = opened(graph, tmp_path, 4)
-    assert [part.graph.num_nodes() for part in parts] == [1, 1, 0, 0]
+def size_of(path: Path) -> int:
+    return sum(each.stat().st_size for each in path.rglob("*.bin"))
 
 
 def test_parts_take_the_place_of_those_before(tmp_path: Path) -> None:
     with homogeneous() as graph:
-        opened(graph, tmp_path, 3)
-        opened(graph, tmp_path, 2)
+        graph.partition(3, tmp_path / "parts")
+        graph.partition(2, tmp_path / "parts")
     assert sorted(each.name for each in (tmp_path / "parts").iterdir()) == ["part-0", "part-1"]
     assert [each.name for each in tmp_path.iterdir()] == ["parts"]
 
@@ -231,6 +48,13 @@ def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
     with homogeneous() as graph, pytest.raises(GraphFormatError, match="no folder of parts"):
         graph.partition(2, tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_a_saved_graph_is_not_replaced_by_parts(tmp_path: Path) -> None:
+    with homogeneous() as graph:
+        graph.save(tmp_path / "graph")
+        with pytest.raises(GraphFormatError, match="no folder of parts"):
+            graph.partition(2, tmp_path / "graph")
 
 
 def test_parts_that_cannot_be_written_leave_nothing_behind(tmp_path: Path) -> None:
@@ -244,68 +68,216 @@ def test_parts_that_cannot_be_written_leave_nothing_behind(tmp_path: Path) -> No
 
 def test_a_cutter_that_is_killed_leaves_the_parts_that_were_there(tmp_path: Path) -> None:
     with homogeneous() as graph:
-        opened(graph, tmp_path, 3)
+        graph.partition(3, tmp_path / "parts")
         command = [sys.executable, "-c", KILLED, str(tmp_path / "parts")]
         assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
         for place in range(3):
-            for half in ("graph", "cut"):
-                verify(tmp_path / "parts" / f"part-{place}" / half)
-        assert [each.num_partitions for each in opened(graph, tmp_path, 2)] == [2, 2]
+            verify(tmp_path / "parts" / f"part-{place}")
+        assert len(graph.partition(2, tmp_path / "parts")) == 2
 
 
-def test_damage_to_the_attributes_of_cut_edges_is_found(tmp_path: Path) -> None:
+def test_progress_is_told_in_bytes_and_ends_at_the_total(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
     with homogeneous() as graph:
-        (path,) = graph.partition(1, tmp_path / "parts")
-    (file, *_) = (path / "cut").glob("data-*/*row_attribute*")
-    file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:])
-    with pytest.raises(GraphFormatError, match=r"damaged: .*row_attribute_0_"):
-        verify(path / "cut")
+        graph.partition(3, tmp_path / "parts", "hash", progress=lambda *each: told.append(each))
+    done = [each[0] for each in told]
+    assert done == sorted(done)
+    assert all(some <= total for some, total in told)
+    assert told[-1] == (size_of(tmp_path), size_of(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("note", "words"),
-    [
-        ({"format": 1}, "format 1, and this version reads format 2: cut the graph again"),
-        (7, "not a part"),
-    ],
-    ids=["older", "other"],
-)
-def test_a_part_of_another_format_is_refused(tmp_path: Path, note: Any, words: str) -> None:
-    with homogeneous() as graph:
-        (path,) = graph.partition(1, tmp_path / "parts")
-    with Graph.from_coo({}, {}, graph_attrs={NOTE: note}) as cut:
-        cut.save(path / "cut")
-    with pytest.raises(GraphFormatError, match=words):
-        Partition.open(path)
+@pytest.mark.parametrize("method", ["range", "hash", "given"])
+def test_parts_together_are_hardly_larger_than_the_graph(tmp_path: Path, method: str) -> None:
+    """No array of a part has an entry for each edge, or 8 bytes for each node, of the whole."""
+    rng = np.random.default_rng(3)
+    with Graph.from_coo(
+        rng.integers(0, 500, (2, 5000)), 500, x=rng.random((500, 16), dtype=np.float32)
+    ) as graph:
+        graph.save(tmp_path / "graph")
+        with cut(graph, tmp_path, 4, method=method):
+            assert size_of(tmp_path / "parts") <= 1.1 * size_of(tmp_path / "graph")
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"n": 0}, "n is 0; expected 1 to"),
-        ({"n": 2, "method": "metis"}, "method is 'metis'; expected one of range, hash"),
-        ({"n": 2, "edges": "both"}, "edges is 'both'; expected one of destination, source"),
+        ({"n": 0}, "n is 0; expected 1 to 65536 parts"),
+        ({"n": True}, "n is True; expected 1 to 65536 parts"),
+        (
+            {"n": 2, "method": "metis"},
+            "method is 'metis'; expected one of range, hash, or the part",
+        ),
+        ({"n": 2, "edges": "all"}, "edges is 'all'; expected one of destination, source, both"),
+        ({"n": 2, "topology": "none"}, "topology is 'none'; expected one of parts, whole"),
+        ({"n": 2, "method": np.zeros(3, int)}, r"method has shape \[3\]; expected \[60\]"),
+        ({"n": 2, "method": np.zeros(60)}, "method has dtype float64; expected the numbers"),
+        ({"n": 2, "method": [0, 2] * 30}, r"method\[1\] is 2; expected 0 <= part < 2"),
+        ({"n": 2, "method": [0, -1] * 30}, r"method\[1\] is -1; expected 0 <= part < 2"),
+        ({"n": 2, "method": {"": [0] * 60}}, "method is a mapping, and the graph has no types"),
     ],
-    ids=["n", "method", "edges"],
 )
 def test_bad_arguments_are_refused(tmp_path: Path, options: dict[str, Any], words: str) -> None:
     with homogeneous() as graph, pytest.raises(ValueError, match=words):
         graph.partition(path=tmp_path / "parts", **options)
+    assert not any(tmp_path.iterdir())
 
 
-def test_a_saved_graph_is_no_part(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ([0] * 50, "method is an array, and the graph has node types"),
+        ({"author": [0] * 30}, "method has no parts of the nodes of 'paper'"),
+        ({"author": [0] * 30, "papers": [0] * 20}, "a type of method is 'papers'.*'paper'"),
+        ({"author": [0] * 30, "paper": [3] * 20}, r"method\['paper'\]\[0\] is 3; expected 0 <="),
+    ],
+)
+def test_bad_assignments_of_types_are_refused(tmp_path: Path, method: Any, words: str) -> None:
+    with heterogeneous() as graph, pytest.raises(ValueError, match=words):
+        graph.partition(2, tmp_path / "parts", method=method)
+
+
+# --- former parts --------------------------------------------------------------------------------
+
+
+def former(graph: Graph, path: Path) -> Path:
+    """A part as it was written once: two saved graphs."""
+    graph.save(path / "graph")
+    with Graph.from_coo({}, {}, graph_attrs={"partition": {"format": 2}}) as note:
+        note.save(path / "cut")
+    return path
+
+
+def test_a_part_of_the_former_form_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "part-0").mkdir()
     with homogeneous() as graph:
-        graph.save(tmp_path / "whole")
-    assert not is_partition(tmp_path / "whole")
+        part = former(graph, tmp_path / "part-0")
+    for path in (part, part / "graph", part / "cut"):
+        with pytest.raises(
+            GraphFormatError, match=r"not read any more .* cut the whole graph again"
+        ):
+            Graph.open(path)
 
 
-def test_a_part_whose_folders_are_of_different_parts_is_not_sound(tmp_path: Path) -> None:
-    with Graph.from_coo([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]], 5) as ring:
-        first, second = ring.partition(2, tmp_path / "parts")
-    with Partition.open(first) as part:
+def test_parts_of_the_former_form_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "parts" / "part-0").mkdir(parents=True)
+    with homogeneous() as graph:
+        former(graph, tmp_path / "parts" / "part-0")
+        (part,) = graph.partition(1, tmp_path / "parts")
+    Graph.open(part).close()
+
+
+def test_a_folder_of_parts_is_no_graph(tmp_path: Path) -> None:
+    with homogeneous() as graph:
+        graph.partition(2, tmp_path / "parts")
+    with pytest.raises(GraphFormatError, match=r"a folder of 2 parts .* open one of them"):
+        Graph.open(tmp_path / "parts")
+
+
+# --- soundness -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["csc-adjacency", "part-members", "node-x", "edge-edge_weight"])
+def test_damage_to_a_part_is_found(tmp_path: Path, name: str) -> None:
+    with homogeneous() as graph:
+        (path, *_) = graph.partition(3, tmp_path / "parts", method="hash")
+    (file, *_) = path.glob(f"data-*/*-{name}.bin")
+    data = file.read_bytes()
+    file.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    with pytest.raises(GraphFormatError, match=rf"damaged: .*{name.replace('-', '/')}"):
+        verify(path)
+
+
+def overwritten(path: Path, name: str, change: Any, dtype: Any = np.int64) -> None:
+    """Change an array in its file; sums are not what these tests are about."""
+    (file, *_) = sorted(path.glob(f"data-*/*-{name}.bin"))
+    array = np.fromfile(file, dtype)
+    change(array)
+    array.tofile(file)
+
+
+def put(at: int, value: int) -> Any:
+    def change(array: Any) -> None:
+        array[at] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "change", "dtype", "words"),
+    [
+        ("range", "part-members", put(1, 7), np.int64, "ranks are not those of their bits"),
+        ("hash", "part-members", put(0, 1), np.int64, "has 1 ids; the part is said to have"),
+        ("given", "part-book", put(slice(0, 5), 0), np.uint8, "part/book does not agree"),
+        ("range", "split-train", put(0, 59), np.int32, r"split/train\[0\] is 59, which is not in"),
+        ("range", "part-positions_train", put(0, 20), np.int32, "expected 0 <= id < 20"),
+        ("range", "csc-adjacency", put(0, 60), np.int32, r"\[:, 0\]\[0\] is 60; expected 0 <= id"),
+        (
+            "range",
+            "csc-indptr",
+            put(1, 1000),
+            np.int64,
+            r"csc/indptr\[2\] is .*; expected at least",
+        ),
+    ],
+)
+def test_an_unsound_part_is_named(
+    tmp_path: Path, method: str, name: str, change: Any, dtype: Any, words: str
+) -> None:
+    with homogeneous() as graph, cut(graph, tmp_path, method=method) as (part, *_):
         part.validate()
-    shutil.rmtree(first / "graph")
-    shutil.copytree(second / "graph", first / "graph")
-    with Partition.open(first) as part:
-        with pytest.raises(GraphFormatError, match="gives this part 3 nodes of '', and its graph"):
-            part.validate()
+    path = tmp_path / "parts" / "part-0"
+    overwritten(path, name, change, dtype)
+    with Graph.open(path) as part, pytest.raises(GraphFormatError, match=words):
+        part.validate()
+
+
+def test_a_part_with_edges_of_another_is_not_sound(tmp_path: Path) -> None:
+    with homogeneous() as graph:
+        first, *_ = graph.partition(3, tmp_path / "parts", method=np.arange(60) % 3)
+    words = "does not agree with the edges that part 0 of 3 has"
+    with Graph.open(first) as part:
+        ids = part.edge_members().ids()  # type: ignore[union-attr]
+    foreign = next(each for each in range(400) if each not in set(ids.tolist()))
+    overwritten(first, "csc-adjacency", put(1, foreign), np.int32)
+    with Graph.open(first) as part, pytest.raises(GraphFormatError, match=words):
+        part.validate()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("number", 3, "part 3 of 3 is none there can be"),
+        ("num_nodes", (1, 2), "num_nodes are .*: one count per type is needed"),
+        ("bounds", {"": (0, 10, 5, 60)}, "bounds of '' are .*: not those of its parts"),
+        ("num_nodes", (21,), r"csc/indptr is int64\[21\]: int64\[22\] is needed"),
+        ("num_edges", (1,), "is needed"),
+    ],
+)
+def test_a_note_that_cannot_be_is_refused(
+    tmp_path: Path, field: str, value: Any, words: str
+) -> None:
+    with homogeneous() as graph, cut(graph, tmp_path) as (part, *_):
+        note = msgspec.structs.replace(part.part, **{field: value})
+        schema = msgspec.structs.replace(part.schema, part=note)
+        with pytest.raises(GraphFormatError, match=words):
+            Graph(schema, part.arrays)
+
+
+def test_an_array_that_a_part_needs_is_missed(tmp_path: Path) -> None:
+    with heterogeneous() as graph, cut(graph, tmp_path, method="given") as (part, *_):
+        for key in part.arrays:
+            kept = {other: array for other, array in part.arrays.items() if other != key}
+            if key.group in ("part", "csc"):
+                with pytest.raises(GraphFormatError, match=r"is missing|is needed"):
+                    Graph(part.schema, kept)
+        assert any(key.type == CITES for key in part.arrays)
+
+
+def test_whole_graphs_are_written_as_before(tmp_path: Path) -> None:
+    with homogeneous() as graph:
+        graph.save(tmp_path / "graph")
+        (part, *_) = graph.partition(2, tmp_path / "parts")
+    whole, cut_part = (path / "manifest.json" for path in (tmp_path / "graph", part))
+    assert '"format_version":1' in whole.read_text()
+    assert '"part"' not in whole.read_text()
+    assert '"format_version":2' in cut_part.read_text()

@@ -72,7 +72,7 @@ def partition(
     shutil.rmtree(beside, ignore_errors=True)
     cutter = PartCutter(graph, parts, assigned, edges, topology)
     try:
-        beside.mkdir()
+        beside.mkdir(parents=True)
         _write(cutter, beside, parts, report)
         sync_folder(beside)
         _move(beside, folder)
