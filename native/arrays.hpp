@@ -91,10 +91,24 @@ auto with_index_type(nb::dlpack::dtype dtype, Body body) {
   throw nb::type_error("ids must be int32 or int64");
 }
 
+inline std::size_t length(const Input& ids) {
+  if (ids.ndim() != 1) throw nb::value_error("ids must have one dimension");
+  return ids.shape(0);
+}
+
 template <class Body>
 auto with_ids(const Input& ids, Body body) {
-  if (ids.ndim() != 1) throw nb::value_error("ids must have one dimension");
+  length(ids);
   return with_index_type(ids.dtype(), [&]<class T>(T*) { return body(strided<T>(ids)); });
+}
+
+// A copy of ids that a kernel reads more than once: others might write to them meanwhile.
+inline std::vector<std::int64_t> copied(const Input& ids) {
+  return with_ids(ids, [](auto span) {
+    std::vector<std::int64_t> copy(static_cast<std::size_t>(span.size));
+    for (std::int64_t i = 0; i < span.size; ++i) copy[static_cast<std::size_t>(i)] = span[i];
+    return copy;
+  });
 }
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 // every kernel runs with the interpreter's lock released.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -34,9 +35,12 @@ void bind_prepare(nb::module_& m);
 void bind_negatives(nb::module_& m);
 void bind_subgraph(nb::module_& m);
 void bind_labels(nb::module_& m);
+void bind_merge(nb::module_& m);
 void bind_ppr(nb::module_& m);
 void bind_walks(nb::module_& m);
 void bind_hgt(nb::module_& m);
+void bind_members(nb::module_& m);
+void bind_hops(nb::module_& m);
 
 namespace {
 
@@ -88,6 +92,7 @@ bool py_transpose(const Adjacency& from, IdOutput indptr, Output adjacency) {
       static_cast<std::int64_t>(adjacency.shape(0)) != from.num_edges() || indptr.shape(0) < 1) {
     throw nb::value_error("the transpose needs indptr [n + 1] and adjacency [E, 2]");
   }
+  if (from.has_some_rows()) throw nb::value_error("the transpose needs the rows of all nodes");
   check_aligned(indptr);
   check_aligned(adjacency);
   check_apart({extent(indptr), extent(adjacency)}, from.extents());
@@ -130,6 +135,23 @@ std::int64_t py_gather_rows(const Bytes& rows, std::int64_t num_rows, std::int64
   const Strided<std::int64_t> span = strided(ids);
   nb::gil_scoped_release unlocked;
   return gather_rows(from, num_rows, row_bytes, span, to);
+}
+
+std::int64_t py_scatter_rows(const Bytes& rows, std::int64_t row_bytes, const Ids& positions,
+                             std::int64_t num_rows, ByteOutput out) {
+  if (num_rows < 0 || row_bytes < 0 ||
+      out.shape(0) != static_cast<std::size_t>(num_rows) * static_cast<std::size_t>(row_bytes)) {
+    throw nb::value_error("out must hold num_rows * row_bytes bytes");
+  }
+  if (rows.shape(0) != positions.shape(0) * static_cast<std::size_t>(row_bytes)) {
+    throw nb::value_error("rows must hold one row per position");
+  }
+  check_apart({extent(out)}, {extent(rows), extent(positions)});
+  const auto* const from = reinterpret_cast<const char*>(rows.data());
+  auto* const to = reinterpret_cast<char*>(out.data());
+  const Strided<std::int64_t> span = strided(positions);
+  nb::gil_scoped_release unlocked;
+  return scatter_rows(from, row_bytes, span, to, num_rows);
 }
 
 void py_copy_bytes(const Bytes& from, ByteOutput to) {
@@ -266,12 +288,16 @@ NB_MODULE(_native, m) {
   m.def("gather_rows", &py_gather_rows, "rows"_a.noconvert(), "num_rows"_a, "row_bytes"_a,
         "ids"_a.noconvert(), "out"_a.noconvert());
 
+  m.def("scatter_rows", &py_scatter_rows, "rows"_a.noconvert(), "row_bytes"_a,
+        "positions"_a.noconvert(), "num_rows"_a, "out"_a.noconvert());
   m.def("copy_bytes", &py_copy_bytes, "source"_a.noconvert(), "out"_a.noconvert());
 
   nb::class_<Adjacency>(m, "Adjacency")
       .def(nb::init<nb::ndarray<nb::numpy, const std::int64_t, nb::ndim<1>, nb::c_contig>,
-                    nb::ndarray<nb::numpy, nb::ro, nb::c_contig>>(),
-           "indptr"_a.noconvert(), "entries"_a.noconvert())
+                    nb::ndarray<nb::numpy, nb::ro, nb::c_contig>, std::optional<MemberWords>,
+                    std::int64_t>(),
+           "indptr"_a.noconvert(), "entries"_a.noconvert(),
+           "members"_a.noconvert().none() = nb::none(), "num_nodes"_a = 0)
       .def_prop_ro("num_nodes", &Adjacency::num_nodes)
       .def_prop_ro("num_edges", &Adjacency::num_edges);
 
@@ -293,7 +319,10 @@ NB_MODULE(_native, m) {
   bind_negatives(m);
   bind_subgraph(m);
   bind_labels(m);
+  bind_merge(m);
   bind_ppr(m);
   bind_walks(m);
   bind_hgt(m);
+  bind_members(m);
+  bind_hops(m);
 }

@@ -20,22 +20,11 @@ using namespace nb::literals;
 namespace penstock {
 namespace {
 
-using Owned = nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>, nb::c_contig>;
-using OwnedLists = std::vector<Owned>;
-
-// An array that keeps the vector it lies in alive.
-Owned owned(std::vector<std::int64_t>&& ids) {
-  ids.reserve(1);  // an array needs an address, also when nothing is there
-  auto* const kept = new std::vector<std::int64_t>(std::move(ids));
-  nb::capsule owner(kept, [](void* it) noexcept {
-    delete static_cast<std::vector<std::int64_t>*>(it);
-  });
-  return Owned(kept->data(), {kept->size()}, owner);
-}
+using OwnedLists = std::vector<Handed>;
 
 OwnedLists owned(hgt::Lists&& lists) {
   OwnedLists arrays;
-  for (std::vector<std::int64_t>& ids : lists) arrays.push_back(owned(std::move(ids)));
+  for (std::vector<std::int64_t>& ids : lists) arrays.push_back(handed_over(std::move(ids)));
   return arrays;
 }
 
@@ -60,6 +49,7 @@ class HGTSampler {
     for (std::size_t r = 0; r < count; ++r) {
       check_relation(*adjacencies[r], expands[r], finds[r]);
       kept_.push_back(*adjacencies[r]);
+      const RowsInUse rows(kept_.back());
       spec_.relations.push_back({adjacencies[r]->view(), expands[r], finds[r], name_hashes[r]});
     }
   }
@@ -77,6 +67,8 @@ class HGTSampler {
       for (std::int64_t i = 0; i < span.size; ++i) copy[static_cast<std::size_t>(i)] = span[i];
     }
     Turn turn(busy_);
+    const RowsInUse rows(kept_);
+    for (std::size_t r = 0; r < kept_.size(); ++r) spec_.relations[r].adjacency = kept_[r].view();
     hgt::Sampled out;
     Outcome outcome = Outcome::kDamaged;
     {

@@ -52,6 +52,7 @@ class KHopSampler {
     for (std::size_t r = 0; r < count; ++r) {
       check_relation(*adjacencies[r], expands[r], finds[r], fanouts[r]);
       kept_.push_back(*adjacencies[r]);
+      const RowsInUse rows(kept_.back());
       spec_.relations.push_back({adjacencies[r]->view(), expands[r], finds[r], name_hashes[r],
                                  fanouts[r], numbers(weights_[r], *adjacencies[r]),
                                  numbers(times_[r], *adjacencies[r])});
@@ -94,6 +95,8 @@ class KHopSampler {
       lists.edges.push_back({column(rows[r]), column(cols[r]), ids, edge_ids.has_value()});
     }
     Turn turn(busy_);
+    const RowsInUse in_use(kept_);
+    for (std::size_t r = 0; r < relations; ++r) spec_.relations[r].adjacency = kept_[r].view();
     Outcome outcome;
     {
       nb::gil_scoped_release unlocked;
@@ -123,6 +126,9 @@ class KHopSampler {
   static const std::int64_t* numbers(const std::optional<EdgeColumn>& column,
                                      const Adjacency& adjacency) {
     if (!column) return nullptr;
+    if (adjacency.fetched() != nullptr) {
+      throw nb::value_error("rows that are fetched have neither weights nor times");
+    }
     if (static_cast<std::int64_t>(column->shape(0)) != adjacency.num_edges()) {
       throw nb::value_error("weights and times need one entry per edge");
     }
@@ -208,38 +214,6 @@ class KHopSampler {
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
 };
 
-// Returns a code and the number of edges, which is what is needed if the memory was too small.
-std::pair<int, std::int64_t> py_sample_hop(const Adjacency& adjacency, const Ids& nodes,
-                                           std::int64_t fanout, bool replace, std::uint64_t key,
-                                           IdOutput counts, IdOutput neighbors,
-                                           IdOutput edge_ids) {
-  if (counts.shape(0) != nodes.shape(0)) throw nb::value_error("one count per node is needed");
-  check_aligned(counts);
-  check_apart({extent(counts), extent(neighbors), extent(edge_ids)}, {extent(nodes)});
-  const Strided<std::int64_t> span = strided(nodes);
-  std::int64_t* const count = counts.data();
-  const Column neighbor_column = column(neighbors), edge_column = column(edge_ids);
-  const UniformChooser<false> choice(fanout, replace, key);
-  nb::gil_scoped_release unlocked;
-  if (first_outside(span, adjacency.num_nodes()) >= 0) {
-    return {static_cast<int>(Outcome::kDamaged), 0};
-  }
-  return std::visit(
-      [&](const auto& view) -> std::pair<int, std::int64_t> {
-        Column into = neighbor_column, ids = edge_column;
-        std::int64_t total = 0;
-        Outcome outcome = sample_hop(view, span, choice, count, into, ids, total);
-        if (outcome == Outcome::kTooSmall) {
-          std::vector<std::int64_t> spill[2];
-          Column more(&spill[0]), more_ids(&spill[1]);
-          outcome = sample_hop(view, span, choice, count, more, more_ids, total);
-          if (outcome == Outcome::kDone) outcome = Outcome::kTooSmall;
-        }
-        return {static_cast<int>(outcome), total};
-      },
-      adjacency.view());
-}
-
 }  // namespace
 
 void bind_khop(nb::module_& m) {
@@ -256,10 +230,6 @@ void bind_khop(nb::module_& m) {
            "rows"_a.noconvert(), "cols"_a.noconvert(), "edge_ids"_a.none().noconvert(),
            "trees"_a.none().noconvert() = nb::none(), "times"_a = nb::none(),
            "excluded"_a = std::vector<Excluded>());
-
-  m.def("sample_hop", &py_sample_hop, "adjacency"_a, "nodes"_a.noconvert(), "fanout"_a,
-        "replace"_a, "hop_key"_a, "counts"_a.noconvert(), "neighbors"_a.noconvert(),
-        "edge_ids"_a.noconvert());
 }
 
 }  // namespace penstock

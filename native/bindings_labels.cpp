@@ -22,6 +22,7 @@ std::int64_t py_count_first(const Adjacency& adjacency, const Ids& nodes, std::i
   check_apart({extent(counts)}, {extent(nodes)});
   const Strided<std::int64_t> span = strided(nodes);
   std::int64_t* const count = counts.data();
+  const RowsInUse rows(adjacency);
   nb::gil_scoped_release unlocked;
   if (first_outside(span, adjacency.num_nodes()) >= 0) return -1;
   std::int64_t total = 0;
@@ -45,6 +46,7 @@ bool py_read_first(const Adjacency& adjacency, const Ids& nodes, std::int64_t mo
   const Strided<std::int64_t> span = strided(nodes);
   const std::int64_t* const count = counts.data();
   std::int64_t* const to = found.data();
+  const RowsInUse rows(adjacency);
   nb::gil_scoped_release unlocked;
   return std::visit(
       [&](const auto& view) { return read_first(view, span, num_found, count, to); },

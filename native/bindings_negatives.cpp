@@ -58,39 +58,11 @@ class PyCandidates {
   Candidates view_;
 };
 
-using AnySortedRows = std::variant<SortedRows<std::int32_t>, SortedRows<std::int64_t>>;
-
-class PySortedRows {
- public:
-  PySortedRows(Column64 indptr, nb::ndarray<nb::numpy, nb::ro, nb::ndim<1>, nb::c_contig> neighbors)
-      : indptr_(std::move(indptr)), neighbors_(std::move(neighbors)) {
-    if (indptr_.shape(0) < 1) throw nb::value_error("indptr must have at least one entry");
-    check_aligned(indptr_);
-    check_aligned(neighbors_);
-    with_index_type(neighbors_.dtype(), [&]<class Index>(Index*) {
-      view_ = SortedRows<Index>{indptr_.data(), static_cast<const Index*>(neighbors_.data()),
-                                num_rows(), static_cast<std::int64_t>(neighbors_.shape(0))};
-    });
-  }
-
-  const AnySortedRows& view() const { return view_; }
-  std::int64_t num_rows() const { return static_cast<std::int64_t>(indptr_.shape(0)) - 1; }
-
-  void add_extents(std::vector<Extent>& extents) const {
-    extents.push_back(extent(indptr_));
-    extents.push_back(extent(neighbors_));
-  }
-
- private:
-  Column64 indptr_;
-  nb::ndarray<nb::numpy, nb::ro, nb::ndim<1>, nb::c_contig> neighbors_;
-  AnySortedRows view_;
-};
-
 bool py_sort_rows(const Adjacency& from, Output out) {
   if (out.ndim() != 1 || static_cast<std::int64_t>(out.shape(0)) != from.num_edges()) {
     throw nb::value_error("out must have one entry per edge");
   }
+  check_at_hand(from);
   check_aligned(out);
   check_apart({extent(out)}, from.extents());
   void* const sorted = out.data();
@@ -103,7 +75,7 @@ bool py_sort_rows(const Adjacency& from, Output out) {
 }
 
 // Every id that a kernel finds memory by is in range, and there is something to draw from.
-void check_negatives(const NegativeSpec& spec, const PySortedRows* edges, bool is_pair,
+void check_negatives(const NegativeSpec& spec, const Adjacency* edges, bool is_pair,
                      std::int64_t count) {
   const std::int64_t size = spec.sources.size;
   if (spec.destinations.size != size || (spec.times.data != nullptr && spec.times.size != size)) {
@@ -114,7 +86,7 @@ void check_negatives(const NegativeSpec& spec, const PySortedRows* edges, bool i
   if (timed && spec.times.data == nullptr) {
     throw nb::value_error("nodes with times need edges with times");
   }
-  if (edges != nullptr && edges->num_rows() != spec.destination.num_nodes) {
+  if (edges != nullptr && edges->num_nodes() != spec.destination.num_nodes) {
     throw nb::value_error("the edges must have one row per destination");
   }
 }
@@ -123,7 +95,7 @@ void check_negatives(const NegativeSpec& spec, const PySortedRows* edges, bool i
 std::tuple<int, std::int64_t, std::int64_t> py_draw_negatives(
     std::uint64_t batch_key, const Ids& sources, const Ids& destinations,
     const PyCandidates& source, const PyCandidates& destination, const std::optional<Ids>& times,
-    const PySortedRows* edges, std::optional<IdOutput> out_sources, IdOutput out_destinations) {
+    const Adjacency* edges, std::optional<IdOutput> out_sources, IdOutput out_destinations) {
   const bool is_pair = out_sources.has_value();
   const auto count = static_cast<std::int64_t>(out_destinations.shape(0));
   if (is_pair && static_cast<std::int64_t>(out_sources->shape(0)) != count) {
@@ -145,19 +117,32 @@ std::tuple<int, std::int64_t, std::int64_t> py_draw_negatives(
   if (times) read.push_back(extent(*times));
   source.add_extents(read);
   destination.add_extents(read);
-  if (edges != nullptr) edges->add_extents(read);
+  if (edges != nullptr) {
+    for (const Extent& each : edges->extents()) read.push_back(each);
+  }
   check_apart(std::move(written), read);
   std::int64_t* const from = is_pair ? out_sources->data() : nullptr;
   std::int64_t* const to = out_destinations.data();
-  const AnySortedRows rows = edges == nullptr ? AnySortedRows{} : edges->view();
+  const auto draw = [&]<class Index>(SortedRows<Index> rows) {
+    NegativeDrawer<Index> drawer(spec, rows);
+    const Outcome outcome = drawer.draw(count, from, to);
+    return std::tuple{static_cast<int>(outcome), drawer.counts().are_edges,
+                      drawer.counts().are_late};
+  };
+  if (edges == nullptr) {
+    nb::gil_scoped_release unlocked;
+    return draw(SortedRows<std::int64_t>{});
+  }
+  const RowsInUse in_use(*edges);
+  const AnyAdjacency& view = edges->view();
+  const auto* const narrow = std::get_if<Bare<std::int32_t>>(&view);
+  const auto* const wide = std::get_if<Bare<std::int64_t>>(&view);
+  if (narrow == nullptr && wide == nullptr) {
+    throw nb::value_error("edges are looked up in rows of bare neighbours");
+  }
   nb::gil_scoped_release unlocked;
-  return std::visit(
-      [&]<class Index>(const SortedRows<Index>& view) -> std::tuple<int, std::int64_t, std::int64_t> {
-        NegativeDrawer<Index> drawer(spec, view);
-        const Outcome outcome = drawer.draw(count, from, to);
-        return {static_cast<int>(outcome), drawer.counts().are_edges, drawer.counts().are_late};
-      },
-      rows);
+  return narrow != nullptr ? draw(SortedRows<std::int32_t>{narrow})
+                           : draw(SortedRows<std::int64_t>{wide});
 }
 
 }  // namespace
@@ -173,11 +158,6 @@ void bind_negatives(nb::module_& m) {
            "num_nodes"_a, "sums"_a.noconvert().none(), "times"_a.noconvert().none())
       .def_prop_ro("num_nodes", &PyCandidates::num_nodes)
       .def_prop_ro("earliest", &PyCandidates::earliest);
-
-  nb::class_<PySortedRows>(m, "SortedRows")
-      .def(nb::init<Column64, nb::ndarray<nb::numpy, nb::ro, nb::ndim<1>, nb::c_contig>>(),
-           "indptr"_a.noconvert(), "neighbors"_a.noconvert())
-      .def_prop_ro("num_rows", &PySortedRows::num_rows);
 
   m.def("draw_negatives", &py_draw_negatives, "batch_key"_a, "sources"_a.noconvert(),
         "destinations"_a.noconvert(), "source"_a, "destination"_a, "times"_a.noconvert().none(),

@@ -84,10 +84,9 @@ PushSpec make_spec(Numbers num_nodes, const std::vector<const Adjacency*>& adjac
           "a relation has another number of rows than its node type has nodes");
     check(static_cast<std::int64_t>(sizes[r].shape(0)) == spec.num_nodes[from],
           "a relation has another number of sizes than rows");
+    const RowsInUse rows(*adjacencies[r]);
     const AnyAdjacency& view = adjacencies[r]->view();
-    const std::int64_t* const indptr =
-        std::visit([](const auto& rows) { return rows.indptr; }, view);
-    spec.relations.push_back({view, indptr, sizes[r].data(), adjacencies[r]->num_edges(),
+    spec.relations.push_back({view, offsets_of(view), sizes[r].data(), adjacencies[r]->num_edges(),
                               expands[r], finds[r], name_hashes[r]});
     spec.leaving[from].push_back(r);
   }
@@ -134,6 +133,8 @@ class PPRSampler {
     Numbers copy(static_cast<std::size_t>(span.size));
     for (std::int64_t i = 0; i < span.size; ++i) copy[static_cast<std::size_t>(i)] = span[i];
     std::vector<std::vector<ExcludedPair>> pairs = pairs_of(excluded);
+    const RowsInUse rows(kept_);
+    look_again();
     Outcome outcome;
     {
       nb::gil_scoped_release unlocked;
@@ -162,6 +163,8 @@ class PPRSampler {
     check(seed_type == 0, "there is no such node type");
     Turn turn(busy_);
     is_made_ = false;
+    const RowsInUse rows(kept_);
+    look_again();
     PushRecord record;
     const Outcome outcome = batch_.record(batch_key, seed_type, seeds, record);
     return {static_cast<int>(outcome), std::move(record.begins), std::move(record.counts),
@@ -225,6 +228,13 @@ class PPRSampler {
     return pairs;
   }
 
+  // Fetched rows may have moved.
+  void look_again() {
+    for (std::size_t r = 0; r < kept_.size(); ++r) {
+      if (kept_[r].fetched() != nullptr) batch_.use(r, kept_[r].view(), kept_[r].num_edges());
+    }
+  }
+
   std::size_t num_types() const { return batch_.spec().num_nodes.size(); }
 
   std::size_t checked(std::int64_t number, std::size_t count) const {
@@ -270,6 +280,7 @@ void py_floor_replay(DoubleOutput residuals, const Adjacency& adjacency, const I
                           from[i] <= adjacency.num_edges() - many[i];
     if (!is_sound) throw std::out_of_range("a row outside the graph");
   }
+  const RowsInUse in_use(adjacency);
   const bool is_sound = std::visit(
       [&](const auto& rows) {
         return floor_replay(rows, from, many.data, shares.data(), to, adjacency.num_nodes());
@@ -281,11 +292,15 @@ void py_floor_replay(DoubleOutput residuals, const Adjacency& adjacency, const I
 void py_degree_sizes(const Adjacency& adjacency, SizeOutput out) {
   check(static_cast<std::int64_t>(out.shape(0)) == adjacency.num_nodes(),
         "out must hold a byte for every node");
-  const std::int64_t* const indptr =
-      std::visit([](const auto& rows) { return rows.indptr; }, adjacency.view());
   std::uint8_t* const sizes = out.data();
+  if (adjacency.fetched() != nullptr) {
+    // How large rows are that are elsewhere is not known before they are looked at.
+    std::fill_n(sizes, adjacency.num_nodes(), DegreeSize::kUnknown);
+    return;
+  }
+  const RowOffsets offsets = offsets_of(adjacency.view());
   nb::gil_scoped_release unlocked;
-  measure_degrees(indptr, adjacency.num_nodes(), adjacency.num_edges(), sizes);
+  measure_degrees(offsets, adjacency.num_nodes(), adjacency.num_edges(), sizes);
 }
 
 }  // namespace

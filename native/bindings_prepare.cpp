@@ -44,6 +44,7 @@ int py_weight_sums(const Adjacency& adjacency, const Input& weights, IdOutput ou
   if (static_cast<std::int64_t>(out.shape(0)) != adjacency.num_edges()) {
     throw nb::value_error("one sum per edge is needed");
   }
+  check_at_hand(adjacency);
   check_aligned(out);
   std::vector<Extent> read = adjacency.extents();
   read.push_back(extent(weights));
@@ -64,6 +65,7 @@ int py_order_by_time(const Adjacency& adjacency, const Input& times, bool of_nod
       static_cast<std::int64_t>(out_times.shape(0)) != adjacency.num_edges()) {
     throw nb::value_error("rows in the order of time need entries [E, 2] and times [E]");
   }
+  check_at_hand(adjacency);
   check_aligned(entries);
   check_aligned(out_times);
   std::vector<Extent> read = adjacency.extents();

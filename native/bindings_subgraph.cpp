@@ -28,16 +28,8 @@ namespace penstock {
 namespace {
 
 using List = std::vector<std::int64_t>;
-using Made = nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>, nb::c_contig>;
+using Made = Handed;
 using MadeEdges = std::tuple<Made, Made, std::optional<Made>>;
-
-// Hands a list over to Python, which frees it.
-Made handed_over(List&& list) {
-  list.reserve(1);  // an address even where there is nothing
-  auto* const kept = new List(std::move(list));
-  nb::capsule owner(kept, [](void* it) noexcept { delete static_cast<List*>(it); });
-  return Made(kept->data(), {kept->size()}, owner);
-}
 
 List copied(const Ids& ids) {
   const Strided<std::int64_t> span = strided(ids);
@@ -93,6 +85,7 @@ class InducedEdges {
       throw nb::value_error("one array per node type is needed in each list");
     }
     Turn turn(busy_);
+    const RowsInUse rows(kept_);
     std::vector<List> node_lists(types), tree_lists(types);
     std::vector<Listed> listed(types);
     for (std::size_t type = 0; type < types; ++type) {

@@ -74,6 +74,9 @@ int py_walk(const Bases& path, const std::vector<std::int64_t>& finds, const Ids
   check_apart({extent(nodes), extent(edges)}, {extent(starts)});
   walks::Spec spec{{},     length, rounds, stays, {bias[0], bias[1], bias[2]},
                    nullptr, sorted_reversed};
+  RowsInUse rows;
+  for (const Adjacency* adjacency : path) rows.add(*adjacency);
+  for (const Adjacency* adjacency : sorted) rows.add(*adjacency);
   for (std::size_t step = 0; step < path.size(); ++step) {
     spec.path.push_back({path[step]->view(), finds[step]});
   }

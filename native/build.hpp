@@ -90,6 +90,7 @@ bool transpose(const Adjacency& from, std::int64_t num_rows, std::int64_t* indpt
   // Value-initialised: an edge id that stands twice leaves another one unset, as a harmless 0.
   auto keys = std::make_unique<Key[]>(static_cast<std::size_t>(size));
   auto values = std::make_unique<Value[]>(static_cast<std::size_t>(size));
+  if (from.some != nullptr) return false;  // rows of some nodes only have no other side
   if (from.indptr[0] != 0 || from.indptr[from.num_nodes] != size) return false;
   for (std::int64_t node = 0; node < from.num_nodes; ++node) {
     const std::int64_t begin = from.indptr[node], end = from.indptr[node + 1];

@@ -196,11 +196,15 @@ class Sampler {
   Outcome sample(const Spec& spec, std::uint64_t batch_key, const Lists& seeds, Sampled& out) {
     spec_ = &spec;
     key_ = fold(batch_key, kWord);
+    misses_ = false;
     begin(seeds, out);
     for (std::int64_t layer = 0; layer < spec.num_layers; ++layer) {
       for (std::size_t type = 0; type < lists_.size(); ++type) {
         if (!spread(type)) return Outcome::kDamaged;
       }
+      // Rows are missing: who gets how much is not known, and whoever was drawn now would be fetched
+      // in vain.
+      if (misses_) return Outcome::kDone;
       for (std::size_t type = 0; type < lists_.size(); ++type) draw_layer(type, layer, out);
     }
     for (std::size_t type = 0; type < lists_.size(); ++type) out.nodes[type] = lists_[type].nodes();
@@ -313,13 +317,18 @@ class Sampler {
   template <class Adjacency>
   bool fill_block(const Adjacency& adjacency, const Listing& heads, std::int64_t& next,
                   std::int64_t end, std::int64_t type) {
+    const RowOffsets offsets = adjacency.offsets();
     block_.size = 0;
     for (; next < end && block_.size < kBlockNodes; ++next) {
-      if (next + kNodesAhead < end) prefetch_once(&adjacency.indptr[heads[next + kNodesAhead]]);
+      if (next + kNodesAhead < end) {
+        offsets.prefetch(heads[next + kNodesAhead]);
+        offsets.prefetch_soon(heads[next + kNodesSoon]);
+      }
       const std::int64_t node = heads[next], i = block_.size;
       const bool may_repeat = next < num_seeds_[static_cast<std::size_t>(type)];
       if (may_repeat && heads.find(node) != next) continue;
-      const std::int64_t first = adjacency.indptr[node], last = adjacency.indptr[node + 1];
+      const auto [first, last, is_missing] = offsets.row(node);
+      misses_ |= is_missing;
       if (first < 0 || first > last || last > adjacency.num_edges) return false;
       block_.node[i] = node;
       block_.place[i] = i;
@@ -363,6 +372,7 @@ class Sampler {
   std::int64_t place_[kBlockNodes];
   std::uint64_t share_[kBlockNodes];
   std::vector<std::int64_t> neighbors_;
+  bool misses_ = false;  // a row that is elsewhere
 };
 
 }  // namespace penstock::hgt

@@ -113,7 +113,7 @@ class Inducing {
       send_ahead(place);
       const std::int64_t node = heads_.nodes[place];
       if (first_ != nullptr && !is_first(node, place)) continue;
-      const std::int64_t begin = adjacency_.indptr[node], end = adjacency_.indptr[node + 1];
+      const auto [begin, end, is_missing] = adjacency_.row(node);
       if (!is_row(begin, end) || !gather(place, begin, end)) return Outcome::kDamaged;
     }
     look_up();
@@ -135,10 +135,11 @@ class Inducing {
 
   void send_ahead(std::int64_t place) const {
     if (place + kNodesAhead < heads_.size) {
-      prefetch_once(&adjacency_.indptr[heads_.nodes[place + kNodesAhead]]);
+      adjacency_.offsets().prefetch(heads_.nodes[place + kNodesAhead]);
+      adjacency_.offsets().prefetch_soon(heads_.nodes[place + kNodesSoon]);
     }
     if (place + kRowsAhead < heads_.size) {
-      const std::int64_t begin = adjacency_.indptr[heads_.nodes[place + kRowsAhead]];
+      const std::int64_t begin = adjacency_.row(heads_.nodes[place + kRowsAhead]).begin;
       if (0 <= begin && begin < adjacency_.num_edges) prefetch_once(adjacency_.entry(begin));
     }
   }

@@ -36,6 +36,31 @@ struct Relation {
   const std::int64_t* times = nullptr;    // rising within each row; only where disjoint
 };
 
+// What edges are chosen by: `weights` or `times`, by position, or all alike.
+struct ChoiceSpec {
+  std::int64_t fanout;
+  bool replace;
+  bool last;
+  std::uint64_t key;
+  const std::int64_t* weights;
+  const std::int64_t* times;
+};
+
+// Calls `body` with what chooses so.
+template <bool kTrees, class Body>
+Outcome choose_by(const ChoiceSpec& spec, TreesSeen trees, const Body& body) {
+  if (spec.weights != nullptr) {
+    return body(WeightedChooser<kTrees>(spec.weights, spec.fanout, spec.replace, spec.key));
+  }
+  if constexpr (kTrees) {
+    if (spec.times != nullptr) {
+      return body(
+          TemporalChooser(spec.times, spec.fanout, spec.replace, spec.last, spec.key, trees));
+    }
+  }
+  return body(UniformChooser<kTrees>(spec.fanout, spec.replace, spec.key));
+}
+
 struct BatchSpec {
   std::vector<std::int64_t> num_nodes;  // of each node type
   std::vector<Relation> relations;
@@ -56,53 +81,44 @@ struct BatchLists {
   std::vector<std::vector<std::int64_t>> hop_edges;    // [relation][hop]
 };
 
-// What one thread keeps from batch to batch: the tables, whose memory is worth reusing.
-class Workspace {
+// The tables that know the nodes of a batch by their places, by node type. Empty between batches.
+class BatchTables {
  public:
-  // `lists.nodes` hold the seeds already, checked to be in range.
-  Outcome sample(const BatchSpec& spec, BatchLists& lists) {
-    prepare(spec, lists);
-    const Clearing at_the_end{tables_, scratch_, lists};
-    if (!enter_seeds(spec, lists)) return Outcome::kTooSmall;
-    std::vector<std::int64_t> begin(lists.nodes.size(), 0);
-    Outcome outcome = Outcome::kDone;
-    for (std::int64_t hop = 0; hop < spec.num_hops && outcome == Outcome::kDone; ++hop) {
-      outcome = expand(spec, lists, hop, begin);
+  AnyTable& operator[](std::size_t type) { return tables_[type]; }
+
+  // For each node type the seeds that stand for an earlier one; empty: none does.
+  const std::vector<std::uint8_t>& repeated(std::size_t type) const { return repeated_[type]; }
+
+  void prepare(const std::vector<std::int64_t>& num_nodes, std::int64_t num_seeds, bool disjoint) {
+    tables_.resize(num_nodes.size());
+    for (std::size_t type = 0; type < tables_.size(); ++type) {
+      if (disjoint) use_trees(tables_[type], num_nodes[type], num_seeds);
+      else if (num_nodes[type] <= kNarrow) use<NodeTable<std::int32_t>>(tables_[type]);
+      else use<NodeTable<std::int64_t>>(tables_[type]);
     }
-    return outcome;
+    repeated_.assign(num_nodes.size(), {});
+  }
+
+  // False where there is no room for their trees.
+  bool enter_seeds(std::vector<NodeList>& lists, bool disjoint) {
+    std::int64_t first = 0;
+    for (std::size_t type = 0; type < tables_.size(); ++type) {
+      NodeList& seeds = lists[type];
+      if (disjoint && !number_trees(seeds, first)) return false;
+      std::visit([&](auto& table) { enter(table, seeds, repeated_[type]); }, tables_[type]);
+      first += seeds.size;
+    }
+    return true;
+  }
+
+  // Forgets the nodes of these lists.
+  void clear(const std::vector<NodeList>& lists) {
+    for (std::size_t type = 0; type < tables_.size(); ++type) {
+      std::visit([&](auto& table) { table.clear(lists[type].size); }, tables_[type]);
+    }
   }
 
  private:
-  // The tables are empty between batches, also after one that ran out of memory.
-  struct Clearing {
-    std::vector<AnyTable>& tables;
-    Scratch& scratch;
-    const BatchLists& lists;
-
-    ~Clearing() {
-      scratch.shrink();
-      for (std::size_t type = 0; type < tables.size(); ++type) {
-        std::visit([&](auto& table) { table.clear(lists.nodes[type].size); }, tables[type]);
-      }
-    }
-  };
-
-  void prepare(const BatchSpec& spec, BatchLists& lists) {
-    std::int64_t num_seeds = 0;
-    for (const NodeList& list : lists.nodes) num_seeds += list.size;
-    tables_.resize(spec.num_nodes.size());
-    for (std::size_t type = 0; type < tables_.size(); ++type) {
-      if (spec.disjoint) use_trees(tables_[type], spec.num_nodes[type], num_seeds);
-      else if (spec.num_nodes[type] <= kNarrow) use<NodeTable<std::int32_t>>(tables_[type]);
-      else use<NodeTable<std::int64_t>>(tables_[type]);
-    }
-    const auto hops = static_cast<std::size_t>(spec.num_hops);
-    lists.hop_nodes.assign(spec.num_nodes.size(), std::vector<std::int64_t>(hops + 1, 0));
-    lists.hop_edges.assign(spec.relations.size(), std::vector<std::int64_t>(hops, 0));
-    repeated_.assign(spec.num_nodes.size(), {});
-    punctual_.assign(spec.tree_times.size(), {});
-  }
-
   template <class Table>
   static Table& use(AnyTable& table) {
     if (!std::holds_alternative<Table>(table)) table.emplace<Table>();
@@ -114,19 +130,6 @@ class Workspace {
     layout.arrange(num_nodes, num_trees);
     if (layout.key_bits() <= 32) use<NarrowTreeTable>(table).layout().arrange(num_nodes, num_trees);
     else use<TreeTable>(table).layout().arrange(num_nodes, num_trees);
-  }
-
-  // False where there is no room for their trees.
-  bool enter_seeds(const BatchSpec& spec, BatchLists& lists) {
-    std::int64_t first = 0;
-    for (std::size_t type = 0; type < tables_.size(); ++type) {
-      NodeList& seeds = lists.nodes[type];
-      if (spec.disjoint && !number_trees(seeds, first)) return false;
-      std::visit([&](auto& table) { enter(table, seeds, repeated_[type]); }, tables_[type]);
-      first += seeds.size;
-      lists.hop_nodes[type][0] = seeds.size;
-    }
-    return true;
   }
 
   // Every seed is the root of a tree, numbered from `first` on.
@@ -149,6 +152,64 @@ class Workspace {
     }
   }
 
+  static constexpr std::int64_t kNarrow = std::numeric_limits<std::int32_t>::max();
+
+  std::vector<AnyTable> tables_;
+  std::vector<std::vector<std::uint8_t>> repeated_;
+};
+
+// How long a list may become in this hop, which began with `before`; negative: no limit.
+inline std::int64_t most_nodes_in(const std::vector<std::int64_t>& node_caps, std::int64_t hop,
+                                  std::int64_t before) {
+  const auto h = static_cast<std::size_t>(hop);
+  // A cap that no list can reach is none; added to the list's length it would overflow.
+  const std::int64_t limit = std::numeric_limits<std::int64_t>::max() - before;
+  const std::int64_t given = h < node_caps.size() ? node_caps[h] : -1;
+  return given >= 0 && given < limit ? before + given : -1;
+}
+
+// What one thread keeps from batch to batch: the tables, whose memory is worth reusing.
+class Workspace {
+ public:
+  // `lists.nodes` hold the seeds already, checked to be in range.
+  Outcome sample(const BatchSpec& spec, BatchLists& lists) {
+    prepare(spec, lists);
+    const Clearing at_the_end{tables_, scratch_, lists};
+    if (!tables_.enter_seeds(lists.nodes, spec.disjoint)) return Outcome::kTooSmall;
+    for (std::size_t type = 0; type < lists.nodes.size(); ++type) {
+      lists.hop_nodes[type][0] = lists.nodes[type].size;
+    }
+    std::vector<std::int64_t> begin(lists.nodes.size(), 0);
+    Outcome outcome = Outcome::kDone;
+    for (std::int64_t hop = 0; hop < spec.num_hops && outcome == Outcome::kDone; ++hop) {
+      outcome = expand(spec, lists, hop, begin);
+    }
+    return outcome;
+  }
+
+ private:
+  // The tables are empty between batches, also after one that ran out of memory.
+  struct Clearing {
+    BatchTables& tables;
+    Scratch& scratch;
+    const BatchLists& lists;
+
+    ~Clearing() {
+      scratch.shrink();
+      tables.clear(lists.nodes);
+    }
+  };
+
+  void prepare(const BatchSpec& spec, BatchLists& lists) {
+    std::int64_t num_seeds = 0;
+    for (const NodeList& list : lists.nodes) num_seeds += list.size;
+    tables_.prepare(spec.num_nodes, num_seeds, spec.disjoint);
+    const auto hops = static_cast<std::size_t>(spec.num_hops);
+    lists.hop_nodes.assign(spec.num_nodes.size(), std::vector<std::int64_t>(hops + 1, 0));
+    lists.hop_edges.assign(spec.relations.size(), std::vector<std::int64_t>(hops, 0));
+    punctual_.assign(spec.tree_times.size(), {});
+  }
+
   Outcome expand(const BatchSpec& spec, BatchLists& lists, std::int64_t hop,
                  std::vector<std::int64_t>& begin) {
     std::vector<std::int64_t> end(lists.nodes.size());
@@ -157,9 +218,9 @@ class Workspace {
       const Relation& relation = spec.relations[r];
       const auto expands = static_cast<std::size_t>(relation.expands);
       const auto finds = static_cast<std::size_t>(relation.finds);
-      const bool repeats = hop == 0 && !repeated_[expands].empty();
+      const std::vector<std::uint8_t>& repeated = tables_.repeated(expands);
       const Frontier frontier{&lists.nodes[expands], begin[expands], end[expands],
-                              repeats ? repeated_[expands].data() : nullptr};
+                              hop == 0 && !repeated.empty() ? repeated.data() : nullptr};
       const std::int64_t before = lists.edges[r].size;
       Exclusion* const some = spec.excluded == nullptr ? nullptr : &(*spec.excluded)[r];
       const Outcome outcome =
@@ -178,11 +239,7 @@ class Workspace {
   Outcome expand_along(const BatchSpec& spec, const Relation& relation, std::int64_t hop,
                        const Frontier& frontier, NodeList& found, std::int64_t found_before,
                        EdgeList& edges, Exclusion* excluded) {
-    const auto h = static_cast<std::size_t>(hop);
-    // A cap that no list can reach is none; added to the list's length it would overflow.
-    const std::int64_t limit = std::numeric_limits<std::int64_t>::max() - found_before;
-    const std::int64_t given = h < spec.node_caps.size() ? spec.node_caps[h] : -1;
-    const std::int64_t most_nodes = given >= 0 && given < limit ? found_before + given : -1;
+    const std::int64_t most_nodes = most_nodes_in(spec.node_caps, hop, found_before);
     const std::int64_t num_found = spec.num_nodes[static_cast<std::size_t>(relation.finds)];
     const std::int64_t* const times = relation.times == nullptr ? nullptr : spec.tree_times.data();
     return std::visit(
@@ -196,70 +253,18 @@ class Workspace {
         relation.adjacency, tables_[static_cast<std::size_t>(relation.finds)]);
   }
 
-  // Calls `body` with what chooses the edges of this relation in this hop.
   template <bool kTrees, class Body>
   Outcome with_choice(const BatchSpec& spec, const Relation& relation, std::int64_t hop,
-                             const Body& body) {
+                      const Body& body) {
     const std::int64_t fanout = relation.fanouts[static_cast<std::size_t>(hop)];
     const auto key = hop_key(spec.batch_key, static_cast<std::uint64_t>(hop), relation.name_hash);
-    if (relation.weights != nullptr) {
-      return body(WeightedChooser<kTrees>(relation.weights, fanout, spec.replace, key));
-    }
-    if constexpr (kTrees) {
-      if (relation.times != nullptr) {
-        return body(TemporalChooser(relation.times, fanout, spec.replace, spec.last, key,
-                                    punctual_.data()));
-      }
-    }
-    return body(UniformChooser<kTrees>(fanout, spec.replace, key));
+    const ChoiceSpec choice{fanout, spec.replace, spec.last, key, relation.weights, relation.times};
+    return choose_by<kTrees>(choice, TreesSeen{punctual_.data(), ~std::uint64_t{0}}, body);
   }
 
-  static constexpr std::int64_t kNarrow = std::numeric_limits<std::int32_t>::max();
-
-  std::vector<AnyTable> tables_;
+  BatchTables tables_;
   Scratch scratch_;
-  std::vector<Punctual> punctual_;                   // by tree, where there are times
-  std::vector<std::vector<std::uint8_t>> repeated_;  // by node type; empty: no seed stands twice
+  std::vector<Punctual> punctual_;  // by tree, where there are times
 };
-
-// The first half of a hop by itself: what nodes of any owner give, in global ids. For graphs that
-// are not all here, whose hops are put together from several places.
-template <class Adjacency, class Choice>
-Outcome sample_hop(const Adjacency& adjacency, Strided<std::int64_t> nodes, Choice choice,
-                   std::int64_t* counts, Column& neighbors, Column& edge_ids, std::int64_t& total) {
-  NodeBlock block{};
-  Picks picks;
-  total = 0;
-  for (std::int64_t next = 0; next < nodes.size;) {
-    block.size = 0;
-    const std::int64_t first = next;
-    for (; next < nodes.size && block.size < kBlockNodes; ++next) {
-      if (next + kNodesAhead < nodes.size) {
-        prefetch_once(&adjacency.indptr[nodes[next + kNodesAhead]]);
-      }
-      const std::int64_t node = nodes[next], i = block.size++;
-      const std::int64_t begin = adjacency.indptr[node], end = adjacency.indptr[node + 1];
-      if (begin < 0 || begin > end || end > adjacency.num_edges) return Outcome::kDamaged;
-      block.node[i] = node;
-      block.place[i] = next;
-      block.begin[i] = begin;
-      block.degree[i] = end - begin;
-    }
-    picks.size = 0;
-    choice.choose(block, picks);
-    send_for(adjacency, picks);
-    std::fill(counts + first, counts + next, 0);
-    for (std::int64_t i = 0; i < picks.size; ++i) ++counts[picks.owner[i]];
-    if (!neighbors.reserve(total + picks.size) || !edge_ids.reserve(total + picks.size)) {
-      return Outcome::kTooSmall;
-    }
-    for (std::int64_t i = 0; i < picks.size; ++i) {
-      neighbors.data()[total + i] = adjacency.neighbor(picks.at[i]);
-      edge_ids.data()[total + i] = adjacency.edge_id(picks.at[i]);
-    }
-    total += picks.size;
-  }
-  return Outcome::kDone;
-}
 
 }  // namespace penstock

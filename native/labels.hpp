@@ -15,10 +15,14 @@ namespace penstock {
 template <class Adjacency>
 bool count_first(const Adjacency& adjacency, Strided<std::int64_t> nodes, std::int64_t most,
                  std::int64_t* counts, std::int64_t& total) {
+  const RowOffsets offsets = adjacency.offsets();
   total = 0;
   for (std::int64_t i = 0; i < nodes.size; ++i) {
-    if (i + kNodesAhead < nodes.size) prefetch_once(&adjacency.indptr[nodes[i + kNodesAhead]]);
-    const std::int64_t begin = adjacency.indptr[nodes[i]], end = adjacency.indptr[nodes[i] + 1];
+    if (i + kNodesAhead < nodes.size) {
+      offsets.prefetch(nodes[i + kNodesAhead]);
+      offsets.prefetch_soon(nodes[i + kNodesSoon]);
+    }
+    const auto [begin, end, is_missing] = offsets.row(nodes[i]);
     if (begin < 0 || begin > end || end > adjacency.num_edges) return false;
     counts[i] = most < 0 ? end - begin : std::min(end - begin, most);
     total += counts[i];
@@ -32,7 +36,7 @@ bool read_first(const Adjacency& adjacency, Strided<std::int64_t> nodes, std::in
                 const std::int64_t* counts, std::int64_t* found) {
   bool sound = true;
   for (std::int64_t i = 0; i < nodes.size; ++i) {
-    const std::int64_t begin = adjacency.indptr[nodes[i]];
+    const std::int64_t begin = adjacency.row(nodes[i]).begin;
     for (std::int64_t j = 0; j < counts[i]; ++j) {
       const std::int64_t neighbor = adjacency.neighbor(begin + j);
       sound &= static_cast<std::uint64_t>(neighbor) < static_cast<std::uint64_t>(num_found);

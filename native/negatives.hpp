@@ -83,21 +83,17 @@ struct Candidates {
   }
 };
 
-// Who has an edge to whom: row i has the in-neighbours of node i, ascending.
+// Who has an edge to whom: the row of a node has its in-neighbours, ascending.
 template <class Index>
 struct SortedRows {
-  const std::int64_t* indptr = nullptr;  // null: nobody asks
-  const Index* neighbors = nullptr;
-  std::int64_t num_rows = 0;
-  std::int64_t num_edges = 0;
+  const Bare<Index>* rows = nullptr;  // null: nobody asks
 
-  bool is_sound(std::int64_t row) const {
-    const std::int64_t begin = indptr[row], end = indptr[row + 1];
-    return begin >= 0 && begin <= end && end <= num_edges;
+  bool is_sound(const RowBounds& row) const {
+    return row.begin >= 0 && row.begin <= row.end && row.end <= rows->num_edges;
   }
 
-  bool has(std::int64_t neighbor, std::int64_t row) const {
-    return std::binary_search(neighbors + indptr[row], neighbors + indptr[row + 1], neighbor);
+  bool has(std::int64_t neighbor, const RowBounds& row) const {
+    return std::binary_search(rows->entries + row.begin, rows->entries + row.end, neighbor);
   }
 };
 
@@ -217,14 +213,14 @@ class NegativeDrawer {
       if (spec_.destination.times != nullptr) {
         prefetch_once(spec_.destination.times + destinations[i]);
       }
-      if (edges_.indptr != nullptr) prefetch_once(edges_.indptr + destinations[i]);
+      if (edges_.rows != nullptr) edges_.rows->offsets().prefetch(destinations[i]);
     }
-    if (edges_.indptr == nullptr) return;
+    // Where rows are fetched, one that is looked at is one that is asked for, and not all will be.
+    if (edges_.rows == nullptr || edges_.rows->offsets().notes_what_is_read()) return;
     for (std::int64_t i = 0; i < size; ++i) {
-      const std::int64_t row = destinations[i];
+      const RowBounds row = edges_.rows->row(destinations[i]);
       if (!edges_.is_sound(row)) continue;
-      const std::int64_t begin = edges_.indptr[row], end = edges_.indptr[row + 1];
-      prefetch_once(edges_.neighbors + begin + (end - begin) / 2);
+      prefetch_once(edges_.rows->entry(row.begin + (row.end - row.begin) / 2));
     }
   }
 
@@ -272,14 +268,15 @@ class NegativeDrawer {
   // Whether the graph has this edge, or it is the one that the negative stands against, which need
   // not be in the graph. Never where nobody asks.
   bool is_edge(std::int64_t k, std::int64_t source, std::int64_t destination) {
-    if (edges_.indptr == nullptr) return false;
+    if (edges_.rows == nullptr) return false;
     const std::int64_t own = edge_of(k);
     if (source == spec_.sources[own] && destination == spec_.destinations[own]) return true;
-    if (!edges_.is_sound(destination)) {
+    const RowBounds row = edges_.rows->row(destination);
+    if (!edges_.is_sound(row)) {
       is_damaged_ = true;
       return false;
     }
-    return edges_.has(source, destination);
+    return edges_.has(source, row);
   }
 
   std::int64_t edge_of(std::int64_t k) const { return k % spec_.sources.size; }
@@ -289,7 +286,7 @@ class NegativeDrawer {
   }
 
   const NegativeSpec& spec_;
-  const SortedRows<Index>& edges_;
+  SortedRows<Index> edges_;
   std::uint64_t key_;
   NegativeCounts counts_;
   bool is_damaged_ = false;
@@ -300,8 +297,8 @@ class NegativeDrawer {
 template <class Adjacency, class Index>
 bool sort_rows(const Adjacency& from, Index* out) {
   const std::int64_t size = from.num_edges;
-  if (from.indptr[0] != 0 || from.indptr[from.num_nodes] != size) return false;
-  for (std::int64_t row = 0; row < from.num_nodes; ++row) {
+  if (from.indptr[0] != 0 || from.indptr[from.num_rows()] != size) return false;
+  for (std::int64_t row = 0; row < from.num_rows(); ++row) {
     const std::int64_t begin = from.indptr[row], end = from.indptr[row + 1];
     if (begin < 0 || begin > end || end > size) return false;
     for (std::int64_t at = begin; at < end; ++at) out[at] = static_cast<Index>(from.neighbor(at));

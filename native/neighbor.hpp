@@ -17,6 +17,7 @@
 #include "node_table.hpp"
 #include "prefetch.hpp"
 #include "rng.hpp"
+#include "rows.hpp"
 #include "spans.hpp"
 
 namespace penstock {
@@ -27,17 +28,21 @@ enum class Outcome {  // the face knows these numbers
   kDamaged = 2,   // the topology points outside itself: nothing was read there
 };
 
-// A list in memory of the caller's, or, with `spill`, in memory that grows.
+// A list in memory of the caller's, or, with `spill`, in memory that grows; with both, in the
+// caller's while that suffices.
 class Column {
  public:
-  Column(std::int64_t* data, std::int64_t capacity) : data_(data), capacity_(capacity) {}
-  explicit Column(std::vector<std::int64_t>* spill) : data_(nullptr), capacity_(0), spill_(spill) {}
+  Column(std::int64_t* data, std::int64_t capacity, std::vector<std::int64_t>* spill = nullptr)
+      : data_(data), capacity_(capacity), spill_(spill) {}
+  explicit Column(std::vector<std::int64_t>* spill) : Column(nullptr, 0, spill) {}
 
   std::int64_t* data() const { return data_; }
 
   bool reserve(std::int64_t wanted) {
     if (wanted <= capacity_) [[likely]] return true;
     if (spill_ == nullptr) return false;
+    // What it holds may be of an earlier batch, unless the list lies in it already.
+    if (data_ != spill_->data() && capacity_ > 0) spill_->assign(data_, data_ + capacity_);
     spill_->resize(static_cast<std::size_t>(std::max(wanted, 2 * capacity_)));
     data_ = spill_->data();
     capacity_ = static_cast<std::int64_t>(spill_->size());
@@ -96,6 +101,7 @@ struct Frontier {
 
 inline constexpr std::int64_t kChunkPicks = 64;  // named at a time; their slots fit the first cache
 inline constexpr std::int64_t kNodesAhead = 64;  // how far ahead `indptr` is fetched
+inline constexpr std::int64_t kNodesSoon = 32;   // and, where few nodes have rows, what leads there
 
 // Sends for the entries of picks, in a loop of its own: mixed with other work it is slower. Of very
 // many only the first: a hub taken whole is read in order, which the hardware sees by itself.
@@ -135,55 +141,28 @@ struct Scratch {
   }
 };
 
-// `Table` decides whether a node is one for all (`NodeTable`) or one for each tree (`TreeTable`),
-// `Choice` which edges it gives.
-template <class Adjacency, class Table, class Choice>
-class Hop {
+// The first half of a hop: which edges the nodes of a frontier give. With `kTrees`, each tree draws
+// for itself; `Choice` decides which edges a node gives.
+template <class Adjacency, class Choice, bool kTrees>
+class Choosing {
  public:
-  // `most_nodes` limits how long `found` may become in this hop; negative: no limit. `tree_times`
-  // has the time of every tree, or is null. `excluded` is what is not to be found, or null.
-  Hop(const Adjacency& adjacency, std::int64_t num_neighbors, Choice choice, Table& table,
-      NodeList& found, EdgeList& edges, std::int64_t most_nodes, const std::int64_t* tree_times,
-      Scratch& scratch, Exclusion* excluded = nullptr)
+  // `times` are those of the trees, or, `by_place`, those of the nodes of the frontier; null: none.
+  // `excluded` is what is not to be found, or null.
+  Choosing(const Adjacency& adjacency, Choice choice, const std::int64_t* times, bool by_place,
+           Scratch& scratch, Exclusion* excluded)
       : adjacency_(adjacency),
-        num_neighbors_(num_neighbors),
         choice_(std::move(choice)),
-        table_(table),
-        found_(found),
-        edges_(edges),
-        most_nodes_(most_nodes),
-        tree_times_(tree_times),
+        times_(times),
+        by_place_(by_place),
         blocks_(scratch.blocks),
-        picks_(scratch.picks),
         excluded_(excluded),
         left_(scratch.left),
         whole_(scratch.whole) {
     for (auto& rows : scratch.left) rows.clear();
   }
 
-  Outcome run(const Frontier& frontier) {
-    std::int64_t next = frontier.begin;
-    Picks* ready = &picks_[0];
-    Picks* filling = &picks_[1];
-    if (!fill(frontier, next, *ready)) return Outcome::kDamaged;
-    send_for(adjacency_, *ready);
-    while (ready->size > 0) {
-      if (!fill(frontier, next, *filling)) return Outcome::kDamaged;
-      const Outcome outcome = take(*ready, *frontier.nodes, *filling);
-      if (outcome != Outcome::kDone) return outcome;
-      std::swap(ready, filling);
-    }
-    return Outcome::kDone;
-  }
-
- private:
-  static constexpr std::int64_t kBlocksAhead = [] {
-    if constexpr (LooksAhead<Choice>) return Choice::kBlocksAhead;
-    else return std::int64_t{1};
-  }();
-  static_assert(kBlocksAhead <= kMostBlocksAhead);
-
-  // Chooses the edges of the next block of nodes.
+  // Chooses the edges of the next block of nodes; none where the frontier ends. False where a row
+  // is not within the graph.
   bool fill(const Frontier& frontier, std::int64_t& next, Picks& picks) {
     picks.size = 0;
     while (picks.size == 0) {
@@ -197,6 +176,13 @@ class Hop {
     }
     return true;
   }
+
+ private:
+  static constexpr std::int64_t kBlocksAhead = [] {
+    if constexpr (LooksAhead<Choice>) return Choice::kBlocksAhead;
+    else return std::int64_t{1};
+  }();
+  static_assert(kBlocksAhead <= kMostBlocksAhead);
 
   // Adds what rows give that lost edges, in the order of the nodes.
   void choose_left(const NodeBlock& block, std::vector<RowLeft>& left, Picks& picks) {
@@ -237,15 +223,17 @@ class Hop {
     const std::int64_t* const nodes = frontier.nodes->ids.data();
     const std::uint8_t* const repeated = frontier.repeated;
     const std::int64_t last = frontier.end;
+    const RowOffsets offsets = adjacency_.offsets();
     block.size = 0;
     bool damaged = false;
     while (next < last && block.size < kBlockNodes) {
       if (next + kNodesAhead < last) {
-        prefetch_once(&adjacency_.indptr[nodes[next + kNodesAhead]]);
+        offsets.prefetch(nodes[next + kNodesAhead]);
+        offsets.prefetch_soon(nodes[next + kNodesSoon]);
       }
       const std::int64_t node = nodes[next], place = next++;
       if (repeated != nullptr && repeated[place] != 0) continue;
-      const std::int64_t begin = adjacency_.indptr[node], end = adjacency_.indptr[node + 1];
+      const auto [begin, end, is_missing] = offsets.row(node);
       damaged |= (begin < 0) | (begin > end) | (end > adjacency_.num_edges);
       const std::int64_t i = block.size++;
       block.node[i] = node;
@@ -254,7 +242,7 @@ class Hop {
       // Unsigned: damaged offsets may lie further apart than a signed number can say.
       block.degree[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(end) -
                                                    static_cast<std::uint64_t>(begin));
-      if constexpr (Table::kTrees) name_tree(frontier.nodes->trees.data()[place], block, i);
+      if constexpr (kTrees) name_tree(frontier.nodes->trees.data()[place], block, i);
     }
     return !damaged;
   }
@@ -264,7 +252,7 @@ class Hop {
     left.clear();
     RowLeft row{};
     for (std::int64_t i = 0; i < block.size; ++i) {
-      const std::int64_t tree = Table::kTrees ? static_cast<std::int64_t>(block.tree[i]) - 1 : 0;
+      const std::int64_t tree = kTrees ? static_cast<std::int64_t>(block.tree[i]) - 1 : 0;
       const std::int64_t begin = block.begin[i], degree = block.degree[i];
       excluded_->take_out(adjacency_, block.node[i], tree, begin, begin + degree, row.cut);
       if (row.cut.empty()) continue;
@@ -279,34 +267,77 @@ class Hop {
 
   void name_tree(std::int64_t tree, NodeBlock& block, std::int64_t i) const {
     block.tree[i] = static_cast<std::uint64_t>(tree) + 1;
-    if (tree_times_ != nullptr) block.time[i] = tree_times_[tree];
+    if (times_ != nullptr) block.time[i] = times_[by_place_ ? block.place[i] : tree];
   }
 
-  // Names the neighbours, and sends for the entries of those that follow.
-  Outcome take(const Picks& picks, const NodeList& expanding, const Picks& following) {
-    for (std::int64_t begin = 0; begin < picks.size; begin += kChunkPicks) {
-      const std::int64_t size = std::min(kChunkPicks, picks.size - begin);
-      const bool is_last = begin + size == picks.size;
-      send_for(adjacency_, following, begin, is_last ? following.size : begin + size);
-      if (!make_room(size)) return Outcome::kTooSmall;
-      const bool capped = most_nodes_ >= 0;
-      const bool in_place = edges_.with_edge_ids && !capped;
-      std::int64_t* const ids = in_place ? edges_.edge_id.data() + edges_.size : edge_id_;
-      const std::int64_t* const owner = picks.owner.data() + begin;
-      if constexpr (Table::kTrees) {
-        const std::int64_t* const trees = expanding.trees.data();
-        for (std::int64_t i = 0; i < size; ++i) tree_[i] = trees[owner[i]];
-      }
-      if (!look_up(picks.at.data() + begin, size, ids)) return Outcome::kDamaged;
-      if (!capped) {
-        name(owner, size);
-      } else {
-        name_up_to_cap(owner, size);
-      }
+  const Adjacency& adjacency_;
+  Choice choice_;
+  const std::int64_t* times_;
+  bool by_place_;
+  NodeBlock* blocks_;
+  std::int64_t read_ = 0;    // of the blocks
+  std::int64_t chosen_ = 0;  // of those
+  Exclusion* excluded_;
+  std::vector<RowLeft>* left_;  // by block
+  Picks& whole_;
+};
+
+// Chooses block by block, and calls `take` with the edges of one while those of the next are on
+// their way: `take` sends for the entries of the edges that follow.
+template <class Adjacency, class Choice, bool kTrees, class Take>
+Outcome choose_all(Choosing<Adjacency, Choice, kTrees>& choosing, const Adjacency& adjacency,
+                   const Frontier& frontier, Picks (&picks)[2], const Take& take) {
+  std::int64_t next = frontier.begin;
+  Picks* ready = &picks[0];
+  Picks* filling = &picks[1];
+  if (!choosing.fill(frontier, next, *ready)) return Outcome::kDamaged;
+  send_for(adjacency, *ready);
+  while (ready->size > 0) {
+    if (!choosing.fill(frontier, next, *filling)) return Outcome::kDamaged;
+    const Outcome outcome = take(*ready, *filling);
+    if (outcome != Outcome::kDone) return outcome;
+    std::swap(ready, filling);
+  }
+  return Outcome::kDone;
+}
+
+// The second half of a hop: names neighbours by their places in the batch, a chunk at a time.
+// `Table` decides whether a node is one for all (`NodeTable`) or one for each tree (`TreeTable`).
+template <class Table>
+class Naming {
+ public:
+  // `most_nodes` limits how long `found` may become; negative: no limit.
+  Naming(std::int64_t num_neighbors, Table& table, NodeList& found, EdgeList& edges,
+         std::int64_t most_nodes)
+      : num_neighbors_(num_neighbors),
+        table_(table),
+        found_(found),
+        edges_(edges),
+        most_nodes_(most_nodes) {}
+
+  // Names a chunk of edges: edge i belongs to the node of `expanding` at place `owner[i]`, and leads
+  // to `neighbor(i)`.
+  template <class Neighbor, class EdgeId>
+  Outcome name(const NodeList& expanding, const std::int64_t* owner, std::int64_t size,
+               const Neighbor& neighbor, const EdgeId& edge_id) {
+    if (!make_room(size)) return Outcome::kTooSmall;
+    const bool capped = most_nodes_ >= 0;
+    const bool in_place = edges_.with_edge_ids && !capped;
+    std::int64_t* const ids = in_place ? edges_.edge_id.data() + edges_.size : edge_id_;
+    if constexpr (Table::kTrees) {
+      const std::int64_t* const trees = expanding.trees.data();
+      for (std::int64_t i = 0; i < size; ++i) tree_[i] = trees[owner[i]];
+    }
+    if (!look_up(size, neighbor, edge_id, ids)) return Outcome::kDamaged;
+    if (!capped) {
+      name_all(owner, size);
+    } else {
+      name_up_to_cap(owner, size);
     }
     return Outcome::kDone;
   }
 
+ private:
   bool make_room(std::int64_t more) {
     const std::int64_t wanted = found_.size + more;
     if (!found_.ids.reserve(wanted) || !edges_.reserve(more)) return false;
@@ -317,14 +348,16 @@ class Hop {
     return true;
   }
 
-  // Reads the entries, and sends for the neighbours' places in the table.
-  bool look_up(const std::int64_t* at, std::int64_t size, std::int64_t* edge_ids) {
+  // Reads the edges, and sends for the neighbours' places in the table.
+  template <class Neighbor, class EdgeId>
+  bool look_up(std::int64_t size, const Neighbor& neighbor_at, const EdgeId& edge_id_at,
+               std::int64_t* edge_ids) {
     bool damaged = false;
     for (std::int64_t i = 0; i < size; ++i) {
-      const std::int64_t neighbor = adjacency_.neighbor(at[i]);
+      const std::int64_t neighbor = neighbor_at(i);
       damaged |= static_cast<std::uint64_t>(neighbor) >= static_cast<std::uint64_t>(num_neighbors_);
       neighbor_[i] = neighbor;
-      edge_ids[i] = adjacency_.edge_id(at[i]);
+      edge_ids[i] = edge_id_at(i);
       table_.prefetch(key(i));
     }
     return !damaged;
@@ -344,7 +377,7 @@ class Hop {
 
   // Names every neighbour; it is written at the end of the list whether it is new or not, and only
   // the length tells.
-  void name(const std::int64_t* owner, std::int64_t size) {
+  void name_all(const std::int64_t* owner, std::int64_t size) {
     std::int64_t* const row = edges_.row.data() + edges_.size;
     std::int64_t* const nodes = found_.ids.data();
     std::int64_t* const trees = found_.trees.data();
@@ -378,24 +411,57 @@ class Hop {
     }
   }
 
-  const Adjacency& adjacency_;
   std::int64_t num_neighbors_;
-  Choice choice_;
   Table& table_;
   NodeList& found_;
   EdgeList& edges_;
   std::int64_t most_nodes_;
-  const std::int64_t* tree_times_;
-  NodeBlock* blocks_;
-  std::int64_t read_ = 0;    // of the blocks
-  std::int64_t chosen_ = 0;  // of those
-  Picks* picks_;
-  Exclusion* excluded_;
-  std::vector<RowLeft>* left_;  // by block
-  Picks& whole_;
   std::int64_t neighbor_[kChunkPicks];
   std::int64_t tree_[kChunkPicks];  // of each neighbour, where sampling is disjoint
   std::int64_t edge_id_[kChunkPicks];
+};
+
+// Both halves.
+template <class Adjacency, class Table, class Choice>
+class Hop {
+ public:
+  // `tree_times` has the time of every tree, or is null.
+  Hop(const Adjacency& adjacency, std::int64_t num_neighbors, Choice choice, Table& table,
+      NodeList& found, EdgeList& edges, std::int64_t most_nodes, const std::int64_t* tree_times,
+      Scratch& scratch, Exclusion* excluded = nullptr)
+      : adjacency_(adjacency),
+        choosing_(adjacency, std::move(choice), tree_times, false, scratch, excluded),
+        naming_(num_neighbors, table, found, edges, most_nodes),
+        picks_(scratch.picks) {}
+
+  Outcome run(const Frontier& frontier) {
+    return choose_all(choosing_, adjacency_, frontier, picks_,
+                      [&](const Picks& picks, const Picks& following) {
+                        return take(picks, *frontier.nodes, following);
+                      });
+  }
+
+ private:
+  // Names the neighbours, and sends for the entries of those that follow.
+  Outcome take(const Picks& picks, const NodeList& expanding, const Picks& following) {
+    for (std::int64_t begin = 0; begin < picks.size; begin += kChunkPicks) {
+      const std::int64_t size = std::min(kChunkPicks, picks.size - begin);
+      const bool is_last = begin + size == picks.size;
+      send_for(adjacency_, following, begin, is_last ? following.size : begin + size);
+      const std::int64_t* const at = picks.at.data() + begin;
+      const Outcome outcome = naming_.name(
+          expanding, picks.owner.data() + begin, size,
+          [&](std::int64_t i) { return adjacency_.neighbor(at[i]); },
+          [&](std::int64_t i) { return adjacency_.edge_id(at[i]); });
+      if (outcome != Outcome::kDone) return outcome;
+    }
+    return Outcome::kDone;
+  }
+
+  const Adjacency& adjacency_;
+  Choosing<Adjacency, Choice, Table::kTrees> choosing_;
+  Naming<Table> naming_;
+  Picks (&picks_)[2];
 };
 
 }  // namespace penstock

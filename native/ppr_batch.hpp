@@ -65,6 +65,15 @@ class PushBatch {
   }
 
   const PushSpec& spec() const { return spec_; }
+
+  // Reads these rows of a relation from now on, of the same nodes.
+  void use(std::size_t relation, const AnyAdjacency& adjacency, std::int64_t num_edges) {
+    PushRelation& rows = spec_.relations[relation];
+    rows.adjacency = adjacency;
+    rows.offsets = offsets_of(adjacency);
+    rows.num_edges = num_edges;
+  }
+
   const PlaceList& nodes(std::size_t type) const { return lists_[type]; }
   const PushLinks& links(std::size_t type) const { return links_[type]; }
   const PushEdges& edges(std::size_t relation) const { return edges_[relation]; }

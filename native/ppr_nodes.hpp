@@ -56,7 +56,7 @@ class PushNodes {
     ids_[0] = id;
     table_.view(ids_.data()).find_or_insert(id, 0);
     reached_[0] = {spec_->alpha, 0, static_cast<std::uint16_t>(type), 0};
-    sizes_[0] = *thresholds_->sizes(type).at(seed);
+    sizes_[0] = known_size(*thresholds_->sizes(type).at(seed), type, seed);
     size_ = 1;
     if (sizes_[0] == DegreeSize::kNone) ends_.push_back(0);
     return sizes_[0] != DegreeSize::kUnsound;
@@ -145,6 +145,12 @@ class PushNodes {
     table_.reserve(size_ + more, ids_.data(), size_);
   }
 
+  // Looks at the rows of a node whose size nobody knew before.
+  std::uint8_t known_size(std::uint8_t size, std::size_t type, std::int64_t node) const {
+    if (size != DegreeSize::kUnknown) return size;
+    return DegreeSize::of(degree_of(*spec_, type, node));
+  }
+
   // What the loop counts is kept in registers: in memory it could, for all the compiler knows, be
   // among what is written.
   template <bool kIsLarge>
@@ -178,7 +184,10 @@ class PushNodes {
         sizes[size] = degrees;
         noticed[num_noticed] = size;
         num_noticed += marks;
-        if (degrees == DegreeSize::kNone) [[unlikely]] ends_.push_back(size);
+        if (DegreeSize::is_special(degrees)) [[unlikely]] {
+          sizes[size] = known_size(degrees, piece.finds, id - first);
+          if (sizes[size] == DegreeSize::kNone) ends_.push_back(size);
+        }
         ++size;
         continue;
       }

@@ -5,6 +5,7 @@
 // it: it only spares reading offsets, and a size that is too small costs time, no more.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <limits>
@@ -14,6 +15,7 @@ namespace penstock {
 struct DegreeSize {
   static constexpr std::uint8_t kNone = 0;       // nothing leads on
   static constexpr std::uint8_t kLargest = 63;
+  static constexpr std::uint8_t kUnknown = 254;  // its row is to be looked at when it is reached
   static constexpr std::uint8_t kUnsound = 255;  // its row is not within the graph
   static constexpr int kCount = 256;
 
@@ -28,9 +30,12 @@ struct DegreeSize {
     return size > kLargest ? 0.0 : static_cast<double>(std::uint64_t{1} << (size - 1));
   }
 
+  // Whether a node of this size is no matter of thresholds alone.
+  static bool is_special(std::uint8_t size) { return static_cast<std::uint8_t>(size - 1) >= 253; }
+
   // The size of the sum of two degrees, at least.
   static std::uint8_t sum(std::uint8_t one, std::uint8_t other) {
-    if (one > kLargest || other > kLargest) return kUnsound;
+    if (one > kLargest || other > kLargest) return std::max(one, other);
     const auto least_of = [](std::uint8_t size) { return (std::uint64_t{1} << size) >> 1; };
     return static_cast<std::uint8_t>(std::bit_width(least_of(one) + least_of(other)));
   }

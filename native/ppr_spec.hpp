@@ -22,7 +22,7 @@ inline constexpr std::uint64_t kPushWord = 0x7070720000000001ULL;
 
 struct PushRelation {
   AnyAdjacency adjacency;
-  const std::int64_t* indptr;  // the adjacency's, of whichever kind it is
+  RowOffsets offsets;          // the adjacency's, of whichever kind it is
   const std::uint8_t* sizes;   // of the degrees of its rows
   std::int64_t num_edges;
   std::int64_t expands;
@@ -36,26 +36,30 @@ struct PushChannel {
   std::int64_t share;
 };
 
+inline RowOffsets offsets_of(const AnyAdjacency& adjacency) {
+  return std::visit([](const auto& rows) { return rows.offsets(); }, adjacency);
+}
+
 struct RowRange {
   std::int64_t begin;
   std::int64_t degree;
   bool is_sound;
 };
 
-inline RowRange row_of(const std::int64_t* indptr, std::int64_t num_edges, std::int64_t node) {
-  const std::int64_t begin = indptr[node], end = indptr[node + 1];
+inline RowRange row_of(const RowOffsets& offsets, std::int64_t num_edges, std::int64_t node) {
+  const auto [begin, end, is_missing] = offsets.row(node);
   if (begin < 0 || begin > end || end > num_edges) return {0, 0, false};
   return {begin, end - begin, true};
 }
 
 inline RowRange row_of(const PushRelation& relation, std::int64_t node) {
-  return row_of(relation.indptr, relation.num_edges, node);
+  return row_of(relation.offsets, relation.num_edges, node);
 }
 
-inline void measure_degrees(const std::int64_t* indptr, std::int64_t num_nodes,
+inline void measure_degrees(const RowOffsets& offsets, std::int64_t num_nodes,
                             std::int64_t num_edges, std::uint8_t* sizes) {
   for (std::int64_t node = 0; node < num_nodes; ++node) {
-    const RowRange row = row_of(indptr, num_edges, node);
+    const RowRange row = row_of(offsets, num_edges, node);
     sizes[node] = DegreeSize::of(row.is_sound ? row.degree : -1);
   }
 }
@@ -126,7 +130,7 @@ inline std::int64_t degree_of(const PushSpec& spec, std::size_t type, std::int64
 }
 
 inline void send_for_offsets(const PushSpec& spec, std::size_t type, std::int64_t node) {
-  for (const std::size_t r : spec.leaving[type]) prefetch_once(spec.relations[r].indptr + node);
+  for (const std::size_t r : spec.leaving[type]) spec.relations[r].offsets.prefetch(node);
 }
 
 // What a push compares with, worked out once.

@@ -26,10 +26,10 @@ inline constexpr std::int64_t kValuesAhead = 32;  // how far ahead values by id 
 template <class Adjacency>
 bool rows_are_whole(const Adjacency& adjacency) {
   if (adjacency.indptr[0] != 0) return false;
-  for (std::int64_t row = 0; row < adjacency.num_nodes; ++row) {
+  for (std::int64_t row = 0; row < adjacency.num_rows(); ++row) {
     if (adjacency.indptr[row] > adjacency.indptr[row + 1]) return false;
   }
-  return adjacency.indptr[adjacency.num_nodes] == adjacency.num_edges;
+  return adjacency.indptr[adjacency.num_rows()] == adjacency.num_edges;
 }
 
 template <class T>
@@ -107,7 +107,7 @@ Outcome weight_sums(const Adjacency& adjacency, Strided<T> weights, std::int64_t
     if (!detail::is_weight(weight)) return Outcome::kTooSmall;
     out[at] = std::bit_cast<std::int64_t>(static_cast<double>(weight));
   }
-  for (std::int64_t row = 0; row < adjacency.num_nodes; ++row) {
+  for (std::int64_t row = 0; row < adjacency.num_rows(); ++row) {
     const std::int64_t begin = adjacency.indptr[row];
     detail::sum_row(out + begin, adjacency.indptr[row + 1] - begin);
   }
@@ -136,7 +136,7 @@ Outcome order_by_time(const Adjacency& adjacency, Strided<T> times, bool of_node
     entries[2 * at + 1] = static_cast<Index>(edge);
   }
   std::vector<std::pair<std::int64_t, std::int64_t>> order;  // (time, position): all different
-  for (std::int64_t row = 0; row < adjacency.num_nodes; ++row) {
+  for (std::int64_t row = 0; row < adjacency.num_rows(); ++row) {
     const std::int64_t begin = adjacency.indptr[row], end = adjacency.indptr[row + 1];
     if (std::is_sorted(out_times + begin, out_times + end)) continue;
     order.clear();

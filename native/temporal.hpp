@@ -30,14 +30,22 @@ struct Punctual {
   }
 };
 
+// What trees came by; several may share an entry, which makes guesses worse and nothing else.
+struct TreesSeen {
+  Punctual* trees;
+  std::uint64_t mask;  // of trees' numbers
+
+  Punctual& of(std::uint64_t tree) const { return trees[tree & mask]; }
+};
+
 class TemporalChooser {
  public:
   static constexpr std::int64_t kBlocksAhead = 4;
 
-  // `last` leaves of the beginning its most recent `fanout` edges. `trees`, one for each tree, are
-  // kept from hop to hop; they make searches shorter and nothing else.
+  // `last` leaves of the beginning its most recent `fanout` edges. `trees` are kept from hop to hop;
+  // they make searches shorter and nothing else.
   TemporalChooser(const std::int64_t* times, std::int64_t fanout, bool replace, bool last,
-                  std::uint64_t hop_key, Punctual* trees)
+                  std::uint64_t hop_key, TreesSeen trees)
       : times_(times),
         searches_(times),
         fanout_(fanout),
@@ -76,7 +84,7 @@ class TemporalChooser {
   void guess(const NodeBlock& block, std::int64_t* window) const {
     for (std::int64_t i = 0; i < block.size; ++i) {
       const std::int64_t begin = block.begin[i], degree = block.degree[i];
-      const double share = trees_[block.tree[i] - 1].share();
+      const double share = trees_.of(block.tree[i] - 1).share();
       const auto guess = begin + static_cast<std::int64_t>(static_cast<double>(degree) * share);
       window[i] = searches_.window(begin, begin + degree, guess);
     }
@@ -98,7 +106,7 @@ class TemporalChooser {
       const double slope =
           degree < Searches::kWindow
               ? 0
-              : spread(trees_[block.tree[i] - 1], degree, times_ + window[i]);
+              : spread(trees_.of(block.tree[i] - 1), degree, times_ + window[i]);
       searches_.look<kSimd>(begin, begin + degree, window[i], block.time[i], slope, end + i);
     }
   }
@@ -115,7 +123,7 @@ class TemporalChooser {
   void cut(NodeBlock& block, const std::int64_t* end) {
     for (std::int64_t i = 0; i < block.size; ++i) {
       const std::int64_t admissible = end[i] - block.begin[i];
-      count(trees_[block.tree[i] - 1], admissible, block.degree[i]);
+      count(trees_.of(block.tree[i] - 1), admissible, block.degree[i]);
       block.degree[i] = last_ && fanout_ >= 0 ? std::min(admissible, fanout_) : admissible;
       block.begin[i] = end[i] - block.degree[i];
     }
@@ -130,7 +138,7 @@ class TemporalChooser {
   Searches searches_;
   std::int64_t fanout_;
   bool last_;
-  Punctual* trees_;
+  TreesSeen trees_;
   std::int64_t window_[kBlocksAhead * kBlockNodes];
   std::int64_t end_[kBlocksAhead * kBlockNodes];  // of what may be taken of each row
   Chooser chooser_;

@@ -20,6 +20,7 @@ namespace penstock::walks {
 inline constexpr std::uint64_t kWord = 0x77616C6B00000001ULL;
 inline constexpr std::int64_t kBlock = 64;
 inline constexpr std::int64_t kNoNode = -1;
+inline constexpr std::int64_t kNowhere = -1;  // a row that decides is elsewhere: here the walk ends
 
 // How likely the next node is, given the one before: it is that one, has an edge to it, or has not.
 // In parts of 2^30, of which the likeliest has all; none is 0.
@@ -56,14 +57,14 @@ inline bool is_below(std::int64_t id, std::int64_t bound) {
   return static_cast<std::uint64_t>(id) < static_cast<std::uint64_t>(bound);
 }
 
-enum class Lookup { kAbsent, kPresent, kDamaged };
+enum class Lookup { kAbsent, kPresent, kMissing, kDamaged };
 
 // Whether `value` stands in a sorted row.
 inline Lookup look_up(const AnyAdjacency& sorted, std::int64_t row, std::int64_t value) {
   return std::visit(
       [&](const auto& rows) {
-        std::int64_t begin = rows.indptr[row];
-        const std::int64_t end = rows.indptr[row + 1];
+        auto [begin, end, is_missing] = rows.row(row);
+        if (is_missing) return Lookup::kMissing;
         if (!is_row(rows, begin, end)) return Lookup::kDamaged;
         std::int64_t left = end - begin;
         while (left > 1) {
@@ -128,13 +129,14 @@ class Walks {
   // Reads all rows' bounds, draws an edge of each, and sends for it.
   template <class Adjacency>
   bool draw_all(const Adjacency& adjacency, std::int64_t step) {
+    const RowOffsets offsets = adjacency.offsets();
     for (std::int64_t i = 0; i < size_; ++i) {
-      if (at_[i] != kNoNode) prefetch_once(&adjacency.indptr[at_[i]]);
+      if (at_[i] != kNoNode) offsets.prefetch(at_[i]);
     }
     for (std::int64_t i = 0; i < size_; ++i) {
       degree_[i] = 0;
       if (at_[i] == kNoNode) continue;
-      const std::int64_t begin = adjacency.indptr[at_[i]], end = adjacency.indptr[at_[i] + 1];
+      const auto [begin, end, is_missing] = offsets.row(at_[i]);
       if (!is_row(adjacency, begin, end)) return false;
       begin_[i] = begin;
       degree_[i] = end - begin;
@@ -149,7 +151,7 @@ class Walks {
 
   void send_for_lookup(std::int64_t i) const {
     if (spec_.sorted == nullptr || before_[i] == kNoNode || !spec_.sorted_reversed) return;
-    std::visit([&](const auto& rows) { prefetch_once(&rows.indptr[before_[i]]); }, *spec_.sorted);
+    std::visit([&](const auto& rows) { rows.offsets().prefetch(before_[i]); }, *spec_.sorted);
   }
 
   template <class Adjacency>
@@ -158,9 +160,13 @@ class Walks {
       std::int64_t next = spec_.stays ? at_[i] : kNoNode, edge = -1;
       if (degree_[i] > 0) {
         if (is_biased(i) && !choose_biased(adjacency, num_found, i)) return false;
-        next = adjacency.neighbor(position_[i]);
-        if (!is_below(next, num_found)) return false;
-        edge = adjacency.edge_id(position_[i]);
+        if (position_[i] != kNowhere) [[likely]] {
+          next = adjacency.neighbor(position_[i]);
+          if (!is_below(next, num_found)) return false;
+          edge = adjacency.edge_id(position_[i]);
+        } else {
+          next = kNoNode;
+        }
       }
       before_[i] = at_[i];
       at_[i] = next;
@@ -188,13 +194,14 @@ class Walks {
       switch (accept(node, before_[i], draw(step_key_[i], 2 * j + 1) >> (64 - Bias::kBits))) {
         case Verdict::kAccepted: return true;
         case Verdict::kDamaged: return false;
+        case Verdict::kUnknown: position_[i] = kNowhere; return true;
         case Verdict::kRejected: break;
       }
     }
     return choose_exactly(adjacency, num_found, i, draw(step_key_[i], 2 * draws));
   }
 
-  enum class Verdict { kAccepted, kRejected, kDamaged };
+  enum class Verdict { kAccepted, kRejected, kUnknown, kDamaged };
 
   // Nothing is looked up where both answers would mean the same.
   Verdict accept(std::int64_t node, std::int64_t before, std::uint64_t drawn) const {
@@ -207,6 +214,7 @@ class Walks {
     switch (has_edge(node, before)) {
       case Lookup::kPresent: return verdict(if_common);
       case Lookup::kAbsent: return verdict(if_far);
+      case Lookup::kMissing: return Verdict::kUnknown;
       case Lookup::kDamaged: break;
     }
     return Verdict::kDamaged;
@@ -224,6 +232,7 @@ class Walks {
                       std::uint64_t word) {
     sums_.resize(static_cast<std::size_t>(degree_[i]));
     std::uint64_t total = 0;
+    bool is_known = true;
     for (std::int64_t offset = 0; offset < degree_[i]; ++offset) {
       const std::int64_t node = adjacency.neighbor(begin_[i] + offset);
       if (!is_below(node, num_found)) return false;
@@ -231,12 +240,13 @@ class Walks {
       if (node != before_[i]) {
         const Lookup found = has_edge(node, before_[i]);
         if (found == Lookup::kDamaged) return false;
+        is_known &= found != Lookup::kMissing;
         weight = found == Lookup::kPresent ? spec_.bias.common : spec_.bias.far;
       }
       sums_[static_cast<std::size_t>(offset)] = total += weight;
     }
     const auto found = std::upper_bound(sums_.begin(), sums_.end(), bounded(word, total));
-    position_[i] = begin_[i] + (found - sums_.begin());
+    position_[i] = is_known ? begin_[i] + (found - sums_.begin()) : kNowhere;
     return true;
   }
 

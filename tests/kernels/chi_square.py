@@ -85,9 +85,7 @@ def choose(degree: int, fanout: int, key: int, num_nodes: int, *, replace: bool 
     """The offsets that nodes of one degree give under one hop key: a row for each node."""
     indptr = np.arange(num_nodes + 1) * degree
     adjacency = Adjacency(indptr, np.zeros(num_nodes * degree, np.int32))
-    _, _, edge_ids = kernels.sample_hop(
-        adjacency, np.arange(num_nodes), fanout, key, replace=replace
-    )
+    _, _, edge_ids = kernels.draw_hop(adjacency, np.arange(num_nodes), fanout, key, replace=replace)
     return edge_ids.reshape(num_nodes, fanout) - indptr[:-1, None]
 
 

@@ -58,7 +58,7 @@ def test_a_batch_that_meets_bad_offsets(
 def test_a_hop_that_meets_bad_offsets(indptr: list[int], fanout: int) -> None:
     adjacency = Adjacency(np.array(indptr), np.zeros(5, np.int64))
     with pytest.raises(GraphFormatError, match="damaged topology"):
-        kernels.sample_hop(adjacency, np.array([3, 1]), fanout, 0)
+        kernels.draw_hop(adjacency, np.array([3, 1]), fanout, 0)
 
 
 @pytest.mark.parametrize("indptr", [*BAD_OFFSETS.values(), [1, 2, 3, 4, 5], [0, 1, 2, 3, 4]])
@@ -177,7 +177,7 @@ def test_one_hop_of_any_offsets_stays_within_the_edges(job: Job) -> None:
     edges = replace(edges, rows=Rows(edges.rows.indptr, edges.rows.neighbors.copy()))
     adjacency = edges.rows.adjacency
     try:
-        hop = kernels.sample_hop(adjacency, job.seeds[0], edges.fanouts[0], 1, replace=job.replace)
+        hop = kernels.draw_hop(adjacency, job.seeds[0], edges.fanouts[0], 1, replace=job.replace)
     except GraphFormatError:
         return
     counts, neighbors, edge_ids = hop

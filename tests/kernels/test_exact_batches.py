@@ -223,7 +223,7 @@ def test_a_cap_counts_what_all_edge_types_add_to_a_node_type() -> None:
 
 
 def test_one_hop_by_itself_speaks_of_global_ids() -> None:
-    counts, neighbors, ids = kernels.sample_hop(small().adjacency, np.array([1, 5, 0, 1]), -1, 0)
+    counts, neighbors, ids = kernels.draw_hop(small().adjacency, np.array([1, 5, 0, 1]), -1, 0)
     assert counts.tolist() == [2, 0, 3, 2]
     assert neighbors.tolist() == [0, 3, 1, 2, 3, 0, 3]
     assert ids.tolist() == [3, 4, 0, 1, 2, 3, 4]
@@ -231,7 +231,7 @@ def test_one_hop_by_itself_speaks_of_global_ids() -> None:
 
 @pytest.mark.parametrize("fanout", [3, 10**6, 2**62])
 def test_one_hop_with_a_fan_out_beyond_every_degree_takes_all(fanout: int) -> None:
-    counts, _, ids = kernels.sample_hop(small().adjacency, np.arange(6), fanout, 0)
+    counts, _, ids = kernels.draw_hop(small().adjacency, np.arange(6), fanout, 0)
     assert counts.tolist() == [3, 2, 0, 1, 0, 0]
     assert ids.tolist() == [0, 1, 2, 3, 4, 5]
 

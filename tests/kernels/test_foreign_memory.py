@@ -43,7 +43,7 @@ def test_ids_at_odd_addresses_are_read_or_refused() -> None:
         lambda ids: kernels.first_outside(ids, 30),
         kernels.is_sorted,
         lambda ids: khop().sample(1, [ids]).nodes[0].tolist(),
-        lambda ids: kernels.sample_hop(ROWS.adjacency, ids, 2, 1)[1].tolist(),
+        lambda ids: kernels.draw_hop(ROWS.adjacency, ids, 2, 1)[1].tolist(),
         lambda ids: kernels.gather_rows(np.arange(50), ids).tolist(),
         lambda ids: Relabeler().relabel(ids).tolist(),
         lambda ids: len(labels(ids)),

@@ -103,7 +103,7 @@ def test_one_hop(indptr: Array, entries: Array, nodes: Array, fanout: Any, key: 
     if adjacency is not None:
         for replace in (False, True):
             works_or_is_refused(
-                lambda replace=replace: kernels.sample_hop(
+                lambda replace=replace: kernels.draw_hop(
                     adjacency, nodes, fanout, key, replace=replace
                 )
             )

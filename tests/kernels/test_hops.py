@@ -295,7 +295,7 @@ def test_calls_out_of_order_are_refused() -> None:
     for call in (lambda: assembly.frontier(0), assembly.end_hop, assembly.finish):
         with pytest.raises(RuntimeError, match="no batch was begun"):
             call()
-    with pytest.raises(RuntimeError, match="no batch was finished"):
+    with pytest.raises(RuntimeError, match="no batch is kept"):
         assembly.again(Buffers.allocate([4], [4]))
 
 

@@ -12,10 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from penstock.errors import BatchTooLarge
-from penstock.kernels import Buffers, Sample, _native
+from penstock.kernels import Buffers, Sample
 from penstock.kernels.arrays import Ids
-from tests.kernels.large import degrees_around, large_job, rows_with_degrees
-from tests.kernels.strategies import JOBS, Job, assert_same, same_array
+from tests.kernels.large import large_job
+from tests.kernels.strategies import JOBS, Job, assert_same
 
 CANARY = -(2**63) + 12345
 FENCE = 4
@@ -153,22 +153,3 @@ def test_a_sampler_is_as_good_as_new_after_a_batch_that_did_not_fit() -> None:
         with pytest.raises(BatchTooLarge):
             sampler.sample(9, job.seeds, Buffers.allocate([room], [room]))
         assert_same(sampler.sample(job.key, job.seeds), job.twin())
-
-
-@pytest.mark.parametrize("fanout", [-1, 5, 33])
-@pytest.mark.parametrize("missing", [0, 1, 100])
-def test_one_hop_writes_only_what_it_was_given(fanout: int, missing: int) -> None:
-    rows = rows_with_degrees(degrees_around(5, 300), 300)
-    nodes = np.arange(200)
-    fenced = Fenced()
-    free = [fenced.array(200), fenced.array(10**5), fenced.array(10**5)]
-    native = rows.adjacency.native
-    code, total = _native.sample_hop(native, nodes, fanout, False, 7, *free)
-    assert code == 0
-    tight = [fenced.array(200), fenced.array(total - missing), fenced.array(total - missing)]
-    assert _native.sample_hop(native, nodes, fanout, False, 7, *tight) == (bool(missing), total)
-    fenced.check()
-    same_array(tight[0], free[0])
-    if not missing:
-        same_array(tight[1], free[1][:total])
-        same_array(tight[2], free[2][:total])

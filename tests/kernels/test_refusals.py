@@ -61,7 +61,7 @@ def test_seeds_that_are_no_nodes(ids: Array, message: str) -> None:
 @pytest.mark.parametrize(("ids", "message"), BAD_IDS.values(), ids=BAD_IDS)
 def test_nodes_of_a_hop_that_are_no_nodes(ids: Array, message: str) -> None:
     with pytest.raises(ValueError, match="^nodes.*" + message):
-        kernels.sample_hop(adjacency(), ids, 1, 1)
+        kernels.draw_hop(adjacency(), ids, 1, 1)
 
 
 @pytest.mark.parametrize(("ids", "message"), BAD_IDS.values(), ids=BAD_IDS)
@@ -119,13 +119,13 @@ def test_keys_that_are_no_words(key: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         khop().sample(key, [np.array([0])])
     with pytest.raises((ValueError, TypeError)):
-        kernels.sample_hop(adjacency(), np.array([0]), 1, key)
+        kernels.draw_hop(adjacency(), np.array([0]), 1, key)
 
 
 @pytest.mark.parametrize("fanout", [-2, 1.5, None, 2**63])
 def test_fan_outs_of_a_hop_that_make_no_sense(fanout: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
-        kernels.sample_hop(adjacency(), np.array([0]), fanout, 1)
+        kernels.draw_hop(adjacency(), np.array([0]), fanout, 1)
 
 
 BAD_ROWS = {

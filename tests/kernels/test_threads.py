@@ -67,8 +67,7 @@ def sampling() -> Callable[[], Any]:
 def one_hop() -> Callable[[], Any]:
     adjacency = rows_with_degrees(np.full(20_000, 20), 20_000).adjacency
     nodes = np.arange(20_000)
-    out = [np.empty(size, np.int64) for size in (20_000, 300_000, 300_000)]
-    return lambda: _native.sample_hop(adjacency.native, nodes, 15, False, 1, *out)
+    return lambda: kernels.draw_hop(adjacency, nodes, 15, 1)
 
 
 def relabeling() -> Callable[[], Any]:

@@ -11,6 +11,7 @@ import pytest
 from penstock import kernels
 from penstock.kernels import Adjacency, KHop, Relabeler, Relation, reference
 from penstock.kernels.arrays import Array
+from penstock.kernels.twins import hops as twins
 from tests.kernels.each_simd import each_simd
 from tests.kernels.large import degrees_around, large_job, rows_with_degrees
 from tests.kernels.strategies import Edges, Job, Rows, assert_same, same_array, same_arrays
@@ -35,8 +36,8 @@ def test_frontiers_of_many_blocks(fanouts: tuple[int, ...], paired: bool, dtype:
 def test_degrees_around_the_fanout(fanout: int, with_replacement: bool) -> None:
     rows = rows_with_degrees(degrees_around(fanout, 400, fanout), 10**6, seed=fanout)
     nodes = np.random.default_rng(fanout).integers(0, 400, 200)
-    hop = kernels.sample_hop(rows.adjacency, nodes, fanout, 99, replace=with_replacement)
-    twin = reference.sample_hop(Edges(rows, ()).twin, nodes, fanout, 99, with_replacement)
+    hop = kernels.draw_hop(rows.adjacency, nodes, fanout, 99, replace=with_replacement)
+    twin = twins.draw_hop(Edges(rows, ()).twin, nodes, fanout, 99, replace=with_replacement)
     same_arrays(list(hop), list(twin))
 
 
@@ -46,8 +47,8 @@ def test_hubs_of_which_little_is_taken(fanout: int) -> None:
     # Few draws of a hub fall on one chosen before; with so many nodes some do.
     degrees = np.array([200, 2000, 20_000]).repeat(60)
     rows = rows_with_degrees(degrees, 10**6, paired=False, dtype="int32")
-    hop = kernels.sample_hop(rows.adjacency, np.arange(180), fanout, 3)
-    twin = reference.sample_hop(Edges(rows, ()).twin, np.arange(180), fanout, 3)
+    hop = kernels.draw_hop(rows.adjacency, np.arange(180), fanout, 3)
+    twin = twins.draw_hop(Edges(rows, ()).twin, np.arange(180), fanout, 3)
     same_arrays(list(hop), list(twin))
 
 
@@ -169,7 +170,7 @@ def test_nodes_with_more_than_four_billion_edges(
         ]
     )
     assert expected.max() > 2**31
-    hop = kernels.sample_hop(adjacency, np.arange(3), fanout, key, replace=with_replacement)
+    hop = kernels.draw_hop(adjacency, np.arange(3), fanout, key, replace=with_replacement)
     same_array(hop[2], expected)
     sampler = KHop([3], [Relation(adjacency, (fanout,))], replace=with_replacement)
     same_arrays(sampler.sample(1, [np.arange(3)]).edge_ids or [], [expected])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from penstock import kernels
 from penstock.kernels import Relabeler, reference
 from penstock.kernels.arrays import Array
+from penstock.kernels.twins import hops as twins
 from tests.kernels.each_simd import each_simd
 from tests.kernels.strategies import (
     FANOUTS,
@@ -61,9 +62,9 @@ def test_one_hop_is_the_twins(
 ) -> None:
     rows = data.draw(any_rows(num_nodes, num_nodes))
     nodes = np.array(data.draw(st.lists(st.integers(0, num_nodes - 1), max_size=12)), np.int64)
-    hop = kernels.sample_hop(rows.adjacency, nodes, fanout, key, replace=replace)
+    hop = kernels.draw_hop(rows.adjacency, nodes, fanout, key, replace=replace)
     relation = Edges(rows, ()).twin
-    same_arrays(list(hop), list(reference.sample_hop(relation, nodes, fanout, key, replace)))
+    same_arrays(list(hop), list(twins.draw_hop(relation, nodes, fanout, key, replace=replace)))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["seeds", "ids", "clear"]), ANY_IDS), max_size=8))
@@ -99,7 +100,7 @@ def test_hops_put_together_by_hand_give_the_fused_batch(job: Job) -> None:
 
 
 def put_together(job: Job) -> kernels.Sample:
-    """A batch as a graph in parts makes it: `sample_hop` and `Relabeler`, hop by hop."""
+    """A batch by `draw_hop` and `Relabeler`, hop by hop."""
     lists = [Relabeler() for _ in job.num_nodes]
     for relabeler, seeds in zip(lists, job.seeds, strict=True):
         relabeler.add_seeds(seeds)
@@ -136,8 +137,8 @@ def expand(
     # Only the first of equal seeds is expanded; later hops find every node once.
     firsts = np.sort(np.unique(nodes, return_index=True)[1])
     key = kernels.hop_key(job.key, hop, kernels.name_hash(edges.name))
-    counts, neighbors, edge_ids = kernels.sample_hop(
+    counts, neighbors, edge_ids = kernels.draw_hop(
         edges.rows.adjacency, nodes[firsts], edges.fanouts[hop], key, replace=job.replace
     )
     rows = lists[edges.finds].relabel(neighbors)
-    return rows, np.repeat(begin + firsts, counts), edge_ids
+    return rows, np.repeat(begin + firsts, counts), edge_ids.astype(np.int64)

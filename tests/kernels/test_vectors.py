@@ -136,7 +136,7 @@ def test_choose_by_the_native_code(vector: Vector, tmp_path: Path) -> None:
     degree = number(vector["d"])
     replacement = vector["replacement"] == "yes"
     adjacency = Adjacency(np.array([0, degree], np.int64), sparse_zeros(tmp_path, degree))
-    _, _, offsets = kernels.sample_hop(
+    _, _, offsets = kernels.draw_hop(
         adjacency, np.array([0]), number(vector["k"]), _hop_key(), replace=replacement
     )
     assert offsets.tolist() == numbers(vector["offsets"])

@@ -4,7 +4,8 @@ Each module checks arguments and turns the results of one kernel into arrays and
 and `twins` are the same in plain NumPy: the oracle, byte for byte.
 """
 
-from penstock.kernels.gather import copy_bytes, gather_rows
+from penstock.kernels.gather import copy_bytes, gather_rows, scatter_rows
+from penstock.kernels.hops import Drawn, HopAssembly, draw_hop, edges_within
 from penstock.kernels.instruction_sets import Simd, choose_simd, simd
 from penstock.kernels.khop import (
     Buffers,
@@ -13,8 +14,8 @@ from penstock.kernels.khop import (
     Relabeler,
     Relation,
     Sample,
-    sample_hop,
 )
+from penstock.kernels.members import Members
 from penstock.kernels.random import batch_key, hop_key, name_hash, permutation
 from penstock.kernels.topology import (
     Adjacency,
@@ -28,8 +29,11 @@ from penstock.kernels.topology import (
 __all__ = [
     "Adjacency",
     "Buffers",
+    "Drawn",
     "Exclusion",
+    "HopAssembly",
     "KHop",
+    "Members",
     "Relabeler",
     "Relation",
     "Sample",
@@ -37,6 +41,8 @@ __all__ = [
     "batch_key",
     "copy_bytes",
     "digest",
+    "draw_hop",
+    "edges_within",
     "fill_adjacency",
     "first_outside",
     "gather_rows",
@@ -44,7 +50,7 @@ __all__ = [
     "is_sorted",
     "name_hash",
     "permutation",
-    "sample_hop",
+    "scatter_rows",
     "simd",
     "transpose",
 ]

@@ -34,6 +34,16 @@ def as_ids(values: npt.ArrayLike, name: str) -> Ids:
     return np.require(array, np.int64, "A")
 
 
+def as_numbers(values: npt.ArrayLike, name: str) -> Array:
+    """Return `values` as they are if they are int32 or int64, else as `as_ids` does.
+
+    For kernels that read both: what came over a network is not converted.
+    """
+    if type(values) is np.ndarray and values.dtype == np.int32 and values.ndim == 1:
+        return values if values.flags.aligned else np.require(values, np.int32, "A")
+    return as_ids(values, name)
+
+
 def check_output(array: Any, name: str) -> Ids:
     """Check that a kernel can write ids to `array`, and return it.
 

@@ -46,6 +46,25 @@ def gather_rows(rows: Array, ids: Ids, out: Array | None = None) -> Array:
     return Rows(rows).gather(ids, out)
 
 
+def scatter_rows(rows: Array, positions: Ids, out: Array) -> None:
+    """Write `rows[i]` to `out[positions[i]]`: the inverse of `gather_rows`.
+
+    Of positions that stand twice, the later row counts.
+    """
+    checked = as_ids(positions, "positions")
+    if rows.shape != (len(checked), *out.shape[1:]) or rows.dtype != out.dtype:
+        raise ValueError(
+            f"rows must be {out.dtype} of shape {[len(checked), *out.shape[1:]]}, "
+            f"not {rows.dtype} {list(rows.shape)}"
+        )
+    row_bytes = out.dtype.itemsize * math.prod(out.shape[1:])
+    bad = _native.scatter_rows(
+        raw_bytes(rows, "rows"), row_bytes, checked, len(out), raw_bytes(out, "out")
+    )
+    if bad >= 0:
+        raise ValueError(f"positions[{bad}] is {checked[bad]}; expected 0 <= position < {len(out)}")
+
+
 def copy_bytes(source: Array, out: Array) -> None:
     """Copy bytes to `out`; large copies bypass the caches, so that others' data stays in them."""
     _native.copy_bytes(raw_bytes(source, "source"), raw_bytes(out, "out"))

@@ -9,20 +9,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.errors import GraphFormatError
+import numpy as np
+
+from penstock.errors import BatchTooLarge, GraphFormatError
 from penstock.kernels import _native
-from penstock.kernels.arrays import Array, Ids, as_ids, check_fanout, check_integer, check_word
+from penstock.kernels.arrays import (
+    Array,
+    Ids,
+    as_ids,
+    as_numbers,
+    check_fanout,
+    check_integer,
+    check_word,
+)
 from penstock.kernels.khop import (
+    DAMAGE,
+    SPARE,
     Buffers,
     Exclusion,
     Sample,
     check_numbers,
     check_trees,
+    cut,
     too_large,
 )
-from penstock.kernels.reference import Relation as _Rows
 from penstock.kernels.topology import Adjacency
-from penstock.kernels.twins import hops as _twin
+
+_TOO_SMALL, _DAMAGED = 1, 2
 
 
 class Drawn(NamedTuple):
@@ -84,20 +97,26 @@ def draw_hop(
     until = _aligned(node_times, "node_times", len(ids))
     if times is not None and (whose is None or until is None):
         raise ValueError("times need trees and node_times: a time for the tree of every node")
-    pairs = _pairs(excluded, whose is not None)
-    rows = _rows_of(adjacency, weights, times)
-    drawn = _twin.draw_hop(
-        rows,
+    counts = np.empty(len(ids), np.int32)
+    code, neighbors, edge_ids = _native.draw_hop(
+        adjacency.native,
         ids,
         fanout,
         key,
-        replace=replace,
-        last=last,
-        trees=whose,
-        node_times=until,
-        excluded=pairs,
+        replace,
+        weights,
+        times,
+        last,
+        whose,
+        until,
+        None if excluded is None else _pairs(excluded, whose is not None),
+        counts,
     )
-    return Drawn(*drawn)
+    if code == _TOO_SMALL:
+        raise ValueError("a node gives more edges than an int32 can count")
+    if code == _DAMAGED:
+        raise GraphFormatError(DAMAGE)
+    return Drawn(counts, neighbors, edge_ids)
 
 
 class HopAssembly:
@@ -138,11 +157,20 @@ class HopAssembly:
         caps = [
             check_integer(cap, f"node_caps[{hop}]", -1, 2**63) for hop, cap in enumerate(node_caps)
         ]
-        self._twin = _twin.HopAssembly(
-            len(self.num_nodes), self.ends, num_hops=num_hops, node_caps=caps, disjoint=disjoint
+        self._native = _native.HopAssembly(
+            self.num_nodes,
+            [expands for expands, _ in self.ends],
+            [finds for _, finds in self.ends],
+            self.num_hops,
+            caps,
+            disjoint,
         )
-        self._stage = 0
-        self._result: Sample | None = None
+        self._hop = self._next = 0
+        self._out: Buffers | None = None
+        self._counts: tuple[list[list[int]], list[list[int]]] = ([], [])
+        # The sizes of the largest batch so far: the guess for the next one.
+        self._most_nodes = [0] * len(self.num_nodes)
+        self._most_edges = [0] * len(self.ends)
 
     def begin(
         self,
@@ -160,25 +188,28 @@ class HopAssembly:
         if len(seeds) != len(self.num_nodes):
             raise ValueError(f"seeds must have one array for each of {len(self.num_nodes)} types")
         checked = [
-            _checked(ids, f"seeds[{type_}]", self.num_nodes[type_])
+            as_ids(_checked(ids, f"seeds[{type_}]", self.num_nodes[type_]), "seeds")
             for type_, ids in enumerate(seeds)
         ]
         if self.disjoint:
             check_trees(self.num_nodes, sum(map(len, checked)))
         if out is not None and (out.trees is not None) != self.disjoint:
             raise ValueError("out.trees must be there for disjoint sampling, and only for it")
-        self._out = out
-        self._with_edge_ids = with_edge_ids if out is None else out.edge_ids is not None
-        self._twin.begin(checked)
-        self._stage, self._hop, self._next = 1, 0, 0
+        self._is_ours = out is None
+        self._out = self._guess(checked, with_edge_ids) if out is None else out
+        self._hop = self._next = 0
+        try:
+            self._native.begin(checked, *_memory(self._out))
+        except (TypeError, ValueError):
+            self._out.check()  # names the array that it refused
+            raise
 
     def frontier(self, type_: int) -> tuple[Ids, Ids | None]:
         """Return the nodes of a type that this hop expands, and their trees if disjoint.
 
         Seeds that stand for an earlier one are left out.
         """
-        self._expect(1)
-        return self._twin.frontier(check_integer(type_, "type_", 0, len(self.num_nodes)))
+        return self._native.frontier(check_integer(type_, "type_", 0, len(self.num_nodes)))
 
     def take(self, relation: int, drawn: Drawn) -> None:
         """Add the edges that the frontier of a relation gave.
@@ -192,36 +223,37 @@ class HopAssembly:
             ValueError: `counts` do not fit the frontier, or the arrays do not fit together.
             GraphFormatError: A neighbour is no node of the type that the relation finds.
         """
-        self._expect(1)
         number = check_integer(relation, "relation", self._next, len(self.ends))
-        expands, finds = self.ends[number]
-        counts, neighbors, edge_ids = drawn
-        expected = len(self._twin.frontier(expands)[0])
-        if len(counts) != expected:
-            raise ValueError(f"counts has {len(counts)} entries; the frontier has {expected} nodes")
-        bad = _native.first_outside(counts, 2**31)
-        if bad >= 0:
-            raise ValueError(f"counts[{bad}] is {counts[bad]}; expected 0 or more")
-        if int(counts.sum()) != len(neighbors) or len(edge_ids) != len(neighbors):
-            raise ValueError(
-                f"counts sum to {int(counts.sum())}; there are {len(neighbors)} neighbors "
-                f"and {len(edge_ids)} edge_ids"
-            )
-        bad = _native.first_outside(neighbors, self.num_nodes[finds])
-        if bad >= 0:
-            raise GraphFormatError(
-                f"neighbors[{bad}] of relation {number} is {neighbors[bad]}; "
-                f"expected 0 <= id < {self.num_nodes[finds]}"
-            )
-        self._twin.take(number, _twin.Drawn(*drawn))
+        counts, neighbors, edge_ids = (
+            as_numbers(column, name) for column, name in zip(drawn, Drawn._fields, strict=True)
+        )
+        if self._hop == self.num_hops:
+            raise ValueError(f"there are only {self.num_hops} hops")
+        if len(edge_ids) != len(neighbors):
+            raise ValueError(f"there are {len(neighbors)} neighbors and {len(edge_ids)} edge_ids")
+        code, at = self._native.take(number, counts, neighbors, edge_ids)
+        match code:
+            case 1:
+                raise ValueError(f"counts has {len(counts)} entries; the frontier has {at} nodes")
+            case 2:
+                raise ValueError(
+                    f"counts[{at}] is {counts[at]}; expected 0 or more, and not more than "
+                    f"there are neighbors, {len(neighbors)}"
+                )
+            case 3:
+                raise ValueError(f"counts sum to {at}; there are {len(neighbors)} neighbors")
+            case 4:
+                raise GraphFormatError(
+                    f"neighbors[{at}] of relation {number} is {neighbors[at]}; "
+                    f"expected 0 <= id < {self.num_nodes[self.ends[number][1]]}"
+                )
         self._next = number + 1
 
     def end_hop(self) -> None:
         """End the hop: what was found in it is what the next hop expands."""
-        self._expect(1)
         if self._hop == self.num_hops:
             raise ValueError(f"there are only {self.num_hops} hops")
-        self._twin.end_hop()
+        self._native.end_hop()
         self._hop, self._next = self._hop + 1, 0
 
     def finish(self) -> Sample:
@@ -231,33 +263,54 @@ class HopAssembly:
             BatchTooLarge: `out` is too small; the error says what is needed, and `again` writes the
                 batch into larger memory.
         """
-        self._expect(1)
-        for _ in range(self._hop, self.num_hops):
-            self._twin.end_hop()
-        made = self._twin.finish()
-        self._result = Sample(
-            made.nodes,
-            made.rows,
-            made.cols,
-            made.edge_ids if self._with_edge_ids else None,
-            made.num_sampled_nodes,
-            made.num_sampled_edges,
-            made.trees,
+        fits, *counts = self._native.finish()
+        assert self._out is not None
+        out, self._out = self._out, None  # the caller's from now on
+        self._counts = counts[0], counts[1]
+        if self._is_ours:
+            self._most_nodes = [*map(max, self._most_nodes, map(sum, counts[0]))]
+            self._most_edges = [*map(max, self._most_edges, map(sum, counts[1]))]
+        if fits:
+            return _made(out, *self._counts)
+        if not self._is_ours:
+            raise self._too_large(out)
+        nodes, edges = self._sizes()
+        with_edge_ids = out.edge_ids is not None
+        return self.again(
+            Buffers.allocate(nodes, edges, with_edge_ids=with_edge_ids, with_trees=self.disjoint)
         )
-        self._stage = 2
-        return self._result if self._out is None else self.again(self._out)
 
     def again(self, out: Buffers) -> Sample:
-        """Write the batch that was finished into other memory, and return it."""
-        self._expect(2)
-        assert self._result is not None
-        return _written(self._result, out)
+        """Write a batch that did not fit into other memory, and return it.
 
-    def _expect(self, stage: int) -> None:
-        if self._stage != stage:
-            raise RuntimeError(
-                "no batch was finished" if stage == 2 else "no batch was begun, or it is finished"
-            )
+        Raises:
+            BatchTooLarge: `out` is too small, too. The batch is kept until another one begins.
+        """
+        if (out.trees is not None) != self.disjoint:
+            raise ValueError("out.trees must be there for disjoint sampling, and only for it")
+        try:
+            fits = self._native.write(*_memory(out))
+        except (TypeError, ValueError):
+            out.check()  # names the array that it refused
+            raise
+        if not fits:
+            raise self._too_large(out)
+        return _made(out, *self._counts)
+
+    def _sizes(self) -> tuple[list[int], list[int]]:
+        return [*map(sum, self._counts[0])], [*map(sum, self._counts[1])]
+
+    def _too_large(self, out: Buffers) -> BatchTooLarge:
+        return too_large(*self._sizes(), out)
+
+    def _guess(self, seeds: list[Ids], with_edge_ids: bool) -> Buffers:
+        """Return room for the largest batch so far plus some; a larger one is copied once."""
+        nodes = [
+            max(len(ids), most + most // 8) + SPARE
+            for ids, most in zip(seeds, self._most_nodes, strict=True)
+        ]
+        edges = [most + most // 8 + SPARE for most in self._most_edges]
+        return Buffers.allocate(nodes, edges, with_edge_ids=with_edge_ids, with_trees=self.disjoint)
 
 
 def edges_within(
@@ -285,79 +338,62 @@ def edges_within(
         `tails` and the edge id.
     """
     ids = _checked(heads, "heads", adjacency.num_nodes)
-    others = as_ids(tails, "tails")
+    others = as_numbers(tails, "tails")
     if (head_trees is None) != (tail_trees is None):
         raise ValueError("head_trees and tail_trees are needed both, or neither")
     whose = _aligned(head_trees, "head_trees", len(ids))
     theirs = _aligned(tail_trees, "tail_trees", len(others))
-    return _twin.edges_within(_rows_of(adjacency), ids, others, whose, theirs)
+    counts = np.empty(len(ids), np.int32)
+    code, positions, edge_ids = _native.edges_within(
+        adjacency.native, ids, others, whose, theirs, counts
+    )
+    if code == _DAMAGED:
+        raise GraphFormatError(DAMAGE)
+    return counts, positions, edge_ids
 
 
-def _written(sample: Sample, out: Buffers) -> Sample:
-    out.check()
-    nodes, edges = list(map(len, sample.nodes)), list(map(len, sample.rows))
-    many = [*sample.nodes, *sample.rows, *sample.cols, *(sample.edge_ids or ())]
-    rooms = [*out.nodes, *out.rows, *out.cols, *(out.edge_ids or ())]
-    many, rooms = [*many, *(sample.trees or ())], [*rooms, *(out.trees or ())]
-    if any(len(array) > len(room) for array, room in zip(many, rooms, strict=True)):
-        raise too_large(nodes, edges, out)
-    for array, room in zip(many, rooms, strict=True):
-        room[: len(array)] = array
-    made = [room[: len(array)] for array, room in zip(many, rooms, strict=True)]
-    lists = [made[: len(nodes)]]
-    for number in range(3):
-        first = len(nodes) + number * len(edges)
-        lists.append(made[first : first + len(edges)])
+def _memory(
+    out: Buffers,
+) -> tuple[list[Ids], list[Ids], list[Ids], list[Ids] | None, list[Ids] | None]:
+    return out.nodes, out.rows, out.cols, out.edge_ids, out.trees
+
+
+def _made(out: Buffers, hop_nodes: list[list[int]], hop_edges: list[list[int]]) -> Sample:
+    nodes, edges = [*map(sum, hop_nodes)], [*map(sum, hop_edges)]
     return Sample(
-        lists[0],
-        lists[1],
-        lists[2],
-        None if out.edge_ids is None else lists[3],
-        sample.num_sampled_nodes,
-        sample.num_sampled_edges,
-        None if out.trees is None else made[len(made) - len(nodes) :],
+        cut(out.nodes, nodes),
+        cut(out.rows, edges),
+        cut(out.cols, edges),
+        None if out.edge_ids is None else cut(out.edge_ids, edges),
+        hop_nodes,
+        hop_edges,
+        None if out.trees is None else cut(out.trees, nodes),
     )
 
 
-def _checked(nodes: Array, name: str, bound: int) -> Ids:
-    ids = as_ids(nodes, name)
+def _checked(nodes: Array, name: str, bound: int) -> Array:
+    ids = as_numbers(nodes, name)
     bad = _native.first_outside(ids, bound)
     if bad >= 0:
         raise ValueError(f"{name}[{bad}] is {ids[bad]}; expected 0 <= id < {bound}")
     return ids
 
 
-def _aligned(values: Array | None, name: str, count: int) -> Ids | None:
+def _aligned(values: Array | None, name: str, count: int) -> Array | None:
     if values is None:
         return None
-    numbers = as_ids(values, name)
+    numbers = as_numbers(values, name)
     if len(numbers) != count:
         raise ValueError(f"{name} has {len(numbers)} entries; expected {count}")
     return numbers
 
 
-def _pairs(excluded: Exclusion | None, by_tree: bool) -> set[tuple[int, int, int]]:
-    if excluded is None:
-        return set()
+def _pairs(excluded: Exclusion, by_tree: bool) -> tuple[Ids, Ids, Ids | None]:
     if (excluded.trees is not None) != by_tree:
         raise ValueError("excluded.trees must be there for disjoint sampling, and only for it")
     nodes = as_ids(excluded.nodes, "excluded.nodes")
-    neighbors = _aligned(excluded.neighbors, "excluded.neighbors", len(nodes))
-    trees = _aligned(excluded.trees, "excluded.trees", len(nodes))
-    assert neighbors is not None
-    whose = [0] * len(nodes) if trees is None else trees.tolist()
-    return set(zip(nodes.tolist(), whose, neighbors.tolist(), strict=True))
-
-
-def _rows_of(
-    adjacency: Adjacency, weights: Array | None = None, times: Array | None = None
-) -> _Rows:
-    return _Rows(
-        adjacency.indptr,
-        adjacency.neighbors,
-        adjacency.edge_ids,
-        (),
-        weights=weights,
-        times=times,
-        owners=None if adjacency.members is None else adjacency.members.ids(),
-    )
+    neighbors = as_ids(excluded.neighbors, "excluded.neighbors")
+    trees = None if excluded.trees is None else as_ids(excluded.trees, "excluded.trees")
+    if {len(neighbors), len(nodes if trees is None else trees)} != {len(nodes)}:
+        raise ValueError("excluded has arrays of different lengths")
+    return nodes, neighbors, trees

@@ -26,11 +26,11 @@ from penstock.kernels.arrays import (
 from penstock.kernels.random import name_hash
 from penstock.kernels.topology import Adjacency
 
-_DONE, _TOO_SMALL, _DAMAGED = 0, 1, 2
+_TOO_SMALL, _DAMAGED = 1, 2
 # Kernels need room in whole chunks: with this much extra, one run is enough.
-_SPARE = 128
+SPARE = 128
 _KEY_BITS = 63  # for a tree and a node together
-_DAMAGE = "damaged topology: an offset or neighbour points outside the graph; run its validate()"
+DAMAGE = "damaged topology: an offset or neighbour points outside the graph; run its validate()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,18 +243,18 @@ class KHop:
             out.check()  # names the array that it refused
             raise
         if code == _DAMAGED:
-            raise GraphFormatError(_DAMAGE)
+            raise GraphFormatError(DAMAGE)
         nodes, edges = [sum(hops) for hops in hop_nodes], [sum(hops) for hops in hop_edges]
         if code == _TOO_SMALL:
             raise too_large(nodes, edges, out)
         return Sample(
-            _cut(out.nodes, nodes),
-            _cut(out.rows, edges),
-            _cut(out.cols, edges),
-            None if out.edge_ids is None else _cut(out.edge_ids, edges),
+            cut(out.nodes, nodes),
+            cut(out.rows, edges),
+            cut(out.cols, edges),
+            None if out.edge_ids is None else cut(out.edge_ids, edges),
             hop_nodes,
             hop_edges,
-            None if out.trees is None else _cut(out.trees, nodes),
+            None if out.trees is None else cut(out.trees, nodes),
         )
 
     def _remember(self, nodes: list[int], edges: list[int]) -> None:
@@ -264,10 +264,10 @@ class KHop:
     def _guess(self, start: _Start, with_edge_ids: bool) -> Buffers:
         """Return room for the largest batch so far plus some; a larger one needs a second run."""
         nodes = [
-            max(len(ids), most + most // 8) + _SPARE
+            max(len(ids), most + most // 8) + SPARE
             for ids, most in zip(start.seeds, self._most_nodes, strict=True)
         ]
-        edges = [most + most // 8 + _SPARE for most in self._most_edges]
+        edges = [most + most // 8 + SPARE for most in self._most_edges]
         return Buffers.allocate(nodes, edges, with_edge_ids=with_edge_ids, with_trees=self.disjoint)
 
     def check_seeds(self, seeds: Array, type_: int) -> Ids:
@@ -322,35 +322,6 @@ class KHop:
                     raise ValueError(
                         f"relation {number} names node type {side}, which is not there"
                     )
-
-
-def sample_hop(
-    adjacency: Adjacency, nodes: Array, fanout: int, key: int, *, replace: bool = False
-) -> tuple[Ids, Ids, Ids]:
-    """Sample one hop by itself, with global ids and in the order of `nodes`.
-
-    Used to sample across the parts of a graph. `key` is a `hop_key`.
-
-    Returns:
-        How many edges each node gives, and the neighbours and edge ids of all.
-    """
-    ids = as_ids(nodes, "nodes")
-    bad = _native.first_outside(ids, adjacency.num_nodes)
-    if bad >= 0:
-        raise ValueError(f"nodes[{bad}] is {ids[bad]}; expected 0 <= id < {adjacency.num_nodes}")
-    fanout, key = check_fanout(fanout, "fanout"), check_word(key, "key")
-    counts = np.empty(len(ids), np.int64)
-    room = len(ids) * (fanout if 0 <= fanout <= 64 else 64)  # a guess; a second run knows the size
-    while True:
-        neighbors, edge_ids = np.empty(room, np.int64), np.empty(room, np.int64)
-        code, total = _native.sample_hop(
-            adjacency.native, ids, fanout, replace, key, counts, neighbors, edge_ids
-        )
-        if code == _DAMAGED:
-            raise GraphFormatError(_DAMAGE)
-        if code == _DONE:
-            return counts, neighbors[:total], edge_ids[:total]
-        room = total
 
 
 class Relabeler:
@@ -434,5 +405,6 @@ def _empty(lengths: Sequence[int]) -> list[Ids]:
     return [np.empty(length, np.int64) for length in lengths]
 
 
-def _cut(arrays: list[Ids], lengths: list[int]) -> list[Ids]:
+def cut(arrays: list[Ids], lengths: list[int]) -> list[Ids]:
+    """Return each array up to its length."""
     return [array[:length] for array, length in zip(arrays, lengths, strict=True)]

@@ -13,9 +13,10 @@ import numpy as np
 
 from penstock.errors import GraphFormatError
 from penstock.kernels import _native
-from penstock.kernels.arrays import Array, Ids, as_ids, check_integer
+from penstock.kernels.arrays import Array, Ids, as_ids, as_numbers, check_integer
 
 WORD_BITS: Final = 64
+_DAMAGE: Final = "damaged members: their ranks are not those of their bits"
 
 
 class Members:
@@ -52,18 +53,15 @@ class Members:
         Raises:
             ValueError: An id is out of range, or not larger than the one before it.
         """
-        checked = _in_range(ids, check_integer(size, "size", 0, 2**62))
-        falls = np.flatnonzero(checked[1:] <= checked[:-1])
-        if len(falls):
-            at = int(falls[0]) + 1
-            raise ValueError(
-                f"ids[{at}] is {checked[at]}, after {checked[at - 1]}; expected ids that rise"
-            )
+        checked, size = as_ids(ids, "ids"), check_integer(size, "size", 0, 2**62)
         words = np.zeros((-(-size // WORD_BITS), 2), np.uint64)
-        bits = np.left_shift(np.uint64(1), (checked % WORD_BITS).astype(np.uint64))
-        np.bitwise_or.at(words[:, 0], checked // WORD_BITS, bits)
-        starts = np.arange(len(words), dtype=np.int64) * WORD_BITS
-        words[:, 1] = np.searchsorted(checked, starts).astype(np.uint64)
+        bad = _native.fill_members(checked, size, words)
+        if bad >= 0 and not 0 <= checked[bad] < size:
+            raise ValueError(f"ids[{bad}] is {checked[bad]}; expected 0 <= id < {size}")
+        if bad >= 0:
+            raise ValueError(
+                f"ids[{bad}] is {checked[bad]}, after {checked[bad - 1]}; expected ids that rise"
+            )
         return cls(words, size)
 
     def rows(self, ids: Array) -> Ids:
@@ -72,42 +70,21 @@ class Members:
         Raises:
             ValueError: An id is out of 0 <= id < size.
         """
-        checked = _in_range(ids, self.size)
-        at, bit = checked // WORD_BITS, (checked % WORD_BITS).astype(np.uint64)
-        bits, ranks = self.words[at, 0], self.words[at, 1]
-        below = bits & (np.left_shift(np.uint64(1), bit) - np.uint64(1))
-        is_here = (bits >> bit) & np.uint64(1) != 0
-        return np.where(is_here, ranks.astype(np.int64) + _set_bits(below), -1)
+        checked = as_numbers(ids, "ids")
+        rows = np.empty(len(checked), np.int64)
+        bad = _native.member_rows(self.words, self.size, checked, rows)
+        if bad >= 0:
+            raise ValueError(f"ids[{bad}] is {checked[bad]}; expected 0 <= id < {self.size}")
+        return rows
 
     def ids(self) -> Ids:
         """Return the ids that are here; they rise."""
-        bits = np.unpackbits(
-            np.ascontiguousarray(self.words[:, 0]).astype("<u8").view(np.uint8), bitorder="little"
-        )
-        return np.flatnonzero(bits[: self.size]).astype(np.int64, copy=False)
+        ids = np.empty(self.count, np.int64)
+        if not _native.member_ids(self.words, ids):
+            raise GraphFormatError(_DAMAGE)
+        return ids
 
     def check(self) -> None:
         """Raise an error if a rank is not what the bits say, or a bit lies beyond the last id."""
-        each = _set_bits(self.words[:, 0])
-        before = np.cumsum(each) - each
-        beyond = self.size % WORD_BITS and int(self.words[-1, 0]) >> (self.size % WORD_BITS)
-        if beyond or not np.array_equal(before.astype(np.uint64), self.words[:, 1]):
-            raise GraphFormatError("damaged members: their ranks are not those of their bits")
-
-
-def _in_range(ids: Array, size: int) -> Ids:
-    checked = as_ids(ids, "ids")
-    bad = _native.first_outside(checked, size)
-    if bad >= 0:
-        raise ValueError(f"ids[{bad}] is {checked[bad]}; expected 0 <= id < {size}")
-    return checked
-
-
-def _set_bits(words: Array) -> Ids:
-    """Count the set bits of each word, by sums of halves; `bitwise_count` came with NumPy 2."""
-    one, two, four = (np.uint64(2**64 // (2**n + 1)) for n in (1, 2, 4))
-    sums = words - ((words >> np.uint64(1)) & one)
-    sums = (sums & two) + ((sums >> np.uint64(2)) & two)
-    sums = (sums + (sums >> np.uint64(4))) & four
-    counts: Ids = ((sums * np.uint64(2**64 // 255)) >> np.uint64(56)).astype(np.int64)
-    return counts
+        if not _native.members_are_sound(self.words, self.size):
+            raise GraphFormatError(_DAMAGE)

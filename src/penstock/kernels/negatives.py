@@ -35,7 +35,7 @@ def sort_rows(adjacency: Adjacency, out: Array) -> None:
 class SortedRows:
     """The in-neighbours of every destination: `indptr` [n + 1], and the result of `sort_rows`."""
 
-    __slots__ = ("indptr", "native", "neighbors")
+    __slots__ = ("native",)
 
     def __init__(self, indptr: Array, neighbors: Array) -> None:
         if indptr.dtype != np.int64 or neighbors.dtype not in (np.int32, np.int64):
@@ -43,9 +43,21 @@ class SortedRows:
                 f"indptr is {indptr.dtype}, neighbors are {neighbors.dtype}; "
                 "expected int64, and int32 or int64"
             )
-        self.indptr = indptr
-        self.neighbors = neighbors
-        self.native = _native.SortedRows(indptr, neighbors)
+        if neighbors.ndim != 1:
+            raise ValueError(f"neighbors must have one dimension, not {neighbors.ndim}")
+        self.native = Adjacency(indptr, neighbors).native
+
+    @classmethod
+    def over(cls, rows: Adjacency) -> SortedRows:
+        """Return the same over an adjacency of bare neighbours that rise within each row.
+
+        It may have the rows of some nodes only; those of others are read as empty.
+        """
+        if rows.entries.ndim != 1:
+            raise ValueError("edges are looked up in rows of bare neighbours")
+        made = cls.__new__(cls)
+        made.native = rows.native
+        return made
 
 
 class Candidates:

@@ -251,7 +251,11 @@ class Push:
 
 
 def degree_sizes(adjacency: Adjacency, out: npt.NDArray[np.uint8]) -> None:
-    """Write the bit length of every node's degree; 255 if its row is outside the graph."""
+    """Write the bit length of every node's degree; 255 if its row is outside the graph.
+
+    Where rows are fetched, 254 is written for all: the row of every node that is reached will be
+    read. Sizes that the caller knows spare most of that.
+    """
     _native.degree_sizes(adjacency.native, out)
 
 

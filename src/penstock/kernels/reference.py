@@ -244,20 +244,6 @@ class Relation:
         return begin + left[offsets]
 
 
-def sample_hop(
-    relation: Relation, nodes: Array, fanout: int, key: int, replace: bool = False
-) -> tuple[Ids, Ids, Ids]:
-    """Return counts per node, neighbours and edge ids."""
-    picks = [relation.picks(int(node), fanout, replace, key) for node in nodes]
-    flat = np.concatenate([np.empty(0, np.int64), *picks])
-    counts = np.array([len(part) for part in picks], np.int64)
-    return (
-        counts,
-        relation.neighbors[flat].astype(np.int64),
-        relation.edge_ids[flat].astype(np.int64),
-    )
-
-
 @dataclass(slots=True)
 class Relabeler:
     """A list of nodes and the first position of each; if disjoint, per tree."""

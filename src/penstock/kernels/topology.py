@@ -6,7 +6,7 @@ import numpy as np
 
 from penstock.errors import GraphFormatError
 from penstock.kernels import _native
-from penstock.kernels.arrays import Array, Ids, raw_bytes
+from penstock.kernels.arrays import Array, raw_bytes
 from penstock.kernels.members import Members
 
 
@@ -35,9 +35,10 @@ class Adjacency:
         self.indptr = indptr
         self.entries = entries
         self.members = members
-        self.native = _native.Adjacency(
-            indptr if members is None else _of_all(indptr, members), entries
-        )
+        if members is None:
+            self.native = _native.Adjacency(indptr, entries)
+        else:
+            self.native = _native.Adjacency(indptr, entries, members.words, members.size)
 
     @property
     def num_nodes(self) -> int:
@@ -57,13 +58,6 @@ class Adjacency:
         if self.entries.ndim == 1:
             return np.arange(self.num_edges, dtype=np.int64)
         return self.entries[:, 1]
-
-
-def _of_all(indptr: Array, members: Members) -> Ids:
-    """Return offsets of all nodes, of which those that are not members have empty rows."""
-    degrees = np.zeros(members.size, np.int64)
-    degrees[members.ids()] = np.diff(indptr)
-    return np.concatenate([indptr[:1], indptr[0] + np.cumsum(degrees)])
 
 
 def first_outside(ids: Array, bound: int) -> int:
