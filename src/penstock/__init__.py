@@ -182,25 +182,36 @@ _CONNECTING: _typing.Final = (
     "same_host",
     "patience",
     "name",
+    "num_workers",
+    "part_only",
 )
 
 
 @_typing.overload
-def connect(  # a hub has no other keyword, so those tell a server
+def connect(  # type: ignore[overload-overlap]  # only a server has other keywords than this one
     address: str, *, timeout: float | None = 30.0
 ) -> JoinedHub | RemoteDistDataset: ...
 @_typing.overload
-def connect(address: str, **options: _typing.Unpack[ConnectKeywords]) -> RemoteDistDataset: ...
-def connect(address: str, **options: _typing.Any) -> JoinedHub | RemoteDistDataset:
-    """Connect to the hub or the server at an address.
+def connect(
+    address: str | _typing.Sequence[str] | None = None,
+    **options: _typing.Unpack[ConnectKeywords],
+) -> RemoteDistDataset: ...
+def connect(
+    address: str | _typing.Sequence[str] | None = None, **options: _typing.Any
+) -> JoinedHub | RemoteDistDataset:
+    """Connect to the hub or the server at an address, or to a store of several servers.
 
     Args:
         address: "unix://…", the `address` of a hub or a loader on this host; or "tcp://host:port"
-            of a server (`penstock serve`), or "tls://host:port" if the connection is encrypted.
+            of a server (`penstock serve`), or "tls://host:port" if the connection is encrypted. Of
+            a store, which has a graph in parts: one of its servers, or several, as a list or with
+            commas between them. None: what the environment's PENSTOCK_STORE names.
         **options: `timeout`: seconds to wait for an answer now (30; None: no limit). For a server
             also: `ca`, `certificate`, `key` and `server_name` for TLS, `token`, `same_host` (False:
             no shared memory), `patience` (seconds to wait for a server that was lost) and `name`
-            (of this client, for people); `penstock.loader.source.remote_dataset.connect` says more.
+            (of this client, for people); for a store `num_workers` (that put batches together on
+            this host), and `part_only` (True: ask a server for its own part alone);
+            `penstock.loader.source.remote_dataset.connect` says more.
 
     Returns:
         A `JoinedHub` for a unix address, a `RemoteDistDataset` for the others. A type checker
@@ -222,7 +233,7 @@ def connect(address: str, **options: _typing.Any) -> JoinedHub | RemoteDistDatas
         [[0, 2, 1]]
     """
     _check_connecting(address, options)
-    is_remote = address.startswith(("tcp://", "tls://"))
+    is_remote = not isinstance(address, str) or address.startswith(("tcp://", "tls://"))
     home = "penstock.loader.source.remote_dataset" if is_remote else "penstock.client.hub.joined"
     connected: JoinedHub | RemoteDistDataset = _importlib.import_module(home).connect(
         address, **options
@@ -231,20 +242,27 @@ def connect(address: str, **options: _typing.Any) -> JoinedHub | RemoteDistDatas
 
 
 def _check_connecting(address: object, options: _typing.Iterable[str]) -> None:
-    if not isinstance(address, str):
-        one = ": a client reads from one server" if isinstance(address, list | tuple) else ""
-        raise ValueError(f"address is {address!r}; expected one address, as text{one}")
-    scheme, there, _ = address.partition("://")
-    if not there or scheme not in ("unix", "tcp", "tls"):
-        near = _suggestion(scheme, ("unix", "tcp", "tls"))
-        raise ValueError(
-            f"address is {address!r}; expected 'unix://@name', 'unix:///path/to/socket', "
-            f"'tcp://host:port' or 'tls://host:port'{near}"
-        )
+    if isinstance(address, list | tuple):
+        for each in address:
+            _check_address(each, ("tcp", "tls"))
+    elif address is not None:
+        _check_address(address, ("unix", "tcp", "tls"))
     for name in options:
         if name not in _CONNECTING:
             near = _suggestion(name, _CONNECTING)
             raise TypeError(f"connect got an unexpected keyword argument {name!r}{near}")
+
+
+def _check_address(address: object, schemes: tuple[str, ...]) -> None:
+    if not isinstance(address, str):
+        raise ValueError(f"address is {address!r}; expected an address, as text")
+    scheme, there, _ = address.partition("://")
+    if not there or scheme not in schemes:
+        near = _suggestion(scheme, schemes)
+        unix = "'unix://@name', 'unix:///path/to/socket', " if "unix" in schemes else ""
+        raise ValueError(
+            f"address is {address!r}; expected {unix}'tcp://host:port' or 'tls://host:port'{near}"
+        )
 
 
 if not _typing.TYPE_CHECKING:  # a type checker would take this to mean that every name exists

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.kernels import _native
 from penstock.kernels.arrays import Array, Ids, as_ids
@@ -41,5 +42,5 @@ def merge_rows(count: int, lists: Sequence[tuple[Ids, Drawn]]) -> Drawn:
     return out
 
 
-def _plain(array: Array, kind: object) -> Array:
-    return np.require(array, kind, ["C", "A"])  # type: ignore[arg-type]
+def _plain(array: Array, kind: npt.DTypeLike) -> Array:
+    return np.require(array, np.dtype(kind), ["C", "A"])

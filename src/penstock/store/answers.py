@@ -200,14 +200,15 @@ class PartAnswers(StoreCalls):
         kind = self._edge_type(edge_type)
         part = self._graph.part
         side: Side = "out" if part is not None and part.edges == "source" else "in"
-        rows = self._graph.rows(kind, side)
+        rows = self._graph.own_rows(kind, side)
         piece = slice(max(first, 0), max(first, 0) + min(max(count, 0), self._most_entries))
-        places = np.arange(len(rows.entries))[piece]
+        places = np.arange(piece.start, min(piece.stop, len(rows.entries)))
         owners = np.searchsorted(rows.indptr, places, side="right") - 1
         if rows.members is not None:
             owners = rows.members.ids()[owners]
         ends = [rows.neighbors[piece], owners]
-        return [*(ends if side == "in" else ends[::-1]), rows.edge_ids[piece]]
+        ids = places if rows.entries.ndim == 1 else rows.entries[piece, 1]
+        return [*(ends if side == "in" else ends[::-1]), ids]
 
     def get_neighbor_counts(self, node_type: str) -> Array:
         graph = self._graph
@@ -216,7 +217,7 @@ class PartAnswers(StoreCalls):
         counts = np.zeros(graph.num_nodes(node_type or None), np.int64)
         for kind in graph.edge_types:
             if kind[0 if side == "in" else 2] == node_type:
-                neighbors = graph.rows(kind, side).neighbors
+                neighbors = graph.own_rows(kind, side).neighbors
                 counts += np.bincount(neighbors, minlength=len(counts))
         return counts
 

@@ -156,5 +156,7 @@ def _bare(spec: Spec, *, with_edges: bool) -> _Wanted:
     if not with_edges or getattr(hops, "with_edge_ids", True):
         return _Wanted(bare, drops_edge_ids=False)
     hops = msgspec.structs.replace(hops, with_edge_ids=True)
-    whole = msgspec.structs.replace(bare, neighbors=hops) if hasattr(bare, "neighbors") else hops
+    whole: Any = (
+        msgspec.structs.replace(bare, neighbors=hops) if hasattr(bare, "neighbors") else hops
+    )
     return _Wanted(whole, drops_edge_ids=isinstance(hops, HGTSpec | PPRSpec))

@@ -21,7 +21,8 @@ from penstock.kernels.arrays import Ids
 from penstock.kernels.gather import Rows
 from penstock.kernels.members import Members
 
-MEMBERS: Final = "members"
+MEMBERS: Final = "cache.members"
+SIZE: Final = "cache.size"
 # How much a node's degree counts beside one sampled read: only to tell nodes apart that no sampled
 # batch has read.
 _DEGREES_COUNT: Final = 1e-3
@@ -35,11 +36,16 @@ class CachedRows:
     rows: Rows
 
 
+def rows_key(node_type: str, name: str) -> ArrayKey:
+    """Return the key of the cached rows of an attribute of nodes."""
+    return ArrayKey("aid", node_type, f"cache.node.{name}")
+
+
 def cached_rows(arrays: Arrays, node_type: str, name: str) -> CachedRows | None:
     """Return the cached rows of an attribute of nodes, if there are any."""
-    words = arrays.get(ArrayKey("cache", node_type, MEMBERS))
-    rows = arrays.get(ArrayKey("cache", node_type, f"node.{name}"))
-    size = arrays.get(ArrayKey("cache", node_type, "size"))
+    words = arrays.get(ArrayKey("aid", node_type, MEMBERS))
+    size = arrays.get(ArrayKey("aid", node_type, SIZE))
+    rows = arrays.get(rows_key(node_type, name))
     if words is None or rows is None or size is None:
         return None
     return CachedRows(Members(words.array, int(size.array[0])), Rows(rows.array))

@@ -78,7 +78,7 @@ class WithinAnswer(msgspec.Struct, frozen=True, kw_only=True):
     edge_ids: Any
 
 
-class ColumnName(msgspec.Struct, frozen=True, array_like=True):
+class ColumnName(msgspec.Struct, frozen=True):
     """An attribute: of nodes, with their type, or of edges."""
 
     group: Literal["node", "edge"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
@@ -324,17 +324,27 @@ class StoreGraph(Graph):
         largest = max(self.num_nodes(end or None) for end in (edge_type[0], edge_type[2]))
         total = self.num_edges(edge_type if any(edge_type) else None)
         whole = np.empty((2, total), id_dtype(largest))
-        for part in range(1 if self.has_whole_topology else self.num_parts):
-            first = 0
-            while True:
-                sources, destinations, ids = self.ask(
-                    part, "get_edge_share", edge_type=edge_type, first=first, count=_EDGES_AT_ONCE
-                ).result()
-                if len(ids) == 0:
-                    break
+        for part in range(self.num_parts):
+            for sources, destinations, ids in self.edges_of_part(part, edge_type):
                 whole[0, ids], whole[1, ids] = sources, destinations
-                first += len(ids)
         return whole
+
+    def edges_of_part(self, part: int, edge_type: EdgeType) -> Iterator[tuple[Array, Array, Array]]:
+        """Yield the edges that belong to a part, in pieces: sources, destinations, edge ids.
+
+        Args:
+            part: The number of the part.
+            edge_type: The edge type.
+        """
+        first = 0
+        while True:
+            sources, destinations, ids = self.ask(
+                part, "get_edge_share", edge_type=edge_type, first=first, count=_EDGES_AT_ONCE
+            ).result()
+            if len(ids) == 0:
+                return
+            yield sources, destinations, ids
+            first += len(ids)
 
     def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
         """Return the edges as given, [2, edges], fetched from all parts.

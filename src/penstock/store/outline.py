@@ -51,10 +51,23 @@ def outline_of_parts(parts: Sequence[Outline]) -> StoreOutline:
 
 
 def _note(outline: Outline) -> PartNote:
-    note = outline.schema.part
-    if note is None:
-        raise GraphFormatError("a whole graph is among the parts: it needs no others")
-    return note
+    """Return a part's note; a whole graph is the only part of itself."""
+    schema = outline.schema
+    if schema.part is not None:
+        return schema.part
+    return PartNote(
+        number=0,
+        of=1,
+        method="range",
+        edges="destination",
+        topology="whole",
+        version=outline.version or "",
+        cut="",
+        num_nodes=tuple(info.num_nodes for info in schema.nodes),
+        num_edges=tuple(info.num_edges for info in schema.edges),
+        edges_cut=(0,) * len(schema.edges),
+        bounds={info.name: (0, info.num_nodes) for info in schema.nodes},
+    )
 
 
 def _arrays(parts: Sequence[Outline], schema: Schema) -> list[AbsentArray]:

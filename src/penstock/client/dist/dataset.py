@@ -87,11 +87,16 @@ class ServedDataset:
     # --- sampling ---
 
     @cached_property
+    def within(self) -> Graph:
+        """The graph, or the part alone: with the edges both ends of which are here."""
+        return self.graph if self.part is None else self.graph.within()
+
+    @property
     def sampled(self) -> Graph:
         """The graph that backends sample: a part alone, if that is wanted or all there is."""
         if self.part is None or not (self.part_only or self.part.of == 1):
             return self.graph
-        return self.graph.within()
+        return self.within
 
     def check_sampling(self) -> None:
         """Raise `ValueError` if this is a part that must not be sampled as if it were all."""

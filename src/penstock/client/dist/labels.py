@@ -10,16 +10,17 @@ both ends in it count: it could not sample with others, and would refuse them as
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from penstock.client.dist.dataset import Ids, ServedDataset
 from penstock.graph.schema import EDGE, EdgeType
-from penstock.kernels import Adjacency
 from penstock.kernels.arrays import check_integer
 from penstock.kernels.labels import first_neighbors
 from penstock.sampling.labels import Sign, label_type
+from penstock.sampling.rows import Rows
 from penstock.wire.requests import ABLPInput, FetchABLPInputRequest
 
 
@@ -100,14 +101,12 @@ def _padded(
     cap: int | None,
     check_size: Callable[[int], None],
 ) -> Ids:
-    graph = dataset.graph if dataset.part is None else dataset.graph.within()
-    topology = graph.csr(kind)
-    degrees = topology.indptr[rows + 1] - topology.indptr[rows]
-    width = int(degrees.max(initial=0))
-    width = width if cap is None else min(width, cap)
+    graph = dataset.within
+    found_rows = Rows(graph)
+    adjacency, size = found_rows.of(kind, "out"), graph.num_nodes(kind[2])
+    counts, found = found_rows.complete(partial(first_neighbors, adjacency, rows, size, cap))
+    width = int(counts.max(initial=0))
     check_size(len(rows) * width * 8)
-    adjacency = Adjacency(topology.indptr, topology.adjacency)
-    counts, found = first_neighbors(adjacency, rows, graph.num_nodes(kind[2]), cap)
     padded = np.full((len(rows), width), -1, np.int64)
     padded[np.arange(width) < counts[:, None]] = found
     return padded

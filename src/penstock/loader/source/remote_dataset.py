@@ -9,9 +9,11 @@ own host they come through shared memory, without an option for it.
 
 from __future__ import annotations
 
+import os
 import socket
 import weakref
-from typing import Any, Self, TypedDict, Unpack, get_args
+from collections.abc import Sequence
+from typing import Any, Final, Literal, Self, TypedDict, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +35,10 @@ from penstock.wire.messages import PartitionNote
 from penstock.wire.requests import ABLPInput, ArrayT, ShapeT
 from penstock.wire.rpc_schema import Verb, mirrored
 from penstock.wire.transport.tls import StrPath
+
+# The environment variable that names the servers of a store.
+STORE_VARIABLE: Final = "PENSTOCK_STORE"
+_EVER_S: Final = 1e9
 
 
 @mirrored(QUERIES, {ArrayT: Tensor, ShapeT: torch.Size})
@@ -124,10 +130,12 @@ class ConnectKeywords(TypedDict, total=False):
     timeout: float | None
     patience: float
     name: str
+    num_workers: int | Literal["auto"]
+    part_only: bool
 
 
 def connect(
-    address: str,
+    address: str | Sequence[str] | None = None,
     *,
     ca: StrPath | None = None,
     certificate: StrPath | None = None,
@@ -138,11 +146,16 @@ def connect(
     timeout: float | None = 30.0,
     patience: float = PATIENCE_S,
     name: str = "",
+    num_workers: int | Literal["auto"] = "auto",
+    part_only: bool = False,
 ) -> RemoteDistDataset:
-    """Connect to the server at `address`, "tcp://host:port" or "tls://host:port".
+    """Connect to the server at `address`, "tcp://host:port" or "tls://host:port", or to a store.
+
+    A server that has one part of a graph belongs to a store: then all of its servers are found.
 
     Args:
-        address: where the server listens.
+        address: where the server listens; of a store, any of its servers, or several. None: what
+            the environment's PENSTOCK_STORE names, with commas between addresses.
         ca: PEM file of the authority that must have signed the server's certificate; by default an
             authority that this system trusts.
         certificate: our own, a PEM file, for servers that admit known clients only.
@@ -153,22 +166,32 @@ def connect(
         timeout: seconds to wait for the server now.
         patience: seconds to wait for a server that was lost; then `ServerGone`.
         name: name of this client, for people.
+        num_workers: of a store: how many workers on this host put batches together.
+        part_only: do not look for other parts: the server's own part is all that is asked for.
     """
+    addresses = addresses_of(address)
+    name = name or socket.gethostname()
+    access = {"ca": ca, "certificate": certificate, "key": key}
+    known = {"server_name": server_name, "token": token, "name": name, "patience": patience}
+    if len(addresses) > 1:
+        return _store(addresses, num_workers, timeout, **access, **known)
     endpoint = Endpoint.at(
-        address,
+        addresses[0],
         ca=ca,
         certificate=certificate,
         key=key,
         server_name=server_name,
         token=token,
-        name=name or socket.gethostname(),
+        name=name,
     )
     store, deadline = (
         RemoteServer(endpoint, positive_seconds(patience, "patience")),
         Deadline(timeout),
     )
     try:
-        store.connect(deadline)
+        if store.connect(deadline).partition.of > 1 and not part_only:
+            store.close()
+            return _store(addresses, num_workers, timeout, **access, **known)
         provider = hub_on_this_host(store, deadline) if same_host else None
         return RemoteDistDataset(store, provider or RemoteHub(store))
     except BaseException:
@@ -176,18 +199,52 @@ def connect(
         raise
 
 
+def _store(
+    addresses: Sequence[str],
+    num_workers: int | Literal["auto"],
+    timeout: float | None,
+    **options: Any,
+) -> RemoteDistDataset:
+    from penstock.loader.source.store_dataset import connect_store
+
+    limit = _EVER_S if timeout is None else timeout
+    return connect_store(addresses, num_workers, timeout=limit, **options)
+
+
+def addresses_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the addresses that a user names, as a list or with commas between them.
+
+    Raises:
+        ValueError: There are none.
+    """
+    if given is None:
+        given = os.environ.get(STORE_VARIABLE, "")
+        if not given:
+            raise ValueError(
+                f"address is missing: expected one, or the environment's {STORE_VARIABLE}"
+            )
+    parts = given.split(",") if isinstance(given, str) else list(given)
+    addresses = tuple(str(each).strip() for each in parts)
+    if not addresses or not all(addresses):
+        raise ValueError(f"address is {given!r}; expected an address, or several")
+    return addresses
+
+
 # What this process has connected to with `init_compute_process`.
 _here: weakref.WeakSet[RemoteDistDataset] = weakref.WeakSet()
 
 
-def init_compute_process(address: str, **options: Unpack[ConnectKeywords]) -> RemoteDistDataset:
+def init_compute_process(
+    address: str | Sequence[str] | None = None, **options: Unpack[ConnectKeywords]
+) -> RemoteDistDataset:
     """Begin a rank of a training job: connect to the server, as `connect` does.
 
     Ranks are not counted and do not wait for each other. A rank that begins this way ends with
     `shutdown_compute_process`, or simply exits.
 
     Args:
-        address: "tcp://host:port" or "tls://host:port".
+        address: "tcp://host:port" or "tls://host:port"; of a store, one or several. None: the
+            environment's PENSTOCK_STORE.
         **options: As for `penstock.connect`.
 
     Returns:

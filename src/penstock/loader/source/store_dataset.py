@@ -1,0 +1,113 @@
+"""A store's data for torch: what `RemoteDistDataset` is for one server, for all of them.
+
+    data = penstock.connect(["tcp://a:7070", "tcp://b:7070"])
+    loader = penstock.NeighborLoader(data, [10, 10], input_nodes="train", batch_size=1024)
+
+The graph is in parts, and batches are put together on this host: by workers of a hub, which starts
+with the first loader that reads, or in this process (`num_workers=0`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+import torch
+from torch import Tensor
+
+from penstock.client.dist.store_queries import StoreQueries
+from penstock.client.dist_calls import QUERIES
+from penstock.client.hub.hub_process import HubProcess
+from penstock.errors import HubGone
+from penstock.loader.source.remote_dataset import RemoteDistDataset
+from penstock.store.graph import StoreGraph
+from penstock.store.remote import graph_at
+from penstock.store.servers import StoreServers
+from penstock.wire.messages import PartitionNote
+from penstock.wire.requests import ArrayT, ShapeT
+from penstock.wire.rpc_schema import mirrored
+from penstock.workers.limits import auto_workers
+
+
+@mirrored(QUERIES, {ArrayT: Tensor, ShapeT: torch.Size})
+class StoreDataset(RemoteDistDataset):
+    """What all servers of a store hold together. Made by `penstock.connect`.
+
+    It has the queries of a `RemoteDistDataset`, answered for the whole graph. `graph` is sampled on
+    this host; `provider` is the hub that does it, and runs from the first batch that is read.
+
+    Args:
+        servers: The servers; they are closed with this.
+        num_workers: How many workers put batches together. "auto": two for each core but one, since
+            they wait for servers, too.
+
+    Examples:
+        >>> import penstock as ps
+        >>> ring = ps.Graph.from_coo([[0, 1, 2, 3], [1, 2, 3, 0]], num_nodes=4, train=[0, 3])
+        >>> first, second = ring.partition(2, "parts")
+        >>> with ps.serve(first) as one, ps.serve(second, store=[one.address]) as other:
+        ...     with ps.connect([one.address, other.address]) as data:
+        ...         print(data.get_node_ids("train"), data.graph.num_edges())
+        tensor([0, 3]) 4
+    """
+
+    def __init__(self, servers: StoreServers, num_workers: int | Literal["auto"] = "auto") -> None:
+        self.servers = servers
+        self._graph: StoreGraph = graph_at(servers)
+        workers = 2 * auto_workers() if num_workers == "auto" else num_workers
+        self.provider = HubProcess(self._graph, workers, patience=servers.patience)
+        queries = StoreQueries(self._graph, self._statistics, self._hub_statistics)
+        self.server = queries  # type: ignore[assignment]  # it has the queries alone
+
+    @property
+    def address(self) -> str:
+        """The addresses of all servers that are known, with commas between them."""
+        return ",".join(self.servers.addresses)
+
+    @property
+    def partition(self) -> PartitionNote:
+        """What the store holds: all parts."""
+        return PartitionNote(peers=self.servers.addresses, version=self.servers.version)
+
+    @property
+    def is_on_this_host(self) -> bool:
+        """Return whether batches come through shared memory: they are put together here."""
+        return True
+
+    def _statistics(self) -> dict[str, Any]:
+        plain: dict[str, Any] = msgspec.to_builtins(self.servers.statistics(), str_keys=True)
+        return plain | {"moved": msgspec.to_builtins(self._graph.moved)}
+
+    def _hub_statistics(self) -> dict[str, Any]:
+        try:
+            return self.provider.statistics()
+        except HubGone:  # it was not started
+            return {}
+
+    def close(self) -> None:
+        """Disconnect from the servers and end the hub. Loaders must be closed separately."""
+        self.provider.close()
+        self._graph.close()
+        self.servers.close()
+
+    def __repr__(self) -> str:
+        return f"StoreDataset({self._graph.num_parts} parts, {self.address!r})"
+
+
+def connect_store(
+    addresses: Sequence[str], num_workers: int | Literal["auto"] = "auto", **options: Any
+) -> StoreDataset:
+    """Find the servers of a store, and return what they hold.
+
+    Args:
+        addresses: Some of them; one suffices.
+        num_workers: How many workers put batches together.
+        **options: As for `StoreServers.find`.
+    """
+    servers = StoreServers.find(addresses, **options)
+    try:
+        return StoreDataset(servers, num_workers)
+    except BaseException:
+        servers.close()
+        raise
