@@ -86,6 +86,10 @@ class LoaderKeywords(TypedDict, total=False):
     prefetch: int | None
     """Batches made ahead, by all workers together; see `prefetch_factor`. Default: None."""
 
+    part_only: bool
+    """Sample a part of a graph by itself, without its neighbours in other parts. Otherwise a part
+    is an error: read from the store of all parts. Default: False."""
+
     remainder: Literal["wrap", "drop"]
     """Where the last batches do not suffice for all ranks, 'wrap' takes some from the start of the
     list again, and 'drop' leaves them out. Default: 'wrap'."""

@@ -452,6 +452,13 @@ class LoadingOptions(Options, frozen=True, kw_only=True):
     prefetch: Annotated[
         int | None, About("Batches made ahead, by all workers together; see `prefetch_factor`.")
     ] = None
+    part_only: Annotated[
+        bool,
+        About(
+            "Sample a part of a graph by itself, without its neighbours in other parts. Otherwise "
+            "a part is an error: read from the store of all parts."
+        ),
+    ] = False
 
 
 class PoolOptions(Options, frozen=True, kw_only=True, omit_defaults=True):

@@ -98,6 +98,11 @@ _FAILED: Final = 1
     type=click.Path(path_type=Path),
     help="The authority that has signed their certificates, if it is not --client-ca.",
 )
+@click.option(
+    "--part-only",
+    is_flag=True,
+    help="Let ranks sample a part of a graph without its neighbours in other parts.",
+)
 @click.option("--unix", metavar="ADDRESS", help="Where ranks on this host join: unix://….")
 @click.option("--lease", default=5.0, show_default=True, help="Seconds a silent rank is kept for.")
 @click.option("--grace", default=30.0, show_default=True, help="Seconds ranks have at the end.")
@@ -188,6 +193,7 @@ def _served(graph: Path, given: dict[str, Any]) -> Server:
         limits=Limits(**named_values(Limits, given["limits"], "--limit")),
         files=given["files"],
         unix=given["unix"],
+        part_only=given["part_only"],
         store_options={"exit_by_ranks": given["exit_by_ranks"]},
         **_pool(given),
     )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
@@ -101,9 +102,9 @@ class Graph(GraphView):
         self._books: dict[str, PartitionBook] = {}
         self._members: dict[str | EdgeType, Members] = {}
         self._own_ids: dict[str, SharedArray] = {}
-        self._alone: Graph | None = None
-        # Segments that belong to another graph, which closes them.
-        self._borrowed: frozenset[int] = frozenset()
+        # The part alone, while somebody has it; it keeps the part, which closes what both use.
+        self._alone: Callable[[], Graph | None] = lambda: None
+        self._lender: Graph | None = None
         # Guards what is computed once, on demand: derived arrays and the version. Reentrant,
         # because one derived array may need another.
         self._making = threading.RLock()
@@ -659,8 +660,8 @@ class Graph(GraphView):
         """Return the part alone: its nodes, and the edges with both ends among them.
 
         Neighbours in other parts are left out, so this is another graph than the whole one; ids
-        stay those of the whole graph. Made at first use, in shared memory, and closed with the
-        part.
+        stay those of the whole graph. It is made in shared memory, once for all who have it, and
+        closed with the part.
 
         Raises:
             ValueError: This is a whole graph.
@@ -670,12 +671,13 @@ class Graph(GraphView):
         if self.part.alone:
             return self
         with self._making:
-            if self._alone is None:
+            alone = self._alone()
+            if alone is None:
                 schema, arrays = arrays_within(self, self._kind_of_memory())
-                self._alone = Graph(schema, arrays, on_disk.version_within(self.version))
-                lent = sharing.segments_of(self._arrays)
-                self._alone._borrowed = frozenset(map(id, lent))
-            return self._alone
+                alone = Graph(schema, arrays, on_disk.version_within(self.version))
+                alone._lender = self
+                self._alone = weakref.ref(alone)
+            return alone
 
     # --- the graph as a whole ----------------------------------------------------------------
 
@@ -693,10 +695,11 @@ class Graph(GraphView):
 
     def close(self) -> None:
         """Release the memory. Existing views stay valid; no new ones can be made."""
-        if self._alone is not None:
-            self._alone.close()
+        if (alone := self._alone()) is not None:
+            alone.close()
+        lent = sharing.segments_of(self._lender._arrays) if self._lender is not None else []
         for segment in sharing.segments_of(self._arrays):
-            if id(segment) not in self._borrowed:
+            if segment not in lent:
                 segment.close()
         for ids in self._own_ids.values():
             ids.close()

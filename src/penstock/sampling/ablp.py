@@ -137,7 +137,10 @@ class ABLPKind(HopsKind[ABLPSpec]):
         """Raise `ValueError` for a label in padded rows that is no node."""
         for column, node_type in self.node_columns(spec).items():
             rows, size = columns.get(column), graph.end_of_ids(node_type)
-            if rows is None or rows.size == 0 or (rows.min() >= -1 and rows.max() < size):
+            if rows is None or rows.size == 0:
+                continue
+            if rows.min() >= -1 and rows.max() < size:
+                graph.check_nodes(node_type, rows[rows >= 0], f"columns[{column!r}]")
                 continue
             row, place = np.argwhere((rows < -1) | (rows >= size))[0].tolist()
             raise ValueError(

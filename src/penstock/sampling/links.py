@@ -415,7 +415,7 @@ class LinkSeedBuilder:
     def _candidates_of(self, end: str, node_type: str, table: Array | None) -> Candidates:
         num_nodes, times = self._graph.num_nodes(node_type), self._times.of(node_type)
         # A view keeps the memory alive, but not the table object, whose end triggers the removal.
-        sums = None if table is None else table.view()
+        sums = _within(self._graph, node_type, None if table is None else table.view())
         try:
             return Candidates(num_nodes, sums, times)
         except ValueError as error:
@@ -578,3 +578,14 @@ class _NodeTimes:
 
     def restricts(self, kind: EdgeType) -> bool:
         return kind[0] in self._there or kind[2] in self._there
+
+
+def _within(graph: Graph, node_type: str, sums: Array | None) -> Array | None:
+    """Return running sums of weights by which nodes of other parts are never drawn."""
+    members = graph.members(node_type) if graph.part is not None else None
+    if members is None:
+        return sums
+    here = members.ids()
+    weights = np.zeros(members.size, np.int64)
+    weights[here] = 1 if sums is None else np.diff(sums, prepend=0)[here]
+    return np.cumsum(weights)

@@ -151,7 +151,12 @@ class ABLPLoader(AnchorBatches[DataT, MadeT], Loader):  # type: ignore[misc]
         self.exclude, self.rev_edge_types, self.anchor_time = exclude, rev_edge_types, anchor_time
         self.time_attr, self.temporal_strategy = time_attr, temporal_strategy
         _check_times(anchor_time, time_attr)
-        source = source_of(data, custom_cls, time_attr=time_attr)
+        source = source_of(
+            data,
+            custom_cls,
+            time_attr=time_attr,
+            part_only=options.get("part_only", False),
+        )
         kinds = supervision_of(source.graph, supervision)
         given = [labels_of("positive", positive, kinds), labels_of("negative", negative, kinds)]
         wanted = {"exclude": exclude, "rev_edge_types": rev_types_of(rev_edge_types)}
@@ -187,7 +192,7 @@ class ABLPLoader(AnchorBatches[DataT, MadeT], Loader):  # type: ignore[misc]
         flat = _flat_class(source, spec, custom_cls)
         if flat is custom_cls is not None:
             # A batch has types before it is made one without.
-            source = source_of(data, time_attr=time_attr)
+            source = source_of(data, time_attr=time_attr, part_only=options.get("part_only", False))
         kind = PPRAnchorCollate if isinstance(spec.neighbors, PPRSpec) else AnchorCollate
         collate = kind(source, spec, inputs, flat, as_dict=labels == "dict")
         loading = options_of({**options}, type(self).__name__, source.hub)

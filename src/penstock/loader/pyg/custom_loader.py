@@ -107,7 +107,7 @@ class CustomLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
         self.data, self.custom_sampler, self.input_nodes = data, custom_sampler, input_nodes
         self.edge_label_index, self.options, self.columns = edge_label_index, options, columns
         self.transform, self.custom_cls, self.input_id = transform, custom_cls, input_id
-        source = source_of(data, custom_cls)
+        source = source_of(data, custom_cls, part_only=loading.get("part_only", False))
         wanted = options_of({**loading}, type(self).__name__, source.hub)
         where = Where.HERE if wanted.is_inline else _where(source)
         kind = "node" if edge_label_index is None else "link"

@@ -105,17 +105,18 @@ class TypeData:
         return self._owner if any(self._owner) else None
 
     def _read(self, name: str) -> Tensor:
+        if self._graph.part is not None:
+            what = "edges" if isinstance(self._owner, tuple) else "nodes"
+            raise PenstockError(
+                f"this is {self._graph.part}, and ids are those of the whole graph: there is no "
+                f"{name!r} of all {what}. Ask for the rows of some: by the graph's node_features "
+                "and edge_features, or by a dataset's get_node_attribute and get_edge_attribute"
+            )
         if self._graph.address is None:
             found = self._arrays[name]
             return tensor_over(np.array(found.array), found.dtype)
         if isinstance(self._owner, tuple):
             return _fetched(self._graph.edge_features(name, self._edge_type))
-        if self._graph.end_of_ids(self._node_type) != self.num_nodes:
-            raise PenstockError(
-                f"the server at {self._graph.address} has a part of the graph, and node ids are "
-                f"those of the whole: it has no {name!r} of all nodes. Ask for the rows of "
-                "some by the dataset's get_node_attribute"
-            )
         return _fetched(self._graph.node_features(name, self._node_type))
 
 

@@ -110,7 +110,7 @@ class HGTLoader(Batches[DataT, MadeT], Loader, PyGHGTLoader):  # type: ignore[mi
         if filter_per_worker is None:
             filter_per_worker = infer_filter_per_worker(data)
         self.filter_per_worker = flag("filter_per_worker", filter_per_worker)
-        source = source_of(data, custom_cls)
+        source = source_of(data, custom_cls, part_only=options.get("part_only", False))
         self.walk_labels = flag("walk_labels", walk_labels)
         if (along := direction(source.graph, edge_dir)) != "in":
             raise ValueError(

@@ -160,7 +160,12 @@ class NeighborLoader(Batches[DataT, MadeT], Loader, PyGNeighborLoader):  # type:
         if filter_per_worker is None:
             filter_per_worker = infer_filter_per_worker(data)
         self.filter_per_worker = flag("filter_per_worker", filter_per_worker)
-        source = source_of(data, custom_cls, time_attr=time_attr)
+        source = source_of(
+            data,
+            custom_cls,
+            time_attr=time_attr,
+            part_only=options.get("part_only", False),
+        )
         spec = spec_by(
             neighbor_sampler,
             source,

@@ -97,7 +97,7 @@ class PPRLoader(Batches[DataT, MadeT], Loader):  # type: ignore[misc]
         self.enable_residual_topup = enable_residual_topup
         self.include_sampled_edges, self.edge_dir = include_sampled_edges, edge_dir
         self.transform, self.custom_cls, self.input_id = transform, custom_cls, input_id
-        source = source_of(data, custom_cls)
+        source = source_of(data, custom_cls, part_only=options.get("part_only", False))
         spec = settled(
             PPRSpec(
                 alpha=alpha,

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch_geometric.data import Data, HeteroData
 
 from penstock.client.hub.hub import Provider
+from penstock.graph import Graph
+from penstock.graph.schema import PartNote
 from penstock.graph.view import GraphView
 from penstock.loader.pyg.graph_data import GraphData
+from penstock.loader.pyg.options import flag
 from penstock.loader.pyg.pyg_data import read_data
 from penstock.loader.pyg.stores import is_pair, read_stores
 from penstock.loader.pyg.template import Template, template_of
@@ -42,7 +45,11 @@ class DataSource:
 
 
 def source_of(
-    data: Any, custom_cls: Callable[[], Any] | None = None, *, time_attr: str | None = None
+    data: Any,
+    custom_cls: Callable[[], Any] | None = None,
+    *,
+    time_attr: str | None = None,
+    part_only: bool | None = None,
 ) -> DataSource:
     """Return the source for `data`. Loaders of the same content share one graph.
 
@@ -50,9 +57,38 @@ def source_of(
         data: anything that a loader takes as `data`.
         custom_cls: makes the batches of data that have no class of their own.
         time_attr: is fetched from stores, whose other features stay with them.
+        part_only: whether a part of a graph is sampled by itself, or refused. None: it is not to be
+            sampled, and may be a part.
     """
     if isinstance(data, DataSource):
         return data
+    found = _source(data, custom_cls, time_attr)
+    if part_only is None or found.graph.part is None:
+        return found
+    return _of_part(found, found.graph.part, flag("part_only", part_only))
+
+
+def _of_part(source: DataSource, part: PartNote, part_only: bool) -> DataSource:
+    """Return the source of a part by itself; ValueError unless that is all, or what is wanted."""
+    graph, is_here = source.graph, source.hub is None
+    if part.of > 1 and not part_only and not (is_here and part.alone):
+        where = "" if graph.address is None else f" at {graph.address}"
+        raise ValueError(
+            f"data is {part} of a graph{where}: neighbours in other parts would be missing. "
+            "Connect to the servers of all parts (penstock.connect), or give part_only=True to "
+            "sample within this part"
+        )
+    if isinstance(graph, Graph) and is_here:
+        return replace(source, graph=graph.within())
+    if part.of > 1 and not part.alone:
+        raise ValueError(
+            f"part_only is True, but {part} is held by others: start the server with "
+            "part_only=True (--part-only), or the hub with the part's within()"
+        )
+    return source
+
+
+def _source(data: Any, custom_cls: Callable[[], Any] | None, time_attr: str | None) -> DataSource:
     if isinstance(data, GraphData):
         data = data._given
     if isinstance(data, Data | HeteroData):
