@@ -48,6 +48,9 @@ _MOMENT_S: Final = 0.01
 BEATS: Final = 2.0
 # How many batches a reader usually holds at a time.
 _WITH_READER: Final = 2
+# Answers of at least so many bytes are received into memory that is used again, a few at a time.
+_LARGE: Final = 1 << 20
+_ANSWERS_KEPT: Final = 2
 _SENT_AT_ONCE: Final = 1 << 20
 _GOODBYE: Final = Goodbye()
 
@@ -147,6 +150,7 @@ class ServerLink:
         self.listener: MessageHandler = self.inbox
         self.leaving: Deadline | None = None  # set once the server has said that it will end
         self._batches: BufferPool | None = None
+        self._answers = BufferPool(_ANSWERS_KEPT)
         self._most_bytes = 0
         self._over = self._closed = False
         self._lease = SILENCE_S
@@ -379,7 +383,11 @@ class ServerLink:
             case BatchReady():
                 return self._memory_for(message, nbytes)
             case Answer(request=request):
-                return reserved(message.arrays, nbytes) if self.listener.wants(request) else None
+                if not self.listener.wants(request):
+                    return None
+                # Large answers come one after the other: fresh memory would cost page faults.
+                memory = self._answers if nbytes >= _LARGE else None
+                return reserved(message.arrays, nbytes, memory)
         raise ProtocolError(f"{type(message).__name__} came with a payload, which it cannot have")
 
     def _memory_for(self, ready: BatchReady, nbytes: int) -> Bytes:

@@ -582,7 +582,8 @@ class _NodeTimes:
 
 def _within(graph: Graph, node_type: str, sums: Array | None) -> Array | None:
     """Return running sums of weights by which nodes of other parts are never drawn."""
-    members = graph.members(node_type) if graph.part is not None else None
+    is_alone = graph.part is not None and graph.part.alone
+    members = graph.members(node_type) if is_alone else None
     if members is None:
         return sums
     here = members.ids()

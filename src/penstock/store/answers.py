@@ -6,6 +6,7 @@ answer is bounded by `max_answer_bytes`; rows that exceed it come in pieces.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any, Final
@@ -16,12 +17,15 @@ import numpy as np
 from penstock.errors import PenstockError
 from penstock.graph import Graph
 from penstock.graph.derived import DegreeSizes
+from penstock.graph.dtypes import storage_dtype
+from penstock.graph.features import FeatureSource
 from penstock.graph.lookup import known, pick
 from penstock.graph.schema import EdgeType, Side
 from penstock.kernels import Adjacency, Exclusion
 from penstock.kernels.arrays import Array, Ids, as_ids
 from penstock.kernels.hops import draw_hop, edges_within
 from penstock.kernels.members import Members
+from penstock.rpc.buffer_pool import BufferPool
 from penstock.sampling.batches import Batches
 from penstock.sampling.buffer import SlotTooSmall
 from penstock.sampling.criteria import chosen_rows
@@ -40,10 +44,11 @@ from penstock.store.calls import (
     WithinAnswer,
     WithinRequest,
 )
-from penstock.wire.frames import BatchWriter, private_memory, read
+from penstock.wire.frames import BatchWriter, read
 
 _ID_BYTES: Final = 8
 _FIRST_BYTES: Final = 1 << 20  # of a batch, which says how many it needs
+_KEPT: Final = 16  # buffers
 _Chosen = tuple[Adjacency, Array | None, Array | None]
 
 
@@ -57,6 +62,7 @@ class PartAnswers(StoreCalls):
         self._shares: dict[EdgeType, Adjacency] = {}
         self._making = threading.Lock()
         self._local = threading.local()
+        self._memory = BufferPool(_KEPT)
 
     # --- draws -------------------------------------------------------------------------------
 
@@ -160,7 +166,16 @@ class PartAnswers(StoreCalls):
             if members is not None:
                 here = members.rows(wanted) >= 0
                 wanted = wanted[here]
-        return RowsAnswer(rows=[self._features(each).gather(wanted) for each in columns], here=here)
+        return RowsAnswer(rows=[self._gathered(each, wanted) for each in columns], here=here)
+
+    def _gathered(self, column: ColumnName, ids: Ids) -> Array:
+        """Return rows in memory that is used again once the answer is sent."""
+        source = self._features(column)
+        kind = np.dtype(storage_dtype(source.dtype))
+        shape = (len(ids), *source.row_shape)
+        nbytes = kind.itemsize * math.prod(shape)
+        out = self._memory.lend(nbytes).view(kind).reshape(shape)
+        return source.gather(ids, out)
 
     def _members(self, columns: Sequence[ColumnName]) -> Members | None:
         if not columns:
@@ -170,7 +185,7 @@ class PartAnswers(StoreCalls):
             return self._graph.members(owner or None)
         return self._graph.edge_members(owner if any(owner) else None)
 
-    def _features(self, column: ColumnName) -> Any:
+    def _features(self, column: ColumnName) -> FeatureSource:
         owner = column.type
         if isinstance(owner, str):
             return self._graph.node_features(column.name, owner or None)
@@ -271,17 +286,20 @@ class _Sampler:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._made: dict[bytes, Batches] = {}
+        self._memory = BufferPool(_KEPT)
+        self._most = _FIRST_BYTES  # of a batch so far
 
     def sample(self, spec: Spec, request: Request) -> SampledBatch:
         """Return a batch; the spec asks for no attributes."""
-        batches, memory = self._batches(spec), private_memory(_FIRST_BYTES)
+        batches, memory = self._batches(spec), self._memory.lend(self._most)
         while True:
             try:
                 with BatchWriter(memory) as writer:
                     facts = batches.make(request, writer, lambda stage: None)
                     return SampledBatch(arrays=dict(read(memory, writer.commit())), facts=facts)
             except SlotTooSmall as small:
-                memory = private_memory(small.needed)
+                self._most = max(self._most, small.needed + small.needed // 4)
+                memory = self._memory.lend(self._most)
 
     def _batches(self, spec: Spec) -> Batches:
         key = msgspec.msgpack.encode(spec, order="deterministic")

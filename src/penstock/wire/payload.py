@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -62,8 +62,20 @@ def pack_batch(memory: Bytes, layouts: Sequence[ArrayLayout]) -> Packed:
     return _packed(layouts, list(read(memory, layouts).values()))
 
 
-def reserved(arrays: Sequence[ArrayLayout], nbytes: int) -> Bytes:
+class Memory(Protocol):
+    """Lends memory that is used again."""
+
+    def lend(self, nbytes: int) -> Bytes:
+        """Return so many bytes."""
+
+
+def reserved(arrays: Sequence[ArrayLayout], nbytes: int, memory: Memory | None = None) -> Bytes:
     """Return memory for a payload of `nbytes` bytes. The caller must check that size first.
+
+    Args:
+        arrays: The arrays of the payload.
+        nbytes: Its size.
+        memory: Lends the memory; None: it is new.
 
     Raises:
         ProtocolError: There are too many arrays, or they do not fit.
@@ -71,7 +83,7 @@ def reserved(arrays: Sequence[ArrayLayout], nbytes: int) -> Bytes:
     if len(arrays) > MOST_ARRAYS:
         raise ProtocolError(f"a payload has {len(arrays)} arrays; at most {MOST_ARRAYS}")
     check_inside(arrays, nbytes)
-    return private_memory(nbytes)
+    return private_memory(nbytes) if memory is None else memory.lend(nbytes)
 
 
 def _packed(layouts: Sequence[ArrayLayout], arrays: Sequence[npt.NDArray[Any]]) -> Packed:
