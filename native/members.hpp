@@ -19,13 +19,14 @@ inline std::int64_t set_bits(std::uint64_t word) {
 // Which of 64 ids are here, and how many are before them.
 struct MemberWord {
   static constexpr std::int64_t kBits = 64;
+  static constexpr std::int64_t kNoRow = -1;
   std::uint64_t bits;
   std::uint64_t before;
 
-  // The row of an id of this word, or a negative number. Damaged ranks give any row.
+  // The row of an id of this word, or kNoRow. Damaged ranks give any number.
   std::int64_t row(std::int64_t id) const {
     const int bit = static_cast<int>(id % kBits);
-    if ((bits >> bit & 1) == 0) return -1;
+    if ((bits >> bit & 1) == 0) return kNoRow;
     const std::uint64_t below = bits & ((std::uint64_t{1} << bit) - 1);
     return static_cast<std::int64_t>(before + static_cast<std::uint64_t>(set_bits(below)));
   }

@@ -19,8 +19,8 @@ struct SomeRows {
   RowBounds row(const std::int64_t* indptr, std::int64_t node) const {
     if (fetched != nullptr) return fetched->row(node);
     const std::int64_t row = members[node / MemberWord::kBits].row(node);
-    if (row < 0) return {0, 0};
-    if (row >= num_rows) return {1, 0};  // damaged ranks: no row begins after its end
+    if (row == MemberWord::kNoRow) return {0, 0};
+    if (row < 0 || row >= num_rows) return {1, 0};  // damaged ranks: no row begins after its end
     return {indptr[row], indptr[row + 1]};
   }
 

@@ -122,3 +122,61 @@ def test_bytes_are_not_copied_onto_themselves_nor_to_where_they_do_not_fit(nbyte
     with pytest.raises(ValueError, match="length"):
         kernels.copy_bytes(memory[:nbytes], memory[nbytes:-1])
     same_array(memory, before)
+
+
+@given(
+    num_rows=st.integers(1, 40),
+    row_bytes=st.integers(0, 600),
+    picks=st.lists(st.integers(0, 39), max_size=60),
+    step=st.sampled_from([1, 2, -1, -3]),
+)
+def test_rows_of_any_width_to_strided_positions(
+    num_rows: int, row_bytes: int, picks: list[int], step: int
+) -> None:
+    positions = (np.array(picks, np.int64) % num_rows)[::step]
+    rows, out = table(len(positions), row_bytes), table(num_rows, row_bytes) ^ 255
+    expected = out.copy()
+    reference.scatter_rows(rows, positions, expected)
+    kernels.scatter_rows(rows, positions, out)
+    same_array(out, expected)
+
+
+@pytest.mark.parametrize("row_bytes", [*range(70), 127, 128, 129, 400, 1024, 5000])
+def test_scattering_is_the_inverse_of_gathering(row_bytes: int) -> None:
+    rows = table(50, row_bytes)
+    order = np.random.default_rng(0).permutation(50)
+    out = np.zeros_like(rows)
+    kernels.scatter_rows(kernels.gather_rows(rows, order), order, out)
+    same_array(out, rows)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3,), (3, 3), (3, 2, 5), (3, 0)])
+def test_every_type_and_shape_is_scattered(dtype: str, shape: tuple[int, ...]) -> None:
+    rows = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    out = np.zeros((9, *shape[1:]), dtype)
+    kernels.scatter_rows(rows, np.array([8, 0, 5]), out)
+    same_array(out[[8, 0, 5]], rows)
+    same_array(np.delete(out, [8, 0, 5], axis=0), np.zeros((6, *shape[1:]), dtype))
+
+
+@pytest.mark.parametrize("bad", [-1, 9, 2**62])
+def test_a_position_outside_is_named_and_nothing_is_written(bad: int) -> None:
+    out = np.zeros((9, 2))
+    with pytest.raises(ValueError, match=rf"positions\[1\] is {bad}; expected 0 <= position < 9"):
+        kernels.scatter_rows(np.ones((2, 2)), np.array([3, bad]), out)
+    assert not out.any()
+
+
+@pytest.mark.parametrize(
+    "rows", [np.ones((3, 2)), np.ones((2, 3)), np.ones((2, 2), np.float32), np.ones(2)]
+)
+def test_rows_that_do_not_fit_the_output_are_refused(rows: Array) -> None:
+    with pytest.raises(ValueError, match=r"rows must be float64 of shape \[2, 2\]"):
+        kernels.scatter_rows(rows, np.array([3, 1]), np.zeros((9, 2)))
+
+
+def test_rows_are_not_scattered_over_themselves() -> None:
+    memory = np.zeros((9, 2))
+    with pytest.raises(ValueError, match="must not share memory"):
+        kernels.scatter_rows(memory[:2], np.array([3, 1]), memory)

@@ -244,19 +244,3 @@ TEST(two_types_with_ids_beyond_32_bits) {
   CHECK_EQUAL(Batch::cut(lists.edges[0].row, lists.edges[0].size), (Numbers{0, 1, 1, 2}));
   CHECK_EQUAL(Batch::cut(lists.edges[0].edge_id, lists.edges[0].size), (Numbers{102, 103, 100, 101}));
 }
-
-TEST(one_hop_gives_counts_neighbours_and_edge_ids) {
-  const Small small;
-  const Bare<std::int32_t> rows{small.indptr.data(), small.neighbors.data(), 5, 6};
-  const Numbers nodes{1, 4, 0, 1};
-  Numbers counts(4, -7), memory[2];
-  Column neighbors(&memory[0]), edge_ids(&memory[1]);
-  std::int64_t total = -7;
-  const Strided<std::int64_t> span{nodes.data(), 4, 1};
-  CHECK(sample_hop(rows, span, Chooser(-1, false, 1), counts.data(), neighbors, edge_ids, total) ==
-        Outcome::kDone);
-  CHECK_EQUAL(total, 7);
-  CHECK_EQUAL(counts, (Numbers{2, 0, 3, 2}));
-  CHECK_EQUAL(Batch::cut(neighbors, total), (Numbers{0, 3, 1, 2, 3, 0, 3}));
-  CHECK_EQUAL(Batch::cut(edge_ids, total), (Numbers{3, 4, 0, 1, 2, 3, 4}));
-}

@@ -9,6 +9,7 @@
 #include "check.hpp"
 #include "gather.hpp"
 #include "rng.hpp"
+#include "rows.hpp"
 #include "spans.hpp"
 
 namespace {

@@ -158,6 +158,11 @@ def gather_rows(rows: Array, ids: Ids) -> Array:
     return rows[ids]
 
 
+def scatter_rows(rows: Array, positions: Ids, out: Array) -> None:
+    for row, position in zip(rows, positions.tolist(), strict=True):
+        out[position] = row
+
+
 def copy_bytes(source: Array, out: Array) -> None:
     out[...] = source
 
