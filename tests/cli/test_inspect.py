@@ -192,7 +192,7 @@ def test_it_tells_which_part_it_is_and_how_much_it_has(
     told = words(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert "part 0, of 2 (0 to 1): nodes by range, edges with their destination" in told
-    assert "2 nodes, 2 edges within the part" in told
+    assert "4 nodes, 5 edges in all parts" in told
     # 0 -> 1 and 1 -> 0 are within the part; 3 -> 0 comes from the other one.
     assert "nodes 2 4" in told
     assert "edges 3 2 1 5" in told
@@ -201,15 +201,24 @@ def test_it_tells_which_part_it_is_and_how_much_it_has(
 
 def test_json_of_a_part_says_which_it_is(parts: list[Path]) -> None:
     told = json.loads(run_inspect(parts[1], "--json").stdout)
-    assert told["num_nodes"] == 2
+    assert told["num_nodes"] == 4
     part = told["part"]
     assert (part["number"], part["of"], part["method"]) == (1, 2, "range")
     assert part["edges_cut"] == [[["", "", ""], 1]]
+    assert part["nodes"] == [["", 2, 4]]
+    assert (part["topology"], len(part["cut"])) == ("parts", 32)
 
 
-@pytest.mark.parametrize("folder", ["graph", "cut"])
-def test_damage_of_a_part_is_found_in_either_folder(folder: str, parts: list[Path]) -> None:
-    file = max((parts[1] / folder).glob("data-*/*.bin"), key=lambda each: each.stat().st_size)
+def test_it_tells_in_words_how_the_graph_was_cut(tmp_path: Path) -> None:
+    with Graph.from_coo([[0, 1], [1, 0]], 2) as graph:
+        given = {"method": [1, 0], "edges": "both", "topology": "whole"}
+        (part, _) = graph.partition(2, tmp_path / "parts", **given)
+    told = words(run_inspect(part).stdout)
+    assert "nodes as given, edges with both ends; every part has all edges" in told
+
+
+def test_damage_of_a_part_is_found(parts: list[Path]) -> None:
+    file = max(parts[1].glob("data-*/*.bin"), key=lambda each: each.stat().st_size)
     file.write_bytes(bytes(byte ^ 1 for byte in file.read_bytes()))
     done = run_inspect(parts[1], "--verify")
     assert done.returncode == 1

@@ -318,7 +318,7 @@ def test_a_port_that_is_taken_is_named(server: Running, graph: Path) -> None:
 def test_a_part_of_a_graph_can_be_served(graph: Path, tmp_path: Path) -> None:
     with Graph.open(graph) as whole:
         parts = whole.partition(2, tmp_path / "parts")
-    with serving(parts[1], "--workers", 1) as running:
+    with serving(parts[1], "--workers", 1, "--part-only") as running:
         sample = ("sample", running.address, "--num-neighbors", 3, "--timeout", WAIT_S)
         done = run(*sample, "--input", "150,151", "--json")
         assert done.returncode == 0, done.stderr

@@ -16,7 +16,6 @@ MODULES: Final = {
     "penstock": tuple(name for name in penstock.__all__ if name != "__version__"),
     "penstock.client.dist_calls": ("DistCalls",),
     "penstock.compat.pyg_lib": ("install", "uninstall"),
-    "penstock.graph.partition.partition": ("Partition",),
     "penstock.sampling": ("NeighborSampler",),
     "penstock.testing": ("NotConforming", "check_position", "check_sampler"),
 }
@@ -26,6 +25,7 @@ INTERNAL: Final = {
     "DistServer.check_holder",
     "DistServer.release",
     "Graph.derived",
+    "Graph.check_nodes",
     "Graph.here",
     "Graph.lacking",
     "Graph.own_edges",
@@ -38,10 +38,6 @@ INTERNAL: Final = {
     "HubProcess.pause",
     "JoinedHub.pause",
     "NeighborSampler.sample_by_type",
-    "Partition.edge_attributes",
-    "Partition.edge_index",
-    "Partition.num_edges",
-    "Partition.rows",
     "Provider.check",
     "RemoteDistDataset.ask",
 }

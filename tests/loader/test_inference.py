@@ -194,9 +194,9 @@ def test_a_part_has_no_features_of_all_nodes(tmp_path: Any) -> None:
     with plain_graph() as graph:
         part, _ = graph.partition(2, tmp_path / "parts")
     with (
-        serve(part, num_workers=1) as server,
-        ps.connect(server.address, same_host=False) as data,
-        ps.NeighborLoader(data, **ALL) as loader,
-        pytest.raises(PenstockError, match="has a part of the graph"),
+        serve(part, num_workers=1, part_only=True) as server,
+        ps.connect(server.address, same_host=False, part_only=True) as data,
+        ps.NeighborLoader(data, **ALL, part_only=True) as loader,
+        pytest.raises(PenstockError, match="this is part 0 of 2, and ids are those of the whole"),
     ):
         loader.data["x"]

@@ -13,7 +13,6 @@ import pytest
 
 from penstock.errors import HubGone
 from penstock.graph import Graph
-from penstock.graph.partition.partition import Partition
 from penstock.sampling.spec import Feed, NeighborSpec
 from penstock.server.serving import Server, serve
 from penstock.wire.framing import CHUNK
@@ -150,10 +149,11 @@ def test_a_part_of_a_graph_is_served_under_the_ids_of_the_whole(
 ) -> None:
     graph.partition(2, tmp_path / "parts", method="hash")
     folder = next(path for path in sorted((tmp_path / "parts").iterdir()) if path.is_dir())
-    with Partition.open(folder) as part:
-        number, held = part.number, part.node_ids[""]
+    with Graph.open(folder) as part:
+        assert part.part is not None
+        number, held = part.part.number, part.node_ids().copy()
         edges = graph.edge_index()
-    with serve(folder, num_workers=1) as server, BareRank(server.address) as reader:
+    with serve(folder, num_workers=1, part_only=True) as server, BareRank(server.address) as reader:
         welcome = reader.greet()
         assert (welcome.partition.number, welcome.partition.of) == (number, 2)
         assert welcome.unix is None

@@ -71,14 +71,19 @@ def inspect(path: Path, as_json: bool, verify: bool) -> None:
 @contextmanager
 def opened(path: Path) -> Iterator[Graph]:
     """Open a graph, or a part of one."""
+    check_one(path)
+    with Graph.open(path) as graph:
+        yield graph
+
+
+def check_one(path: Path) -> None:
+    """Raise an error that says what to inspect, if the folder has several parts of a graph."""
     if parts := parts_in(path):
         raise FileNotFoundError(
             errno.ENOENT,
             f"no graph, but {len(parts)} parts of one are here: inspect one, such as {parts[0]}",
             str(path),
         )
-    with Graph.open(path) as graph:
-        yield graph
 
 
 # --- checking ------------------------------------------------------------------------------------
@@ -86,11 +91,13 @@ def opened(path: Path) -> Iterator[Graph]:
 
 def check(path: Path) -> None:
     """Raise an error for a graph that is damaged or unsound."""
-    with progress_on_stderr() as progress, opened(path) as graph:
+    check_one(path)
+    with progress_on_stderr() as progress:
         sums = progress.add_task("checking sums", total=None)
         verify_sums(path, lambda done, total: progress.update(sums, completed=done, total=total))
         progress.add_task("checking topology and derived arrays", total=None)
-        graph.validate()
+        with opened(path) as graph:
+            graph.validate()
 
 
 def progress_on_stderr() -> Progress:

@@ -196,6 +196,7 @@ def check(spec: SamplingSpec, graph: GraphView) -> None:
     spec = settled(spec)
     kind_of(spec).check(spec, graph)
     _check_direction(spec, graph)
+    _check_rows(graph)
 
 
 def direction_of(spec: SamplingSpec) -> Direction | None:
@@ -229,6 +230,17 @@ def _check_direction(spec: SamplingSpec, graph: GraphView) -> None:
         f"the {there}-edges of its nodes and not all {asked}-edges, so neighbours would be "
         f"missing; expected {there!r}"
     )
+
+
+def _check_rows(graph: GraphView) -> None:
+    """Raise `ValueError` for a part that lacks the edges of its nodes' neighbours."""
+    part = graph.part
+    if part is not None and part.of > 1 and part.is_compact:
+        raise ValueError(
+            f"the graph is {part}: its nodes have neighbours in other parts, whose edges are "
+            "missing here. Sample from the store of all parts (penstock.connect), or within the "
+            "part: its within() has the edges with both ends in it"
+        )
 
 
 def tell_left_out(spec: SamplingSpec, graph: GraphView) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.graph.partition.partition import Partition
 from penstock.wire.requests import InitSamplingBackendRequest
 from tests.loader.reading import Data, HeteroData, torch
 
@@ -150,62 +149,65 @@ class TestLoaders:
 
 class TestParts:
     @pytest.fixture
-    def part(self, tmp_path: Path) -> Iterator[Partition]:
+    def part(self, tmp_path: Path) -> Iterator[ps.Graph]:
         with ps.Graph.from_pyg(plain()) as graph:
             path, _ = graph.partition(2, tmp_path / "parts", edges="source")
-        with Partition.open(path) as part:
+        with ps.Graph.open(path) as part:
             yield part
 
-    def test_a_part_cut_by_source_is_read_along_out_edges(self, part: Partition) -> None:
-        with ps.NeighborLoader(part.graph, [2], batch_size=5, seed=0) as found:
-            with ps.NeighborLoader(part.graph, [2], batch_size=5, seed=0, edge_dir="out") as asked:
+    def test_a_part_cut_by_source_is_read_along_out_edges(self, part: ps.Graph) -> None:
+        own: dict[str, Any] = {"batch_size": 5, "seed": 0, "part_only": True}
+        with ps.NeighborLoader(part, [2], **own) as found:
+            with ps.NeighborLoader(part, [2], edge_dir="out", **own) as asked:
                 for one, other in zip(found, asked, strict=True):
                     assert torch.equal(one.e_id, other.e_id)
 
-    def test_the_other_direction_is_refused(self, part: Partition) -> None:
+    def test_the_other_direction_is_refused(self, part: ps.Graph) -> None:
         complaint = r"\(edge_dir\) is 'in', and the graph is a part that was cut by source.*'out'$"
         for make in (
-            lambda: ps.NeighborLoader(part.graph, [2], edge_dir="in"),
-            lambda: ps.LinkNeighborLoader(part.graph, [2], edge_dir="in"),
-            lambda: ps.PPRLoader(part.graph, edge_dir="in"),
+            lambda: ps.NeighborLoader(part, [2], edge_dir="in", part_only=True),
+            lambda: ps.LinkNeighborLoader(part, [2], edge_dir="in", part_only=True),
+            lambda: ps.PPRLoader(part, edge_dir="in", part_only=True),
             lambda: ps.SharedDistSamplingBackend(
-                part.graph, ps.SubgraphSpec(num_hops=1), num_workers=0
+                part.within(), ps.SubgraphSpec(num_hops=1), num_workers=0
             ),
         ):
             with pytest.raises(ValueError, match=complaint):
                 make()
         with pytest.raises(ValueError, match="edge_dir is 'out'; layers are sampled"):
-            ps.HGTLoader(part.graph, [2], None)
+            ps.HGTLoader(part, [2], None, part_only=True)
 
-    def test_ranks_of_its_server_read_it_so(self, part: Partition) -> None:
-        with ps.serve(part, "tcp://127.0.0.1:0", num_workers=1) as server:
-            with ps.connect(server.address) as dataset:
+    def test_ranks_of_its_server_read_it_so(self, part: ps.Graph) -> None:
+        own: dict[str, Any] = {"batch_size": 5, "seed": 0, "part_only": True}
+        with ps.serve(part, "tcp://127.0.0.1:0", num_workers=1, part_only=True) as server:
+            with ps.connect(server.address, part_only=True) as dataset:
                 assert dataset.get_edge_dir() == "out"
-                with ps.NeighborLoader(dataset, [2], batch_size=5, seed=0) as far:
-                    with ps.NeighborLoader(part.graph, [2], batch_size=5, seed=0) as near:
+                with ps.NeighborLoader(dataset, [2], **own) as far:
+                    with ps.NeighborLoader(part, [2], **own) as near:
                         for one, other in zip(far, near, strict=True):
-                            ids = torch.from_numpy(part.node_ids[""])
-                            assert torch.equal(one.n_id, ids[other.n_id])
+                            assert torch.equal(one.n_id, other.n_id)
+                            assert torch.equal(one.e_id, other.e_id)
                 with pytest.raises(ValueError, match="a part that was cut by source"):
-                    ps.NeighborLoader(dataset, [2], edge_dir="in")
+                    ps.NeighborLoader(dataset, [2], edge_dir="in", part_only=True)
 
-    def test_other_processes_of_the_host_read_it_so(self, part: Partition) -> None:
+    def test_other_processes_of_the_host_read_it_so(self, part: ps.Graph) -> None:
+        own: dict[str, Any] = {"batch_size": 5, "seed": 0, "part_only": True}
         spec = ps.NeighborSpec(num_neighbors=(2,), direction="out")
-        with pickle.loads(pickle.dumps(part.graph)) as graph:
-            assert graph.edge_dir_of_part == "out"
-        with ps.SharedDistSamplingBackend(part.graph, spec, num_workers=1) as backend:
+        with pickle.loads(pickle.dumps(part)) as graph:
+            assert graph.part.sides == ("out",)
+        with ps.SharedDistSamplingBackend(part.within(), spec, num_workers=1) as backend:
             assert backend.address is not None
             with ps.connect(backend.address) as hub:
                 with pytest.raises(ValueError, match="a part that was cut by source"):
-                    ps.NeighborLoader(hub, [2], edge_dir="in")
-                with ps.NeighborLoader(hub, [2], batch_size=5, seed=0) as far:
-                    with ps.NeighborLoader(part.graph, [2], batch_size=5, seed=0) as near:
+                    ps.NeighborLoader(hub, [2], edge_dir="in", part_only=True)
+                with ps.NeighborLoader(hub, [2], **own) as far:
+                    with ps.NeighborLoader(part, [2], **own) as near:
                         for one, other in zip(far, near, strict=True):
                             assert torch.equal(one.edge_index, other.edge_index)
 
-    def test_requests_may_say_edge_dir(self, part: Partition) -> None:
+    def test_requests_may_say_edge_dir(self, part: ps.Graph) -> None:
         spec = ps.LinkSpec(neighbors=ps.NeighborSpec(num_neighbors=(2,)))
-        with ps.DistServer(part, num_workers=0) as server:
+        with ps.DistServer(part, num_workers=0, part_only=True) as server:
             with pytest.raises(ValueError, match="a part that was cut by source"):
                 server.init_sampling_backend(
                     InitSamplingBackendRequest(backend_key="a", sampling_config=spec)
@@ -215,11 +217,16 @@ class TestParts:
             )
             assert isinstance(server.init_sampling_backend(request), int)
 
-    def test_a_whole_graph_has_both(self, tmp_path: Path) -> None:
+    def test_a_part_cut_by_destination_has_in_edges(self, tmp_path: Path) -> None:
         with ps.Graph.from_pyg(plain()) as graph:
-            assert graph.edge_dir_of_part is None
             path, _ = graph.partition(2, tmp_path / "parts")
-        with Partition.open(path) as part:
-            assert part.graph.edge_dir_of_part == part.edge_dir == "in"
+        with ps.Graph.open(path) as part:
             with pytest.raises(ValueError, match=r"is 'out', and .* cut by destination.*'in'$"):
-                ps.NeighborLoader(part.graph, [2], edge_dir="out")
+                ps.NeighborLoader(part, [2], edge_dir="out", part_only=True)
+
+    def test_a_part_cut_by_both_ends_has_both(self, tmp_path: Path) -> None:
+        with ps.Graph.from_pyg(plain()) as graph:
+            path, _ = graph.partition(2, tmp_path / "parts", edges="both")
+        for direction in ("in", "out"):
+            with ps.NeighborLoader(path, [2], edge_dir=direction, part_only=True) as loader:  # type: ignore[arg-type]
+                assert len(list(loader)) == len(loader)

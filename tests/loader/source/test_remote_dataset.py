@@ -338,17 +338,60 @@ def test_a_part_of_a_graph_is_spoken_of_by_ids_of_the_whole(
     graph = graphs["plain"]
     part = graph.partition(2, tmp_path / "parts")[1]
     x = of(graph, "x")
-    with serve(part, num_workers=1) as server, ps.connect(server.address) as data:
+    with (
+        serve(part, num_workers=1, part_only=True) as server,
+        ps.connect(server.address, part_only=True) as data,
+    ):
         assert not data.is_on_this_host
         ids = data.get_node_ids()
         for nodes in (None, ids[7:30], "train"):
-            with ps.NeighborLoader(data, [3], nodes, batch_size=16) as loader:
+            with ps.NeighborLoader(data, [3], nodes, batch_size=16, part_only=True) as loader:
                 for batch in loader:
                     assert torch.equal(batch.x, x[batch.n_id])
                 assert set(loader([0, 1]).n_id.tolist()) <= set(ids.tolist())
-        foreign = ps.NeighborLoader(data, [3], [0])
+        with ps.NeighborLoader(server.address, [3], batch_size=16, part_only=True) as loader:
+            assert set(next(iter(loader)).n_id.tolist()) <= set(ids.tolist())
+        foreign = ps.NeighborLoader(data, [3], [0], part_only=True)
         with foreign, pytest.raises(ValueError, match="part 0"):
             next(iter(foreign))
+
+
+def test_a_part_at_a_server_does_not_pass_for_the_whole(
+    graphs: dict[str, Graph], tmp_path: Path
+) -> None:
+    """CONTRACT 69."""
+    part = graphs["plain"].partition(2, tmp_path / "parts")[1]
+    with (
+        serve(part, num_workers=1, part_only=True) as server,
+        ps.connect(server.address, part_only=True) as data,
+        pytest.raises(ValueError, match="data is part 1 of 2 of a graph at tcp"),
+    ):
+        ps.NeighborLoader(data, [3])
+    with (
+        serve(part, num_workers=1) as server,
+        ps.connect(server.address, part_only=True) as data,
+        pytest.raises(ValueError, match="start the server with part_only=True"),
+    ):
+        ps.NeighborLoader(data, [3], part_only=True)
+
+
+def test_all_edges_of_a_part_are_those_with_both_ends_in_it(
+    graphs: dict[str, Graph], tmp_path: Path
+) -> None:
+    part = graphs["plain"].partition(2, tmp_path / "parts", "hash")[1]
+    with (
+        serve(part, num_workers=1, part_only=True) as server,
+        ps.connect(server.address, part_only=True) as data,
+        Graph.open(part) as near,
+    ):
+        own: dict[str, Any] = {"batch_size": 50, "neg_sampling_ratio": 1.0, "part_only": True}
+        with ps.LinkNeighborLoader(data, [2], **own, seed=0) as far_loader:
+            with ps.LinkNeighborLoader(near, [2], **own, seed=0) as near_loader:
+                for far, here in zip(far_loader, near_loader, strict=True):
+                    assert torch.equal(far.n_id, here.n_id)
+                    assert torch.equal(far.edge_label_index, here.edge_label_index)
+                one = far_loader(torch.tensor([3, 5])).n_id
+                assert torch.equal(one, near_loader(torch.tensor([3, 5])).n_id)
 
 
 def test_a_server_that_leaves_says_so_to_those_who_come() -> None:

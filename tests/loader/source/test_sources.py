@@ -313,10 +313,18 @@ class TestSavedGraphs:
             source_of("nowhere.graph")
 
     def test_a_part_of_a_graph_is_told_from_a_graph(self, tmp_path: Path) -> None:
+        """CONTRACT 69."""
         with ps.Graph.from_pyg(data()) as graph:
             first, _ = graph.partition(2, tmp_path / "parts")
-        with pytest.raises(ValueError, match="is one part of a graph: serve the part"):
-            source_of(first)
+        words = "data is part 0 of 2 of a graph: neighbours in other parts would be missing"
+        with pytest.raises(ValueError, match=words):
+            source_of(first, part_only=False)
+        alone = source_of(first, part_only=True).graph
+        assert alone.part is not None
+        assert alone.part.alone
+        assert source_of(first, part_only=True).graph is alone
+        assert source_of(alone, part_only=False).graph is alone  # whoever has it has asked for it
+        assert source_of(first).graph.part == ps.Graph.open(first).part  # not to be sampled
 
 
 def test_metadata_of_a_graph_is_that_of_the_data() -> None:

@@ -1,4 +1,7 @@
-"""Servers that each hold a part of a graph: together they tell what one tells that holds it all."""
+"""Servers that each hold a part of a graph: together they tell what one tells that holds it all.
+
+Ids are those of the whole graph throughout. A part is sampled by itself only if that is asked for.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ import pytest
 
 from penstock.core.slices import ServerSlice, compute_server_assignments
 from penstock.graph import Graph
-from penstock.graph.partition.partition import Partition
 from penstock.options import Limits
 from penstock.sampling.spec import ABLPSpec, LinkSpec, NeighborSpec, WalkSpec
 from penstock.server.dist.dist_server import DistServer
@@ -43,21 +45,21 @@ def graph() -> Iterator[Graph]:
 @pytest.fixture(scope="module", params=["range", "hash"])
 def parts(
     request: pytest.FixtureRequest, graph: Graph, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[Partition]]:
+) -> Iterator[list[Graph]]:
     """Three of them."""
     folder: Path = tmp_path_factory.mktemp("parts") / request.param
     with ExitStack() as stack:
         paths = graph.partition(3, folder, method=request.param)
-        yield [stack.enter_context(Partition.open(path)) for path in paths]
+        yield [stack.enter_context(Graph.open(path)) for path in paths]
 
 
 @pytest.fixture(scope="module")
-def servers(parts: list[Partition]) -> Iterator[list[AnyServer]]:
-    """One for each part; the second one is asked by bytes."""
+def servers(parts: list[Graph]) -> Iterator[list[AnyServer]]:
+    """One for each part, which may be sampled by itself; the second one is asked by bytes."""
     with ExitStack() as stack:
         ways = ("in process", "as bytes", "in process")
         yield [
-            stack.enter_context(reached(way, part, num_workers=0))[0]
+            stack.enter_context(reached(way, part, num_workers=0, part_only=True))[0]
             for way, part in zip(ways, parts, strict=True)
         ]
 
@@ -98,24 +100,30 @@ def test_a_foreign_id_is_an_error_that_names_it(servers: list[AnyServer]) -> Non
     """CONTRACT 38: never a wrong row."""
     (foreign,) = servers[2].get_node_ids(None, "user")[:1].tolist()
     for ask in (servers[0].get_node_feature, servers[1].get_node_feature):
-        with pytest.raises(ValueError, match=rf"is {foreign}, which is in part 2; this server"):
+        with pytest.raises(ValueError, match=rf"is {foreign}, which is in part 2; this is"):
             ask("user", [foreign])
     with pytest.raises(ValueError, match=rf"is {USERS}; expected 0 <= id < {USERS}"):
         servers[0].get_node_feature("user", [USERS])
 
 
-def test_books_say_who_has_what(
-    servers: list[AnyServer], parts: list[Partition], graph: Graph
-) -> None:
-    """CONTRACT 38: of nodes and edges, the same from every server."""
+def test_books_say_who_has_what(servers: list[AnyServer], parts: list[Graph]) -> None:
+    """CONTRACT 38: the same from every server."""
     for number, server in enumerate(servers):
         book = server.get_node_partition_book("item")
-        assert book == parts[0].node_books["item"]
+        assert book == parts[0].node_book("item")
         mine = server.get_node_ids(None, "item")
         assert set(server.get_node_partition_id("item", mine).tolist()) == {number}
-        assert server.get_edge_partition_book(BUYS) == parts[0].edge_books[BUYS]
         meta = server.get_dataset_meta()
         assert (meta.partition_idx, meta.num_partitions) == (number, 3)
+
+
+def test_where_other_edges_are_a_part_does_not_know(servers: list[AnyServer]) -> None:
+    """CONTRACT 68: the store knows."""
+    for server in servers:
+        with pytest.raises(
+            ValueError, match=r"part \d of 3, which knows its own edges .* the store"
+        ):
+            server.get_edge_partition_book(BUYS)
 
 
 def test_the_edges_of_all_servers_are_those_of_the_graph(
@@ -130,16 +138,16 @@ def test_the_edges_of_all_servers_are_those_of_the_graph(
     assert sum(sizes) == 90
 
 
-def test_attributes_of_every_edge_are_where_the_book_says(
+def test_attributes_of_every_edge_are_where_its_destination_is(
     servers: list[AnyServer], graph: Graph
 ) -> None:
     """CONTRACT 38: also of an edge that comes from elsewhere; no other server tells them."""
-    assert_attributes_are_where_the_book_says(servers, graph, BUYS)
+    assert_attributes_are_with_their_edges(servers, graph, BUYS, "destination")
 
 
 @pytest.mark.parametrize("edges", ["destination", "source"])
 @pytest.mark.parametrize("method", ["range", "hash"])
-def test_attributes_of_every_edge_are_where_the_book_says_without_types(
+def test_attributes_of_every_edge_are_where_its_end_is_without_types(
     tmp_path: Path, method: str, edges: str
 ) -> None:
     """CONTRACT 38: features, weights, times, whatever edges have."""
@@ -155,20 +163,22 @@ def test_attributes_of_every_edge_are_where_the_book_says_without_types(
             )
         )
         paths = graph.partition(2, tmp_path / "parts", method=method, edges=edges)
-        parts = [stack.enter_context(Partition.open(path)) for path in paths]
+        parts = [stack.enter_context(Graph.open(path)) for path in paths]
         servers = [
             stack.enter_context(reached(way, part, num_workers=0))[0]
             for way, part in zip(("in process", "as bytes"), parts, strict=True)
         ]
-        assert_attributes_are_where_the_book_says(servers, graph, None)
+        assert_attributes_are_with_their_edges(servers, graph, None, edges)
 
 
-def assert_attributes_are_where_the_book_says(
-    servers: list[AnyServer], graph: Graph, kind: Any
+def assert_attributes_are_with_their_edges(
+    servers: list[AnyServer], graph: Graph, kind: Any, edges: str
 ) -> None:
-    told = 0
+    told, end = 0, 1 if edges == "destination" else 0
+    owner = None if kind is None else kind[2 if end else 0]
+    owners = servers[0].get_node_partition_id(owner, graph.edge_index(kind)[end])
     for number, server in enumerate(servers):
-        mine = server.get_edge_partition_book(kind).ids_of(number)
+        mine = np.flatnonzero(owners == number)
         others = np.setdiff1d(np.arange(graph.num_edges(kind)), mine)
         np.testing.assert_array_equal(server.get_edge_index(kind), graph.edge_index(kind)[:, mine])
         for name, column in graph.edge_attributes(kind).items():
@@ -176,7 +186,9 @@ def assert_attributes_are_where_the_book_says(
             np.testing.assert_array_equal(by_id, column.array[mine[::-1]])
             np.testing.assert_array_equal(server.get_edge_attribute(name, kind), column.array[mine])
             for edge in others:
-                with pytest.raises(ValueError, match=rf"is {edge}, which is in part"):
+                with pytest.raises(
+                    ValueError, match=rf"is {edge}, an edge that belongs to another"
+                ):
                     server.get_edge_attribute(name, kind, [edge])
         told += len(mine)
     assert told == graph.num_edges(kind)
@@ -190,7 +202,7 @@ def test_a_few_edges_cost_what_they_are(tmp_path: Path, held: str) -> None:
     with ExitStack() as stack:
         data: Any = stack.enter_context(Graph.from_coo(ends, 500, edge_weight=weights))
         if held == "a part":
-            data = stack.enter_context(Partition.open(data.partition(2, tmp_path / "p")[0]))
+            data = stack.enter_context(Graph.open(data.partition(2, tmp_path / "p")[0]))
         server = stack.enter_context(
             DistServer(data, num_workers=0, limits=Limits(max_answer_bytes=1000))
         )
@@ -231,11 +243,11 @@ def test_messages_speak_of_the_whole_graph(servers: list[AnyServer], graph: Grap
 
 
 def test_links_and_their_ends_are_those_of_the_whole(
-    servers: list[AnyServer], parts: list[Partition], graph: Graph
+    servers: list[AnyServer], parts: list[Graph]
 ) -> None:
-    """CONTRACT 58: both ends are mapped."""
+    """CONTRACT 58."""
     server, part = servers[1], parts[1]
-    ends = graph.edge_index(BUYS)[:, part.edge_ids[BUYS]]
+    ends = part.within().edge_index(BUYS)
     spec = LinkSpec(neighbors=WHOLE)
     given = SamplerInput(ids=ends, edge_type=BUYS)
     number = channel(server, backend(server, "l", spec), given, channel_options={"batch_size": 99})
@@ -264,9 +276,7 @@ def test_labels_that_come_with_anchors_are_those_of_the_whole(
     server.destroy_sampling_input(number)
 
 
-def test_walks_name_the_edges_of_the_whole(
-    parts: list[Partition], servers: list[AnyServer], graph: Graph
-) -> None:
+def test_walks_name_the_edges_of_the_whole(servers: list[AnyServer], graph: Graph) -> None:
     """CONTRACT 43: also where edges stand in rows, with -1 for steps that were not taken."""
     server = servers[0]
     bought = ("item", "bought_by", "user")
@@ -292,8 +302,54 @@ def test_foreign_seeds_are_refused(servers: list[AnyServer]) -> None:
         channel(servers[1], made, SamplerInput(ids=foreign, node_type="user"))
 
 
+def test_foreign_labels_are_refused(servers: list[AnyServer]) -> None:
+    """CONTRACT 38, 58: of padded rows of labels, too."""
+    anchors = servers[1].get_node_ids(None, "user")[:2]
+    foreign = servers[2].get_node_ids(None, "item")[:1]
+    spec = ABLPSpec(neighbors=NeighborSpec(num_neighbors=(1,)), supervision=(BUYS,))
+    columns = {"positive/0": np.array([[-1], [foreign[0]]])}
+    given = SamplerInput(ids=anchors, node_type="user", columns=columns)
+    with pytest.raises(ValueError, match=r"'positive/0'\]\[0\] is \d+, which is in part 2"):
+        channel(servers[1], backend(servers[1], "g", spec), given)
+
+
+def test_negatives_are_nodes_of_the_part(servers: list[AnyServer], parts: list[Graph]) -> None:
+    """Nodes of other parts have no rows here, and are not drawn."""
+    for number, (server, part) in enumerate(zip(servers, parts, strict=True)):
+        ends = part.within().edge_index(BUYS)
+        spec = LinkSpec(neighbors=WHOLE, negatives="binary", amount=5.0)
+        given = SamplerInput(ids=ends, edge_type=BUYS)
+        made = backend(server, f"n{number}", spec)
+        opened = channel(server, made, given, channel_options={"batch_size": 99})
+        (message,) = messages(server, opened)
+        for name in ("user", "item"):
+            assert set(message[f"{name}/n_id"].tolist()) <= set(part.node_ids(name).tolist())
+        server.destroy_sampling_input(opened)
+
+
+@pytest.mark.parametrize("way", ["in process", "as bytes"])
+def test_a_lone_part_refuses_to_be_sampled_as_if_it_were_all(parts: list[Graph], way: str) -> None:
+    """CONTRACT 69: it answers questions, and gives no batch with fewer neighbours."""
+    with reached(way, parts[0], num_workers=0) as (server, _):
+        assert server.get_node_ids("train", "user").tolist()
+        with pytest.raises(ValueError, match=r"part 0 of 3: neighbours .* part_only=True"):
+            backend(server, "r", WHOLE)
+
+
+def test_the_only_part_of_a_graph_is_sampled_like_the_graph(graph: Graph, tmp_path: Path) -> None:
+    (path,) = graph.partition(1, tmp_path / "parts")
+    told = []
+    with Graph.open(path) as part:
+        for data in (graph, part):
+            with DistServer(data, num_workers=0) as server:
+                given = SamplerInput(split="train", node_type="user")
+                number = channel(server, backend(server, "o", WHOLE), given)
+                told.append([message["user/n_id"].tolist() for message in messages(server, number)])
+    assert told[0] == told[1]
+
+
 def test_a_folder_is_told_what_to_open(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"Graph.open\(path\) or Partition.open"):
+    with pytest.raises(ValueError, match=r"expected a graph, or a part of one: give Graph.open"):
         DistServer(str(tmp_path))  # type: ignore[arg-type]
 
 

@@ -94,7 +94,9 @@ def _is_gone(hub: HubProcess) -> bool:
 
 _LOCK: Final = threading.RLock()
 _tenancies: weakref.WeakValueDictionary[tuple[int, int], _Tenancy] = weakref.WeakValueDictionary()
-_joined: weakref.WeakValueDictionary[tuple[int, str], Provider] = weakref.WeakValueDictionary()
+_joined: weakref.WeakValueDictionary[tuple[int, str, bool], Provider] = (
+    weakref.WeakValueDictionary()
+)
 
 
 def _tenancy_of(graph: Graph) -> _Tenancy:
@@ -106,17 +108,22 @@ def _tenancy_of(graph: Graph) -> _Tenancy:
         return tenancy
 
 
-def joined(address: str) -> Provider:
-    """Return the hub or server at an address, joined once for all loaders that read from it."""
-    key = os.getpid(), address
+def joined(address: str, *, part_only: bool = False) -> Provider:
+    """Return the hub or server at an address, joined once for all loaders that read from it.
+
+    Args:
+        address: Where it is.
+        part_only: Whether a server's own part of a graph is wanted, and not the store of all parts.
+    """
+    key = os.getpid(), address, part_only
     with _LOCK:
         hub = _joined.get(key)
         if hub is None:
-            hub = _joined[key] = _join(address)
+            hub = _joined[key] = _join(address, part_only)
         return hub
 
 
-def _join(address: str) -> Provider:
+def _join(address: str, part_only: bool) -> Provider:
     if address.startswith(SCHEMES):
-        return remote_dataset.connect(address).provider
+        return remote_dataset.connect(address, part_only=part_only).provider
     return connect(address)

@@ -62,10 +62,11 @@ def source_of(
     """
     if isinstance(data, DataSource):
         return data
-    found = _source(data, custom_cls, time_attr)
+    alone = part_only is not None and flag("part_only", part_only)
+    found = _source(data, custom_cls, time_attr, alone)
     if part_only is None or found.graph.part is None:
         return found
-    return _of_part(found, found.graph.part, flag("part_only", part_only))
+    return _of_part(found, found.graph.part, alone)
 
 
 def _of_part(source: DataSource, part: PartNote, part_only: bool) -> DataSource:
@@ -88,7 +89,9 @@ def _of_part(source: DataSource, part: PartNote, part_only: bool) -> DataSource:
     return source
 
 
-def _source(data: Any, custom_cls: Callable[[], Any] | None, time_attr: str | None) -> DataSource:
+def _source(
+    data: Any, custom_cls: Callable[[], Any] | None, time_attr: str | None, part_only: bool
+) -> DataSource:
     if isinstance(data, GraphData):
         data = data._given
     if isinstance(data, Data | HeteroData):
@@ -98,7 +101,7 @@ def _source(data: Any, custom_cls: Callable[[], Any] | None, time_attr: str | No
         draft, template = read_stores(data[0], data[1], custom_cls, time_attr)
         return DataSource(graph_of(draft), None, template, is_pair=True)
     if isinstance(data, str) and "://" in data:
-        data = joined(data)
+        data = joined(data, part_only=part_only)
     elif isinstance(data, str | os.PathLike):
         data = graph_at(data)
     if isinstance(data, RemoteDistDataset):
