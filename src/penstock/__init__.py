@@ -183,6 +183,7 @@ _CONNECTING: _typing.Final = (
     "patience",
     "name",
     "num_workers",
+    "cache",
     "part_only",
 )
 
@@ -210,7 +211,8 @@ def connect(
             also: `ca`, `certificate`, `key` and `server_name` for TLS, `token`, `same_host` (False:
             no shared memory), `patience` (seconds to wait for a server that was lost) and `name`
             (of this client, for people); for a store `num_workers` (that put batches together on
-            this host), and `part_only` (True: ask a server for its own part alone);
+            this host), `cache` (bytes on this host for rows that are read often, such as "4GB"),
+            and `part_only` (True: ask a server for its own part alone);
             `penstock.loader.source.remote_dataset.connect` says more.
 
     Returns:

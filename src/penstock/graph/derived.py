@@ -109,7 +109,9 @@ class OutEdges:
         if graph.part is not None and graph.part.alone:
             return self._make_alone(graph, csc, kind)
         wanted = specs(num_rows, csc.num_rows, csc.num_edges, paired=True)
-        return _made(wanted, kind, lambda *out: kernels.transpose(csc.indptr, csc.adjacency, *out))
+        return made_arrays(
+            wanted, kind, lambda *out: kernels.transpose(csc.indptr, csc.adjacency, *out)
+        )
 
     def _make_alone(
         self, graph: DerivedFrom, csc: Topology, kind: str | None
@@ -118,7 +120,7 @@ class OutEdges:
         num_rows, num_neighbors = graph.num_nodes(self.edge_type[0]), csc.num_rows
         dtype = id_dtype(max(num_neighbors, graph.num_edges(self.edge_type)))
         wanted = [("int64", (num_rows + 1,)), (dtype, (csc.num_edges, 2))]
-        return _made(wanted, kind, lambda *out: transpose_some(csc, *out))
+        return made_arrays(wanted, kind, lambda *out: transpose_some(csc, *out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class WeightSums:
                 _check_weights(weights, dtype, rows)
                 rows = _bare(rows)
             wanted, adjacency = [("int64", (rows.num_edges,))], _adjacency(rows)
-            return _made(
+            return made_arrays(
                 wanted, kind, lambda out: weight_sums(adjacency, weights, out, dtype=dtype)
             )
 
@@ -218,7 +220,7 @@ class ByTime:
             )
 
         with _naming(self.sources[0]):
-            return _made([entries, ("int64", (rows.num_edges,))], kind, fill)
+            return made_arrays([entries, ("int64", (rows.num_edges,))], kind, fill)
 
     def _make_of_part(
         self, graph: DerivedFrom, part: PartNote, times: Array, kind: str | None
@@ -233,7 +235,7 @@ class ByTime:
                 out_entries[:, 1] = ids[out_entries[:, 1]]
 
             entries = (str(rows.adjacency.dtype), (rows.num_edges, 2))
-            return _made([entries, ("int64", (rows.num_edges,))], kind, fill)
+            return made_arrays([entries, ("int64", (rows.num_edges,))], kind, fill)
 
     def _with_times(
         self, graph: DerivedFrom, part: PartNote, times: Array
@@ -276,7 +278,7 @@ class SortedNeighbors:
     def make(self, graph: DerivedFrom, kind: str | None) -> Sequence[SharedArray]:
         rows = rows_of(graph, self.edge_type, self.side)
         wanted = [(str(rows.adjacency.dtype), (rows.num_edges,))]
-        return _made(wanted, kind, lambda out: sort_rows(_adjacency(rows), out))
+        return made_arrays(wanted, kind, lambda out: sort_rows(_adjacency(rows), out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +311,7 @@ class DegreeSizes:
     def make(self, graph: DerivedFrom, kind: str | None) -> Sequence[SharedArray]:
         rows = rows_of(graph, self.edge_type, self.side)
         wanted = [("uint8", (rows.num_rows,))]
-        return _made(wanted, kind, lambda out: degree_sizes(_adjacency(rows), out))
+        return made_arrays(wanted, kind, lambda out: degree_sizes(_adjacency(rows), out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +349,7 @@ class Coo:
         source, _, destination = self.edge_type
         dtype = id_dtype(max(graph.num_nodes(source), graph.num_nodes(destination)))
         if part is None:
-            return _made([(dtype, (2, rows.num_edges))], kind, lambda out: coo(rows, out))
+            return made_arrays([(dtype, (2, rows.num_edges))], kind, lambda out: coo(rows, out))
         members = None if part.alone else graph.members(owner_of(self.edge_type, side))
         owners = None if members is None else members.ids()
 
@@ -357,7 +359,7 @@ class Coo:
             out[0 if side == "in" else 1] = rows.indices[order]
             out[1 if side == "in" else 0] = row if owners is None else owners[row]
 
-        return _made([(dtype, (2, rows.num_edges))], kind, fill)
+        return made_arrays([(dtype, (2, rows.num_edges))], kind, fill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +399,7 @@ class OwnRows:
         num_found = graph.num_nodes(found_by(self.edge_type, self.side))
         dtype = id_dtype(max(num_found, graph.num_edges(self.edge_type)))
         wanted = [("int64", (len(nodes) + 1,)), (dtype, (size, 2))]
-        return _made(wanted, kind, lambda *out: gather_rows(rows, nodes, *out))
+        return made_arrays(wanted, kind, lambda *out: gather_rows(rows, nodes, *out))
 
 
 def keys_of(derived_arrays: Iterable[DerivedArrays]) -> tuple[ArrayKey, ...]:
@@ -522,7 +524,7 @@ def _naming(attribute: ArrayKey) -> Iterator[None]:
         raise ValueError(f"{named}: {error}") from None
 
 
-def _made(
+def made_arrays(
     wanted: Sequence[Spec], kind: str | None, fill: Callable[..., object]
 ) -> Sequence[SharedArray]:
     """Fill arrays in a new segment and freeze it; if that fails, nothing is left behind."""

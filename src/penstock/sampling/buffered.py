@@ -62,7 +62,7 @@ class BufferedBatches(Batches):
 
     def __init__(self, graph: Graph, spec: WithAttributes, sampler: BufferedSampler) -> None:
         self._sampler = sampler
-        self._node_columns, self.edge_columns = columns_of(graph, spec, sampler.own)
+        self.node_columns, self.edge_columns = columns_of(graph, spec, sampler.own)
         self._awaited: Awaited[Sampled] = Awaited()
 
     def make(self, request: Request, memory: BatchMemory, reached: Reached) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class BufferedBatches(Batches):
             self._sampler.likely_edges(inputs, of),
         )
         rows = [
-            *((c.dtype, c.shape(nodes[c.owner])) for c in self._node_columns),
+            *((c.dtype, c.shape(nodes[c.owner])) for c in self.node_columns),
             *((c.dtype, c.shape(edges[c.owner])) for c in self.edge_columns),
         ]
         return self._sampler.likely_bytes(inputs, of) + layout(rows).nbytes
@@ -115,7 +115,7 @@ class BufferedBatches(Batches):
 
     def _chosen(self, cut: Sampled) -> Iterator[tuple[Column, Ids]]:
         for columns, chosen in (
-            (self._node_columns, cut.nodes),
+            (self.node_columns, cut.nodes),
             (self.edge_columns, cut.edge_ids),
         ):
             for column in columns:

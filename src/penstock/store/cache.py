@@ -23,9 +23,10 @@ from penstock.kernels.members import Members
 
 MEMBERS: Final = "cache.members"
 SIZE: Final = "cache.size"
-# How much a node's degree counts beside one sampled read: only to tell nodes apart that no sampled
-# batch has read.
-_DEGREES_COUNT: Final = 1e-3
+# The shape of rates that are the same for all nodes of a class.
+_ALIKE: Final = 1e6
+# How much the largest degree counts beside one read.
+_HARDLY: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ class CachedRows:
 
     members: Members
     rows: Rows
+
+
+def is_cached(key: ArrayKey) -> bool:
+    """Return whether an array belongs to the cache."""
+    return key.group == "aid" and key.name.startswith("cache.")
 
 
 def rows_key(node_type: str, name: str) -> ArrayKey:
@@ -48,7 +54,8 @@ def cached_rows(arrays: Arrays, node_type: str, name: str) -> CachedRows | None:
     rows = arrays.get(rows_key(node_type, name))
     if words is None or rows is None or size is None:
         return None
-    return CachedRows(Members(words.array, int(size.array[0])), Rows(rows.array))
+    members = Members(words.array.view(np.uint64), int(size.array[0]))
+    return CachedRows(members, Rows(rows.array))
 
 
 def chosen(
@@ -84,18 +91,37 @@ def chosen(
 def estimated(
     degrees: Mapping[str, Ids], batches: Iterable[Mapping[str, Ids]]
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Return how often nodes are likely to be read.
+    """Return how often nodes are likely to be read, from a sample of batches and from degrees.
+
+    A node's own reads in the sample say little if they are few; the reads of all nodes of like
+    degree say more, where reads follow degrees. How far they do is seen in the sample: the reads of
+    a node are taken for draws of a rate that varies among nodes of like degree (Poisson, with a
+    gamma distribution of rates), and the expected rate of each node is returned. Where degrees say
+    all, it is the mean of its likes; where they say nothing, it is the node's own.
 
     Args:
         degrees: How often each node is a neighbour, by node type.
         batches: The distinct nodes of sampled batches, by node type.
     """
-    counts = {}
-    for name, of_type in degrees.items():
-        most = max(int(of_type.max()) if len(of_type) else 0, 1)
-        counts[name] = of_type.astype(np.float64) * (_DEGREES_COUNT / most)
+    reads = {name: np.zeros(len(of_type)) for name, of_type in degrees.items()}
     for nodes in batches:
         for name, ids in nodes.items():
-            if name in counts:
-                counts[name] += np.bincount(ids, minlength=len(counts[name]))
-    return counts
+            if name in reads:
+                reads[name] += np.bincount(ids, minlength=len(reads[name]))
+    return {name: _rates(reads[name], degrees[name]) for name in reads}
+
+
+def _rates(reads: npt.NDArray[np.float64], degrees: Ids) -> npt.NDArray[np.float64]:
+    # Eight classes for each doubling of the degree.
+    classes = np.floor(8 * np.log2(degrees + 1.0)).astype(np.int64)
+    count = np.maximum(np.bincount(classes), 1)
+    mean = np.bincount(classes, reads) / count
+    variance = np.bincount(classes, reads * reads) / count - mean * mean
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shape = np.where(variance > mean, mean * mean / (variance - mean), _ALIKE)
+        shape = np.clip(shape, 0.0, _ALIKE)
+        own = 1.0 / (1.0 + np.where(mean > 0, shape / mean, 0.0))
+    rates = own[classes] * (reads + shape[classes])
+    # Degrees tell nodes apart that are alike otherwise, and those that no batch has read.
+    hardly = degrees * (_HARDLY / (1.0 + float(degrees.max(initial=0))))
+    return np.asarray(rates + hardly, np.float64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
@@ -32,7 +33,7 @@ from penstock.graph.sharing import GraphHandle
 from penstock.graph.topology import id_dtype
 from penstock.graph.view import ArrayView, GraphView, OwnIds
 from penstock.kernels import Adjacency
-from penstock.store.cache import cached_rows
+from penstock.store.cache import cached_rows, is_cached
 from penstock.store.exchange import StoreExchange
 from penstock.store.features import StoreFeatures
 from penstock.store.meter import Meter
@@ -99,6 +100,8 @@ class StoreGraph(Graph):
         self._making = threading.RLock()
         self._handle = handle
         self.meter = Meter()
+        self.cache_bytes = 0  # for hot rows on this host, in all
+        self._caching = threading.Lock()
         self._splits: dict[ArrayKey, SharedArray] = {}
 
     # --- parts -------------------------------------------------------------------------------
@@ -194,7 +197,9 @@ class StoreGraph(Graph):
 
     def with_arrays(self, arrays: Arrays) -> StoreGraph:
         """Return this graph with these arrays at hand."""
-        return StoreGraph(self._outline, lambda: self.parts, arrays, self._handle)
+        other = StoreGraph(self._outline, lambda: self.parts, arrays, self._handle)
+        other.meter = self.meter
+        return other
 
     def close(self) -> None:
         """Release connections and memory."""
@@ -279,6 +284,53 @@ class StoreGraph(Graph):
         cached = cached_rows(self._arrays, owner, key.name) if isinstance(owner, str) else None
         return StoreFeatures(self, key, form.dtype, form.shape, book, cached)
 
+    def row_bytes(self, node_type: str, name: str) -> int:
+        """Return the bytes of one row of an attribute of nodes.
+
+        Args:
+            node_type: The node type.
+            name: The name of the attribute.
+        """
+        form = self._outline.forms[ArrayKey("node", node_type, name)]
+        return array_nbytes(form.dtype, form.shape[1:])
+
+    # --- the cache of hot rows ---------------------------------------------------------------
+
+    @property
+    def wants_cache(self) -> bool:
+        """Whether a cache is to be filled and is not yet."""
+        return self.cache_bytes > 0 and not any(map(is_cached, self._arrays))
+
+    @contextmanager
+    def making_cache(self) -> Iterator[bool]:
+        """Let one thread fill the cache, others wait; yield whether there is still none."""
+        with self._caching:
+            yield self.wants_cache
+
+    def take_cache(self, arrays: Arrays) -> None:
+        """Keep these rows, and share them with workers.
+
+        Args:
+            arrays: The arrays of the cache; see `store.cache`.
+        """
+        with self._making:
+            self._arrays = {**self._arrays, **arrays}
+
+    def neighbor_counts(self, node_type: str) -> npt.NDArray[np.int64]:
+        """Return how often each node of a type is a neighbour in the whole graph.
+
+        Args:
+            node_type: The node type.
+        """
+        calls = [
+            self.ask(part, "get_neighbor_counts", node_type=node_type)
+            for part in range(self.num_parts)
+        ]
+        total = np.zeros(self.num_nodes(node_type or None), np.int64)
+        for call in calls:
+            total += call.result()
+        return total
+
     # --- derived arrays ----------------------------------------------------------------------
 
     def prepare(self, needs: Sequence[DerivedArrays]) -> Arrays:
@@ -286,7 +338,8 @@ class StoreGraph(Graph):
         wanted = [each for each in needs if isinstance(each, DegreeSizes | Coo)]
         for each in wanted:
             self.derived(each)
-        return {key: self._arrays[key] for key in keys_of(wanted)}
+        here = {key: array for key, array in self._arrays.items() if is_cached(key)}
+        return here | {key: self._arrays[key] for key in keys_of(wanted)}
 
     def lacking(self, needs: Sequence[DerivedArrays]) -> list[ArrayKey]:
         """Return the keys of needed derived arrays of the whole that are not here."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
+from dataclasses import replace
 from typing import Any
 
 from penstock.client.channel.batch import Batch
@@ -18,6 +19,7 @@ from penstock.client.channel.inline import InlineChannel
 from penstock.client.channel.inputs import inputs_of, tables_of
 from penstock.client.channel.readiness import wait_any
 from penstock.client.channel.registration import Registration, prepared
+from penstock.client.channel.warming import warm_for
 from penstock.client.hub.hub import Provider
 from penstock.client.hub.hub_process import HubProcess
 from penstock.errors import ChannelClosed, HubGone
@@ -213,10 +215,13 @@ class BatchSource:
         kind, columns = InputKind.of(self._spec), inputs.columns
         tables = tables_of(self._spec, columns, inputs.tables)
         shared = inputs_of(self._graph, inputs.sampler_input, kind, columns, tables)
+        shared = replace(shared, groups=inputs.groups)
         try:
             registration = Registration.make(
                 self._graph, self._spec, shared, channel_options
             ).named(self.known_as[0])
+            if self._graph.is_in_parts:
+                warm_for(self._graph, registration)
             if hub is None:
                 return InlineChannel(self._graph.here(no_workers(self._graph)), registration)
             return Channel(hub, registration)

@@ -131,6 +131,7 @@ class ConnectKeywords(TypedDict, total=False):
     patience: float
     name: str
     num_workers: int | Literal["auto"]
+    cache: int | str | None
     part_only: bool
 
 
@@ -147,6 +148,7 @@ def connect(
     patience: float = PATIENCE_S,
     name: str = "",
     num_workers: int | Literal["auto"] = "auto",
+    cache: int | str | None = None,
     part_only: bool = False,
 ) -> RemoteDistDataset:
     """Connect to the server at `address`, "tcp://host:port" or "tls://host:port", or to a store.
@@ -167,14 +169,16 @@ def connect(
         patience: seconds to wait for a server that was lost; then `ServerGone`.
         name: name of this client, for people.
         num_workers: of a store: how many workers on this host put batches together.
+        cache: of a store: bytes on this host for rows that are read often, such as "4GB".
         part_only: do not look for other parts: the server's own part is all that is asked for.
     """
     addresses = addresses_of(address)
     name = name or socket.gethostname()
     access = {"ca": ca, "certificate": certificate, "key": key}
     known = {"server_name": server_name, "token": token, "name": name, "patience": patience}
+    here = {"num_workers": num_workers, "cache": cache}
     if len(addresses) > 1:
-        return _store(addresses, num_workers, timeout, **access, **known)
+        return _store(addresses, timeout, **access, **known, **here)
     endpoint = Endpoint.at(
         addresses[0],
         ca=ca,
@@ -191,7 +195,7 @@ def connect(
     try:
         if store.connect(deadline).partition.of > 1 and not part_only:
             store.close()
-            return _store(addresses, num_workers, timeout, **access, **known)
+            return _store(addresses, timeout, **access, **known, **here)
         provider = hub_on_this_host(store, deadline) if same_host else None
         return RemoteDistDataset(store, provider or RemoteHub(store))
     except BaseException:
@@ -199,16 +203,11 @@ def connect(
         raise
 
 
-def _store(
-    addresses: Sequence[str],
-    num_workers: int | Literal["auto"],
-    timeout: float | None,
-    **options: Any,
-) -> RemoteDistDataset:
+def _store(addresses: Sequence[str], timeout: float | None, **options: Any) -> RemoteDistDataset:
     from penstock.loader.source.store_dataset import connect_store
 
     limit = _EVER_S if timeout is None else timeout
-    return connect_store(addresses, num_workers, timeout=limit, **options)
+    return connect_store(addresses, timeout=limit, **options)
 
 
 def addresses_of(given: str | Sequence[str] | None) -> tuple[str, ...]:

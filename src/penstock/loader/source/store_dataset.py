@@ -19,6 +19,7 @@ from torch import Tensor
 from penstock.client.dist.store_queries import StoreQueries
 from penstock.client.dist_calls import QUERIES
 from penstock.client.hub.hub_process import HubProcess
+from penstock.client.sizes import parse_bytes
 from penstock.errors import HubGone
 from penstock.loader.source.remote_dataset import RemoteDistDataset
 from penstock.store.graph import StoreGraph
@@ -41,6 +42,8 @@ class StoreDataset(RemoteDistDataset):
         servers: The servers; they are closed with this.
         num_workers: How many workers put batches together. "auto": two for each core but one, since
             they wait for servers, too.
+        cache: Bytes on this host for rows that are read often, or a size such as "4GB". None: no
+            rows are kept. The cache is filled before the first batch is read.
 
     Examples:
         >>> import penstock as ps
@@ -52,9 +55,16 @@ class StoreDataset(RemoteDistDataset):
         tensor([0, 3]) 4
     """
 
-    def __init__(self, servers: StoreServers, num_workers: int | Literal["auto"] = "auto") -> None:
+    def __init__(
+        self,
+        servers: StoreServers,
+        num_workers: int | Literal["auto"] = "auto",
+        cache: int | str | None = None,
+    ) -> None:
+        budget = 0 if cache is None else parse_bytes(cache, "cache")
         self.servers = servers
         self._graph: StoreGraph = graph_at(servers)
+        self._graph.cache_bytes = budget
         workers = 2 * auto_workers() if num_workers == "auto" else num_workers
         self.provider = HubProcess(self._graph, workers, patience=servers.patience)
         queries = StoreQueries(self._graph, self._statistics, self._hub_statistics)
@@ -96,18 +106,22 @@ class StoreDataset(RemoteDistDataset):
 
 
 def connect_store(
-    addresses: Sequence[str], num_workers: int | Literal["auto"] = "auto", **options: Any
+    addresses: Sequence[str],
+    num_workers: int | Literal["auto"] = "auto",
+    cache: int | str | None = None,
+    **options: Any,
 ) -> StoreDataset:
     """Find the servers of a store, and return what they hold.
 
     Args:
         addresses: Some of them; one suffices.
         num_workers: How many workers put batches together.
+        cache: Bytes on this host for rows that are read often.
         **options: As for `StoreServers.find`.
     """
     servers = StoreServers.find(addresses, **options)
     try:
-        return StoreDataset(servers, num_workers)
+        return StoreDataset(servers, num_workers, cache)
     except BaseException:
         servers.close()
         raise

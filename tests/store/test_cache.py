@@ -1,0 +1,109 @@
+"""The cache of hot rows: no byte changes, and few rows are fetched that it could have had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.rmat import rmat_edges
+from penstock.client.backend import SharedDistSamplingBackend
+from penstock.graph import Graph
+from penstock.sampling.inputs import ChannelInputs, request_of
+from penstock.sampling.spec import Feed, NeighborSpec
+from penstock.store.cache import chosen, estimated
+from penstock.store.graph import StoreGraph
+from penstock.store.handles import open_parts
+from penstock.store.warming import PRESAMPLED, warm
+
+NODES, EDGES, WIDTH = 30_000, 600_000, 8
+SPEC = NeighborSpec(num_neighbors=(10, 5))
+BATCH = 256
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cache") / "parts"
+    rng = np.random.default_rng(1)
+    x = rng.random((NODES, WIDTH), np.float32)
+    with Graph.from_coo(rmat_edges(NODES, EDGES), NODES, x=x) as graph:
+        graph.partition(2, path)
+    return path
+
+
+@pytest.fixture
+def parts(folder: Path) -> Iterator[StoreGraph]:
+    with open_parts([str(folder / f"part-{number}") for number in range(2)]) as graph:
+        yield graph
+
+
+def feed_of(seeds: Any) -> tuple[Feed, ChannelInputs]:
+    feed = Feed(num_inputs=len(seeds), batch_size=BATCH, shuffle=True, seed=4)
+    return feed, ChannelInputs(seeds)
+
+
+def few_seeds() -> Any:
+    """One node in a hundred: which rows are read is decided by them."""
+    return np.random.default_rng(7).permutation(NODES)[: NODES // 100]
+
+
+def epochs(graph: StoreGraph, seeds: Any, count: int) -> list[Any]:
+    with SharedDistSamplingBackend(graph, SPEC, num_workers=0) as backend:
+        backend.init_backend()
+        backend.register_input("all", seeds, batch_size=BATCH, shuffle=True, seed=4)
+        found = []
+        for epoch in range(count):
+            backend.start_new_epoch_sampling("all", epoch)
+            for batch in backend.batches("all"):
+                found.append({name: array.copy() for name, array in batch.arrays.items()})
+        return found
+
+
+@pytest.mark.parametrize("of", ["all", "one in a hundred"])
+@pytest.mark.parametrize("share", [0.1, 0.2])
+def test_the_cache_meets_nearly_as_many_reads_as_the_best_choice(
+    parts: StoreGraph, of: str, share: float
+) -> None:
+    """CONTRACT 70."""
+    seeds = np.arange(NODES) if of == "all" else few_seeds()
+    count = 1 if of == "all" else 100  # so many that chance decides little
+    without = epochs(parts, seeds, count)
+    reads = np.zeros(NODES, np.int64)
+    for batch in without:
+        reads[batch["n_id"]] += 1
+    best = np.sort(reads)[::-1][: int(share * NODES)].sum() / reads.sum()
+    parts.cache_bytes = int(share * NODES) * WIDTH * 4
+    feed, given = feed_of(seeds)
+    total = -(-len(seeds) // BATCH)
+    warm(
+        parts,
+        SPEC,
+        (request_of(feed, given, 1000 + number, number % total) for number in range(PRESAMPLED)),
+    )
+    before = parts.moved
+    cached = epochs(parts, seeds, count)
+    moved = parts.moved.since(before)
+    assert moved.hits + moved.rows == reads.sum()
+    assert moved.hits / reads.sum() > best - 0.02
+    for one, other in zip(cached, without, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert np.array_equal(one[name], other[name])
+
+
+def test_rows_are_chosen_by_reads_for_their_bytes_within_the_budget() -> None:
+    """CONTRACT 70."""
+    counts = {"a": np.array([5.0, 1.0, 3.0]), "b": np.array([100.0, 10.0])}
+    found = chosen(counts, {"a": 4, "b": 40}, 48)
+    assert {name: ids.tolist() for name, ids in found.items()} == {"a": [0, 2], "b": [0]}
+    assert chosen(counts, {"a": 4, "b": 40}, 3) == {}
+    assert chosen(counts, {"a": 0}, 100) == {}
+
+
+def test_degrees_decide_where_the_sample_says_nothing() -> None:
+    """CONTRACT 70."""
+    degrees = {"": np.array([1, 9, 3, 0])}
+    assert np.argsort(-estimated(degrees, [])[""]).tolist() == [1, 2, 0, 3]
