@@ -27,8 +27,10 @@ from penstock.graph import Graph
 from penstock.graph.build import build
 from penstock.graph.draft import Draft
 from penstock.graph.folder import load_manifest
+from penstock.graph.partition.partition import parts_in
 from penstock.graph.sharing import segments_of
 from penstock.loader.source.mapped_files import FiledDraft
+from penstock.store.handles import open_parts
 
 _PIECE: Final = 16 << 20  # bytes
 
@@ -45,11 +47,20 @@ def graph_of(draft: Draft) -> Graph:
 def graph_at(path: str | os.PathLike[str]) -> Graph:
     """Return the graph that is saved in a folder, opened once for all loaders of it.
 
+    A folder of all parts of a graph is that graph.
+
     Raises:
         ValueError: There is no saved graph; the error says what is there.
     """
     folder = Path(path)
     try:
+        if parts := parts_in(folder):
+            generations = " ".join(load_manifest(part).generation for part in parts)
+            with _LOCK:
+                return _kept(
+                    f"{os.getpid()} {generations} {folder.resolve()}",
+                    lambda: open_parts([str(part.resolve()) for part in parts]),
+                )
         key = f"{os.getpid()} {load_manifest(folder).generation} {folder.resolve()}"
         with _LOCK:
             return _kept(key, lambda: Graph.open(folder))
