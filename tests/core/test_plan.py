@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.plan import EpochPlan, Position, num_batches, static_split
+from penstock.core.plan import EpochPlan, Position, group_at, num_batches, static_split
 from penstock.options import Remainder
 
 # Small on purpose: every corner (fewer inputs than a batch, fewer batches than ranks, exact fits)
@@ -111,6 +111,56 @@ def test_without_drop_last_every_input_is_in_exactly_one_batch(plan: EpochPlan) 
     assert [at for start, stop in ranges for at in range(start, stop)] == list(
         range(plan.num_inputs)
     )
+
+
+# --- groups: no batch has inputs of two ----------------------------------------------------------
+
+GROUPS = st.lists(st.integers(0, 20), min_size=1, max_size=6).map(tuple)
+
+
+@given(GROUPS, BATCH_SIZES, st.booleans())
+def test_groups_are_cut_one_after_the_other(
+    groups: tuple[int, ...], batch_size: int, drop_last: bool
+) -> None:
+    plan = EpochPlan(sum(groups), batch_size, drop_last, groups=groups)
+    expected, first = [], 0
+    for size in groups:
+        expected += [[first + at for at in each] for each in cut(size, batch_size, drop_last)]
+        first += size
+    ranges = [plan.input_range(index) for index in range(plan.num_batches)]
+    assert [list(range(*each)) for each in ranges] == expected
+
+
+@given(GROUPS)
+def test_a_place_is_in_one_group(groups: tuple[int, ...]) -> None:
+    places = [(number, at) for number, size in enumerate(groups) for at in range(size)]
+    for place, (number, at) in enumerate(places):
+        assert group_at(groups, place) == (number, place - at)
+    with pytest.raises(ValueError, match="place must be in range"):
+        group_at(groups, len(places))
+
+
+@given(GROUPS, BATCH_SIZES, WORLD_SIZES, st.sampled_from(Remainder))
+def test_all_ranks_take_as_many_batches_of_groups(
+    groups: tuple[int, ...], batch_size: int, world_size: int, remainder: Remainder
+) -> None:
+    plan = EpochPlan(sum(groups), batch_size, False, world_size, remainder, groups=groups)
+    taken = [list(plan.indices(rank)) for rank in range(world_size)]
+    assert {len(each) for each in taken} == {plan.batches_per_rank}
+    if remainder is Remainder.WRAP:
+        assert {index for each in taken for index in each} == set(range(plan.num_batches))
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ((3, 3), "groups have 6 inputs; expected all 7 of them"),
+        ((8, -1), r"groups\[1\] must be at least 0, got -1"),
+    ],
+)
+def test_groups_that_are_not_the_inputs_are_refused(groups: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        EpochPlan(7, 2, groups=groups)
 
 
 # --- A3: the split that is shown --------------------------------------------------------------

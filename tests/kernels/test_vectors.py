@@ -12,6 +12,9 @@ import pytest
 
 from penstock import kernels
 from penstock.kernels import Adjacency, KHop, Relation, _native, reference
+from penstock.kernels.random import _GROUPS_DOMAIN
+from penstock.sampling.inputs import positions_of
+from penstock.sampling.spec import Feed
 from tests.kernels.strategies import Rows, assert_same, rows_of
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -57,6 +60,7 @@ def test_every_table_of_vectors_is_read_here() -> None:
         ("random.md", "SAMPLE", reference.SAMPLE_DOMAIN),
         ("random.md", "PERMUTE", reference.PERMUTE_DOMAIN),
         ("random.md", "NAME", reference.NAME_DOMAIN),
+        ("random.md", "GROUPS", _GROUPS_DOMAIN),
         ("digest.md", "DIGEST", reference.DIGEST_DOMAIN),
         ("digest.md", "FACTOR", reference.DIGEST_FACTOR),
     ],
@@ -188,6 +192,26 @@ def test_permutation(vector: Vector) -> None:
     expected = numbers(vector["permutation"])
     assert kernels.permutation(*arguments).tolist() == expected
     assert reference.permutation(*arguments).tolist() == expected
+
+
+@each("random.md", "parts")
+def test_batches_by_part(vector: Vector) -> None:
+    seed, epoch, index = (number(vector[name]) for name in ("seed", "epoch", "index"))
+    sizes, batch_size = tuple(numbers(vector["sizes"])), number(vector["batch_size"])
+    expected = numbers(vector["positions"])
+    total = sum(-(-size // batch_size) for size in sizes)
+    parts_seed = reference.fold(_GROUPS_DOMAIN, seed)
+    (place,) = reference.permutation(parts_seed, epoch, total, index, index + 1).tolist()
+    part, first = 0, 0
+    while place >= (batches := -(-sizes[part] // batch_size)):
+        part, first, place = part + 1, first + sizes[part], place - batches
+    start = place * batch_size
+    stop = min(start + batch_size, sizes[part], start + 8)
+    seed_of_part = reference.fold(parts_seed, part)
+    twin = first + reference.permutation(seed_of_part, epoch, sizes[part], start, stop)
+    assert twin.tolist() == expected
+    feed = Feed(num_inputs=sum(sizes), batch_size=batch_size, shuffle=True, seed=seed, groups=sizes)
+    assert positions_of(feed, epoch, index, 8).tolist() == expected
 
 
 @each("digest.md", "digest")

@@ -1,9 +1,10 @@
 """Epoch arithmetic: which batches an epoch has, which rank takes which, and where to resume.
 
-An epoch is one global list of batches: consecutive slices of one permutation of the inputs. The
-list does not depend on ranks. In each step, W ranks take the next W batches, rank r the r-th of
-them. After s steps from batch `first` on, exactly the batches before `first + s·W` have been
-delivered, so one number says where an epoch stands, for any number of ranks.
+An epoch is one global list of batches: consecutive slices of one permutation of the inputs, or, if
+these are in groups, of one permutation of each group. The list does not depend on ranks. In each
+step, W ranks take the next W batches, rank r the r-th of them. After s steps from batch `first` on,
+exactly the batches before `first + s·W` have been delivered, so one number says where an epoch
+stands, for any number of ranks.
 
 This module must not know permutations, graphs, processes or the time. It works on integers of any
 size.
@@ -12,7 +13,7 @@ size.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -35,14 +36,39 @@ def _num_batches(n: int, batch_size: int, drop_last: bool) -> int:
     return n // batch_size if drop_last else -(-n // batch_size)
 
 
-def input_range(num_inputs: int, batch_size: int, drop_last: bool, index: int) -> tuple[int, int]:
-    """Return where batch `index` starts and stops in the permutation of the inputs.
+def input_range(
+    num_inputs: int, batch_size: int, drop_last: bool, index: int, groups: Sequence[int] = ()
+) -> tuple[int, int]:
+    """Return where batch `index` starts and stops in the order of the inputs.
 
-    Only the index is checked. The other arguments come from a plan or a feed, already checked.
+    Groups are cut one after the other. Only the index is checked. The other arguments come from a
+    plan or a feed, already checked.
     """
-    total = _num_batches(num_inputs, batch_size, drop_last)
-    start = _integer("index", index, 0, total) * batch_size
-    return start, min(start + batch_size, num_inputs)
+    left = _integer("index", index, 0, length_of(num_inputs, batch_size, drop_last, groups))
+    first, size = 0, num_inputs
+    for size in groups:
+        if left < (batches := _num_batches(size, batch_size, drop_last)):
+            break
+        left, first = left - batches, first + size
+    start = left * batch_size
+    return first + start, first + min(start + batch_size, size)
+
+
+def group_at(groups: Sequence[int], place: int) -> tuple[int, int]:
+    """Return which group a place in the order of the inputs is in, and where that group starts."""
+    first = 0
+    for number, size in enumerate(groups):
+        if place < first + size:
+            return number, first
+        first += size
+    raise ValueError(f"place must be in range(0, {first}), got {place}")
+
+
+def length_of(num_inputs: int, batch_size: int, drop_last: bool, groups: Sequence[int] = ()) -> int:
+    """Return how many batches the list of an epoch has. The arguments are not checked."""
+    if not groups:
+        return _num_batches(num_inputs, batch_size, drop_last)
+    return sum(_num_batches(size, batch_size, drop_last) for size in groups)
 
 
 def static_split(n: int, batch_size: int, workers: int) -> tuple[tuple[int, int], ...]:
@@ -105,6 +131,9 @@ class EpochPlan:
     remainder policy applies to what is left. Wrapping continues at batch 0 of the whole list, so
     resuming with the same number of ranks gives the same batches as an epoch that never stopped.
 
+    With `groups`, the inputs are consecutive groups of these sizes, and no batch has inputs of two:
+    the last batch of each group may be short, and is the one that `drop_last` leaves out.
+
     The arguments are checked once, when a plan is made; plans derived from it are not checked
     again. `num_batches` is the length of the global list, independent of ranks and `first`;
     `batches_per_rank` is the number of steps from `first` on, the same for every rank.
@@ -116,6 +145,7 @@ class EpochPlan:
     world_size: int = 1
     remainder: Remainder = Remainder.WRAP
     first: int = 0
+    groups: tuple[int, ...] = ()
     num_batches: int = field(init=False, repr=False, compare=False)
     batches_per_rank: int = field(init=False, repr=False, compare=False)
 
@@ -126,9 +156,18 @@ class EpochPlan:
         _settle(self, "world_size", least=1)
         if not isinstance(self.remainder, Remainder):
             raise ValueError(f"remainder must be a Remainder, got {self.remainder!r}")
-        total = _num_batches(self.num_inputs, self.batch_size, self.drop_last)
+        self._check_groups()
+        total = length_of(self.num_inputs, self.batch_size, self.drop_last, self.groups)
         object.__setattr__(self, "num_batches", total)
         self._begin_at(self.first)
+
+    def _check_groups(self) -> None:
+        for number, size in enumerate(self.groups):
+            _integer(f"groups[{number}]", size, least=0)
+        if self.groups and sum(self.groups) != self.num_inputs:
+            raise ValueError(
+                f"groups have {sum(self.groups)} inputs; expected all {self.num_inputs} of them"
+            )
 
     def _begin_at(self, first: int) -> None:
         """Set `first` and what follows from it; only for a plan that is still being made."""
@@ -145,8 +184,8 @@ class EpochPlan:
         return plan
 
     def input_range(self, index: int) -> tuple[int, int]:
-        """Return where batch `index` starts and stops in the permutation of the inputs."""
-        return input_range(self.num_inputs, self.batch_size, self.drop_last, index)
+        """Return where batch `index` starts and stops in the order of the inputs."""
+        return input_range(self.num_inputs, self.batch_size, self.drop_last, index, self.groups)
 
     def global_index(self, rank: int, step: int) -> int:
         """Return which batch of the global list `rank` takes in `step`, counted from `first`."""

@@ -179,6 +179,7 @@ def plan_of(feed: Feed, options: ChannelOptions, first: int = 0) -> EpochPlan:
         options.world_size,
         Remainder(options.remainder),
         first,
+        feed.groups,
     )
     if not 0 <= options.rank < options.world_size:
         raise ValueError(f"rank is {options.rank}; expected 0 <= rank < {options.world_size}")

@@ -55,7 +55,7 @@ def first_seeds(
     feed: Feed, given: ChannelInputs, epoch: int, index: int
 ) -> tuple[tuple[int | str, ...], int]:
     """Return the first inputs of a batch, for display, and how many it has."""
-    start, stop = stretch_of(feed, index)
+    start, stop = stretch_of(feed, epoch, index)
     few = positions_of(feed, epoch, index, SEEDS_SHOWN)
     return _shown(seeds_at(few, given.ids)), stop - start
 
@@ -106,7 +106,7 @@ def recipe_of(state: HubState, channel: HubChannel, epoch: int, index: int) -> R
 
 def request_for(feed: Feed, given: ChannelInputs, epoch: int, index: int) -> Request:
     """Return the inputs of a batch. They are copied, so very large ones raise ValueError."""
-    start, stop = stretch_of(feed, index)
+    start, stop = stretch_of(feed, epoch, index)
     columns = [math.prod(column.shape[1:]) for column in given.columns.values()]
     if (stop - start) * (2 + sum(columns)) > LARGEST:
         raise ValueError(f"batch {index} has more than {LARGEST} numbers to record")

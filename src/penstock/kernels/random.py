@@ -10,6 +10,7 @@ from penstock.kernels import _native
 from penstock.kernels.arrays import Ids, check_integer, check_word
 
 _NAME_DOMAIN = 0x6E616D6500000001
+_GROUPS_DOMAIN = 0x67726F7570730001
 
 
 def name_hash(parts: Sequence[str]) -> int:
@@ -51,3 +52,12 @@ def permutation(seed: int, epoch: int, size: int, start: int = 0, stop: int | No
     out = np.empty(stop - start, np.int64)
     _native.permute(check_word(seed, "seed"), check_word(epoch, "epoch"), size, start, out)
     return out
+
+
+def grouped_seed(seed: int, group: int | None = None) -> int:
+    """Return the seed that shuffles the batches of an epoch whose inputs are in groups.
+
+    With `group`, the seed that shuffles the inputs of that group.
+    """
+    word = _native.fold(_GROUPS_DOMAIN, check_word(seed, "seed"))
+    return word if group is None else _native.fold(word, group)

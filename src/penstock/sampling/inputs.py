@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.core.plan import EpochPlan, input_range
+from penstock.core.plan import EpochPlan, group_at, input_range, length_of
 from penstock.graph.handles import ArrayHandle, SegmentHandle
 from penstock.graph.schema import EDGE
 from penstock.graph.segment import Segment
@@ -20,6 +20,7 @@ from penstock.graph.shared import SharedArray
 from penstock.graph.view import GraphView
 from penstock.kernels import permutation
 from penstock.kernels.arrays import Array, Ids, check_word
+from penstock.kernels.random import grouped_seed
 from penstock.sampling.columns import check_names
 from penstock.sampling.kinds import InputKind, kind_of
 from penstock.sampling.names import Owner
@@ -36,9 +37,18 @@ class ChannelInputs:
     tables: Mapping[str, Array] = field(default_factory=dict)
 
 
-def stretch_of(feed: Feed, index: int) -> tuple[int, int]:
-    """Return the range of batch `index` in the epoch's order."""
-    return input_range(feed.num_inputs, feed.batch_size, feed.drop_last, index)
+def stretch_of(feed: Feed, epoch: int, index: int) -> tuple[int, int]:
+    """Return the range of batch `index` in the epoch's order of inputs.
+
+    Groups are cut one after the other, and their batches are shuffled.
+    """
+    cut, groups = (feed.num_inputs, feed.batch_size, feed.drop_last), feed.groups
+    stretch = input_range(*cut, index, groups)  # checks the index
+    if not (groups and feed.shuffle):
+        return stretch
+    total = length_of(*cut, groups)
+    (place,) = permutation(grouped_seed(feed.seed), epoch, total, index, index + 1)
+    return input_range(*cut, int(place), groups)
 
 
 def positions_of(feed: Feed, epoch: int, index: int, most: int | None = None) -> Ids:
@@ -46,11 +56,15 @@ def positions_of(feed: Feed, epoch: int, index: int, most: int | None = None) ->
 
     With `most`, only the first of them.
     """
-    start, stop = stretch_of(feed, index)
+    start, stop = stretch_of(feed, epoch, index)
     stop = stop if most is None else min(stop, start + most)
-    if feed.shuffle:
+    if not feed.shuffle:
+        return np.arange(start, stop, dtype=np.int64)
+    if not feed.groups:
         return permutation(feed.seed, epoch, feed.num_inputs, start, stop)
-    return np.arange(start, stop, dtype=np.int64)
+    group, first = group_at(feed.groups, start)
+    seed, size = grouped_seed(feed.seed, group), feed.groups[group]
+    return first + permutation(seed, epoch, size, start - first, stop - first)
 
 
 def seeds_at(positions: Ids, ids: Array | None) -> Ids:
@@ -122,7 +136,7 @@ def check_feed(feed: Feed, graph: GraphView, given: ChannelInputs) -> None:
 
     Whether every id is a node is checked when its batch is made: there may be 10⁹ of them.
     """
-    EpochPlan(feed.num_inputs, feed.batch_size, feed.drop_last)
+    EpochPlan(feed.num_inputs, feed.batch_size, feed.drop_last, groups=feed.groups)
     check_word(feed.seed, "seed")
     if feed.edge_type is None:
         _check_nodes(feed, graph, given.ids)

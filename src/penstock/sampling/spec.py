@@ -382,7 +382,8 @@ class Feed(BatchOptions, frozen=True, kw_only=True):
     (None: all that exist, in order). With `shuffle` they are taken in the order of
     `permutation(seed, epoch, num_inputs)`. `columns` are arrays with a row for each input (times,
     labels), by name; `tables` belong to the feed as a whole (weights of nodes). All of them are in
-    one segment.
+    one segment. If the inputs are in groups of sizes `groups`, one after the other, no batch has
+    inputs of two groups (`sampling.inputs.positions_of`).
     """
 
     num_inputs: int
@@ -391,3 +392,4 @@ class Feed(BatchOptions, frozen=True, kw_only=True):
     ids: ArrayHandle | None = None
     columns: dict[str, ArrayHandle] = msgspec.field(default_factory=dict)
     tables: dict[str, ArrayHandle] = msgspec.field(default_factory=dict)
+    groups: tuple[int, ...] = ()

@@ -45,6 +45,7 @@ class Inputs:
         tables: As in `Feed`.
         copied: The segment was made for these inputs; otherwise the ids are the graph's own.
         is_away: The graph is at a server, which looks up the ids: of a `split`, or all.
+        groups: As in `Feed`.
     """
 
     num: int
@@ -56,6 +57,7 @@ class Inputs:
     copied: bool = False
     is_away: bool = False
     split: str | None = None
+    groups: tuple[int, ...] = ()
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -71,6 +73,7 @@ class Inputs:
             "ids": None if self.ids is None else self.ids.handle,
             "columns": {name: column.handle for name, column in self.columns.items()},
             "tables": {name: table.handle for name, table in self.tables.items()},
+            "groups": self.groups,
         }
 
     def given(self) -> ChannelInputs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from msgspec import structs
@@ -178,7 +178,7 @@ def _more(arrays: Arrays) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 
 def _feed(wanted: Feed, inputs: Inputs) -> Feed:
     return Feed(
-        **inputs.handles(),
+        **replace(inputs, groups=wanted.groups).handles(),
         batch_size=wanted.batch_size,
         shuffle=wanted.shuffle,
         drop_last=wanted.drop_last,
