@@ -83,6 +83,12 @@ class LoaderKeywords(TypedDict, total=False):
     """How many ranks share the list of batches; rank r takes batches r, r + W, …. None: as for
     `rank`. 1: all batches. Default: None."""
 
+    order: Literal["part"] | None
+    """'part': every batch has inputs of one part of a graph in parts, so that most of what it
+    reads is at one server; with `shuffle`, inputs are shuffled within their parts, and batches
+    among parts. Only the last batch of each part may be smaller; `drop_last` leaves these out.
+    None: batches have inputs of all parts. Default: None."""
+
     prefetch: int | None
     """Batches made ahead, by all workers together; see `prefetch_factor`. Default: None."""
 

@@ -449,6 +449,16 @@ class LoadingOptions(Options, frozen=True, kw_only=True):
             "for `rank`. 1: all batches."
         ),
     ] = None
+    order: Annotated[
+        Any,
+        About(
+            "'part': every batch has inputs of one part of a graph in parts, so that most of what "
+            "it reads is at one server; with `shuffle`, inputs are shuffled within their parts, "
+            "and batches among parts. Only the last batch of each part may be smaller; `drop_last` "
+            "leaves these out. None: batches have inputs of all parts.",
+            written='Literal["part"] | None',
+        ),
+    ] = None
     prefetch: Annotated[
         int | None, About("Batches made ahead, by all workers together; see `prefetch_factor`.")
     ] = None

@@ -13,12 +13,13 @@ import numpy as np
 
 from penstock.client.channel.batch import Batch
 from penstock.core.plan import EpochPlan, Position
-from penstock.kernels import permutation
 from penstock.kernels.arrays import Ids
 from penstock.loader.source.adhoc import AdhocBatches
 from penstock.loader.source.inputs import Inputs
 from penstock.loader.source.remote_adhoc import RemoteAdhocBatches
 from penstock.option_types import ChannelKeywords
+from penstock.sampling.inputs import positions_of
+from penstock.sampling.spec import Feed
 
 
 @dataclass(eq=False, kw_only=True)
@@ -27,8 +28,8 @@ class Run:
 
     Attributes:
         uneven: The inputs of each batch, if batches differ in size.
-        places: The positions among the loader's inputs that a sampler gave; a list of them for each
-            batch if these are uneven. None: all inputs, in the usual order.
+        places: The positions among the loader's inputs, if they are taken in another order than the
+            usual one: a sampler's, or by part. A list of them for each batch if these are uneven.
         by_user: Whether the user's own `collate_fn` makes the batches.
     """
 
@@ -39,7 +40,7 @@ class Run:
     uneven: Sequence[Inputs] | None = None
     places: Ids | Sequence[Ids] | None = None
     by_user: bool = False
-    digest: str | None = None  # of its order, if that is a sampler's
+    digest: str | None = None  # of its order, if that is not the usual one
     step: int = 0  # the next step to be delivered
     touched: bool = False  # a batch has been asked for
     # An exception was raised while a batch was on its way to the user: the channel is ahead.
@@ -87,10 +88,7 @@ class Run:
         if self.uneven is not None:
             assert self.places is not None
             return list(map(int, self.places[index]))
-        start, stop = self.plan.input_range(index)
-        found = np.arange(start, stop)
-        if self.channel_options.get("shuffle"):
-            found = permutation(self._seed, self.epoch, self.plan.num_inputs, start, stop)
+        found = positions_of(self._feed, self.epoch, index)
         if self.places is not None:
             found = np.asarray(self.places)[found]
         return list(map(int, found))
@@ -98,6 +96,18 @@ class Run:
     def key_of(self, index: int) -> tuple[int, int, int]:
         """Return what everything random in a batch of the list follows from."""
         return self._seed, self.epoch, index
+
+    @property
+    def _feed(self) -> Feed:
+        """What a channel would be told of the list of batches."""
+        return Feed(
+            num_inputs=self.plan.num_inputs,
+            batch_size=self.plan.batch_size,
+            shuffle=self.channel_options.get("shuffle", False),
+            drop_last=self.plan.drop_last,
+            seed=self._seed,
+            groups=self.plan.groups,
+        )
 
     @property
     def _seed(self) -> int:

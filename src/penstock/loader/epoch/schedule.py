@@ -6,18 +6,20 @@ Everything follows from the inputs, the options and the seed. Nothing runs here.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 
 from penstock.client.channel.channel_options import parsed
 from penstock.core.plan import EpochPlan, Position
-from penstock.kernels.arrays import check_word
+from penstock.kernels.arrays import Ids, check_word
 from penstock.loader.epoch.order import Drawn, OwnOrder
 from penstock.loader.epoch.position import Course, digest_of
 from penstock.loader.epoch.ranks import RankShare, others_have
 from penstock.loader.epoch.run import Run
 from penstock.loader.pyg.options import LoaderOptions
+from penstock.loader.source.by_part import by_part
 from penstock.loader.source.inputs import Inputs
 from penstock.option_types import ChannelKeywords
 
@@ -32,10 +34,14 @@ class Schedule:
     seed: int
     channel_options: ChannelKeywords
     order: OwnOrder | None  # None: as given, or shuffled
+    places: Ids | None = None  # where the inputs were among those given, if they were put in order
 
     @classmethod
     def of(cls, options: LoaderOptions, inputs: Inputs) -> Self:
         """Make the schedule of a loader; ValueError for invalid options."""
+        places = None
+        if options.order == "part":
+            inputs, places = by_part(inputs)
         ranks = options.ranks(by_name=inputs.given == "split")
         seed = check_word(options.seed_for(ranks), "seed")
         shuffled = options.usual_order(inputs.num)
@@ -46,12 +52,17 @@ class Schedule:
             "shuffle": bool(shuffled),
         }
         _check(channel_options, inputs)
+        if shuffled is None and options.order is not None:
+            raise ValueError(
+                f"order is {options.order!r}, but a sampler gives the order of the inputs: give "
+                "one of them"
+            )
         order = OwnOrder(options) if shuffled is None else None
-        return cls(options, inputs, ranks, seed, channel_options, order)
+        return cls(options, inputs, ranks, seed, channel_options, order, places)
 
     @property
     def is_in_order(self) -> bool:
-        """Return whether inputs are taken in the given order."""
+        """Return whether inputs are taken in the given order, at least within parts."""
         return self.order is None and not self.channel_options["shuffle"]
 
     @property
@@ -82,6 +93,8 @@ class Schedule:
         """Return what a saved position must match."""
         options = self.options
         usual = "shuffled" if self.channel_options["shuffle"] else "given"
+        if options.order is not None:
+            usual = f"{usual}, by {options.order}"
         size = 0 if options.batch_sampler is not None else options.batch_size
         order = usual if self.order is None else "sampler"
         process = self.ranks.process
@@ -108,17 +121,29 @@ class Schedule:
             digest: digest that the epoch's order must have, if any; ValueError if it has another.
         """
         if self.order is None:
-            return self._even(position, self.inputs, self.channel_options)
-        drawn = self.order.draw(self.inputs.num, self.seed, position.epoch)
-        run = self._drawn(position, drawn)
-        run.digest = digest_of(drawn.places)
-        if digest not in (None, run.digest):
-            raise ValueError(
+            run = self._even(position, self.inputs, self.channel_options)
+            run.places, run.digest = self.places, self._digest
+            why = "the graph is cut otherwise than when the state was saved: its parts are others"
+        else:
+            drawn = self.order.draw(self.inputs.num, self.seed, position.epoch)
+            run = self._drawn(position, drawn)
+            run.digest = digest_of(drawn.places)
+            why = (
                 f"sampler gives epoch {position.epoch} another order than when the state was "
                 "saved: let it draw from torch's default generator, which is set for each epoch, "
                 "or have a `set_epoch` that its order follows from"
             )
+        if digest not in (None, run.digest):
+            raise ValueError(why)
         return run
+
+    @cached_property
+    def _digest(self) -> str | None:
+        """A digest of how inputs are in parts; None if they are not put in that order."""
+        if not self.inputs.groups:
+            return None
+        places = np.empty(0, np.int64) if self.places is None else self.places
+        return digest_of(np.concatenate([np.array(self.inputs.groups, np.int64), places]))
 
     def _drawn(self, position: Position, drawn: Drawn) -> Run:
         channel_options = self.channel_options
@@ -154,6 +179,7 @@ class Schedule:
             self.ranks.world_size,
             self.options.remainder,
             position.delivered,
+            inputs.groups,
         )
         return Run(epoch=position.epoch, plan=plan, inputs=inputs, channel_options=channel_options)
 

@@ -33,6 +33,7 @@ from penstock.workers.limits import auto_workers
 # A reader holds one batch while it takes the next, and the hub needs two more to go on with.
 _IN_HANDS: Final = 2
 _FEWEST_SLOTS: Final = 4
+_ORDERS: Final = ("part",)
 # The channel options that are keywords of loaders, too.
 CHANNEL: Final = {
     name: each for name, each in fields_of(ChannelOptions).items() if each.about.for_loaders
@@ -77,6 +78,9 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
             )
         for name in ("sampler", "batch_sampler"):
             _check_iterable(name, getattr(self, name))
+        if self.order is not None and (type(self.order) is not str or self.order not in _ORDERS):
+            close = suggestion(self.order, _ORDERS)
+            raise ValueError(f"order is {self.order!r}; expected 'part', or None{close}")
         if not isinstance(self.generator, torch.Generator | None):
             raise ValueError(f"generator is {self.generator!r}; expected a torch.Generator")
         if isinstance(self.timeout, bool) or not _is_number(self.timeout, 0, math.inf):

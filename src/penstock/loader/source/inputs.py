@@ -53,6 +53,7 @@ class NodeInputs:
 
     `input_id` has what a batch shows for each input; None: its position. The `graph` is asked for
     all ids, and for those of a `split`, if they are not here. `given` is how the user gave them.
+    `groups` are sizes of consecutive groups of inputs, if no batch may have inputs of two.
     """
 
     num: int
@@ -65,6 +66,7 @@ class NodeInputs:
     split: str | None = None
     given: Given = "ids"
     more: Mapping[str, Array] = field(default_factory=dict)
+    groups: tuple[int, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -106,6 +108,7 @@ class NodeInputs:
             input_id=_input_ids_at(self.input_id, places),
             time=None if self.time is None else self.time[places],
             more={name: column[places] for name, column in self.more.items()},
+            groups=(),
         )
 
 
@@ -115,6 +118,7 @@ class LinkInputs:
 
     `label` is a column whose dtype was `label_dtype`. `tables` has weights for negatives, and the
     shift of labels, which depends on all of them. The `graph` is asked for the ends of all edges.
+    `groups` are as in `NodeInputs`.
     """
 
     num: int
@@ -128,6 +132,7 @@ class LinkInputs:
     time_dtype: torch.dtype = torch.int64
     tables: Mapping[str, Any] = field(default_factory=dict)
     more: Mapping[str, Array] = field(default_factory=dict)
+    groups: tuple[int, ...] = ()
 
     @property
     def given(self) -> Given:
@@ -151,18 +156,22 @@ class LinkInputs:
         there = {name: column for name, column in given.items() if column is not None}
         return {**there, **self.more}
 
+    def all_ends(self) -> Array:
+        """Return the ends of all edges, [2, num]; those of all edges of the graph are fetched."""
+        return self.graph.coo(self.edge_type) if self.ends is None else self.ends
+
     def at(self, index: Any) -> LinkInputs:
         """Return the inputs at these positions, in this order; each keeps its `input_id`."""
         places = places_of(index, self.num)
-        ends = self.graph.coo(self.edge_type) if self.ends is None else self.ends
         return replace(
             self,
             num=len(places),
-            ends=ends[:, places].astype(np.int64, copy=False),
+            ends=self.all_ends()[:, places].astype(np.int64, copy=False),
             input_id=_input_ids_at(self.input_id, places),
             label=None if self.label is None else self.label[places],
             time=None if self.time is None else self.time[places],
             more={name: column[places] for name, column in self.more.items()},
+            groups=(),
         )
 
 
