@@ -75,6 +75,9 @@ class BatchMaker:
     def supplement(self, arrays: Arrays) -> None:
         """Add arrays of the same graph that were made since (out-edges); existing ones stay."""
         self.graph = self.graph.with_arrays({**arrays, **self.graph.arrays})
+        if self.graph.is_in_parts:  # rows that came into the cache are for all backends
+            for number, backend in list(self._backends.items()):
+                self.open_backend(number, backend.spec)
 
     def open_backend(self, number: int, spec: Spec) -> None:
         """Add a backend; `ValueError` if the spec does not fit this graph.

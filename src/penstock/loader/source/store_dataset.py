@@ -10,7 +10,7 @@ with the first loader that reads, or in this process (`num_workers=0`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from penstock.client.dist.store_queries import StoreQueries
 from penstock.client.dist_calls import QUERIES
-from penstock.client.hub.hub_process import HubProcess
+from penstock.client.hub.host_hub import hub_of_host
 from penstock.client.sizes import parse_bytes
 from penstock.errors import HubGone
 from penstock.loader.source.remote_dataset import RemoteDistDataset
@@ -30,13 +30,17 @@ from penstock.wire.requests import ArrayT, ShapeT
 from penstock.wire.rpc_schema import mirrored
 from penstock.workers.limits import auto_workers
 
+# Seconds to wait for the rank that starts the hub of a job on this host.
+_JOIN_S: Final = 120.0
+
 
 @mirrored(QUERIES, {ArrayT: Tensor, ShapeT: torch.Size})
 class StoreDataset(RemoteDistDataset):
     """What all servers of a store hold together. Made by `penstock.connect`.
 
     It has the queries of a `RemoteDistDataset`, answered for the whole graph. `graph` is sampled on
-    this host; `provider` is the hub that does it, and runs from the first batch that is read.
+    this host; `provider` is the hub that does it, and runs from the first batch that is read. Ranks
+    that torchrun started on one host share one hub, and its cache.
 
     Args:
         servers: The servers; they are closed with this.
@@ -66,7 +70,10 @@ class StoreDataset(RemoteDistDataset):
         self._graph: StoreGraph = graph_at(servers)
         self._graph.cache_bytes = budget
         workers = 2 * auto_workers() if num_workers == "auto" else num_workers
-        self.provider = HubProcess(self._graph, workers, patience=servers.patience)
+        told = f"{servers.cut} {servers.version} {budget} {workers}"
+        self.provider = hub_of_host(
+            self._graph, workers, told, patience=servers.patience, timeout=_JOIN_S
+        )
         queries = StoreQueries(self._graph, self._statistics, self._hub_statistics)
         self.server = queries  # type: ignore[assignment]  # it has the queries alone
 
