@@ -126,7 +126,9 @@ def _filled(
                 if report is not None:
                     report(done, total)
             members = Members.of(ids, graph.num_nodes(owner or None))
-            arrays[ArrayKey("aid", owner, MEMBERS)] = SharedArray.from_array(members.words.view(np.int64))
+            arrays[ArrayKey("aid", owner, MEMBERS)] = SharedArray.from_array(
+                members.words.view(np.int64)
+            )
             arrays[ArrayKey("aid", owner, SIZE)] = SharedArray.from_array(
                 np.array([members.size], np.int64)
             )
