@@ -22,7 +22,7 @@ def merge_rows(count: int, lists: Sequence[tuple[Ids, Drawn]]) -> Drawn:
     Raises:
         ValueError: Two lists have the same node, a position is outside, or counts do not fit.
     """
-    if len(lists) == 1 and len(lists[0][0]) == count:
+    if len(lists) == 1 and _is_all(lists[0][0], count):
         return lists[0][1]
     kinds = [array.dtype for _, rows in lists for array in (rows.neighbors, rows.edge_ids)]
     kind = np.result_type(np.int32, *kinds)
@@ -40,6 +40,13 @@ def merge_rows(count: int, lists: Sequence[tuple[Ids, Drawn]]) -> Drawn:
     if found != total:
         raise ValueError("the lists have a node twice, or other entries than their counts say")
     return out
+
+
+def _is_all(positions: Ids, count: int) -> bool:
+    """Return whether rising positions are all of them."""
+    return len(positions) == count and (
+        count == 0 or (positions[0], positions[-1]) == (0, count - 1)
+    )
 
 
 def _plain(array: Array, kind: npt.DTypeLike) -> Array:
