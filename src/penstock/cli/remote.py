@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from penstock.client.hub.hub import Provider
+    from penstock.client.remote.store_observer import StoreObserver
     from penstock.rpc.server import RemoteServer
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -44,14 +45,27 @@ def asked(address: str, access: dict[str, Any]) -> Iterator[RemoteServer]:
     from penstock.rpc.endpoint import Endpoint
     from penstock.rpc.server import RemoteServer
 
-    names = ("ca", "certificate", "key", "server_name", "token")
-    endpoint = Endpoint.at(address, name="penstock", **{name: access[name] for name in names})
+    endpoint = Endpoint.at(address, **_credentials(access))
     store = RemoteServer(endpoint, access["timeout"])
     try:
         store.connect(Deadline(access["timeout"]))
         yield store
     finally:
         store.close()
+
+
+@contextmanager
+def observed(addresses: Sequence[str], access: dict[str, Any]) -> Iterator[StoreObserver]:
+    """Connect to all servers of a store that answer, to look at them."""
+    from penstock.client.remote.store_observer import StoreObserver
+
+    with StoreObserver(addresses, access["timeout"], **_credentials(access)) as observer:
+        yield observer
+
+
+def _credentials(access: dict[str, Any]) -> dict[str, Any]:
+    names = ("ca", "certificate", "key", "server_name", "token")
+    return {"name": "penstock", **{name: access[name] for name in names}}
 
 
 @contextmanager

@@ -1,10 +1,11 @@
-"""`penstock status`: ranks, channels and workers, as `.statistics()` reports them."""
+"""`penstock status`: ranks, channels and workers, or all servers of a store, by `.statistics()`."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -16,23 +17,36 @@ from rich.live import Live
 from rich.table import Table
 
 from penstock.cli.inspect import WIDTH_OF_A_PIPE, new_table
-from penstock.cli.remote import access_options, asked
+from penstock.cli.remote import access_options, asked, observed
 from penstock.cli.words import counted
+from penstock.wire.host import this_host
 
 Look: TypeAlias = Callable[[], dict[str, Any]]
 
+# The environment variable that names the servers of a store, with commas between them.
+_STORE_VARIABLE: Final = "PENSTOCK_STORE"
 # Columns with names that people chose, or with sentences.
 _FOLDED: Final = ("rank", "job", "why")
 
 
 @click.command()
-@click.argument("address")
+@click.argument("addresses", metavar="[ADDRESS]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option("--every", default=1.0, show_default=True, help="Seconds between two looks.")
+@click.option(
+    "--alone", is_flag=True, help="Of a store, show the server at ADDRESS and no other one."
+)
 @access_options
-def status(address: str, as_json: bool, watch: bool, every: float, **access: Any) -> None:
+def status(
+    addresses: tuple[str, ...], as_json: bool, watch: bool, every: float, alone: bool, **access: Any
+) -> None:
     """Show ranks, channels and workers of the server, or the hub, at ADDRESS.
+
+    A server that has one part of a graph belongs to a store: then all servers of the store are
+    shown, a row for each, with those that do not answer. Any one address suffices; with several, or
+    none and the environment's PENSTOCK_STORE, one that answers does. --alone shows the ranks,
+    channels and workers of one of them.
 
     With --watch there are rates, too: the changes between two looks. With --json and --watch, there
     is one line of JSON for each look.
@@ -42,8 +56,9 @@ def status(address: str, as_json: bool, watch: bool, every: float, **access: Any
       penstock status tcp://127.0.0.1:7070
       penstock status tcp://127.0.0.1:7070 --watch
       penstock status unix://penstock-4711 --json | jq .hub.pool
+      penstock status tcp://a:7070,tcp://b:7070 --json | jq .missing
     """
-    with _source(address, access) as look:
+    with _source(_addresses(addresses), access, alone=alone) as look:
         if watch:
             _watch(look, every, as_json=as_json)
         elif as_json:
@@ -52,20 +67,40 @@ def status(address: str, as_json: bool, watch: bool, every: float, **access: Any
             _console().print(picture(look()))
 
 
-@contextmanager
-def _source(address: str, access: dict[str, Any]) -> Iterator[Look]:
-    """Yield a function that gets statistics: a hub's, or a server's with those of its hub."""
-    if address.startswith("unix://"):
-        from penstock.client.hub.joined import connect
+def _addresses(given: tuple[str, ...]) -> list[str]:
+    """Return the addresses that were typed, with spaces or commas between them, or are set."""
+    words = given or (os.environ.get(_STORE_VARIABLE, ""),)
+    found = [each.strip() for word in words for each in word.split(",") if each.strip()]
+    if not found:
+        raise click.UsageError(
+            f"ADDRESS is missing: expected one, or the environment's {_STORE_VARIABLE}"
+        )
+    return found
 
-        with connect(address, timeout=access["timeout"]) as hub:
+
+@contextmanager
+def _source(addresses: list[str], access: dict[str, Any], *, alone: bool) -> Iterator[Look]:
+    """Yield a function that gets statistics: a hub's, a server's with its hub's, or a store's."""
+    with ExitStack() as ends:
+        if len(addresses) == 1 and addresses[0].startswith("unix://"):
+            from penstock.client.hub.joined import connect
+
+            hub = ends.enter_context(connect(addresses[0], timeout=access["timeout"]))
             yield lambda: {"hub": hub.statistics()}
-        return
-    with asked(address, access) as store:
-        yield lambda: {
-            "server": store.ask("server_statistics"),
-            "hub": store.ask("hub_statistics"),
-        }
+            return
+        if len(addresses) == 1:
+            server = ends.enter_context(asked(addresses[0], access))
+            if alone or server.welcome.partition.of == 1:
+                yield lambda: {
+                    "server": server.ask("server_statistics"),
+                    "hub": server.ask("hub_statistics"),
+                }
+                return
+            ends.close()
+        elif alone:
+            raise click.UsageError("--alone is for one ADDRESS")
+        store = ends.enter_context(observed(addresses, access))
+        yield lambda: msgspec.to_builtins(store.look())
 
 
 def _watch(look: Look, every: float, *, as_json: bool) -> None:
@@ -96,13 +131,68 @@ def _console() -> Console:
 
 def picture(now: dict[str, Any], before: dict[str, Any] | None = None) -> RenderableType:
     """Return everything as tables."""
+    if "servers" in now:
+        return _store(now, before)
     parts: list[RenderableType] = [_summary(now, before)]
     if "server" in now:
         parts.append(_sessions(now, before))
-    parts += [_channels(now, before), _workers(now["hub"])]
-    if losses := now["hub"]["losses"]:
+    if now["hub"]:
+        parts += [_channels(now, before), _workers(now["hub"])]
+    if losses := now["hub"].get("losses"):
         parts.append(_losses(losses))
     return Group(*parts)
+
+
+def _store(now: dict[str, Any], before: dict[str, Any] | None) -> RenderableType:
+    """Return a table with a row for each server of a store, and what is wrong with some."""
+    summary, servers = Table.grid(padding=(0, 2)), now["servers"]
+    edges = "all edges at every server" if now["topology"] == "whole" else "edges in parts"
+    parts = counted(now["num_parts"], "part")
+    summary.add_row("store", f"{counted(len(servers), 'server')}, {parts}, {edges}")
+    summary.add_row("graph", f"version {now['version']}")
+    if now["missing"]:
+        words = ", ".join(map(str, now["missing"]))
+        summary.add_row("missing", f"no server answers for: part {words}")
+    numbers = ("readers", "calls", "per s", "out", "in", "memory")
+    table = _table("server", "part", "replica", "state", *numbers, numbers=numbers)
+    for each in servers:
+        table.add_row(*_server(each, _rate(now, before, partial(_calls_of, each["address"]))))
+    troubles = [each for each in servers if each["trouble"]]
+    return Group(summary, table, *([_troubles(troubles)] if troubles else []))
+
+
+def _server(each: dict[str, Any], rate: float | None) -> Iterator[str]:
+    """Yield the cells of a server's row."""
+    yield each["address"]
+    yield "?" if each["part"] is None else f"{each['part']} of {each['of']}"
+    yield "" if each["part"] is None else f"{each['replica'] + 1} of {each['replicas']}"
+    yield each["state"]
+    if (told := each["statistics"]) is not None:
+        yield str(_readers(told))
+        yield str(told["calls"])
+        yield "" if rate is None else f"{rate:.1f}"
+        yield decimal(told["bytes_out"])
+        yield decimal(told["bytes_in"])
+        yield decimal(told["process"]["resident_bytes"]) if told["process"] else ""
+
+
+def _readers(told: dict[str, Any]) -> int:
+    """Return how many processes are connected besides this one: ranks, workers, other servers."""
+    there = {(each["host"], each["pid"]) for each in told["sessions"]}
+    return len(there - {(this_host(), os.getpid())})
+
+
+def _calls_of(address: str, look: dict[str, Any]) -> float | None:
+    """Return how many calls a server was asked; None if it did not answer."""
+    there = (each["statistics"] for each in look["servers"] if each["address"] == address)
+    return next((told["calls"] for told in there if told is not None), None)
+
+
+def _troubles(servers: list[dict[str, Any]]) -> Table:
+    table = _table("server", "why")
+    for each in servers:
+        table.add_row(each["address"], each["trouble"])
+    return table
 
 
 def _summary(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
@@ -116,8 +206,11 @@ def _summary(now: dict[str, Any], before: dict[str, Any] | None) -> Table:
         table.add_row("moved", moved + (f", {decimal(int(speed))}/s" if speed is not None else ""))
         given = {"calls": "question", "refused": "refusal"}
         told = (counted(server[name], word) for name, word in given.items())
-        batches = hub["scheduler"]["totals"]["delivered"]  # to ranks on this host and others
+        # To ranks on this host and others.
+        batches = hub["scheduler"]["totals"]["delivered"] if hub else server["batches"]
         table.add_row("given", ", ".join((counted(batches, "batch"), *told)))
+    if not hub:
+        return table
     table.add_row("hub", f"{hub['hub']['address']}, {hub['hub']['age']:.0f} s old")
     table.add_row("channels", hub["describe"])
     return table

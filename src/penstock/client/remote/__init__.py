@@ -2,5 +2,6 @@
 
 `endpoint`, `io_thread`, `link` and `connection` move messages, `rpc_client`, `store` and
 `dist_server` make calls, `hub`, `session` and `remote_graph` serve channels and loaders;
-`same_host` takes the hub's unix socket where it can.
+`same_host` takes the hub's unix socket where it can. `store_observer` looks at all servers of a
+store.
 """
