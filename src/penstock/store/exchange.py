@@ -9,6 +9,7 @@ parts; so such rows, and the times, are fetched, and drawn from here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 # Bytes of rows that a sampler keeps for its next batches.
-_KEPT_BYTES: Final = 256 << 20
+_KEPT_BYTES: Final = 64 << 20
 _INT32: Final = 2**31 - 1
 
 
@@ -70,7 +71,7 @@ class StoreExchange:
     def _drawn_here(self, draw: Draw) -> Drawn:
         """Draw by the times of neighbours, from rows that are fetched."""
         nodes = np.unique(draw.nodes)
-        rows = self._whole_rows(draw.edge_type, draw.side, nodes)
+        rows = self._begin_rows(draw.edge_type, draw.side, nodes)()
         found = draw.edge_type[0 if draw.side == "in" else 2]
         neighbors, local = np.unique(rows.neighbors, return_inverse=True)
         assert draw.time_attr is not None
@@ -126,35 +127,20 @@ class StoreExchange:
             wanted = {key: nodes for key, nodes in missing.items() if len(nodes)}
             if not wanted:
                 return result
-            for (edge_type, side), nodes in wanted.items():
-                found = self._whole_rows(edge_type, side, nodes)
-                self._fetched[edge_type, side].add(nodes, *found)
+            begun = [(key, nodes, self._begin_rows(*key, nodes)) for key, nodes in wanted.items()]
+            for key, nodes, finish in begun:
+                self._fetched[key].add(nodes, *finish())
 
-    def _whole_rows(self, edge_type: EdgeType, side: Side, nodes: Ids) -> Drawn:
-        """Return all edges of nodes, in the order of storage."""
+    def _begin_rows(self, edge_type: EdgeType, side: Side, nodes: Ids) -> Callable[[], Drawn]:
+        """Ask for all edges of nodes, in the order of storage; return what waits for them."""
         if self._graph.serves(side):
-            return _merged(len(nodes), self._begin(Draw(edge_type, side, nodes)))
-        return self._shared_rows(edge_type, side, nodes)
-
-    def _shared_rows(self, edge_type: EdgeType, side: Side, nodes: Ids) -> Drawn:
-        """Return rows of which every part has a share; such rows are in order of edge ids."""
+            return partial(_merged, len(nodes), self._begin(Draw(edge_type, side, nodes)))
         everywhere = np.arange(len(nodes))
+        request = DrawRequest(edge_type=edge_type, side=side, nodes=nodes, share=True)
         asked = [
-            _Asked(
-                self._graph,
-                part,
-                everywhere,
-                DrawRequest(edge_type=edge_type, side=side, nodes=nodes, share=True),
-            )
-            for part in range(self._graph.num_parts)
+            _Asked(self._graph, part, everywhere, request) for part in range(self._graph.num_parts)
         ]
-        answers = [each.answer() for each in asked]
-        counts = np.sum([answer.counts for answer in answers], axis=0, dtype=np.int64)
-        heads = np.concatenate([np.repeat(everywhere, answer.counts) for answer in answers])
-        edge_ids = np.concatenate([answer.edge_ids for answer in answers])
-        neighbors = np.concatenate([answer.neighbors for answer in answers])
-        order = np.lexsort((edge_ids, heads))
-        return Drawn(np.asarray(counts, np.int32), neighbors[order], edge_ids[order])
+        return partial(_joined_shares, len(nodes), asked)
 
     # --- edges among nodes -------------------------------------------------------------------
 
@@ -295,6 +281,17 @@ def _joined(answers: Sequence[DrawAnswer]) -> Drawn:
 def _merged(count: int, asked: Sequence[_Asked]) -> Drawn:
     """Return the answers of several parts in the order of all nodes."""
     return merge_rows(count, [(each.positions, each.answer()) for each in asked])
+
+
+def _joined_shares(count: int, asked: Sequence[_Asked]) -> Drawn:
+    """Return rows of which every part has a share; such rows are in order of edge ids."""
+    answers = [each.answer() for each in asked]
+    counts = np.sum([answer.counts for answer in answers], axis=0, dtype=np.int64)
+    heads = np.concatenate([np.repeat(np.arange(count), answer.counts) for answer in answers])
+    edge_ids = np.concatenate([answer.edge_ids for answer in answers])
+    neighbors = np.concatenate([answer.neighbors for answer in answers])
+    order = np.lexsort((edge_ids, heads))
+    return Drawn(np.asarray(counts, np.int32), neighbors[order], edge_ids[order])
 
 
 def _found(count: int, calls: Sequence[tuple[Ids, Awaited]]) -> Found:
