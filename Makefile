@@ -32,7 +32,7 @@ AT_ONCE ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup native demo test docs bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-store bench-calls bench-small bench-peers figures soak wheel check format stubs clean distclean \
+.PHONY: help setup native demo test docs bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-store bench-partition bench-calls bench-small bench-peers figures soak wheel check format stubs clean distclean \
         check-format check-lint check-types check-layers check-stubs check-docs check-wheel check-native \
         check-kernels sanitized
 
@@ -115,6 +115,9 @@ bench-server: setup ## Measure a server beside an embedded hub and bare sockets 
 
 bench-store: setup ## Measure a graph in parts on several servers beside one server (ARGS=--small for a quick look)
 	@$(PY) benchmarks/store.py $(ARGS)
+
+bench-partition: setup ## Measure cutting a graph into parts beside saving it (ARGS=--small for a quick look)
+	@$(PY) benchmarks/partition.py $(ARGS)
 
 bench-calls: setup ## Count what a small batch costs in Python: calls and CPU time, by process
 	@$(PY) benchmarks/calls.py $(ARGS)

@@ -40,6 +40,7 @@ void bind_ppr(nb::module_& m);
 void bind_walks(nb::module_& m);
 void bind_hgt(nb::module_& m);
 void bind_members(nb::module_& m);
+void bind_cutting(nb::module_& m);
 void bind_hops(nb::module_& m);
 
 namespace {
@@ -324,5 +325,6 @@ NB_MODULE(_native, m) {
   bind_walks(m);
   bind_hgt(m);
   bind_members(m);
+  bind_cutting(m);
   bind_hops(m);
 }

@@ -31,7 +31,8 @@ from penstock.graph.schema import (
 from penstock.graph.segment import Segment, check_room
 from penstock.graph.shared import SharedArray
 from penstock.graph.tensors import floats
-from penstock.graph.topology import Spec, Topology, coo, gather_rows, id_dtype, specs
+from penstock.graph.topology import Spec, Topology, coo, id_dtype, specs
+from penstock.kernels.cutting import copy_rows, row_offsets
 from penstock.kernels.members import Members
 from penstock.kernels.negatives import sort_rows
 from penstock.kernels.ppr import degree_sizes
@@ -156,7 +157,7 @@ class WeightSums:
                 rows, weights = _with_values(graph, self.edge_type, self.side, weights, "weights")
                 _check_weights(weights, dtype, rows)
                 rows = _bare(rows)
-            wanted, adjacency = [("int64", (rows.num_edges,))], _adjacency(rows)
+            wanted, adjacency = [("int64", (rows.num_edges,))], rows.rows
             return made_arrays(
                 wanted, kind, lambda out: weight_sums(adjacency, weights, out, dtype=dtype)
             )
@@ -212,7 +213,7 @@ class ByTime:
 
         def fill(out_entries: Array, out_times: Array) -> None:
             order_by_time(
-                _adjacency(rows),
+                rows.rows,
                 times,
                 of_nodes=self.of_nodes,
                 out_entries=out_entries,
@@ -231,7 +232,7 @@ class ByTime:
             bare, ids = _bare(rows), rows.edge_ids
 
             def fill(out_entries: Array, out_times: Array) -> None:
-                order_by_time(_adjacency(bare), told, out_entries=out_entries, out_times=out_times)
+                order_by_time(bare.rows, told, out_entries=out_entries, out_times=out_times)
                 out_entries[:, 1] = ids[out_entries[:, 1]]
 
             entries = (str(rows.adjacency.dtype), (rows.num_edges, 2))
@@ -278,7 +279,7 @@ class SortedNeighbors:
     def make(self, graph: DerivedFrom, kind: str | None) -> Sequence[SharedArray]:
         rows = rows_of(graph, self.edge_type, self.side)
         wanted = [(str(rows.adjacency.dtype), (rows.num_edges,))]
-        return made_arrays(wanted, kind, lambda out: sort_rows(_adjacency(rows), out))
+        return made_arrays(wanted, kind, lambda out: sort_rows(rows.rows, out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +312,7 @@ class DegreeSizes:
     def make(self, graph: DerivedFrom, kind: str | None) -> Sequence[SharedArray]:
         rows = rows_of(graph, self.edge_type, self.side)
         wanted = [("uint8", (rows.num_rows,))]
-        return made_arrays(wanted, kind, lambda out: degree_sizes(_adjacency(rows), out))
+        return made_arrays(wanted, kind, lambda out: degree_sizes(rows.rows, out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,15 +392,20 @@ class OwnRows:
         return (INTEGERS, (num_rows + 1,)), (IDS, (num_edges, 2))
 
     def make(self, graph: DerivedFrom, kind: str | None) -> Sequence[SharedArray]:
-        rows = graph.topology(self.edge_type, self.side)
+        rows = graph.topology(self.edge_type, self.side).rows
         members = graph.members(owner_of(self.edge_type, self.side))
         assert members is not None
         nodes = members.ids()
-        size = int(rows.degrees[nodes].sum())
+        offsets = row_offsets(rows, nodes)
         num_found = graph.num_nodes(found_by(self.edge_type, self.side))
         dtype = id_dtype(max(num_found, graph.num_edges(self.edge_type)))
-        wanted = [("int64", (len(nodes) + 1,)), (dtype, (size, 2))]
-        return made_arrays(wanted, kind, lambda *out: gather_rows(rows, nodes, *out))
+        wanted = [("int64", (len(offsets),)), (dtype, (int(offsets[-1]), 2))]
+
+        def fill(indptr: Array, entries: Array) -> None:
+            indptr[...] = offsets
+            copy_rows(rows, nodes, offsets, 0, entries)
+
+        return made_arrays(wanted, kind, fill)
 
 
 def keys_of(derived_arrays: Iterable[DerivedArrays]) -> tuple[ArrayKey, ...]:
@@ -465,10 +471,6 @@ def _rows_of(
     derived: WeightSums | ByTime | SortedNeighbors | DegreeSizes | OwnRows,
 ) -> tuple[ArrayKey, ...]:
     return OutEdges(derived.edge_type).keys if derived.side == "out" else ()
-
-
-def _adjacency(rows: Topology) -> kernels.Adjacency:
-    return kernels.Adjacency(rows.indptr, rows.adjacency)
 
 
 def _bare(rows: Topology) -> Topology:

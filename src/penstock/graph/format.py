@@ -158,8 +158,8 @@ def _folder(path: StrPath) -> Path:
 class Meter:
     """Adds up the bytes done, and reports them."""
 
-    def __init__(self, total: int, progress: Report | None, done: int = 0) -> None:
-        self._done = done
+    def __init__(self, total: int, progress: Report | None) -> None:
+        self._done = 0
         self._total = total
         self._progress = progress
 

@@ -18,7 +18,7 @@ from penstock import kernels
 from penstock.errors import GraphFormatError
 from penstock.graph.check import PIECE
 from penstock.graph.schema import ArrayKey, Arrays, EdgeType
-from penstock.kernels.gather import Rows
+from penstock.kernels.cutting import copy_rows, row_offsets
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -66,6 +66,11 @@ class Topology:
         return np.arange(self.num_edges, dtype=id_dtype(self.num_edges))
 
     @property
+    def rows(self) -> kernels.Adjacency:
+        """The rows as kernels read them."""
+        return kernels.Adjacency(self.indptr, self.adjacency)
+
+    @property
     def degrees(self) -> npt.NDArray[np.int64]:
         """The number of neighbours of each row."""
         return np.diff(self.indptr)
@@ -104,57 +109,12 @@ def edges(topology: Topology) -> Iterator[Edges]:
                 yield begin, rows, piece, np.arange(begin, end)
 
 
-def gather_rows(
-    topology: Topology,
-    nodes: npt.NDArray[np.int64],
-    indptr: npt.NDArray[Any],
-    out: npt.NDArray[Any],
-) -> None:
-    """Write the rows of some nodes, one after the other, as pairs: `indptr` and entries `out`."""
-    indptr[0] = 0
-    np.cumsum(topology.indptr[nodes + 1] - topology.indptr[nodes], out=indptr[1:])
-    gather = RowGather(topology, nodes, indptr)
-    for begin in range(0, len(out), PIECE):
-        gather.copy(begin, out[begin : begin + PIECE])
-
-
-class RowGather:
-    """Copies entries of the rows of some nodes, as they stand one after the other.
-
-    Args:
-        topology: All rows.
-        nodes: Whose rows, in which order.
-        indptr: Where the rows of these nodes begin when they stand one after the other.
-    """
-
-    def __init__(
-        self, topology: Topology, nodes: npt.NDArray[np.int64], indptr: npt.NDArray[np.int64]
-    ) -> None:
-        self._topology = topology
-        self._indptr = indptr
-        # From a position among the copied entries to that in the topology.
-        self._shifts = topology.indptr[nodes] - indptr[:-1]
-        self._rows = Rows(_as_words(topology.adjacency)) if topology.paired else None
-
-    def copy(self, begin: int, out: npt.NDArray[Any]) -> None:
-        """Write the entries from position `begin` on to `out`, [entries, 2]."""
-        if not len(out):
-            return
-        end = begin + len(out)
-        first, last = np.searchsorted(self._indptr, [begin, end - 1], side="right") - 1
-        bounds = self._indptr[first : last + 2].clip(begin, end)
-        places = np.repeat(self._shifts[first : last + 1], np.diff(bounds))
-        places += np.arange(begin, end)
-        if self._rows is not None and out.dtype == self._topology.adjacency.dtype:
-            self._rows.gather(places, _as_words(out))
-            return
-        out[:, 0] = self._topology.indices[places]
-        out[:, 1] = self._topology.edge_ids[places] if self._topology.paired else places
-
-
-def _as_words(pairs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return pairs as rows of bytes, of whatever size."""
-    return pairs.reshape(-1).view(np.uint8).reshape(len(pairs), 2 * pairs.dtype.itemsize)
+def rows_of_some(topology: Topology, nodes: npt.NDArray[np.int64], dtype: str) -> Topology:
+    """Return the rows of some nodes, one after the other, as pairs of neighbour and edge id."""
+    indptr = row_offsets(topology.rows, nodes)
+    entries = np.empty((int(indptr[-1]), 2), dtype)
+    copy_rows(topology.rows, nodes, indptr, 0, entries)
+    return Topology(indptr, entries)
 
 
 def coo(csc: Topology, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:

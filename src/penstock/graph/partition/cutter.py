@@ -3,26 +3,25 @@
 A part is an ordinary saved graph that speaks the whole graph's ids. It has the rows of its own
 nodes in the whole graph's order, and the attributes of its own nodes and edges in the order of ids;
 docs/format.md names the arrays. Beyond the graph, the cutter holds a few bytes for each node, and,
-for edges with attributes, the ids of one part's edges.
+for edges with attributes, the ids of the edges of those parts that are being written.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from penstock.graph.check import PIECE
 from penstock.graph.checksum import sum_of_bytes
 from penstock.graph.format import ArraySource, Stored
 from penstock.graph.partition.assignment import Assignment
 from penstock.graph.partition.book import ArrayBook, Ids, RangeBook
-from penstock.graph.partition.sources import Held, SomeEntries, SomeRows
+from penstock.graph.partition.sources import Held, Made, SomeEntries, SomeRows, is_range
 from penstock.graph.schema import (
     BOOK,
     MEMBERS,
@@ -37,7 +36,8 @@ from penstock.graph.schema import (
     positions_name,
 )
 from penstock.graph.topology import Topology, id_dtype
-from penstock.kernels.members import Members
+from penstock.kernels.cutting import count_cut, edge_members, row_offsets
+from penstock.kernels.members import WORD_BITS, Members
 
 if TYPE_CHECKING:
     from penstock.graph.graph import Graph
@@ -76,12 +76,20 @@ class PartCutter:
     @cached_property
     def num_edges(self) -> dict[EdgeType, list[int]]:
         """How many edges of each type belong to each part."""
-        return {name: self._counts(name)[0] for name in self._graph.edge_types}
+        return {name: self._counts(name) for name in self._graph.edge_types}
 
     @cached_property
     def edges_cut(self) -> dict[EdgeType, list[int]]:
         """How many of these have their other end in another part."""
-        return {name: self._counts(name)[1] for name in self._graph.edge_types}
+        return {
+            name: count_cut(
+                self._graph.topology(name, self._owning).rows,
+                self._assignments[owner_of(name, self._owning)].parts,
+                self._assignments[found_by(name, self._owning)].parts,
+                self._parts,
+            ).tolist()
+            for name in self._graph.edge_types
+        }
 
     @property
     def _owning(self) -> Side:
@@ -122,23 +130,11 @@ class PartCutter:
             splits={name: found for name, found in splits.items() if found},
         )
 
-    @cached_property
-    def _counted(self) -> dict[EdgeType, tuple[list[int], list[int]]]:
-        return {}
-
-    def _counts(self, name: EdgeType) -> tuple[list[int], list[int]]:
-        """Return how many edges each part has, and how many of them lead to other parts."""
-        if name not in self._counted:
-            rows = self._graph.topology(name, self._owning)
-            owners = self._assignments[owner_of(name, self._owning)]
-            others = self._assignments[found_by(name, self._owning)]
-            edges, cut = np.zeros(self._parts, np.int64), np.zeros(self._parts, np.int64)
-            for begin, end, part in _stretches(rows, owners):
-                edges += np.bincount(part, minlength=self._parts)
-                away = others.parts[rows.indices[begin:end]] != part
-                cut += np.bincount(part[away], minlength=self._parts)
-            self._counted[name] = edges.tolist(), cut.tolist()
-        return self._counted[name]
+    def _counts(self, name: EdgeType) -> list[int]:
+        rows = self._graph.topology(name, self._owning)
+        owners = self._assignments[owner_of(name, self._owning)]
+        degrees = rows.degrees
+        return [int(degrees[owners.nodes(part)].sum()) for part in range(self._parts)]
 
     # --- their arrays ---
 
@@ -168,22 +164,23 @@ class PartCutter:
         sides: tuple[Side, ...] = ("in", "out") if self._edges == "both" else (self._owning,)
         for side in sides:
             rows, own = self._graph.topology(name, side), nodes[owner_of(name, side)]
-            indptr = _indptr(rows, own)
-            yield ArrayKey(TOPOLOGIES[side], name, "indptr"), Held(indptr)
+            offsets = row_offsets(rows.rows, own)
+            yield ArrayKey(TOPOLOGIES[side], name, "indptr"), Held(offsets)
             found = self._graph.num_nodes(found_by(name, side))
             dtype = id_dtype(max(found, self._graph.num_edges(name)))
-            yield (
-                ArrayKey(TOPOLOGIES[side], name, "adjacency"),
-                _entries(rows, own, indptr, dtype),
-            )
+            entries = _entries(rows, own, offsets, dtype)
+            yield ArrayKey(TOPOLOGIES[side], name, "adjacency"), entries
 
     def _of_nodes(self, name: str, nodes: Ids, part: int) -> Iterator[tuple[ArrayKey, ArraySource]]:
         graph, assignment = self._graph, self._assignments[name]
-        yield ArrayKey("part", name, MEMBERS), _members(nodes, graph.num_nodes(name))
+        yield (
+            ArrayKey("part", name, MEMBERS),
+            Held(_words(Members.of(nodes, graph.num_nodes(name)))),
+        )
         if self._method == "given":
             yield ArrayKey("part", name, BOOK), Held(assignment.parts)
         for label, column in graph.node_attributes(name).items():
-            yield ArrayKey("node", name, label), _rows(column, nodes)
+            yield ArrayKey("node", name, label), SomeRows(column, len(nodes), lambda: nodes)
         for label, split in graph.splits(name).items():
             ids = split.array
             positions = np.flatnonzero(assignment.parts[ids] == part)
@@ -197,58 +194,23 @@ class PartCutter:
         columns = self._graph.edge_attributes(name)
         if not columns:
             return
-        own = nodes[owner_of(name, self._owning)]
-        ids = _edge_ids(self._graph.topology(name, self._owning), own)
-        yield ArrayKey("part", name, MEMBERS), _members(ids, self._graph.num_edges(name))
+        own, size = nodes[owner_of(name, self._owning)], self._graph.num_edges(name)
+        rows = self._graph.topology(name, self._owning)
+        count = int((rows.indptr[own + 1] - rows.indptr[own]).sum())
+        # Made when they are written, once for all attributes.
+        members = cache(lambda: edge_members(rows.rows, own, size))
+        ids = cache(lambda: members().ids())
+        shape = (-(-size // WORD_BITS), 2)
+        yield ArrayKey("part", name, MEMBERS), Made("int64", shape, lambda: _words(members()))
         for label, column in columns.items():
-            yield ArrayKey("edge", name, label), _rows(column, ids)
+            yield ArrayKey("edge", name, label), SomeRows(column, count, ids)
 
 
-def _stretches(rows: Topology, owners: Assignment) -> Iterator[tuple[int, int, Array]]:
-    """Yield all positions of a topology in pieces: begin, end, and the part of each one's owner."""
-    for first in range(0, rows.num_rows, PIECE):
-        bounds = rows.indptr[first : first + PIECE + 1]
-        parts = owners.parts[first : first + PIECE]
-        for begin in range(int(bounds[0]), int(bounds[-1]), PIECE):
-            end = min(begin + PIECE, int(bounds[-1]))
-            yield begin, end, np.repeat(parts, np.diff(bounds.clip(begin, end)))
-
-
-def _is_range(ids: Ids) -> bool:
-    """Return whether ids that rise are without gaps."""
-    return bool(len(ids)) and int(ids[-1]) - int(ids[0]) == len(ids) - 1
-
-
-def _indptr(rows: Topology, nodes: Ids) -> Ids:
-    indptr = np.zeros(len(nodes) + 1, np.int64)
-    np.cumsum(rows.indptr[nodes + 1] - rows.indptr[nodes], out=indptr[1:])
-    return indptr
-
-
-def _entries(rows: Topology, nodes: Ids, indptr: Ids, dtype: str) -> ArraySource:
-    if rows.paired and _is_range(nodes) and str(rows.adjacency.dtype) == dtype:
+def _entries(rows: Topology, nodes: Ids, offsets: Ids, dtype: str) -> ArraySource:
+    if rows.paired and is_range(nodes) and str(rows.adjacency.dtype) == dtype:
         return Held(rows.adjacency[rows.indptr[nodes[0]] : rows.indptr[nodes[-1] + 1]])
-    return SomeEntries(rows, nodes, indptr, dtype)
+    return SomeEntries(rows.rows, nodes, offsets, dtype)
 
 
-def _rows(column: Any, ids: Ids) -> ArraySource:
-    if _is_range(ids):
-        return Held(column.array[ids[0] : ids[-1] + 1], column.dtype)
-    return SomeRows(column, ids)
-
-
-def _members(ids: Ids, size: int) -> ArraySource:
-    return Held(Members.of(ids, size).words.view(np.int64))
-
-
-def _edge_ids(rows: Topology, nodes: Ids) -> Ids:
-    """Return the ids of the edges in the rows of some nodes, rising."""
-    indptr = _indptr(rows, nodes)
-    if _is_range(nodes):
-        span = slice(rows.indptr[nodes[0]], rows.indptr[nodes[-1] + 1])
-        found = rows.edge_ids[span] if rows.paired else np.arange(span.start, span.stop)
-    else:
-        places = np.repeat(rows.indptr[nodes] - indptr[:-1], np.diff(indptr))
-        places += np.arange(indptr[-1])
-        found = rows.edge_ids[places] if rows.paired else places
-    return np.sort(found).astype(np.int64, copy=False)
+def _words(members: Members) -> Array:
+    return members.words.view(np.int64)

@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +25,7 @@ from penstock.graph.layout import array_nbytes
 from penstock.graph.partition.assignment import Method, assignments
 from penstock.graph.partition.cutter import EDGES, LAYOUTS, Edges, Layout, PartCutter
 from penstock.graph.progress import Report
-from penstock.graph.schema import ArrayKey, EdgeType
+from penstock.graph.schema import ArrayKey, EdgeType, Schema
 
 if TYPE_CHECKING:
     from penstock.graph.graph import Graph
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["EDGES", "LAYOUTS", "MOST_PARTS", "Edges", "Layout", "Method", "Parts", "partition"]
 
 MOST_PARTS: Final = 1 << 16
+# Parts that are written at a time.
+WRITERS: Final = 2
 PART_NAME: Final = re.compile(r"part-[0-9]+")
 _STRANGER: Final = "is there already, and is no folder of parts: it is left as it is"
 
@@ -86,18 +90,47 @@ def partition(
     )
 
 
+class _SharedMeter(Meter):
+    """A meter of several threads; all of them end when one has failed."""
+
+    def __init__(self, total: int, report: Report | None) -> None:
+        super().__init__(total, report)
+        self._lock = threading.Lock()
+        self.failed = False
+
+    def add(self, nbytes: int) -> None:
+        with self._lock:
+            if self.failed:
+                raise InterruptedError("another part could not be written")
+            super().add(nbytes)
+
+
 def _write(cutter: PartCutter, folder: Path, parts: int, report: Report | None) -> None:
-    total = done = 0
-    for part in range(parts):
-        arrays = cutter.arrays(part)
-        here = _nbytes(arrays)
-        # The other parts are about as large; what is reported rises to exactly the total.
-        total = max(total, done + here * (parts - part))
-        meter = Meter(total, report, done)
-        write_sources(folder / f"part-{part}", cutter.schema(part), arrays, meter)
-        done += here
-    if report is not None:
-        report(done, done)
+    """Write all parts, some at a time: one is made while another one waits for the disk."""
+    schemas = [cutter.schema(part) for part in range(parts)]
+    meter = _SharedMeter(sum(_nbytes(cutter.arrays(part)) for part in range(parts)), report)
+    with ThreadPoolExecutor(min(parts, WRITERS), "penstock-cut") as writers:
+        writing = [
+            writers.submit(_write_part, cutter, part, schemas[part], folder, meter)
+            for part in range(parts)
+        ]
+        try:
+            for part in writing:
+                part.result()
+        except BaseException:
+            meter.failed = True
+            writers.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _write_part(
+    cutter: PartCutter, part: int, schema: Schema, folder: Path, meter: _SharedMeter
+) -> None:
+    try:
+        write_sources(folder / f"part-{part}", schema, cutter.arrays(part), meter)
+    except BaseException:
+        meter.failed = True
+        raise
 
 
 def _nbytes(arrays: Mapping[ArrayKey, ArraySource]) -> int:

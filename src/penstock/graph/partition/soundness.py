@@ -11,7 +11,7 @@ import numpy as np
 from penstock.errors import GraphFormatError
 from penstock.graph.agreement import Basis
 from penstock.graph.derived import Coo, NamedDerived
-from penstock.graph.partition.book import HashBook, Ids
+from penstock.graph.partition.book import HashBook
 from penstock.graph.schema import (
     BOOK,
     MEMBERS,
@@ -26,7 +26,7 @@ from penstock.graph.schema import (
     positions_name,
 )
 from penstock.graph.shared import SharedArray
-from penstock.graph.topology import Topology, gather_rows, topology_of
+from penstock.graph.topology import rows_of_some, topology_of
 from penstock.graph.unsound import check_ids, unsound
 from penstock.kernels.members import Members
 
@@ -60,7 +60,9 @@ def basis_of(derived: NamedDerived, schema: Schema, arrays: Arrays) -> Basis:
     owners = None if part.alone else _members(arrays, owner_of(name, side), schema).ids()
     rows = topology_of(arrays, name, TOPOLOGIES[side])
     if part.topology == "whole" and owners is not None:
-        rows, owners = (_some(rows, owners), owners) if derived.of_own_rows else (rows, None)
+        rows, owners = (
+            (rows_of_some(rows, owners, "int64"), owners) if derived.of_own_rows else (rows, None)
+        )
     has_attributes = ArrayKey("part", name, MEMBERS) in arrays
     return Basis(
         rows,
@@ -71,14 +73,6 @@ def basis_of(derived: NamedDerived, schema: Schema, arrays: Arrays) -> Basis:
         nodes=_members(arrays, found_by(name, side), schema),
         edges=_members(arrays, name, schema) if has_attributes else None,
     )
-
-
-def _some(rows: Topology, nodes: Ids) -> Topology:
-    """Return the rows of some nodes, as pairs."""
-    indptr = np.empty(len(nodes) + 1, np.int64)
-    entries = np.empty((int(rows.degrees[nodes].sum()), 2), np.int64)
-    gather_rows(rows, nodes, indptr, entries)
-    return Topology(indptr, entries)
 
 
 def _members(arrays: Arrays, name: str | EdgeType, schema: Schema) -> Members:
@@ -141,6 +135,6 @@ def _check_edges(
         return  # it has fewer edges than attributes, or rows of the other side only
     rows = topology_of(arrays, name, group)
     if part.topology == "whole":
-        rows = _some(rows, _members(arrays, owner_of(name, side), schema).ids())
+        rows = rows_of_some(rows, _members(arrays, owner_of(name, side), schema).ids(), "int64")
     if not np.array_equal(np.sort(rows.edge_ids), members.ids()):
         raise unsound(key, arrays[key], f" does not agree with the edges that {part} has")

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from penstock.graph.checksum import PIECE_NBYTES, Bytes, pieces
 from penstock.graph.dtypes import dtype_name, itemsize, storage_dtype
 from penstock.graph.shared import SharedArray
-from penstock.graph.topology import RowGather, Topology
+from penstock.kernels import Adjacency
+from penstock.kernels.cutting import copy_rows
 from penstock.kernels.gather import Rows
 
 Array = npt.NDArray[Any]
@@ -35,41 +36,62 @@ class Held:
         return pieces(self._array)
 
 
-class SomeRows:
-    """The rows of some ids of an attribute."""
+class Made:
+    """An array that is made when it is written."""
 
-    def __init__(self, array: SharedArray, ids: Ids) -> None:
+    def __init__(self, dtype: str, shape: tuple[int, ...], make: Callable[[], Array]) -> None:
+        self._make = make
+        self.dtype = dtype
+        self.shape = shape
+
+    def pieces(self) -> Iterator[Bytes]:
+        return pieces(self._make())
+
+
+class SomeRows:
+    """The rows of `count` ids of an attribute; the ids are asked for when it is written."""
+
+    def __init__(self, array: SharedArray, count: int, ids: Callable[[], Ids]) -> None:
         self._array = array
         self._ids = ids
         self.dtype = array.dtype
-        self.shape = (len(ids), *array.shape[1:])
+        self.shape = (count, *array.shape[1:])
 
     def pieces(self) -> Iterator[Bytes]:
-        rows, dtype, shape = Rows(self._array.array), storage_dtype(self.dtype), self.shape[1:]
+        ids, whole = self._ids(), self._array.array
+        if is_range(ids):
+            return pieces(whole[ids[0] : ids[-1] + 1])
+        rows, dtype, shape = Rows(whole), storage_dtype(self.dtype), self.shape[1:]
 
         def fill(out: Bytes, first: int, count: int) -> None:
-            rows.gather(self._ids[first : first + count], out.view(dtype).reshape(count, *shape))
+            rows.gather(ids[first : first + count], out.view(dtype).reshape(count, *shape))
 
-        return in_pieces(len(self._ids), itemsize(self.dtype) * math.prod(shape), fill)
+        return in_pieces(len(ids), itemsize(self.dtype) * math.prod(shape), fill)
 
 
 class SomeEntries:
     """The entries of the rows of some nodes, (neighbour, edge id), one row after the other."""
 
-    def __init__(self, topology: Topology, nodes: Ids, indptr: Ids, dtype: str) -> None:
-        self._topology = topology
+    def __init__(self, rows: Adjacency, nodes: Ids, offsets: Ids, dtype: str) -> None:
+        self._rows = rows
         self._nodes = nodes
-        self._indptr = indptr
+        self._offsets = offsets
         self.dtype = dtype
-        self.shape = (int(indptr[-1]), 2)
+        self.shape = (int(offsets[-1]), 2)
 
     def pieces(self) -> Iterator[Bytes]:
-        gather, dtype = RowGather(self._topology, self._nodes, self._indptr), np.dtype(self.dtype)
+        dtype = np.dtype(self.dtype)
 
         def fill(out: Bytes, first: int, count: int) -> None:
-            gather.copy(first, out.view(dtype).reshape(count, 2))
+            pairs = out.view(dtype).reshape(count, 2)
+            copy_rows(self._rows, self._nodes, self._offsets, first, pairs)
 
         return in_pieces(self.shape[0], 2 * dtype.itemsize, fill)
+
+
+def is_range(ids: Ids) -> bool:
+    """Return whether ids that rise are without gaps."""
+    return bool(len(ids)) and int(ids[-1]) - int(ids[0]) == len(ids) - 1
 
 
 def in_pieces(
