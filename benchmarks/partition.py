@@ -116,10 +116,8 @@ def main() -> None:
     nodes, edges, width = sizes
     print(f"RMAT, {nodes:,} nodes, {edges:,} edges, {width} float32 each; weights of edges")
     for name, row in result.items():
-        print(
-            f"{name:>15}: {row['size']:.3f} of the graph's size, {row['speed']:.2f} of the speed of "
-            f"save ({row['speed_least']:.2f} to {row['speed_most']:.2f}; {row['seconds']:.2f} s)"
-        )
+        speed = f"{row['speed']:.2f} ({row['speed_least']:.2f} to {row['speed_most']:.2f})"
+        print(f"{name:>15}: size {row['size']:.3f}, speed {speed}, {row['seconds']:.2f} s")
 
 
 if __name__ == "__main__":

@@ -101,6 +101,15 @@ LINES = {
         63: "label edge types by a naming rule, or given",
         64: "a user's transform runs in the rank, a user's sampler in a worker, without torch",
     },
+    "J. One store on many hosts": {
+        65: "the same bytes from the whole graph and from any parts of it, for every kind of sampling",
+        66: "a store by one address, a list or a name; all its servers are found and read from",
+        67: "a server that vanishes is made up for, or waited for; no batch is lost or comes twice",
+        68: "ids, labels, rows, degrees and edges of the whole, of any server or of the store",
+        69: "a loader on a single part of several is an error, unless `part_only` is given",
+        70: "a row crosses the network once at most, and not at all if the cache has it",
+        71: "strangers are not let in; parts of other graphs, versions or cuts are refused by name",
+    },
     "K. The wire": {
         72: "a dead peer, a vanished host and a stopped process are noticed; nothing polls",
         73: "no input ends the process, or makes it keep more than a documented bound",
