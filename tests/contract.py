@@ -102,7 +102,7 @@ LINES = {
         64: "a user's transform runs in the rank, a user's sampler in a worker, without torch",
     },
     "J. One store on many hosts": {
-        65: "the same bytes from the whole graph and from any parts of it, for every kind of sampling",
+        65: "the same bytes from the whole graph and from any parts of it, for every kind",
         66: "a store by one address, a list or a name; all its servers are found and read from",
         67: "a server that vanishes is made up for, or waited for; no batch is lost or comes twice",
         68: "ids, labels, rows, degrees and edges of the whole, of any server or of the store",
