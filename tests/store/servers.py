@@ -92,6 +92,13 @@ class PartServer:
     def go_on(self) -> None:
         strike(self.pid, signal.SIGCONT)
 
+    def wake(self) -> None:
+        """Up, whatever was done to it."""
+        if self._child is None:
+            self.start()
+        else:
+            self.go_on()
+
     def leave(self) -> None:
         """As an administrator ends it: ranks are told."""
         self.ask_to_end()
@@ -138,6 +145,11 @@ class StoreProcesses:
     def of(self, part: int) -> list[PartServer]:
         """The servers that have a part."""
         return self.servers[part * self.replicas : (part + 1) * self.replicas]
+
+    def restore(self) -> None:
+        """All are up, and go on."""
+        for server in self.servers:
+            server.wake()
 
     def __enter__(self) -> Self:
         try:

@@ -296,5 +296,7 @@ def _as_torch(verb: Verb, found: Any) -> Any:
 
 
 def _tensor(found: npt.NDArray[Any]) -> Tensor:
+    if not found.flags.writeable:  # of the graph itself, where a store answers in this process
+        found = found.copy()
     is_bfloat16 = found.dtype == storage_dtype("bfloat16")
     return tensor_over(found, "bfloat16" if is_bfloat16 else None)
