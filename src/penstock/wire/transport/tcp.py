@@ -16,11 +16,14 @@ import sys
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from penstock.wire.transport.delay import slowed
 from penstock.wire.transport.spare import SpareDescriptor
 
 PLAIN: Final = "tcp"
 ENCRYPTED: Final = "tls"
 BACKLOG: Final = 4096
+# Hosts that mean all addresses of this host; nobody can be told to connect to one.
+ANYWHERE: Final = ("*", "0.0.0.0", "::")
 # The send buffer over loopback. A larger one would only take cache from the samplers: with this
 # size, sending beside two workers costs an eighth less CPU time. Over a network the kernel knows
 # better how much may be under way.
@@ -107,10 +110,16 @@ class HasOptions(Protocol):
 
 
 class TcpListener:
-    """A listening socket. `accept` never blocks."""
+    """A listening socket. `accept` never blocks.
 
-    def __init__(self, address: Address) -> None:
-        self._socket = _listening(address)
+    Args:
+        address: Where to listen.
+        listening: A socket that listens there already, which this takes over.
+    """
+
+    def __init__(self, address: Address, listening: socket.socket | None = None) -> None:
+        self._socket = listen(address) if listening is None else listening
+        self._socket.setblocking(False)
         self._spare = SpareDescriptor()
         host, port = self._socket.getsockname()[:2]
         self.address = str(Address(address.scheme, host, port))
@@ -141,7 +150,7 @@ class TcpListener:
             connected.setblocking(False)
             if self._near:
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, NEAR_UNSENT)
-            return connected, _without_mapping(str(peer[0]))
+            return slowed(connected), _without_mapping(str(peer[0]))
 
     def close(self) -> None:
         """Accept no more connections. Idempotent."""
@@ -165,7 +174,8 @@ def _without_mapping(host: str) -> str:
     return host if mapped is None else str(mapped)
 
 
-def _listening(address: Address) -> socket.socket:
+def listen(address: Address) -> socket.socket:
+    """Return a socket that listens at `address`; OSError, which names it, if that cannot be."""
     host = "" if address.host == "*" else address.host
     try:
         family, kind, _, _, place = socket.getaddrinfo(
@@ -175,7 +185,6 @@ def _listening(address: Address) -> socket.socket:
     except OSError as error:
         raise OSError(error.errno, f"cannot listen at {address}: {error.strerror}") from error
     try:
-        listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(place)
         listening.listen(BACKLOG)
@@ -202,7 +211,7 @@ def connect(address: Address, timeout: float | None) -> socket.socket:
     except OSError as error:
         raise ConnectionRefusedError(f"{address}: {error.strerror or error}") from None
     connected.setblocking(False)
-    return connected
+    return slowed(connected)
 
 
 def notice_death(connected: socket.socket, seconds: float) -> None:
