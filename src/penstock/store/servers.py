@@ -22,7 +22,6 @@ import logging
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -69,6 +68,8 @@ TIMES: Final = 5
 LOOK_AROUND_S: Final = 30.0
 # The most servers of a store: a list that grows beyond that is no list of servers.
 MOST_SERVERS: Final = 4096
+# While somebody waits for a part that no known server has, they are looked for so often.
+_LOOK_AGAIN_S: Final = 0.5
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 _NEVER: Final = Deadline(None)
@@ -323,6 +324,7 @@ class PartCall:
         "_packed",
         "_part",
         "_patience",
+        "_refusers",
         "_store",
         "_verb",
         "_waiting_since",
@@ -344,6 +346,7 @@ class PartCall:
         self._inbox: Inbox = SimpleQueue()
         self._attempts: list[_Attempt] = []
         self._losses = 0
+        self._refusers: list[_Server] = []  # which were full
         self._patience: Deadline | None = None  # while no server has the part
         self._waiting_since: float | None = None  # the first wait
         self._late_from: float | None = None  # from when on a wait may be late
@@ -393,7 +396,8 @@ class PartCall:
 
     def ask(self, *, as_hedge: bool = False) -> bool:
         """Ask a server that was not asked yet; return False if there is none."""
-        store, asked = self._store, [attempt.server for attempt in self._attempts]
+        store = self._store
+        asked = [*self._refusers, *(attempt.server for attempt in self._attempts)]
         while (found := store.choose(self._part, asked)) is not None:
             server, client = found
             if as_hedge and server.is_late(client):
@@ -418,8 +422,10 @@ class PartCall:
         while not self._is_over:
             if self._attempts:
                 self._await(deadline)
-            elif not self.ask() and not self._wait_for_server(deadline):
-                return False
+            else:
+                self._refusers.clear()
+                if not self.ask() and not self._wait_for_server(deadline):
+                    return False
             if deadline.passed and not self._has_come():
                 return self._is_over
         return True
@@ -487,18 +493,15 @@ class PartCall:
                 )
             elif not self._attempts:
                 self.ask()
-        elif isinstance(error, _ANOTHER_MAY) and (self._attempts or self._ask_instead(attempt)):
+        elif isinstance(error, _ANOTHER_MAY) and self._ask_instead_of(attempt.server):
             log.info("%s refuses to %s: %s", attempt.server.address, self._verb, error)
         else:
             self._fail(error)
 
-    def _ask_instead(self, refused: _Attempt) -> bool:
-        """Ask another server than the one that has refused the call."""
-        self._attempts.append(refused)  # so that it is not chosen
-        try:
-            return self.ask()
-        finally:
-            self._attempts.remove(refused)
+    def _ask_instead_of(self, refuser: _Server) -> bool:
+        """Return whether another server was asked, or is asked now, than one that refuses."""
+        self._refusers.append(refuser)
+        return bool(self._attempts) or self.ask()
 
     def _fail(self, error: Exception) -> None:
         self._error = error
@@ -530,7 +533,7 @@ class StoreServers:
         self._servers: dict[str, _Server] = {}  # by address
         self._endpoints: dict[EndpointSpec, Endpoint] = {}  # those that credentials were read for
         self._live: tuple[tuple[_Server, ...], ...] = ((),) * (known.num_parts if known else 0)
-        self._wanted: Counter[int] = Counter()  # how many wait for a server of each part
+        self._waiting = 0  # how many wait for a server
         self._is_finding = False
         self._is_looking = 0  # how many threads look for further servers
         self._look_at = time.monotonic() + LOOK_AROUND_S
@@ -703,7 +706,7 @@ class StoreServers:
         if time.monotonic() >= self._look_at:
             self._look_around_in_time()
         if not call.ask():
-            self._seek_early(part)
+            self._seek_early()
         return call
 
     def call(
@@ -818,20 +821,20 @@ class StoreServers:
         """
         began, until = time.monotonic(), patience.or_sooner(deadline)
         with self._changed:
-            self._wanted[part] += 1
+            self._waiting += 1
             self._waits += 1
             try:
-                self._seek(part)
+                self._seek()
                 while not self._live[part]:
                     self._check_open()
-                    if patience.passed or not self._may_come(part):
+                    if patience.passed or not self._may_come():
                         raise self._gone([part], "patience")
                     if deadline.passed:
                         return False
-                    self._changed.wait(until.remaining)
+                    self._wait_a_while(until)
                 return True
             finally:
-                self._wanted[part] -= 1
+                self._waiting -= 1
                 self._waited += time.monotonic() - began
 
     # --- finding -----------------------------------------------------------------------------
@@ -845,12 +848,17 @@ class StoreServers:
                 while self._known is None or not all(self._live):
                     self._check_fit()
                     missing = [part for part, live in enumerate(self._live) if not live]
-                    if deadline.passed or not self._may_come(None):
+                    if deadline.passed or not self._may_come():
                         raise self._refused() or self._gone(missing, "timeout")
-                    self._changed.wait(deadline.remaining)
+                    self._wait_a_while(deadline)
                 self._check_fit()
             finally:
                 self._is_finding = False
+
+    def _wait_a_while(self, deadline: Deadline) -> None:
+        """Wait until something has changed; if nothing does, ask again which servers there are."""
+        if not self._changed.wait(Deadline(_LOOK_AGAIN_S).or_sooner(deadline).remaining):
+            self._look_around(all_of_them=True)
 
     def _check_fit(self) -> None:
         for server in self._servers.values():
@@ -865,11 +873,8 @@ class StoreServers:
         return None
 
     def _gone(self, missing: Sequence[int], setting: str) -> ServerGone:
-        tried = [
-            server
-            for server in self._servers.values()
-            if server.client is None and (server.part is None or server.part in missing)
-        ]
+        away = [server for server in self._servers.values() if server.client is None]
+        tried = [server for server in away if server.part is None or server.part in missing] or away
         if self._known is None:
             what = "no server of the store answers"
         elif len(missing) == 1:
@@ -882,27 +887,30 @@ class StoreServers:
             "part at one of these addresses can have everything go on"
         )
 
-    def _seek(self, part: int) -> None:
-        """Try all servers that may have a part, and ask the others for servers not known here."""
+    def _seek(self) -> None:
+        """Try all servers that are not connected, and ask the others which servers there are.
+
+        A server may come back with another part than it had, so all of them are tried.
+        """
         for server in list(self._servers.values()):
-            if server.client is None and server.part in (None, part):
+            client = server.client
+            if client is not None and client.is_over():
+                self.note_loss(server, client, client.calls.error())
+            elif client is None:
                 server.refusal = None
                 self._try(server)
         if any(self._live):
             self._look_around(all_of_them=True)
 
-    def _seek_early(self, part: int) -> None:
-        """Begin to seek a server of a part, so that other parts can be asked meanwhile."""
+    def _seek_early(self) -> None:
+        """Begin to seek servers, so that other parts can be asked meanwhile."""
         with self._changed:
-            if not self._may_come(part):
-                self._seek(part)
+            if not self._may_come():
+                self._seek()
 
-    def _may_come(self, part: int | None) -> bool:
-        """Return whether any attempt is under way that may find a server of a part, or of any."""
-        return self._is_looking > 0 or any(
-            server.is_tried and (part is None or server.part in (None, part))
-            for server in self._servers.values()
-        )
+    def _may_come(self) -> bool:
+        """Return whether an attempt is under way that may find a server."""
+        return self._is_looking > 0 or any(each.is_tried for each in self._servers.values())
 
     def _add(self, spec: EndpointSpec, part: int | None = None) -> _Server | None:
         """Add a server by its address, unless it is known."""
@@ -955,7 +963,7 @@ class StoreServers:
                         raise
                     server.tries.failed(error)
                 with self._changed:
-                    if until.passed and not self._is_needed(server):
+                    if until.passed and not self._is_needed:
                         return
                     self._changed.wait_for(lambda: self._closed, pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -969,13 +977,10 @@ class StoreServers:
                 server.is_tried = False
                 self._changed.notify_all()
 
-    def _is_needed(self, server: _Server) -> bool:
-        """Return whether anybody waits for a server's part, or may."""
-        if self._is_finding:
-            return True
-        if server.part is None:
-            return self._wanted.total() > 0
-        return self._wanted[server.part] > 0
+    @property
+    def _is_needed(self) -> bool:
+        """Return whether anybody waits for a server."""
+        return self._is_finding or self._waiting > 0
 
     def _connect(self, server: _Server) -> None:
         connection = RemoteConnection.open(server.endpoint, Deadline(ATTEMPT_S), driven=True)
