@@ -5,20 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import resource
-import select
-import signal
+import socket
 import sys
-import termios
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
+from penstock.cli.asked import Asked, signals
+from penstock.cli.serve_parts import serve_parts
 from penstock.cli.words import (
     chosen,
     counted,
@@ -28,6 +26,7 @@ from penstock.cli.words import (
     told_in_options,
     workers_of,
 )
+from penstock.graph.partition.partition import parts_in
 from penstock.options import Limits, PoolOptions
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 PORT: Final = 7070
 # How often the server's health is checked.
 _LOOK_S: Final = 5.0
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FAILED: Final = 1
 
 
@@ -122,11 +120,17 @@ _FAILED: Final = 1
     multiple=True,
     help="What the server takes on: max_channels=64, max_input_bytes=2GB, … (again for more).",
 )
+@click.option("--listen-fd", type=int, hidden=True, help="A socket that listens already.")
+@click.option("--until-eof", is_flag=True, hidden=True, help="End with whoever writes to stdin.")
 @click.option("--exit-by-ranks", is_flag=True, help="Let a rank end the server (`exit`).")
 @click.option("--json", "as_json", is_flag=True, help="Say where it is in JSON, for programs.")
 @click.option("--verbose", "-v", is_flag=True, help="Log what happens, not only what goes wrong.")
-def serve(graph: Path, **given: Any) -> None:
+@click.pass_context
+def serve(context: click.Context, /, graph: Path, **given: Any) -> None:
     """Serve the graph, or the part of one, in the folder GRAPH to ranks on any host.
+
+    If GRAPH is a folder of parts, each part gets a server of its own, at the next port, and all of
+    them are a store. They are ready, and end, together.
 
     Ranks on this host get batches by shared memory, others over the network. Ctrl-C or SIGTERM ends
     it: no new ranks are let in, and those that are connected have some seconds to leave; a second
@@ -144,25 +148,44 @@ def serve(graph: Path, **given: Any) -> None:
       penstock serve products.graph --workers 8 --http 127.0.0.1:7071
       penstock serve products.graph --bind tcp://0.0.0.0:7070 \\
           --certificate keys/server.pem --key keys/server.key --tokens keys/tokens
-      penstock serve parts/part-0 --bind tcp://127.0.0.1:7000
+      penstock serve parts/
+      penstock serve parts/part-0 --bind tcp://a:7070 --store tcp://a:7070,tcp://b:7070 \\
+          --allow-plaintext
     """
-    from penstock.server.ops.malloc import share_arenas
-
-    share_arenas()
     logging.basicConfig(
         level=logging.INFO if given["verbose"] else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    if parts := parts_in(graph):
+        with signals() as asked, told_in_options(given):
+            sys.exit(serve_parts(context, graph, parts, asked))
+    sys.exit(_serve(graph, given))
+
+
+def _serve(graph: Path, given: dict[str, Any]) -> int:
+    """Serve one graph, or part of one, in this process; return the exit status."""
+    from penstock.server.ops.malloc import share_arenas
+
+    share_arenas()
     _take_descriptors()
     with ExitStack() as ends:
-        asked = ends.enter_context(_signals())
+        asked = ends.enter_context(signals())
         with told_in_options(given):
             server = ends.enter_context(_served(graph, given))
             pages = _pages(server, graph, given, ends)
         asked.reloads = server.reload_certificates
         _announce(server, graph, pages, as_json=given["as_json"])
-        status = _wait(server, asked, float(given["grace"]))
-    sys.exit(status)
+        if given["until_eof"]:
+            threading.Thread(target=_end_with_stdin, args=(asked,), daemon=True).start()
+        return _wait(server, asked, float(given["grace"]))
+
+
+def _end_with_stdin(asked: Asked) -> None:
+    """Have the server end, at once, when whoever started it has gone."""
+    while os.read(0, 1):
+        pass
+    for _ in ("leave", "do not wait for ranks"):
+        asked.ask("whoever started it has gone")
 
 
 def _take_descriptors() -> None:
@@ -193,6 +216,7 @@ def _served(graph: Path, given: dict[str, Any]) -> Server:
         limits=Limits(**named_values(Limits, given["limits"], "--limit")),
         files=given["files"],
         unix=given["unix"],
+        listener=None if (fd := given["listen_fd"]) is None else socket.socket(fileno=fd),
         part_only=given["part_only"],
         store_options={"exit_by_ranks": given["exit_by_ranks"]},
         **_pool(given),
@@ -229,7 +253,7 @@ def _announce(server: Server, graph: Path, pages: str | None, *, as_json: bool) 
         click.echo("Ctrl-C ends it")
 
 
-def _wait(server: Server, asked: _Asked, grace: float) -> int:
+def _wait(server: Server, asked: Asked, grace: float) -> int:
     """Wait until somebody wants the server to end; return the exit status."""
     from penstock.server.ops.lifecycle import ended
 
@@ -246,69 +270,11 @@ def _wait(server: Server, asked: _Asked, grace: float) -> int:
     return ended(server.store, server)
 
 
-def _hear_exit(server: Server, asked: _Asked) -> None:
+def _hear_exit(server: Server, asked: Asked) -> None:
     if server.store.wait_for_exit():
         asked.ask("a rank said so")
 
 
-def _drain(server: Server, grace: float, asked: _Asked) -> None:
+def _drain(server: Server, grace: float, asked: Asked) -> None:
     server.drain(grace)
     asked.ask("all have left, or had their time")
-
-
-class _Asked:
-    """Whether the server is to end, and why.
-
-    Not a `threading.Event`: a signal may come while the main thread holds its lock, and the
-    handler, in the same thread, would wait for that lock.
-    """
-
-    def __init__(self) -> None:
-        self._event = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
-        self._had_terminal = sys.stdin is not None and sys.stdin.isatty()
-        self._hangups = 0
-        self.why = ""
-        self.reloads: Callable[[], None] = lambda: None  # on SIGHUP
-
-    def ask(self, why: str) -> None:
-        self.why = why
-        os.eventfd_write(self._event, 1)
-
-    def wait(self, seconds: float | None) -> bool:
-        """Wait until somebody asks, each time anew; return False if nobody did in `seconds`."""
-        heard, _, _ = select.select([self._event], [], [], seconds)
-        if heard:
-            os.eventfd_read(self._event)
-        if self._hangups:
-            self._hangups = 0
-            self.reloads()
-            return False
-        return bool(heard)
-
-    def signalled(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGHUP and not (self._had_terminal and _has_hung_up()):
-            self._hangups += 1
-            os.eventfd_write(self._event, 1)
-        else:
-            self.ask(signal.Signals(number).name)
-
-
-def _has_hung_up() -> bool:
-    """Return whether the terminal this was started from is gone: then SIGHUP means the end."""
-    try:
-        termios.tcgetattr(sys.stdin)
-    except (OSError, termios.error, ValueError):
-        return True
-    return False
-
-
-@contextmanager
-def _signals() -> Iterator[_Asked]:
-    """Let signals ask the server to end, instead of interrupting it."""
-    asked = _Asked()
-    before = {number: signal.signal(number, asked.signalled) for number in _SIGNALS}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -8,6 +8,7 @@ hub sees only what was checked here.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
@@ -181,6 +182,7 @@ def serve(
     samplers: Sequence[str | type[Any]] = (),
     files: Sequence[StrPath] = (),
     unix: str | None = None,
+    listener: socket.socket | None = None,
     part_only: bool = False,
     store_options: Mapping[str, Any] | None = None,
     **options: Unpack[PoolKeywords],
@@ -213,6 +215,8 @@ def serve(
         samplers: User samplers that ranks may ask for: "module:Class", or the class.
         files: Folders below which input files may be read.
         unix: Address where ranks on this host find the hub; by default a unique name.
+        listener: A socket that listens at `address` already, such as systemd passes one; the server
+            takes it over.
         part_only: Whether ranks may sample a part of a graph without its neighbours in other parts.
             Otherwise a part answers questions about its nodes and edges, and all parts are sampled
             together, as a store.
@@ -265,13 +269,13 @@ def serve(
         given = {"samplers": names, "input_folders": files, **(store_options or {})}
         served = DistServer(held, hub, limits=limits, part_only=part_only, **given)
         ends.callback(served.close)
-        listener = TcpListener(where)
-        ends.callback(listener.close)
-        welcome = _welcome(served.dataset, hub, listener.address, lease)
+        listening = TcpListener(where, listener)
+        ends.callback(listening.close)
+        welcome = _welcome(served.dataset, hub, listening.address, lease)
         credentials = _credentials(certificate, key, store_ca or client_ca, tokens)
         peers = StorePeers(welcome, access.peers(store), credentials)
         state = ServerState(
-            listener=listener,
+            listener=listening,
             access=access,
             limits=limits,
             registrations=_registrations(served, hub, limits, names, files),

@@ -109,13 +109,15 @@ class Authority:
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
         authority, authority_key = self._read()
-        purpose = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
+        # A server is a client of the other servers of its store.
+        purposes = [ExtendedKeyUsageOID.SERVER_AUTH] if server else []
+        purposes.append(ExtendedKeyUsageOID.CLIENT_AUTH)
         key = _new_key()
         signed = (
             _builder(_subject(name), authority.subject, key.public_key(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(digital_signature=True), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
             .add_extension(_issued_by(authority_key), critical=False)
         )

@@ -35,7 +35,6 @@ STORE_SERVERS: Final = TransportCalls.get_store_servers.__name__
 VERBS: Final = frozenset({ANNOUNCE, STORE_SERVERS})
 # The most servers of a store.
 MOST_SERVERS: Final = 4096
-_ANYWHERE: Final = ("*", "0.0.0.0", "::")
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 30.0
 
@@ -175,7 +174,7 @@ class StorePeers:
     def _own_address(self) -> str | None:
         """Return the address at which others find this server; None if it is not known."""
         own = tcp.Address.parse(self._welcome.address)
-        return None if own.host in _ANYWHERE else str(own)
+        return None if own.host in tcp.ANYWHERE else str(own)
 
     def _reach(self, address: str) -> RemoteConnection:
         """Return a connection to a server of this store; raise if it belongs to another one."""
