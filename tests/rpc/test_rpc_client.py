@@ -110,9 +110,9 @@ def test_arrays_that_come_too_late_take_no_memory(
     late = given_up(server, client)
     taken: list[int] = []
 
-    def count(arrays: Any, nbytes: int) -> Any:
+    def count(arrays: Any, nbytes: int, *given: Any) -> Any:
         taken.append(nbytes)
-        return reserved(arrays, nbytes)
+        return reserved(arrays, nbytes, *given)
 
     monkeypatch.setattr(link, "reserved", count)
     packed = pack({"0": np.zeros(3 * CHUNK, np.uint8)})
@@ -547,7 +547,7 @@ def test_what_changes_nothing_is_asked_again(
     server: Puppet, threads: ThreadPoolExecutor, verb: str
 ) -> None:
     """CONTRACT 41"""
-    assert (VERBS | TRANSPORT)[verb].traits.reads
+    assert {**VERBS, **TRANSPORT}[verb].traits.reads
     with served(server, threads) as store:
         asked = threads.submit(store.call, verb)
         server.hear(Call)
