@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.demo.chronicle import Chronicle, KillStory
+import msgspec
+
+from penstock.demo.chronicle import Chronicle, KillStory, ServerStory
 from penstock.demo.plan import Plan
 from penstock.demo.telling import Entered, Learned, Proved, Stage, Tested, Trained
 
@@ -45,6 +47,21 @@ def told() -> Chronicle:
             ]
         },
     }
+    return story
+
+
+def told_of_a_store() -> Chronicle:
+    """The same ranks; at 14.3 s a server of part 1 was killed, whose part another one has, too."""
+    story = told()
+    story.plan = msgspec.structs.replace(PLAN, servers=2)
+    story.killed = None
+    story.edges_cut = 500
+    story.numbers["moved"] = {"bytes_in": 12_000_000, "calls": 1234}
+    story.servers = [
+        ServerStory(0, "tcp://127.0.0.1:7000", 4801),
+        ServerStory(1, "tcp://127.0.0.1:7001", 4802, killed_at=14.3),
+        ServerStory(1, "tcp://127.0.0.1:7002", 4803),
+    ]
     return story
 
 

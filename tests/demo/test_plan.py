@@ -16,6 +16,7 @@ plans = st.builds(
     classes=st.just(3),
     width=st.just(4),
     train=st.integers(1, 10**6),
+    servers=st.integers(1, 9),
 )
 
 
@@ -31,6 +32,11 @@ def test_the_pause_lies_within_the_training_of_one_rank(plan: Plan) -> None:
 @given(plans)
 def test_the_kill_comes_before_the_end(plan: Plan) -> None:
     assert 0 <= plan.kill_after < plan.batches
+
+
+@given(plans)
+def test_the_part_whose_server_is_killed_is_there(plan: Plan) -> None:
+    assert 0 <= plan.killed_part < plan.servers
 
 
 @given(plans)

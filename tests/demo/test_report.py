@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -11,11 +13,12 @@ from rich.console import Console
 
 from penstock.cli.demo import BatchesDiffer, _tell
 from penstock.demo.chronicle import Chronicle
+from penstock.demo.fairness import Span
 from penstock.demo.plot import NoPlot, plot
 from penstock.demo.report import DemoReport, in_words, proof_of, report_of, shares_of
 from penstock.demo.telling import Proved
 from penstock.demo.view import PlainView, picture
-from tests.demo.stories import digests, told
+from tests.demo.stories import digests, told, told_of_a_store
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -98,9 +101,49 @@ def test_in_words_there_is_a_line_for_everything_promised() -> None:
     assert lines["plot"] == "out/rates.png"
 
 
-def test_the_plot_is_a_picture(tmp_path: Path) -> None:
+def test_the_silence_is_the_longest_time_without_a_batch_of_anybody() -> None:
+    story = told()
+    assert story.silence(Span(11.0, 14.0)) == 1.0
+    assert story.silence(Span(12.5, 14.0)) == 1.0
+    assert story.silence(Span(14.0, 15.0)) == pytest.approx(0.4)
+    assert story.silence(Span(11.2, 11.5)) == pytest.approx(0.3)
+
+
+def test_nobody_is_missed_while_no_rank_reads() -> None:
+    # From 15.6 s on rank 0 waits for rank 1, which pauses until 16.5 s and has a batch at 17 s.
+    assert told().silence(Span(15.6, 18.0)) == pytest.approx(0.5)
+
+
+def test_the_killed_server_is_told_with_the_silence_after_it_and_before() -> None:
+    store = report(told_of_a_store()).store
+    assert store is not None
+    killed = store.killed_server
+    assert (store.parts, store.servers, store.edges_cut) == (2, 3, 500)
+    assert (killed.part, killed.pid, killed.others) == (1, 4802, ["tcp://127.0.0.1:7002"])
+    assert killed.at_seconds == pytest.approx(4.3)
+    # From the kill to the batch at 14.4 s, and then no longer than from 17 s to 17.5 s.
+    assert killed.silent_seconds == pytest.approx(0.5)
+    assert killed.silent_before_seconds == 1.0
+
+
+def test_of_a_store_there_are_words_for_the_server_and_none_for_a_worker() -> None:
+    lines = dict(in_words(report(told_of_a_store())))
+    assert lines["store"] == (
+        "2 parts at 3 servers; 500 of 1,000 edges lead from one part to another; 12.0 MB came in "
+        "1,234 calls"
+    )
+    assert lines["killed server"].startswith(
+        "that of part 1 at tcp://127.0.0.1:7001 (pid 4802), by SIGKILL after 4.3 s; "
+        "tcp://127.0.0.1:7002 has the part, too: nobody got a batch for 0.50 s"
+    )
+    assert lines["proof"].startswith("all 16 batches equal those of the whole graph, byte for byte")
+    assert "killed worker" not in lines
+
+
+@pytest.mark.parametrize("tell", [told, told_of_a_store])
+def test_the_plot_is_a_picture(tmp_path: Path, tell: Callable[[], Chronicle]) -> None:
     pytest.importorskip("matplotlib")
-    path = plot(report(), tmp_path)
+    path = plot(report(tell()), tmp_path)
     assert (path.name, path.read_bytes()[:8]) == ("rates.png", PNG)
 
 
@@ -130,6 +173,14 @@ def test_the_live_picture_shows_ranks_workers_fairness_and_restarts() -> None:
     ):
         assert expected in shown
     assert "4.5 s  worker 2 is killed" in shown
+
+
+def test_the_live_picture_of_a_store_shows_its_servers() -> None:
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(picture(told_of_a_store(), [], now=16.0))
+    shown = console.export_text()
+    for expected in ("tcp://127.0.0.1:7001", "4802", "1 of 2", "killed", "serving"):
+        assert expected in shown
 
 
 def test_without_a_terminal_every_event_is_a_line() -> None:

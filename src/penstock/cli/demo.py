@@ -49,6 +49,13 @@ class BatchesDiffer(PenstockError):
 )
 @click.option("--ranks", default=4, show_default=True, type=click.IntRange(1, 64))
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1, 64))
+@click.option(
+    "--store",
+    "servers",
+    metavar="PARTS",
+    type=click.IntRange(2, 64),
+    help="Cut the graph into parts, each at a server, and kill one of these.",
+)
 @click.option("--epochs", default=4, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**64 - 1))
 @click.option(
@@ -77,6 +84,7 @@ def demo(
     nodes: int,
     ranks: int,
     workers: int,
+    servers: int | None,
     epochs: int,
     seed: int,
     pause: float,
@@ -92,6 +100,11 @@ def demo(
     accuracy, speed, fairness, what became of the worker, the proof that all batches are those of an
     undisturbed run, and a plot of each rank's rate.
 
+    With --store, the graph is cut into parts, and the batches are put together from what servers
+    answer, of which each has a part. One of them is killed, instead of a worker. Its part has a
+    second server. At the end: for how long nobody got a batch, and the proof that all batches are
+    those of the whole graph.
+
     The graph, unless you bring your own, is a stochastic block model: classes show in the edges,
     and only faintly in the features, so that accuracy tells whether sampling works.
 
@@ -99,6 +112,7 @@ def demo(
     Examples:
       penstock demo
       penstock demo --nodes 50000 --ranks 2 --epochs 6
+      penstock demo --store 3
       penstock demo --graph products.graph --output products
       penstock demo --json --quiet > report.json
     """
@@ -120,6 +134,7 @@ def demo(
             width=subject.width,
             train=len(graph.split("train")),
             pause_s=pause,
+            servers=servers or 0,
         )
         report = _drawn(run(subject, plan, _view(console, as_json, quiet)), output)
     report = msgspec.structs.replace(report, total_seconds=time.monotonic() - began)

@@ -6,13 +6,15 @@ statistics. It draws no conclusions; times are those of the system's monotonic c
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from penstock.demo.fairness import Span
+from penstock.demo.fairness import Span, common
 from penstock.demo.plan import Plan
 from penstock.demo.telling import Entered, FromRank, Learned, Proved, Stage, Tested, Trained
 
@@ -52,6 +54,12 @@ class RankStory:
         """Return when the rank was at a stage."""
         return [span for what, span in self.past if what is stage]
 
+    def idle(self) -> list[Span]:
+        """Return when the rank did not read."""
+        reading = (Stage.TOGETHER, Stage.ALONE)
+        past = [*self.past, (self.stage, Span(self.since, math.inf))]
+        return [span for what, span in past if what not in reading]
+
     def read_within(self, span: Span) -> int:
         """Return how many batches were trained on in a span of time."""
         return bisect_right(self.times, span.end) - bisect_right(self.times, span.begin)
@@ -73,14 +81,26 @@ class KillStory:
 
 
 @dataclass(slots=True, eq=False)
+class ServerStory:
+    """One server of the store; `killed_at`: when it was killed, if it was."""
+
+    part: int
+    address: str
+    pid: int
+    killed_at: float | None = None
+
+
+@dataclass(slots=True, eq=False)
 class Chronicle:
-    """A demonstration up to now."""
+    """A demonstration up to now. `edges_cut` lead from one part of the store to another."""
 
     plan: Plan
     began: float
     ranks: list[RankStory] = field(init=False)
     killed: KillStory | None = None
     numbers: dict[str, Any] = field(default_factory=dict)  # the hub's latest statistics
+    servers: list[ServerStory] = field(default_factory=list)  # none without a store
+    edges_cut: int = 0
 
     def __post_init__(self) -> None:
         self.ranks = [RankStory(since=self.began) for _ in range(self.plan.ranks)]
@@ -101,6 +121,23 @@ class Chronicle:
     def paused(self) -> Span | None:
         """When the pausing rank paused; None before the end of the pause."""
         return next(iter(self.ranks[self.plan.pausing_rank].spans(Stage.PAUSED)), None)
+
+    @property
+    def killed_server(self) -> ServerStory | None:
+        """The server that was killed, if one was."""
+        return next((each for each in self.servers if each.killed_at is not None), None)
+
+    def silence(self, span: Span) -> float:
+        """Return for how long nobody got a batch, at most, in a span in which some wanted one.
+
+        Times in which no rank reads, because all wait for one that pauses, do not count.
+        """
+        within = (at for rank in self.ranks for at in rank.times if span.begin < at < span.end)
+        gaps = (Span(*pair) for pair in pairwise([span.begin, *sorted(within), span.end]))
+        idle = common([rank.idle() for rank in self.ranks])
+        return max(
+            gap.seconds - sum(each.seconds for each in common([[gap], idle])) for gap in gaps
+        )
 
     def losses(self) -> list[float]:
         """Return the mean loss of each epoch that all ranks have finished."""

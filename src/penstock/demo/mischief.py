@@ -1,4 +1,4 @@
-"""The faults that a demonstration injects: a worker is killed, a rank's pause is ended.
+"""The faults that a demonstration injects: a worker or a server is killed, a rank's pause is ended.
 
 It acts when called, and never waits.
 """
@@ -17,6 +17,7 @@ import psutil
 from penstock.demo.chronicle import Chronicle, KillStory
 from penstock.demo.plan import Plan
 from penstock.demo.ranks import RankProcesses
+from penstock.demo.servers import StoreProcesses
 from penstock.demo.telling import Stage
 
 # How long to look for a worker that is making a batch at that moment. Such a kill shows more, but
@@ -38,7 +39,7 @@ class Mischief:
     @property
     def is_choosing(self) -> bool:
         """Return whether it must be called as often as possible."""
-        return self._due_since is not None and self._story.killed is None
+        return self._due_since is not None and not self._has_killed
 
     @property
     def is_over(self) -> bool:
@@ -49,18 +50,22 @@ class Mischief:
     def act(self) -> Iterator[str]:
         """Do what is due; yield what was done, in words."""
         now = time.monotonic()
-        if self._story.killed is None and self._kill_is_due():
+        if self._has_killed:
+            yield from self._follow()
+        elif self._kill_is_due():
             self._due_since = now if self._due_since is None else self._due_since
             yield from self._kill(choosy=now - self._due_since < _CHOOSY_S)
-        elif self._story.killed is not None:
-            yield from self._follow(self._story.killed)
         yield from self._end_pause(now)
-
-    # --- a worker is killed ------------------------------------------------------------------
 
     def _kill_is_due(self) -> bool:
         pausing = self._story.ranks[self._plan.pausing_rank].stage is Stage.PAUSED
         return self._story.batches >= self._plan.kill_after or pausing
+
+    # --- a worker is killed ------------------------------------------------------------------
+
+    @property
+    def _has_killed(self) -> bool:
+        return self._story.killed is not None
 
     def _kill(self, choosy: bool) -> Iterator[str]:
         there = self._story.numbers.get("pool", {}).get("workers", ())
@@ -75,9 +80,10 @@ class Mischief:
             self._story.killed = KillStory(victim["worker"], victim["pid"], at, youngest)
             yield f"worker {victim['worker']} (pid {victim['pid']}) is killed by SIGKILL"
 
-    def _follow(self, killed: KillStory) -> Iterator[str]:
+    def _follow(self) -> Iterator[str]:
         """Look for the hub's verdict, then for the successor."""
-        numbers = self._story.numbers
+        numbers, killed = self._story.numbers, self._story.killed
+        assert killed is not None
         if not killed.verdict:
             for loss in numbers.get("losses", ()):
                 if loss["pid"] == killed.pid:
@@ -101,14 +107,44 @@ class Mischief:
     # --- a rank pauses -----------------------------------------------------------------------
 
     def _end_pause(self, now: float) -> Iterator[str]:
-        """Let the rank go on when its time is up and the worker has been killed."""
+        """Let the rank go on when its time is up and the worker, or server, has been killed."""
         rank = self._story.ranks[self._plan.pausing_rank]
-        if self._went_on or rank.stage is not Stage.PAUSED or self._story.killed is None:
+        if self._went_on or rank.stage is not Stage.PAUSED or not self._has_killed:
             return
         if now - rank.since >= self._plan.pause_s:
             self._went_on = True
             self._ranks.go_on(self._plan.pausing_rank)
             yield f"rank {self._plan.pausing_rank} goes on after {now - rank.since:.1f} s"
+
+
+class ServerMischief(Mischief):
+    """Kills a server of the store instead of a worker. Another server has the same part."""
+
+    def __init__(
+        self, plan: Plan, ranks: RankProcesses, chronicle: Chronicle, store: StoreProcesses
+    ) -> None:
+        super().__init__(plan, ranks, chronicle)
+        self._store = store
+        self._batches = 0  # that had been read when it was killed
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether all faults have happened, and a batch was read after them."""
+        return self._has_killed and self._story.batches > self._batches
+
+    @property
+    def _has_killed(self) -> bool:
+        return self._story.killed_server is not None
+
+    def _kill(self, choosy: bool) -> Iterator[str]:
+        victim = self._store.victim  # it answers calls of all workers: there is no better moment
+        story = next(each for each in self._story.servers if each.pid == victim.pid)
+        story.killed_at, self._batches = time.monotonic(), self._story.batches
+        victim.kill()
+        yield f"the server of part {story.part} at {story.address} is killed by SIGKILL"
+
+    def _follow(self) -> Iterator[str]:
+        return iter(())
 
 
 def _at_work(workers: list[dict[str, Any]]) -> dict[str, Any] | None:

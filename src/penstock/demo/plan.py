@@ -25,7 +25,10 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of a demonstration. `train` is the number of nodes to train on."""
+    """The parameters of a demonstration. `train` is the number of nodes to train on.
+
+    `servers` is the number of parts that the graph is cut into, each at a server; 0: it is whole.
+    """
 
     ranks: int
     workers: int
@@ -38,6 +41,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     hidden: int = 64
     learning_rate: float = 0.01
     pause_s: float = 2.5
+    servers: int = 0
 
     @property
     def batch_size(self) -> int:
@@ -58,8 +62,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kill_after(self) -> int:
-        """The number of trained batches after which a worker is killed."""
+        """The number of trained batches after which a worker, or a server, is killed."""
         return self.batches // 3
+
+    @property
+    def killed_part(self) -> int:
+        """The part that has two servers, of which one is killed."""
+        return min(1, self.servers - 1)
 
     @property
     def pausing_rank(self) -> int:

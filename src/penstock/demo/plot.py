@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -37,7 +38,8 @@ def plot(report: DemoReport, folder: Path) -> Path:
     _mark(axes, report)
     axes.set(
         title=f"{len(report.ranks)} ranks, one hub of {report.workers} workers, "
-        f"{report.batches} batches",
+        + ("" if report.store is None else f"{report.store.parts} parts at servers, ")
+        + f"{report.batches} batches",
         xlabel="seconds of training",
         ylabel="batches per second",
         xlim=(0, report.seconds),
@@ -63,10 +65,9 @@ def _draw_rates(axes: Axes, report: DemoReport) -> None:
 
 
 def _mark(axes: Axes, report: DemoReport) -> None:
-    killed, pause = report.killed_worker, report.pause
-    axes.axvline(
-        killed.at_seconds, color="#bb2222", linestyle="--", label=f"worker {killed.worker} killed"
-    )
+    pause = report.pause
+    for at, what in _kills(report):
+        axes.axvline(at, color="#bb2222", linestyle="--", label=f"{what} killed")
     axes.axvspan(
         pause.at_seconds,
         pause.at_seconds + pause.seconds,
@@ -74,3 +75,11 @@ def _mark(axes: Axes, report: DemoReport) -> None:
         alpha=0.3,
         label=f"rank {pause.rank} pauses",
     )
+
+
+def _kills(report: DemoReport) -> Iterator[tuple[float, str]]:
+    if (worker := report.killed_worker) is not None:
+        yield worker.at_seconds, f"worker {worker.worker}"
+    if report.store is not None:
+        server = report.store.killed_server
+        yield server.at_seconds, f"server of part {server.part}"

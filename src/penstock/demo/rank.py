@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections import deque
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Final
 
@@ -91,6 +92,7 @@ def _train(brief: Brief, line: ParentConnection) -> None:
 
     from penstock.client.hub.joined import connect
     from penstock.demo.trainer import Trainer
+    from penstock.graph import Graph
 
     torch.set_num_threads(1)  # one core per rank, at most
     dist.init_process_group(
@@ -100,8 +102,10 @@ def _train(brief: Brief, line: ParentConnection) -> None:
         world_size=brief.plan.ranks,
         timeout=_PATIENCE,
     )
-    with connect(brief.address) as hub:
-        Trainer(brief.plan, brief.rank, hub, line.tell, line.pause).run()
+    with ExitStack() as ends:
+        hub = ends.enter_context(connect(brief.address))
+        whole = hub.graph if brief.whole is None else ends.enter_context(Graph.open(brief.whole))
+        Trainer(brief.plan, brief.rank, hub, whole, line.tell, line.pause).run()
     dist.destroy_process_group()  # not after an error: there may be nobody left to agree with
 
 

@@ -124,14 +124,25 @@ class RankProcesses:
         self._selector = selectors.DefaultSelector()
         self._ranks: list[RankProcess] = []
 
-    def start(self, address: str) -> None:
-        """Start them, to train from the hub at this address."""
+    def start(self, address: str, whole: Path | None = None) -> None:
+        """Start them, to train from the hub at this address.
+
+        `whole` is the folder of the whole graph, if the hub's graph is in parts.
+        """
         rendezvous = str(self._scratch / "rendezvous")
         for number in range(self._plan.ranks):
             rank = RankProcess.start(number, self._scratch)
             self._ranks.append(rank)
             self._selector.register(rank.stream, selectors.EVENT_READ, rank)
-            rank.say(Brief(plan=self._plan, rank=number, address=address, rendezvous=rendezvous))
+            rank.say(
+                Brief(
+                    plan=self._plan,
+                    rank=number,
+                    address=address,
+                    rendezvous=rendezvous,
+                    whole=None if whole is None else str(whole),
+                )
+            )
 
     def listen(self, timeout: float) -> Iterator[tuple[int, FromRank]]:
         """Yield messages of ranks, waiting up to `timeout` seconds; `RankDied` if one is lost."""

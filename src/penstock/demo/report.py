@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
+from rich.filesize import decimal
 
-from penstock.demo.chronicle import Chronicle, KillStory, RankStory
+from penstock.demo.chronicle import Chronicle, KillStory, RankStory, ServerStory
 from penstock.demo.fairness import Span, common, jain
 from penstock.demo.telling import Stage
 
@@ -33,6 +34,34 @@ class KillReport(msgspec.Struct, frozen=True, kw_only=True):
     batch: str | None  # that it was making
     successor: int | None
     replaced_after_seconds: float | None
+
+
+class ServerKillReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The server that was killed.
+
+    `silent_seconds`: for how long nobody got a batch, at most, in the seconds after the kill;
+    `silent_before_seconds`: likewise in all the time before it.
+    """
+
+    part: int
+    address: str
+    pid: int
+    at_seconds: float
+    signal: str = "SIGKILL"
+    others: list[str]  # the servers that had the same part
+    silent_seconds: float
+    silent_before_seconds: float
+
+
+class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The store that the batches came from; `moved_bytes` came from servers, for all batches."""
+
+    parts: int
+    servers: int
+    edges_cut: int
+    calls: int
+    moved_bytes: int
+    killed_server: ServerKillReport
 
 
 class PauseReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +98,8 @@ class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
     jain: float | None
     workers_lost: int
     ranks: list[RankReport]
-    killed_worker: KillReport
+    killed_worker: KillReport | None = None  # unless it was a server
+    store: StoreReport | None = None  # None: the graph was on this host
     pause: PauseReport
     proof: Proof
     nodes: int
@@ -81,13 +111,14 @@ class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _SHOWN = 5
+# How long after a kill it may have an effect.
+_AFTERMATH_S = 10.0
 
 
 def report_of(story: Chronicle, chance: float, nodes: int, edges: int) -> DemoReport:
     """Make the report, once all ranks are done."""
     training, shares = story.training, shares_of(story)
     tested = [rank.tested for rank in story.ranks if rank.tested is not None]
-    assert story.killed is not None
     return DemoReport(
         accuracy=sum(t.right for t in tested) / sum(t.total for t in tested),
         chance=chance,
@@ -100,7 +131,8 @@ def report_of(story: Chronicle, chance: float, nodes: int, edges: int) -> DemoRe
         ranks=[
             _rank(number, rank, shares[number], training) for number, rank in enumerate(story.ranks)
         ],
-        killed_worker=_killed(story.killed, training),
+        killed_worker=None if story.killed is None else _killed(story.killed, training),
+        store=_store(story, training) if story.servers else None,
         pause=_pause(story, training),
         proof=proof_of(story.ranks),
         nodes=nodes,
@@ -139,6 +171,35 @@ def _killed(killed: KillStory, training: Span) -> KillReport:
         batch=killed.batch,
         successor=killed.successor,
         replaced_after_seconds=None if killed.replaced is None else killed.replaced - killed.at,
+    )
+
+
+def _store(story: Chronicle, training: Span) -> StoreReport:
+    killed, moved = story.killed_server, story.numbers.get("moved") or {}
+    assert killed is not None
+    return StoreReport(
+        parts=story.plan.servers,
+        servers=len(story.servers),
+        edges_cut=story.edges_cut,
+        calls=moved.get("calls", 0),
+        moved_bytes=moved.get("bytes_in", 0),
+        killed_server=_killed_server(killed, story, training),
+    )
+
+
+def _killed_server(killed: ServerStory, story: Chronicle, training: Span) -> ServerKillReport:
+    at = killed.killed_at
+    assert at is not None
+    first = min(rank.times[0] for rank in story.ranks)
+    others = [each for each in story.servers if each is not killed and each.part == killed.part]
+    return ServerKillReport(
+        part=killed.part,
+        address=killed.address,
+        pid=killed.pid,
+        at_seconds=at - training.begin,
+        others=[each.address for each in others],
+        silent_seconds=story.silence(Span(at, min(at + _AFTERMATH_S, training.end))),
+        silent_before_seconds=story.silence(Span(first, at)),
     )
 
 
@@ -189,13 +250,17 @@ def in_words(report: DemoReport) -> Iterator[tuple[str, str]]:
         f"second, by {report.workers} workers for {len(report.ranks)} ranks",
     )
     yield "fairness", _fairness(report)
-    yield "killed worker", _death(report.killed_worker)
+    if report.store is not None:
+        yield "store", _parts(report.store, report.edges)
+        yield "killed server", _loss(report.store.killed_server)
+    if report.killed_worker is not None:
+        yield "killed worker", _death(report.killed_worker)
     yield (
         "paused rank",
         f"rank {report.pause.rank}, for {report.pause.seconds:.1f} s; the others read "
         f"{report.pause.batches_of_others} batches meanwhile",
     )
-    yield "proof", _proof(report.proof)
+    yield "proof", _proof(report.proof, in_parts=report.store is not None)
     yield "plot", report.plot or f"none: {report.no_plot}"
 
 
@@ -203,6 +268,22 @@ def _fairness(report: DemoReport) -> str:
     shares = ", ".join(str(rank.share) for rank in report.ranks)
     index = "unknown" if report.jain is None else f"{report.jain:.4f}"
     return f"Jain's index {index}: ranks got {shares} batches while all of them were reading"
+
+
+def _parts(store: StoreReport, edges: int) -> str:
+    return (
+        f"{store.parts} parts at {store.servers} servers; {store.edges_cut:,} of {edges:,} edges "
+        f"lead from one part to another; {decimal(store.moved_bytes)} came in {store.calls:,} calls"
+    )
+
+
+def _loss(killed: ServerKillReport) -> str:
+    return (
+        f"that of part {killed.part} at {killed.address} (pid {killed.pid}), by {killed.signal} "
+        f"after {killed.at_seconds:.1f} s; {' and '.join(killed.others)} has the part, too: nobody "
+        f"got a batch for {killed.silent_seconds:.2f} s then (before: "
+        f"{killed.silent_before_seconds:.2f} s at most)"
+    )
 
 
 def _death(killed: KillReport) -> str:
@@ -214,13 +295,15 @@ def _death(killed: KillReport) -> str:
     return f"worker {killed.worker} (pid {killed.pid}) is lost: {killed.verdict}{held}{then}"
 
 
-def _proof(proof: Proof) -> str:
+def _proof(proof: Proof, *, in_parts: bool) -> str:
+    those = "those of the whole graph" if in_parts else "those of an undisturbed run"
+    without = "servers, hub and workers" if in_parts else "hub and workers"
     if proof.holds:
         return (
-            f"all {proof.batches} batches equal those of an undisturbed run, byte for byte (made "
-            "again in one process, without hub and workers)"
+            f"all {proof.batches} batches equal {those}, byte for byte (made again in one process, "
+            f"without {without})"
         )
     return (
-        f"{proof.batches - proof.equal} of {proof.batches} batches differ from those of an "
-        f"undisturbed run: {'; '.join(proof.differing)}"
+        f"{proof.batches - proof.equal} of {proof.batches} batches differ from {those}: "
+        f"{'; '.join(proof.differing)}"
     )

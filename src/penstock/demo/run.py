@@ -1,5 +1,7 @@
 """The demonstration as a whole: a hub, ranks that train from it, faults, and the report.
 
+The hub's graph is on this host, or in parts at servers of a store.
+
 Only the ranks use torch; this process starts them, watches, and sums up.
 """
 
@@ -11,21 +13,24 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from penstock.client.hub import restart_log
 from penstock.client.hub.hub_process import HubProcess
-from penstock.demo.chronicle import Chronicle
-from penstock.demo.mischief import Mischief
+from penstock.demo.chronicle import Chronicle, ServerStory
+from penstock.demo.mischief import Mischief, ServerMischief
 from penstock.demo.plan import Plan
 from penstock.demo.ranks import RankProcesses
 from penstock.demo.report import DemoReport, report_of
+from penstock.demo.servers import StoreProcesses
 from penstock.demo.subject import Subject
 from penstock.demo.telling import Entered, FromRank, Learned, Stage
 from penstock.demo.view import DemoView
+from penstock.graph import Graph
 from penstock.hub.process import LOG_VARIABLE
+from penstock.store import servers
 
 PREFIX: Final = "penstock-demo-"
 # How often the hub is asked for its statistics.
@@ -47,21 +52,45 @@ def run(subject: Subject, plan: Plan, view: DemoView) -> DemoReport:
     Raises:
         RankDied: a rank died.
         HubGone: the hub could not be started.
+        ServerDied: a server of the store could not be started.
     """
     story = Chronicle(plan, time.monotonic())
-    with (
-        _scratch_folder() as scratch,
-        _quiet_hub(),
-        HubProcess(subject.graph, plan.workers) as hub,
-        RankProcesses(plan, scratch) as ranks,
-        view,
-    ):
-        ranks.start(hub.address)
-        hub.resize(plan.workers)  # starts the workers, in less time than ranks take
-        Performance(plan, hub, ranks, story, view).play()
-        ranks.join()
     graph = subject.graph
+    with ExitStack() as ends:
+        scratch = ends.enter_context(_scratch_folder())
+        ends.enter_context(_quiet())
+        store = _store(graph, plan, scratch, story, view, ends) if plan.servers else None
+        sampled = graph if store is None else ends.enter_context(store.opened())
+        hub = ends.enter_context(HubProcess(sampled, plan.workers))
+        ranks = ends.enter_context(RankProcesses(plan, scratch))
+        ends.enter_context(view)
+        ranks.start(hub.address, None if store is None else _saved(graph, scratch))
+        hub.resize(plan.workers)  # starts the workers, in less time than ranks take
+        Performance(plan, hub, ranks, story, view, store).play()
+        ranks.join()
     return report_of(story, subject.chance, graph.num_nodes(), graph.num_edges())
+
+
+def _store(
+    graph: Graph, plan: Plan, scratch: Path, story: Chronicle, view: DemoView, ends: ExitStack
+) -> StoreProcesses:
+    """Cut the graph into parts, and start a server for each."""
+    store = ends.enter_context(StoreProcesses(graph, plan, scratch))
+    story.edges_cut = store.edges_cut
+    story.servers = [ServerStory(each.part, each.address, each.pid) for each in store.servers]
+    view.event(
+        time.monotonic() - story.began,
+        f"{plan.servers} parts, each at a server, part {plan.killed_part} at two: "
+        f"{store.edges_cut:,} edges lead from one part to another",
+    )
+    return store
+
+
+def _saved(graph: Graph, scratch: Path) -> Path:
+    """Save the whole graph, for ranks to compare with."""
+    folder = scratch / "whole"
+    graph.save(folder)
+    return folder
 
 
 @contextmanager
@@ -82,19 +111,29 @@ class Performance:
     """Listens to ranks, looks at the hub, injects faults, and updates the view."""
 
     def __init__(
-        self, plan: Plan, hub: HubProcess, ranks: RankProcesses, story: Chronicle, view: DemoView
+        self,
+        plan: Plan,
+        hub: HubProcess,
+        ranks: RankProcesses,
+        story: Chronicle,
+        view: DemoView,
+        store: StoreProcesses | None = None,
     ) -> None:
         self._plan = plan
         self._hub = hub
         self._ranks = ranks
         self._story = story
         self._view = view
-        self._mischief = Mischief(plan, ranks, story)
+        self._mischief = (
+            Mischief(plan, ranks, story)
+            if store is None
+            else ServerMischief(plan, ranks, story, store)
+        )
         self._looked = 0.0
         self._told: set[Stage] = set()
 
     def play(self) -> None:
-        """Return when all ranks are done and the killed worker has a successor."""
+        """Return when all ranks are done and what was killed has been made up for."""
         while not self._ranks.done:
             choosing = self._mischief.is_choosing
             for rank, message in self._ranks.listen(_MOMENT_S if choosing else _LOOK_EVERY_S):
@@ -136,15 +175,18 @@ class Performance:
 
 
 @contextmanager
-def _quiet_hub() -> Iterator[None]:
-    """Leave reports about the killed worker to the view, unless the user set a log level."""
+def _quiet() -> Iterator[None]:
+    """Leave reports about what was killed to the view, unless the user set a log level."""
     if LOG_VARIABLE in os.environ:
         yield
         return
     os.environ[LOG_VARIABLE] = "ERROR"
-    before, restart_log.log.disabled = restart_log.log.disabled, True
+    before = {log: log.disabled for log in (restart_log.log, servers.log)}
+    for log in before:
+        log.disabled = True
     try:
         yield
     finally:
-        restart_log.log.disabled = before
+        for log, disabled in before.items():
+            log.disabled = disabled
         os.environ.pop(LOG_VARIABLE, None)

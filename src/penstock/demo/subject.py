@@ -56,7 +56,12 @@ def subject_of(graph: Graph, what: str | Path) -> Subject:
         raise ValueError(f"y of {what} is {_form(y)}; expected one class per node, as an integer")
     train, test = (_split(graph, name, what) for name in ("train", "test"))
     classes = max(_highest(graph, nodes, what) for nodes in (train, test)) + 1
-    return Subject(graph, classes, x.shape[1], test[:_TEST_NODES])
+    return Subject(graph, classes, x.shape[1], nodes_to_test(graph))
+
+
+def nodes_to_test(graph: Graph) -> npt.NDArray[np.int64]:
+    """Return the nodes that accuracy is measured on."""
+    return graph.split("test")[:_TEST_NODES]
 
 
 def _attribute(graph: Graph, name: str, what: object, meaning: str) -> npt.NDArray[Any]:

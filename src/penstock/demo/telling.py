@@ -30,12 +30,16 @@ class Stage(Enum):
 
 
 class Brief(Message, frozen=True, kw_only=True):
-    """The first message: which rank it is, and where to find the hub and the other ranks."""
+    """The first message: which rank it is, and where to find the hub and the other ranks.
+
+    `whole` is the folder of the whole graph, if the hub's graph is in parts.
+    """
 
     plan: Plan
     rank: int
     address: str
     rendezvous: str
+    whole: str | None = None
 
 
 class GoOn(Message, frozen=True, kw_only=True):

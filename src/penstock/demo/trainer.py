@@ -21,8 +21,9 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from penstock.client.hub.hub import Hub
 from penstock.demo.model import GraphSage, labels_of
 from penstock.demo.plan import Plan
-from penstock.demo.subject import Subject, subject_of
+from penstock.demo.subject import nodes_to_test
 from penstock.demo.telling import Entered, FromRank, Learned, Proved, Stage, Tested, Trained
+from penstock.graph import Graph
 from penstock.loader.pyg.neighbor_loader import NeighborLoader
 from penstock.sampling.digest import batch_digest
 
@@ -30,17 +31,21 @@ Tell = Callable[[FromRank], None]
 
 
 class Trainer:
-    """One rank of several. `tell` reports to the parent; `pause` returns when the pause is over."""
+    """One rank of several.
+
+    `hub` gives the batches to train on; `whole` is its graph, from which they are made again.
+    `tell` reports to the parent; `pause` returns when the pause is over.
+    """
 
     def __init__(
-        self, plan: Plan, rank: int, hub: Hub, tell: Tell, pause: Callable[[], None]
+        self, plan: Plan, rank: int, hub: Hub, whole: Graph, tell: Tell, pause: Callable[[], None]
     ) -> None:
         self._plan = plan
         self._rank = rank
         self._hub = hub
+        self._whole = whole
         self._tell = tell
         self._pause = pause
-        self._subject: Subject = subject_of(hub.graph, "the graph")
         torch.manual_seed(plan.seed)
         layers = len(plan.num_neighbors)
         self._model = GraphSage(plan.width, plan.hidden, plan.classes, layers)
@@ -126,7 +131,7 @@ class Trainer:
     def _test(self) -> None:
         """Report how many of this rank's share of test nodes are classified correctly."""
         self._model.eval()
-        nodes = self._subject.test[self._rank :: self._plan.ranks]
+        nodes = nodes_to_test(self._hub.graph)[self._rank :: self._plan.ranks]
         right = 0
         with NeighborLoader(
             self._hub,
@@ -143,7 +148,7 @@ class Trainer:
 
     def _made_again(self, rank: int) -> list[str]:
         """Return digests of a rank's batches of all epochs, made here, without hub or workers."""
-        with self._loader(self._hub.graph, rank, num_workers=0) as loader:
+        with self._loader(self._whole, rank, num_workers=0) as loader:
             return [digest_of(batch) for _ in range(self._plan.epochs) for batch in loader]
 
 

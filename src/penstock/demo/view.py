@@ -94,7 +94,8 @@ class LiveView(DemoView):
 def picture(story: Chronicle, events: list[tuple[float, str]], now: float) -> RenderableType:
     """Return the current picture."""
     lines = [Text(f"{seconds:6.1f} s  {words}", style="dim") for seconds, words in events]
-    return Group(_ranks(story, now), _workers(story), _summary(story, now), *lines)
+    servers = [_servers(story)] if story.servers else []
+    return Group(_ranks(story, now), _workers(story), *servers, _summary(story, now), *lines)
 
 
 def _ranks(story: Chronicle, now: float) -> Table:
@@ -124,6 +125,19 @@ def _workers(story: Chronicle) -> Table:
             Text(worker["state"], style="" if worker["state"] == "ready" else "yellow"),
             f"{worker['batches']:>5}",
             f"{worker['cpu']:.1f} s",
+        )
+    return table
+
+
+def _servers(story: Chronicle) -> Table:
+    table = Table("server", "pid", "part", "state", expand=False)
+    for server in story.servers:
+        killed = server.killed_at is not None
+        table.add_row(
+            server.address,
+            str(server.pid),
+            f"{server.part} of {story.plan.servers}",
+            Text("killed" if killed else "serving", style="bold red" if killed else ""),
         )
     return table
 
