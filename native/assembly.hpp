@@ -240,6 +240,8 @@ class Assembly {
     std::int64_t node = -1, left = 0;  // of the edges of this node
     for (std::int64_t begin = 0; begin < neighbors.size; begin += kChunkPicks) {
       const std::int64_t size = std::min(kChunkPicks, neighbors.size - begin);
+      const std::int64_t ahead = std::min(begin + 2 * kChunkPicks, neighbors.size);
+      for (std::int64_t at = begin + size; at < ahead; ++at) naming.prefetch(neighbors[at]);
       for (std::int64_t i = 0; i < size;) {
         while (left == 0) left = counts_[static_cast<std::size_t>(++node)];
         const std::int64_t some = std::min(left, size - i);

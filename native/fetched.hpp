@@ -15,15 +15,10 @@
 
 namespace penstock {
 
-// Where the row of a node begins and ends. A row that is elsewhere is empty, and missing.
-struct RowBounds {
-  std::int64_t begin;
-  std::int64_t end;
-  bool is_missing = false;
-};
-
 class FetchedRows {
  public:
+  static constexpr std::int64_t kNoRow = -1;
+
   explicit FetchedRows(std::int64_t num_nodes) : num_nodes_(num_nodes) { clear(); }
 
   std::int64_t num_nodes() const { return num_nodes_; }
@@ -38,20 +33,18 @@ class FetchedRows {
     return sorted_.data();
   }
 
-  [[gnu::noinline]] RowBounds row(std::int64_t node) {
+  // The row of a node, or kNoRow, which is noted.
+  [[gnu::noinline]] std::int64_t find(std::int64_t node) {
     for (std::uint64_t at = home(node);; at = (at + 1) & mask_) {
       Slot& slot = slots_[at];
       if (slot.row == kVacant) break;
       if (slot.node != node) continue;
-      if (slot.row >= 0) [[likely]] {
-        const auto row = static_cast<std::size_t>(slot.row);
-        return {indptr_[row], indptr_[row + 1]};
-      }
+      if (slot.row >= 0) [[likely]] return slot.row;
       if (slot.row != noted()) note(node, slot);
-      return {0, 0, true};
+      return kNoRow;
     }
     note(node, enter(node));
-    return {0, 0, true};
+    return kNoRow;
   }
 
   void prefetch(std::int64_t node) const { prefetch_once(&slots_[home(node)]); }

@@ -223,28 +223,61 @@ class Choosing {
     const std::int64_t* const nodes = frontier.nodes->ids.data();
     const std::uint8_t* const repeated = frontier.repeated;
     const std::int64_t last = frontier.end;
-    const RowOffsets offsets = adjacency_.offsets();
+    if (adjacency_.some != nullptr) [[unlikely]] return read_some_degrees(frontier, next, block);
     block.size = 0;
     bool damaged = false;
     while (next < last && block.size < kBlockNodes) {
       if (next + kNodesAhead < last) {
-        offsets.prefetch(nodes[next + kNodesAhead]);
-        offsets.prefetch_soon(nodes[next + kNodesSoon]);
+        prefetch_once(&adjacency_.indptr[nodes[next + kNodesAhead]]);
       }
       const std::int64_t node = nodes[next], place = next++;
       if (repeated != nullptr && repeated[place] != 0) continue;
-      const auto [begin, end, is_missing] = offsets.row(node);
-      damaged |= (begin < 0) | (begin > end) | (end > adjacency_.num_edges);
+      const std::int64_t begin = adjacency_.indptr[node], end = adjacency_.indptr[node + 1];
       const std::int64_t i = block.size++;
       block.node[i] = node;
       block.place[i] = place;
-      block.begin[i] = begin;
-      // Unsigned: damaged offsets may lie further apart than a signed number can say.
-      block.degree[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(end) -
-                                                   static_cast<std::uint64_t>(begin));
+      damaged |= !enter_row(begin, end, block, i);
       if constexpr (kTrees) name_tree(frontier.nodes->trees.data()[place], block, i);
     }
     return !damaged;
+  }
+
+  // The same where only some nodes have rows: which row it is says one read of memory, and where it
+  // begins another, so a block goes through each of them at once.
+  bool read_some_degrees(const Frontier& frontier, std::int64_t& next, NodeBlock& block) {
+    const std::int64_t* const nodes = frontier.nodes->ids.data();
+    const SomeRows& some = *adjacency_.some;
+    block.size = 0;
+    while (next < frontier.end && block.size < kBlockNodes) {
+      const std::int64_t place = next++, i = block.size;
+      if (frontier.repeated != nullptr && frontier.repeated[place] != 0) continue;
+      block.node[i] = nodes[place];
+      block.place[i] = place;
+      if constexpr (kTrees) name_tree(frontier.nodes->trees.data()[place], block, i);
+      ++block.size;
+    }
+    const std::int64_t ahead = std::min(next + kBlockNodes, frontier.end);
+    for (std::int64_t place = next; place < ahead; ++place) some.prefetch(nodes[place]);
+    std::int64_t rows[kBlockNodes];
+    for (std::int64_t i = 0; i < block.size; ++i) {
+      rows[i] = some.find(block.node[i]);
+      some.prefetch_offsets(adjacency_.indptr, rows[i]);
+    }
+    bool damaged = false;
+    for (std::int64_t i = 0; i < block.size; ++i) {
+      const RowBounds row = some.bounds(adjacency_.indptr, rows[i]);
+      damaged |= !enter_row(row.begin, row.end, block, i);
+    }
+    return !damaged;
+  }
+
+  // False where the row is not within the graph.
+  bool enter_row(std::int64_t begin, std::int64_t end, NodeBlock& block, std::int64_t i) const {
+    block.begin[i] = begin;
+    // Unsigned: damaged offsets may lie further apart than a signed number can say.
+    block.degree[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(end) -
+                                                 static_cast<std::uint64_t>(begin));
+    return !((begin < 0) | (begin > end) | (end > adjacency_.num_edges));
   }
 
   // Sets rows aside that lose edges; to the choice they are empty.
@@ -314,6 +347,11 @@ class Naming {
         found_(found),
         edges_(edges),
         most_nodes_(most_nodes) {}
+
+  // Hints that a neighbour will be named, where its key is its id.
+  void prefetch(std::int64_t neighbor) const {
+    if constexpr (!Table::kTrees) table_.prefetch(neighbor);
+  }
 
   // Names a chunk of edges: edge i belongs to the node of `expanding` at place `owner[i]`, and leads
   // to `neighbor(i)`.

@@ -9,29 +9,45 @@
 
 namespace penstock {
 
+// Where the row of a node begins and ends. A row that is elsewhere is empty, and missing.
+struct RowBounds {
+  std::int64_t begin;
+  std::int64_t end;
+  bool is_missing = false;
+};
+
 // Rows of some nodes only: those of members, or those fetched so far, where every row that is read
 // and not there is noted.
 struct SomeRows {
+  static_assert(MemberWord::kNoRow == FetchedRows::kNoRow);
+
   const MemberWord* members = nullptr;
   FetchedRows* fetched = nullptr;  // instead of members
   std::int64_t num_rows = 0;
 
-  RowBounds row(const std::int64_t* indptr, std::int64_t node) const {
-    if (fetched != nullptr) return fetched->row(node);
-    const std::int64_t row = members[node / MemberWord::kBits].row(node);
-    if (row == MemberWord::kNoRow) return {0, 0};
-    if (row < 0 || row >= num_rows) return {1, 0};  // damaged ranks: no row begins after its end
+  // The row of a node, kNoRow where it has none, or another number where ranks are damaged.
+  std::int64_t find(std::int64_t node) const {
+    if (fetched != nullptr) return fetched->find(node);
+    return members[node / MemberWord::kBits].row(node);
+  }
+
+  // Where a row that was found begins and ends.
+  RowBounds bounds(const std::int64_t* indptr, std::int64_t row) const {
+    if (row == MemberWord::kNoRow) return {0, 0, fetched != nullptr};
+    if (row < 0 || row >= num_rows) return {1, 0};  // damaged: no row begins after its end
     return {indptr[row], indptr[row + 1]};
   }
 
-  // Two steps, since what the first fetches says where the second leads.
+  RowBounds row(const std::int64_t* indptr, std::int64_t node) const {
+    return bounds(indptr, find(node));
+  }
+
+  // Hints: that a node is to be found, and that the bounds of a row are wanted.
   void prefetch(std::int64_t node) const {
     if (fetched != nullptr) fetched->prefetch(node);
     else prefetch_once(members + node / MemberWord::kBits);
   }
-  void prefetch_offsets(const std::int64_t* indptr, std::int64_t node) const {
-    if (fetched != nullptr) return;
-    const std::int64_t row = members[node / MemberWord::kBits].row(node);
+  void prefetch_offsets(const std::int64_t* indptr, std::int64_t row) const {
     if (row >= 0 && row < num_rows) prefetch_once(indptr + row);
   }
 };
@@ -52,7 +68,8 @@ struct RowOffsets {
     else some->prefetch(node);
   }
   void prefetch_soon(std::int64_t node) const {
-    if (some != nullptr) [[unlikely]] some->prefetch_offsets(indptr, node);
+    if (some == nullptr || notes_what_is_read()) [[likely]] return;
+    some->prefetch_offsets(indptr, some->find(node));
   }
 
   // Whether a row that is read is one that will be fetched.

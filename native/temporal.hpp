@@ -139,8 +139,8 @@ class TemporalChooser {
   std::int64_t fanout_;
   bool last_;
   TreesSeen trees_;
-  std::int64_t window_[kBlocksAhead * kBlockNodes];
-  std::int64_t end_[kBlocksAhead * kBlockNodes];  // of what may be taken of each row
+  std::int64_t window_[kBlocksAhead * kBlockNodes]{};
+  std::int64_t end_[kBlocksAhead * kBlockNodes]{};  // of what may be taken of each row
   Chooser chooser_;
 };
 
