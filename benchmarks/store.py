@@ -69,6 +69,7 @@ def serving(*folders: Path, delay: float | None = None) -> Iterator[list[Any]]:
             process = subprocess.Popen(
                 [sys.executable, "-m", "penstock", "serve", folder, "--bind", "tcp://127.0.0.1:0"],
                 stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
                 text=True,
                 env=environment,
             )
