@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.client.dist_calls import TRANSPORT, VERBS
+from penstock.store.calls import STORE_VERBS
 from penstock.wire.conversation import Medium, diagram, lists
 
 PAGE = Path(__file__).parents[1] / "docs" / "protocol.md"
@@ -29,7 +30,7 @@ def parts() -> dict[str, str]:
 def _calls() -> Iterator[str]:
     yield "| call | may be repeated | what it does |"
     yield "|---|---|---|"
-    for verb in (*VERBS.values(), *TRANSPORT.values()):
+    for verb in (*VERBS.values(), *STORE_VERBS.values(), *TRANSPORT.values()):
         names = ", ".join(verb.takes.__struct_fields__)
         reads = "yes" if verb.traits.reads else "no"
         yield f"| `{verb.name}({names})` | {reads} | {verb.description} |"
