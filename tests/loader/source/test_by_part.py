@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,20 @@ def test_the_list_depends_on_the_assignment_and_not_on_who_has_the_parts(tmp_pat
             by_parts(other) as second,
         ):
             assert digests(first) == digests(second)
+
+
+def test_servers_and_replicas_make_no_difference(store: StoreGraph, tmp_path: Path) -> None:
+    with by_parts(store) as loader:
+        expected = digests(loader)
+    with plain_graph() as graph:
+        parts = graph.partition(3, tmp_path / "again", **HASHED)
+    with ExitStack() as ends:
+        started = [
+            ends.enter_context(ps.serve(parts[part], num_workers=1)) for part in (2, 0, 1, 0)
+        ]
+        addresses = [server.address for server in started]
+        data = ends.enter_context(ps.connect(addresses, num_workers=1))
+        assert digests(ends.enter_context(by_parts(data))) == expected
 
 
 def test_a_users_collate_fn_gets_the_places_of_the_same_batches(store: StoreGraph) -> None:
