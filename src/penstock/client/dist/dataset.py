@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from penstock.graph import Graph
 from penstock.graph.lookup import known
-from penstock.graph.partition.book import PartitionBook, RangeBook
+from penstock.graph.partition.book import PartitionBook, RangeBook, list_of_ids
 from penstock.graph.schema import EDGE, NODE, EdgeType, PartNote
-from penstock.kernels.arrays import as_ids
 from penstock.wire.messages import PartitionNote
 from penstock.wire.requests import EdgeDir
 
@@ -146,7 +145,8 @@ class ServedDataset:
 
     def check_nodes(self, node_type: str, ids: Any) -> Ids:
         """Return ids of nodes that are here; `ValueError` names one that is not."""
-        self.node_book(node_type).partition_of(ids)  # raises for ids that do not exist
-        given = as_ids(ids, "ids")
+        given = list_of_ids(ids)
+        if self.part is None:
+            self.node_book(node_type).partition_of(given)  # raises for ids that do not exist
         self.graph.check_nodes(node_type, given)
         return given

@@ -18,10 +18,9 @@ from penstock.core.slices import ServerSlice
 from penstock.graph.derived import Coo
 from penstock.graph.features import FeatureSource
 from penstock.graph.lookup import pick
-from penstock.graph.partition.book import PartitionBook
+from penstock.graph.partition.book import PartitionBook, list_of_ids
 from penstock.graph.schema import EdgeType
 from penstock.graph.shared import SharedArray
-from penstock.kernels.arrays import as_ids
 from penstock.wire.requests import (
     ABLPInput,
     DatasetMeta,
@@ -234,7 +233,7 @@ class Queries(DistQueries[Array, Shape]):
     # --- bounds ------------------------------------------------------------------------------
 
     def _rows(self, column: SharedArray, source: FeatureSource, index: Any, name: str) -> Array:
-        ids = None if index is None else as_ids(index, "ids")
+        ids = None if index is None else list_of_ids(index)
         width = column.nbytes // max(1, column.shape[0])
         wanted = column.shape[0] if ids is None else len(ids)
         self._check_size(wanted * width, f"{wanted} rows of {name!r}", "fewer ids")

@@ -235,13 +235,18 @@ def _hash_counts(size: int, num_partitions: int) -> tuple[int, ...]:
     return tuple(counts.tolist())
 
 
-def _checked(ids: Any, size: int) -> Ids:
+def list_of_ids(ids: Any) -> Ids:
+    """Return ids as they are looked up; `ValueError` for what is no list of integers."""
     places = np.asarray(ids)
     if places.ndim != 1 or (len(places) and not np.issubdtype(places.dtype, np.integer)):
         raise ValueError(
             f"ids have dtype {places.dtype} and shape {list(places.shape)}; expected a list of ids"
         )
-    places = places.astype(np.int64, copy=False)
+    return places.astype(np.int64, copy=False)
+
+
+def _checked(ids: Any, size: int) -> Ids:
+    places = list_of_ids(ids)
     outside = (places < 0) | (places >= size)
     if outside.any():
         at = int(np.argmax(outside))
