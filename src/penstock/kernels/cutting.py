@@ -79,8 +79,8 @@ def count_cut(adjacency: Adjacency, owners: Array, others: Array, num_parts: int
             "of the nodes that rows lead to, of one type"
         )
     cut = np.zeros(check_integer(num_parts, "num_parts", 1, 2**31), np.int64)
-    contiguous = (np.ascontiguousarray(parts) for parts in (owners, others))
-    if not _native.count_cut(adjacency.native, *contiguous, cut):
+    mine, theirs = np.ascontiguousarray(owners), np.ascontiguousarray(others)
+    if not _native.count_cut(adjacency.native, mine, theirs, cut):
         raise GraphFormatError(_DAMAGE)
     return cut
 
