@@ -22,6 +22,7 @@ import penstock as ps
 from penstock.loader.pyg.base import Loader
 from tests.cli.servers import serving
 from tests.examples.running import citations, nn, torch
+from tests.store.servers import StoreProcesses
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -31,6 +32,9 @@ BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # tests/examples/test_guides.py runs these, with more around them.
 ELSEWHERE: Final = {"README.md: In your training script", "docs/guides/serving.md"}
 SERVER: Final = re.compile(r"tcp://[\w.-]+:7070")
+# The servers of a store with two parts of the graph; the environment names both.
+PART: Final = re.compile(r"tcp://([ab]):7070")
+STORE: Final = re.compile(rf"{PART.pattern}|PENSTOCK_STORE")
 MY_SAMPLERS: Final = """
 class Walks:
     def __init__(self, graph, *, length=5): ...
@@ -100,7 +104,13 @@ def test_all_python_of_a_section_runs(
         stack.callback(close, names)
         stack.callback(names["graph"].close)
         stack.enter_context(torch.random.fork_rng())
-        if SERVER.search(text):
+        if STORE.search(text):
+            parts = names["graph"].partition(2, tmp_path / "served")
+            store = stack.enter_context(StoreProcesses(parts))
+            monkeypatch.setenv("PENSTOCK_STORE", ",".join(store.addresses))
+            at = dict(zip("ab", store.addresses, strict=True))
+            blocks = [PART.sub(lambda host: at[host[1]], block) for block in blocks]
+        elif SERVER.search(text):
             server = stack.enter_context(serving(tmp_path / "products.graph", "--workers", 1))
             blocks = [SERVER.sub(server.address, block) for block in blocks]
         if "torch.distributed." in text:
