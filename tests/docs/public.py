@@ -16,6 +16,7 @@ MODULES: Final = {
     "penstock": tuple(name for name in penstock.__all__ if name != "__version__"),
     "penstock.client.dist_calls": ("DistCalls",),
     "penstock.compat.pyg_lib": ("install", "uninstall"),
+    "penstock.loader.source.store_dataset": ("StoreDataset",),
     "penstock.sampling": ("NeighborSampler",),
     "penstock.testing": ("NotConforming", "check_position", "check_sampler"),
 }
