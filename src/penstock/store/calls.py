@@ -2,7 +2,7 @@
 
 Each is a pure function of the part, so any replica answers, and any question may be repeated. Ids
 are those of the whole graph; a node or an edge of another part is an error that names it. Like
-`client.dist_calls`, this is the one list of them: the server implements it (`server.dist.rows`).
+`client.dist_calls`, this is the one list of them: `store.answers` implements it.
 """
 
 # The methods have no bodies here; see `client.dist_calls`.

@@ -1,7 +1,6 @@
 """The rank's side of a server on another host: what `client.hub` is for a hub, over TCP.
 
-`endpoint`, `io_thread`, `link` and `connection` move messages, `rpc_client`, `store` and
-`dist_server` make calls, `hub`, `session` and `remote_graph` serve channels and loaders;
+`dist_server` makes calls, `hub`, `session` and `remote_graph` serve channels and loaders;
 `same_host` takes the hub's unix socket where it can. `store_observer` looks at all servers of a
-store.
+store. Connections and calls are in `penstock.rpc`.
 """
