@@ -141,8 +141,8 @@ std::tuple<int, std::int64_t, std::int64_t> py_draw_negatives(
     throw nb::value_error("edges are looked up in rows of bare neighbours");
   }
   nb::gil_scoped_release unlocked;
-  return narrow != nullptr ? draw(SortedRows<std::int32_t>{narrow})
-                           : draw(SortedRows<std::int64_t>{wide});
+  return narrow != nullptr ? draw(SortedRows<std::int32_t>{*narrow, true})
+                           : draw(SortedRows<std::int64_t>{*wide, true});
 }
 
 }  // namespace

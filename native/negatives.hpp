@@ -86,14 +86,15 @@ struct Candidates {
 // Who has an edge to whom: the row of a node has its in-neighbours, ascending.
 template <class Index>
 struct SortedRows {
-  const Bare<Index>* rows = nullptr;  // null: nobody asks
+  Bare<Index> rows{};
+  bool are_asked = false;  // else there are none
 
-  bool is_sound(const RowBounds& row) const {
-    return row.begin >= 0 && row.begin <= row.end && row.end <= rows->num_edges;
+  bool is_sound(RowBounds row) const {
+    return row.begin >= 0 && row.begin <= row.end && row.end <= rows.num_edges;
   }
 
-  bool has(std::int64_t neighbor, const RowBounds& row) const {
-    return std::binary_search(rows->entries + row.begin, rows->entries + row.end, neighbor);
+  bool has(std::int64_t neighbor, RowBounds row) const {
+    return std::binary_search(rows.entries + row.begin, rows.entries + row.end, neighbor);
   }
 };
 
@@ -208,19 +209,20 @@ class NegativeDrawer {
 
   void fetch_ahead(const std::int64_t* sources, const std::int64_t* destinations, std::int64_t size,
                    bool is_pair) const {
+    const RowOffsets offsets = edges_.rows.offsets();
     for (std::int64_t i = 0; i < size; ++i) {
       if (is_pair && spec_.source.times != nullptr) prefetch_once(spec_.source.times + sources[i]);
       if (spec_.destination.times != nullptr) {
         prefetch_once(spec_.destination.times + destinations[i]);
       }
-      if (edges_.rows != nullptr) edges_.rows->offsets().prefetch(destinations[i]);
+      if (edges_.are_asked) offsets.prefetch(destinations[i]);
     }
     // Where rows are fetched, one that is looked at is one that is asked for, and not all will be.
-    if (edges_.rows == nullptr || edges_.rows->offsets().notes_what_is_read()) return;
+    if (!edges_.are_asked || offsets.notes_what_is_read()) return;
     for (std::int64_t i = 0; i < size; ++i) {
-      const RowBounds row = edges_.rows->row(destinations[i]);
+      const RowBounds row = offsets.row(destinations[i]);
       if (!edges_.is_sound(row)) continue;
-      prefetch_once(edges_.rows->entry(row.begin + (row.end - row.begin) / 2));
+      prefetch_once(edges_.rows.entry(row.begin + (row.end - row.begin) / 2));
     }
   }
 
@@ -268,10 +270,10 @@ class NegativeDrawer {
   // Whether the graph has this edge, or it is the one that the negative stands against, which need
   // not be in the graph. Never where nobody asks.
   bool is_edge(std::int64_t k, std::int64_t source, std::int64_t destination) {
-    if (edges_.rows == nullptr) return false;
+    if (!edges_.are_asked) return false;
     const std::int64_t own = edge_of(k);
     if (source == spec_.sources[own] && destination == spec_.destinations[own]) return true;
-    const RowBounds row = edges_.rows->row(destination);
+    const RowBounds row = edges_.rows.row(destination);
     if (!edges_.is_sound(row)) {
       is_damaged_ = true;
       return false;

@@ -38,7 +38,8 @@ struct SomeRows {
     return {indptr[row], indptr[row + 1]};
   }
 
-  RowBounds row(const std::int64_t* indptr, std::int64_t node) const {
+  // Kept out of loops that nearly always read the rows of whole graphs.
+  [[gnu::noinline]] RowBounds row(const std::int64_t* indptr, std::int64_t node) const {
     return bounds(indptr, find(node));
   }
 

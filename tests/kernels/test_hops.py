@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,10 +16,11 @@ from penstock.kernels.members import Members
 from penstock.kernels.subgraph import InducedEdges
 from penstock.kernels.twins import hops as twin
 from tests.kernels.each_simd import each_simd
+from tests.kernels.large import large_job
 from tests.kernels.parts import PartedJob, rows_of_nodes, splits
 from tests.kernels.strategies import FANOUTS, WORDS, Edges, any_rows, same_array
 from tests.kernels.test_exclusion import arrays_of, excluding_jobs, native
-from tests.kernels.tree_jobs import TreeJob, assert_same_trees, tree_jobs
+from tests.kernels.tree_jobs import Chosen, TreeJob, assert_same_trees, tree_jobs
 
 
 @st.composite
@@ -101,6 +104,26 @@ def test_a_batch_that_does_not_fit_is_kept_and_written_again(
         assembly.again(small)
     assert_same_trees(assembly.again(room_for(whole)), whole)
     assert_same_trees(assembly.again(room_for(whole, 5)), whole)
+
+
+@each_simd
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("fanouts", [(10, 5), (-1, 3), (33, 2)])
+def test_batches_of_many_blocks_are_those_of_the_whole(
+    fanouts: tuple[int, ...], dtype: str
+) -> None:
+    job = large_job(9000, fanouts, 700, paired=True, dtype=dtype, seed=3)
+    chosen = [Chosen(edges) for edges in job.edges]
+    whole = TreeJob(job.num_nodes, chosen, job.seeds, key=job.key, disjoint=False)
+    for disjoint in (False, True):
+        tree_job = replace(whole, disjoint=disjoint)
+        owners = np.arange(9000) * 7919 % 3
+        parted = PartedJob(tree_job, [owners], 3, [])
+        assembly = parted.assembly()
+        expected = tree_job.native()
+        assert_same_trees(parted.put_together(assembly), expected)
+        out = room_for(expected)
+        assert_same_trees(parted.put_together(assembly, out), expected)
 
 
 @each_simd
@@ -305,6 +328,40 @@ def test_hops_that_nobody_drew_are_empty() -> None:
     sample = assembly.finish()
     assert sample.num_sampled_nodes == [[1, 0, 0]]
     assert sample.num_sampled_edges == [[0, 0]]
+
+
+def test_edges_are_not_taken_from_where_the_batch_is_written() -> None:
+    assembly = HopAssembly([4], [(0, 0)], num_hops=1)
+    out = Buffers.allocate([9], [9])
+    assembly.begin([np.array([1])], out)
+    drawn = Drawn(np.array([1]), out.nodes[0][4:5], out.cols[0][4:5])
+    with pytest.raises(ValueError, match="must not share memory"):
+        assembly.take(0, drawn)
+
+
+def test_memory_that_cannot_be_written_to_is_named() -> None:
+    assembly = HopAssembly([4], [(0, 0)], num_hops=1)
+    out = Buffers.allocate([9], [9])
+    out.cols[0].flags.writeable = False
+    with pytest.raises(
+        ValueError, match=r"out\.cols\[0\] must be contiguous, aligned and writeable"
+    ):
+        assembly.begin([np.array([1])], out)
+    with pytest.raises(ValueError, match=r"out\.trees must be there for disjoint sampling"):
+        assembly.begin([np.array([1])], Buffers.allocate([9], [9], with_trees=True))
+
+
+@pytest.mark.parametrize("bad", [-1, 4])
+def test_a_seed_that_is_none_is_named(bad: int) -> None:
+    assembly = HopAssembly([4], [(0, 0)], num_hops=1)
+    with pytest.raises(ValueError, match=rf"seeds\[0\]\[1\] is {bad}; expected 0 <= id < 4"):
+        assembly.begin([np.array([1, bad])])
+
+
+def test_too_many_nodes_for_trees_are_refused() -> None:
+    assembly = HopAssembly([2**62], [(0, 0)], num_hops=1, disjoint=True)
+    with pytest.raises(ValueError, match="too many to sample disjointly from 3 seeds"):
+        assembly.begin([np.array([0, 1, 2])])
 
 
 @given(WORDS, FANOUTS)
