@@ -96,16 +96,17 @@ def test_a_server_that_cannot_be_started_is_named_and_none_is_left(parts: Path) 
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("what", "options", "words"),
     [
-        (["--bind", "nowhere"], "--bind"),
-        (["--unix", "unix://@here"], "--unix is given"),
+        ("", ["--bind", "nowhere"], "--bind is 'nowhere'"),
+        ("", ["--unix", "unix://@here"], "--unix is given"),
+        ("part-0", ["--store", "tcp://a:1,nowhere"], "--store is tcp://a:1, nowhere: address"),
     ],
 )
-def test_what_makes_no_sense_for_a_folder_is_refused(
-    parts: Path, options: list[str], words: str
+def test_what_makes_no_sense_for_parts_is_refused(
+    parts: Path, what: str, options: list[str], words: str
 ) -> None:
-    done = run("serve", parts, *options)
+    done = run("serve", parts / what, *options)
     assert done.returncode != 0
     assert words in done.stderr
     assert "Traceback" not in done.stderr

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock import Graph
-from penstock.store.servers import PartCall, StoreServers
+from penstock.store.part_call import PartCall
+from penstock.store.servers import StoreServers
 from penstock.wire.values import pack, unpack
 from tests.cli.servers import Running, serving
 

@@ -13,7 +13,8 @@ import pytest
 from penstock.errors import Overloaded, ServerGone
 from penstock.rpc.deadline import Deadline
 from penstock.store.lateness import LEAST_S
-from penstock.store.servers import TIMES, PartCall, StoreServers
+from penstock.store.part_call import TIMES, PartCall
+from penstock.store.servers import StoreServers
 from penstock.wire.framing import CHUNK
 from penstock.wire.messages import (
     Answer,

@@ -8,6 +8,8 @@ import ssl
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
+
 from penstock.rpc.deadline import Deadline
 from penstock.wire.framing import poll
 from penstock.wire.tcp_stream import ByteSocket
@@ -122,3 +124,40 @@ class Endpoint:
                 raise
             raise explained(error, self.address) from None
         return encrypted
+
+
+class EndpointSpec(msgspec.Struct, frozen=True):
+    """Where a server is and how to connect to it, as plain data that can be sent to a process.
+
+    Attributes:
+        address: Where the server listens.
+        ca: The file of the CA to trust.
+        certificate: The file of our own certificate.
+        key: The file of its private key.
+        server_name: The name in the server's certificate, if it is not the address's host.
+        token: Sent to the server.
+        name: Our name, for people to read.
+    """
+
+    address: str
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+    token: str | None = None
+    name: str = ""
+
+    def endpoint(self) -> Endpoint:
+        """Return the endpoint; certificates are read now."""
+        return Endpoint.at(
+            self.address,
+            ca=self.ca,
+            certificate=self.certificate,
+            key=self.key,
+            server_name=self.server_name,
+            token=self.token,
+            name=self.name,
+        )
+
+    def __repr__(self) -> str:
+        return f"EndpointSpec({self.address!r})"  # without the token

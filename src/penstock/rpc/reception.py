@@ -66,21 +66,17 @@ class Reception:
         try:
             while not is_done():
                 if self._take_turn(inbox):
-                    self._receive(is_done, deadline)
-                    self._end_turn(inbox)
-                    if not is_done() and deadline.passed:
-                        return False
-                elif deadline.passed:
+                    return self._receive(is_done, deadline)
+                if deadline.passed:
                     return False
-                else:
-                    left = deadline.remaining
-                    with suppress(Empty):
-                        inbox.get(timeout=LOOK_S if left is None or left > LOOK_S else left)
+                with suppress(Empty):
+                    inbox.get(timeout=_at_most(LOOK_S, deadline))
             return True
         finally:
             self._end_turn(inbox)
             self._listening.pop(inbox, None)
-            self._hand_on()
+            if self._listening:
+                self._hand_on()
 
     def look(self) -> None:
         """Process what has come, if nobody receives."""
@@ -107,15 +103,17 @@ class Reception:
 
     # --- taking turns ------------------------------------------------------------------------
 
-    def _receive(self, is_done: Callable[[], bool], deadline: Deadline) -> None:
-        while not is_done():
-            left = deadline.remaining
-            seconds = LOOK_S if left is None or left > LOOK_S else left
-            came = self._drive(seconds)
+    def _receive(self, is_done: Callable[[], bool], deadline: Deadline) -> bool:
+        """Receive until `is_done()`; return False if that is not so in time."""
+        drive = self._drive
+        while True:
+            came = drive(_at_most(LOOK_S, deadline))
             if self._leaving:
                 self._close_leaving(own_turn=True)
+            if is_done():
+                return True
             if not came and deadline.passed:
-                return
+                return False
 
     def _take_turn(self, inbox: Inbox) -> bool:
         """Make `inbox` the receiver; return False if another thread receives, or at the end.
@@ -141,7 +139,7 @@ class Reception:
 
     def _hand_on(self) -> None:
         """Wake another waiting thread to receive, if nobody does. Called by each that stops."""
-        if self._listening and self.receiver is None:
+        if self.receiver is None:
             for inbox in list(self._listening)[:1]:
                 inbox.put(LOOK)
 
@@ -163,6 +161,12 @@ class Reception:
 
     def _shut(self) -> None:
         """Release what is left, now that nobody receives and nobody will."""
+
+
+def _at_most(seconds: float, deadline: Deadline) -> float:
+    """Return the seconds until a deadline, or fewer."""
+    left = deadline.remaining
+    return seconds if left is None or left > seconds else left
 
 
 class GroupReception(Reception):

@@ -261,8 +261,9 @@ class RpcClient:
         pending = self.begin(verb, arguments, arrays, deadline)
         try:
             return pending.result(deadline)
-        finally:
+        except BaseException:
             pending.abandon()
+            raise
 
     def close(self) -> None:
         """Say goodbye, and tell whoever waits. Idempotent; never waits."""

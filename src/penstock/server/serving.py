@@ -28,6 +28,7 @@ from penstock.graph import Graph
 from penstock.option_types import PoolKeywords
 from penstock.options import Limits, PoolOptions
 from penstock.rpc.deadline import positive_seconds
+from penstock.rpc.endpoint import EndpointSpec
 from penstock.server.dist.dist_server import DistServer
 from penstock.server.dist.outline import outline_of
 from penstock.server.dist.rpc import DistServerSession
@@ -41,7 +42,6 @@ from penstock.server.transport.peers import StorePeers
 from penstock.server.transport.registrations import Registrations
 from penstock.server.transport.state import ServerState
 from penstock.server.transport.threads import CallThreads, Threads, Wakeup
-from penstock.store.servers import EndpointSpec
 from penstock.wire.host import this_host
 from penstock.wire.messages import PROTOCOL, Welcome
 from penstock.wire.transport.tcp import TcpListener

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.store.calls import STORE_VERBS
-from penstock.store.servers import PartCall, StoreHandle, StoreServers
+from penstock.store.part_call import PartCall
+from penstock.store.servers import StoreHandle, StoreServers
 from penstock.wire.rpc_schema import Verb
 from penstock.wire.values import pack, unpack
 

@@ -23,9 +23,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
@@ -42,16 +41,16 @@ from penstock.errors import (
 )
 from penstock.rpc.connection import RemoteConnection
 from penstock.rpc.deadline import Deadline, positive_seconds
-from penstock.rpc.endpoint import Endpoint
+from penstock.rpc.endpoint import Endpoint, EndpointSpec
 from penstock.rpc.outline import check_same
-from penstock.rpc.reception import GroupReception, Inbox
-from penstock.rpc.rpc_client import Answered, PendingCall, RpcClient
+from penstock.rpc.reception import GroupReception
+from penstock.rpc.rpc_client import Answered, RpcClient
 from penstock.rpc.server import ATTEMPT_S, PATIENCE_S
-from penstock.rpc.tries import Tries
 from penstock.store.lateness import Lateness
+from penstock.store.part_call import PartCall
+from penstock.store.part_server import PartServer, PartServerStatistics
 from penstock.wire import payload
 from penstock.wire.messages import Outline, Welcome
-from penstock.wire.payload import Packed
 from penstock.wire.transport.tls import StrPath
 
 log = logging.getLogger(__name__)
@@ -62,8 +61,6 @@ Array: TypeAlias = npt.NDArray[Any]
 PEERS: Final = "get_store_servers"
 # Seconds that `find` waits for all parts.
 TIMEOUT_S: Final = 30.0
-# How often a call is made: not for ever, because it may be what kills the servers.
-TIMES: Final = 5
 # While calls are made, servers that were added or have come back are looked for so often.
 LOOK_AROUND_S: Final = 30.0
 # The most servers of a store: a list that grows beyond that is no list of servers.
@@ -75,48 +72,9 @@ _LONGEST_PAUSE_S: Final = 0.5
 _NEVER: Final = Deadline(None)
 # Errors of an attempt to connect that another attempt may not have.
 _PERHAPS_LATER: Final = (OSError, HubGone, Overloaded)
-# What a server refuses a call with if another server may grant it.
-_ANOTHER_MAY: Final = (HubGone, Overloaded)
 # Added to the load of a server that is late, or that is leaving, so that others are preferred.
 _LATE: Final = 1 << 20
 _IS_LEAVING: Final = 1 << 10
-
-
-class EndpointSpec(msgspec.Struct, frozen=True):
-    """Where a server is and how to connect to it, as plain data that can be sent to a process.
-
-    Attributes:
-        address: Where the server listens.
-        ca: The file of the CA to trust.
-        certificate: The file of our own certificate.
-        key: The file of its private key.
-        server_name: The name in the server's certificate, if it is not the address's host.
-        token: Sent to the server.
-        name: Our name, for people to read.
-    """
-
-    address: str
-    ca: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    server_name: str | None = None
-    token: str | None = None
-    name: str = ""
-
-    def endpoint(self) -> Endpoint:
-        """Return the endpoint; certificates are read now."""
-        return Endpoint.at(
-            self.address,
-            ca=self.ca,
-            certificate=self.certificate,
-            key=self.key,
-            server_name=self.server_name,
-            token=self.token,
-            name=self.name,
-        )
-
-    def __repr__(self) -> str:
-        return f"EndpointSpec({self.address!r})"  # without the token
 
 
 class StoreHandle(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,38 +95,6 @@ class StoreHandle(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     cut: str
     patience: float = PATIENCE_S
-
-
-@dataclass(frozen=True, slots=True)
-class PartServerStatistics:
-    """One server of a store, as a reader has used it.
-
-    Attributes:
-        address: Where it is.
-        part: The part that it has; None if that is not known yet.
-        state: "connected", "lost", "refused", or "same" if it is a server that another address
-            leads to as well.
-        calls: How many calls it was asked.
-        unanswered: How many of them are not answered, including those that were given up.
-        bytes_in: Bytes that came from it.
-        bytes_out: Bytes that were sent to it.
-        losses: How often its connection was lost.
-        hedges: How many calls it was asked because another server was late.
-        hedges_won: How many of these it answered first.
-        trouble: What the last attempt to connect failed with.
-    """
-
-    address: str
-    part: int | None
-    state: str
-    calls: int
-    unanswered: int
-    bytes_in: int
-    bytes_out: int
-    losses: int
-    hedges: int
-    hedges_won: int
-    trouble: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,317 +133,6 @@ class _OtherStore(ServerGone):
     """A server belongs to another store."""
 
 
-class _Server:
-    """One server: where it is, and the client of its connection while there is one.
-
-    Guarded by the lock of `StoreServers`.
-    """
-
-    def __init__(self, spec: EndpointSpec, endpoint: Endpoint, part: int | None = None) -> None:
-        self.spec = spec
-        self.endpoint = endpoint
-        self.part = part
-        self.client: RpcClient | None = None
-        self.boot = ""
-        self.is_alias = False  # it is the server that another address leads to as well
-        self.tries = Tries()
-        self.is_tried = False  # a thread tries to connect
-        self.refusal: Exception | None = None  # why trying again makes no sense
-        self.late_at = -1  # the number of answers at the time that one was late
-        self.calls = self.losses = self.hedges = self.hedges_won = 0
-        self._bytes_before = (0, 0)
-
-    @property
-    def address(self) -> str:
-        return self.endpoint.address
-
-    def is_late(self, client: RpcClient) -> bool:
-        """Whether it has answered nothing since an answer was late."""
-        return self.late_at == client.calls.answered
-
-    def note_late(self, client: RpcClient) -> None:
-        self.late_at = client.calls.answered
-
-    def drop(self) -> RpcClient | None:
-        """Forget the client, and return it."""
-        client, self.client = self.client, None
-        if client is not None:
-            self._bytes_before = self._bytes(client)
-            self.late_at = -1
-        return client
-
-    def _bytes(self, client: RpcClient | None) -> tuple[int, int]:
-        moved = (0, 0) if client is None else client.connection.bytes_moved
-        return self._bytes_before[0] + moved[0], self._bytes_before[1] + moved[1]
-
-    @property
-    def state(self) -> str:
-        if self.client is not None:
-            return "connected"
-        if self.refusal is not None:
-            return "refused"
-        return "same" if self.is_alias else "lost"
-
-    def told(self) -> str:
-        """The address, and what attempts to connect to it came to."""
-        if self.is_alias and self.refusal is None and not self.tries.count:
-            return f"{self.address} (the same server)"
-        if self.refusal is not None:
-            return f"{self.address} ({self.refusal})"
-        times = f"{self.tries.count} attempt" + ("s" if self.tries.count != 1 else "")
-        return f"{self.address} ({times}, the last: {self.tries.last or 'under way'})"
-
-    def statistics(self) -> PartServerStatistics:
-        client = self.client
-        bytes_in, bytes_out = self._bytes(client)
-        return PartServerStatistics(
-            address=self.address,
-            part=self.part,
-            state=self.state,
-            calls=self.calls,
-            unanswered=0 if client is None else len(client.calls.sent),
-            bytes_in=bytes_in,
-            bytes_out=bytes_out,
-            losses=self.losses,
-            hedges=self.hedges,
-            hedges_won=self.hedges_won,
-            trouble=str(self.refusal or self.tries.last or ""),
-        )
-
-
-@dataclass(slots=True, eq=False)
-class _Attempt:
-    """A call as it was asked of one server."""
-
-    server: _Server
-    client: RpcClient
-    pending: PendingCall
-    is_hedge: bool = False
-    bytes_in: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.bytes_in = self.client.connection.bytes_moved[0]
-
-    def has_moved(self) -> bool:
-        """Return whether its answer is on its way, and bytes have come since this was last asked.
-
-        A large answer over a slow network is not late.
-        """
-        before, self.bytes_in = self.bytes_in, self.client.connection.bytes_moved[0]
-        return self.pending.is_arriving and self.bytes_in != before
-
-
-class PartCall:
-    """A question about a part, which was asked of a server that has it. Made by `StoreServers`.
-
-    One thread at a time may use it. Whoever drops it gives it up.
-    """
-
-    __slots__ = (
-        "_arguments",
-        "_attempts",
-        "_error",
-        "_inbox",
-        "_late_from",
-        "_losses",
-        "_outcome",
-        "_packed",
-        "_part",
-        "_patience",
-        "_refusers",
-        "_store",
-        "_verb",
-        "_waiting_since",
-    )
-
-    def __init__(
-        self,
-        store: StoreServers,
-        part: int,
-        verb: str,
-        arguments: dict[str, Any],
-        packed: Packed,
-    ) -> None:
-        self._store = store
-        self._part = part
-        self._verb = verb
-        self._arguments = arguments
-        self._packed = packed
-        self._inbox: Inbox = SimpleQueue()
-        self._attempts: list[_Attempt] = []
-        self._losses = 0
-        self._refusers: list[_Server] = []  # which were full
-        self._patience: Deadline | None = None  # while no server has the part
-        self._waiting_since: float | None = None  # the first wait
-        self._late_from: float | None = None  # from when on a wait may be late
-        self._outcome: Answered | None = None
-        self._error: Exception | None = None
-
-    @property
-    def part(self) -> int:
-        """The part that was asked about."""
-        return self._part
-
-    def wait(self, seconds: float | None) -> bool:
-        """Wait until `result` returns at once; return False if it does not after so many seconds.
-
-        A server that is lost meanwhile is made up for, as in `result`.
-        """
-        return self._go_on(Deadline(seconds))
-
-    def result(self, timeout: float | None = None) -> Answered:
-        """Return the answer: plain data, and arrays by name.
-
-        Args:
-            timeout: Seconds to wait; None: as long as the part has a server, or patience lasts.
-
-        Raises:
-            ServerGone: The part has no server, and patience has ended; names the part and the
-                addresses that were tried.
-            TimeoutError: The answer has not come in time; it can still be waited for.
-            Exception: What went wrong at the server.
-        """
-        if not self._go_on(Deadline(timeout)):
-            raise TimeoutError(
-                f"no server of part {self._part} has answered {self._verb} in {timeout} s"
-            )
-        if self._error is not None:
-            raise self._error
-        assert self._outcome is not None
-        return self._outcome
-
-    def abandon(self) -> None:
-        """Give the call up: its answers will be skipped. Idempotent."""
-        for attempt in self._attempts:
-            attempt.pending.abandon()
-        self._attempts = []
-
-    # --- asking ------------------------------------------------------------------------------
-
-    def ask(self, *, as_hedge: bool = False) -> bool:
-        """Ask a server that was not asked yet; return False if there is none."""
-        store = self._store
-        asked = [*self._refusers, *(attempt.server for attempt in self._attempts)]
-        while (found := store.choose(self._part, asked)) is not None:
-            server, client = found
-            if as_hedge and server.is_late(client):
-                return False
-            try:
-                pending = client.begin(
-                    self._verb, self._arguments, self._packed, _NEVER, self._inbox
-                )
-            except Exception as error:
-                if not client.is_over(look=False):
-                    raise
-                store.note_loss(server, client, error)
-                continue
-            self._attempts.append(_Attempt(server, client, pending, as_hedge))
-            self._patience = self._late_from = None
-            store.note_call(server, as_hedge=as_hedge)
-            return True
-        return False
-
-    def _go_on(self, deadline: Deadline) -> bool:
-        """Wait for the outcome, and ask again where that helps; return False at the deadline."""
-        while not self._is_over:
-            if self._attempts:
-                self._await(deadline)
-            else:
-                self._refusers.clear()
-                if not self.ask() and not self._wait_for_server(deadline):
-                    return False
-            if deadline.passed and not self._has_come():
-                return self._is_over
-        return True
-
-    @property
-    def _is_over(self) -> bool:
-        return self._outcome is not None or self._error is not None
-
-    def _wait_for_server(self, deadline: Deadline) -> bool:
-        if self._patience is None:
-            self._patience = Deadline(self._store.patience)
-        return self._store.wait_for_part(self._part, self._patience, deadline)
-
-    def _await(self, deadline: Deadline) -> None:
-        """Wait until something has come, or is late."""
-        now = time.monotonic()
-        if self._waiting_since is None:
-            self._waiting_since = now
-        if self._late_from is None:
-            self._late_from = now
-        due = self._store.late_at(self._part, self._verb, self._late_from, len(self._attempts))
-        until = deadline if due is None else deadline.or_sooner(Deadline(max(0.0, due - now)))
-        if self._store.reception.wait(self._inbox, self._has_come, until):
-            self._settle()
-        elif due is not None and not deadline.passed:
-            self._hedge()
-
-    def _has_come(self) -> bool:
-        return any(attempt.pending.has_come for attempt in self._attempts)
-
-    # --- what came ---------------------------------------------------------------------------
-
-    def _settle(self) -> None:
-        """Take what has come: an answer, an error, or the loss of a server."""
-        for attempt in [each for each in self._attempts if each.pending.has_come]:
-            try:
-                answered = attempt.pending.result()
-            except Exception as error:
-                self._attempts.remove(attempt)
-                self._note_failure(attempt, error)
-            else:
-                self._attempts.remove(attempt)
-                self._take(attempt, answered)
-                return
-
-    def _take(self, attempt: _Attempt, answered: Answered) -> None:
-        assert self._waiting_since is not None
-        self._outcome = answered
-        self._store.note_answer(
-            attempt.server, self._verb, time.monotonic() - self._waiting_since, attempt.is_hedge
-        )
-        self.abandon()
-
-    def _note_failure(self, attempt: _Attempt, error: Exception) -> None:
-        if attempt.client.is_over(look=False):
-            self._losses += 1
-            self._store.note_loss(attempt.server, attempt.client, error)
-            if self._losses >= TIMES:
-                self._fail(
-                    ServerGone(
-                        f"servers of part {self._part} were lost {self._losses} times while they "
-                        f"were asked to {self._verb}, the last at {attempt.server.address}: "
-                        f"{error}. It will not be asked again"
-                    )
-                )
-            elif not self._attempts:
-                self.ask()
-        elif isinstance(error, _ANOTHER_MAY) and self._ask_instead_of(attempt.server):
-            log.info("%s refuses to %s: %s", attempt.server.address, self._verb, error)
-        else:
-            self._fail(error)
-
-    def _ask_instead_of(self, refuser: _Server) -> bool:
-        """Return whether another server was asked, or is asked now, than one that refuses."""
-        self._refusers.append(refuser)
-        return bool(self._attempts) or self.ask()
-
-    def _fail(self, error: Exception) -> None:
-        self._error = error
-        self.abandon()
-
-    def _hedge(self) -> None:
-        """Ask another server, too, unless the answer is on its way."""
-        self._late_from = time.monotonic()
-        if any(attempt.has_moved() for attempt in self._attempts):
-            return
-        for attempt in self._attempts:
-            attempt.server.note_late(attempt.client)
-        if self._store.lateness.may_ask_twice():
-            self.ask(as_hedge=True)
-
-
 class StoreServers:
     """All servers of a store. Any thread may call, and close it.
 
@@ -530,9 +145,9 @@ class StoreServers:
         self.lateness = Lateness()
         self._known = known
         self._outlines: dict[int, Outline] = {}  # by part
-        self._servers: dict[str, _Server] = {}  # by address
+        self._servers: dict[str, PartServer] = {}  # by address
         self._endpoints: dict[EndpointSpec, Endpoint] = {}  # those that credentials were read for
-        self._live: tuple[tuple[_Server, ...], ...] = ((),) * (known.num_parts if known else 0)
+        self._live: tuple[tuple[PartServer, ...], ...] = ((),) * (known.num_parts if known else 0)
         self._waiting = 0  # how many wait for a server
         self._is_finding = False
         self._is_looking = 0  # how many threads look for further servers
@@ -745,7 +360,9 @@ class StoreServers:
 
     # --- for calls: which server, and what became of it --------------------------------------
 
-    def choose(self, part: int, without: Sequence[_Server]) -> tuple[_Server, RpcClient] | None:
+    def choose(
+        self, part: int, without: Sequence[PartServer]
+    ) -> tuple[PartServer, RpcClient] | None:
         """Return the connected server of a part with the fewest unanswered calls, if any."""
         live = self._live[part]
         if len(live) == 1:
@@ -780,19 +397,19 @@ class StoreServers:
             return None
         return since + self.lateness.late_after(verb)
 
-    def note_call(self, server: _Server, *, as_hedge: bool) -> None:
+    def note_call(self, server: PartServer, *, as_hedge: bool) -> None:
         """Count a call that a server was asked."""
         server.calls += 1
         if as_hedge:
             server.hedges += 1
             log.info("%s is asked, too: another server of its part is late", server.address)
 
-    def note_answer(self, server: _Server, verb: str, seconds: float, is_hedge: bool) -> None:
+    def note_answer(self, server: PartServer, verb: str, seconds: float, is_hedge: bool) -> None:
         """Note how long an answer was waited for, and whether it came from a second server."""
         self.lateness.note(verb, seconds)
         server.hedges_won += is_hedge
 
-    def note_loss(self, server: _Server, client: RpcClient, error: Exception) -> None:
+    def note_loss(self, server: PartServer, client: RpcClient, error: Exception) -> None:
         """Note that a server's connection has ended, and try to connect again in the background."""
         with self._changed:
             if server.client is client:
@@ -912,7 +529,7 @@ class StoreServers:
         """Return whether an attempt is under way that may find a server."""
         return self._is_looking > 0 or any(each.is_tried for each in self._servers.values())
 
-    def _add(self, spec: EndpointSpec, part: int | None = None) -> _Server | None:
+    def _add(self, spec: EndpointSpec, part: int | None = None) -> PartServer | None:
         """Add a server by its address, unless it is known."""
         scheme = spec.address.partition("://")[0]
         shared = msgspec.structs.replace(spec, address=scheme)
@@ -923,7 +540,7 @@ class StoreServers:
         with self._changed:
             if endpoint.address in self._servers or len(self._servers) >= MOST_SERVERS:
                 return None
-            added = self._servers[endpoint.address] = _Server(spec, endpoint, part)
+            added = self._servers[endpoint.address] = PartServer(spec, endpoint, part)
             return added
 
     def _add_peers(self, peers: Sequence[str]) -> None:
@@ -940,7 +557,7 @@ class StoreServers:
 
     # --- connecting, in threads of its own ---------------------------------------------------
 
-    def _try(self, server: _Server) -> None:
+    def _try(self, server: PartServer) -> None:
         """Have a thread try to connect to a server, unless one does."""
         with self._changed:
             if not (server.is_tried or self._closed or server.client is not None):
@@ -950,7 +567,7 @@ class StoreServers:
     def _start(self, work: Callable[[], None], name: str) -> None:
         threading.Thread(target=work, name=f"penstock-{name}", daemon=True).start()
 
-    def _keep_trying(self, server: _Server) -> None:
+    def _keep_trying(self, server: PartServer) -> None:
         """Try to connect, until that succeeds, makes no sense, or nobody needs it any more."""
         pause, until = _FIRST_PAUSE_S, Deadline(self.patience)
         try:
@@ -982,7 +599,7 @@ class StoreServers:
         """Return whether anybody waits for a server."""
         return self._is_finding or self._waiting > 0
 
-    def _connect(self, server: _Server) -> None:
+    def _connect(self, server: PartServer) -> None:
         connection = RemoteConnection.open(server.endpoint, Deadline(ATTEMPT_S), driven=True)
         try:
             with self._changed:
@@ -991,7 +608,7 @@ class StoreServers:
             connection.close()
             raise
 
-    def _admit(self, server: _Server, connection: RemoteConnection) -> None:
+    def _admit(self, server: PartServer, connection: RemoteConnection) -> None:
         """Take a server in: its part has one more from now on."""
         welcome = connection.welcome
         self._check_open()
@@ -1014,7 +631,7 @@ class StoreServers:
         self._add_peers(welcome.partition.peers)
         self._changed.notify_all()
 
-    def _check_same(self, server: _Server, welcome: Welcome) -> None:
+    def _check_same(self, server: PartServer, welcome: Welcome) -> None:
         """Raise `_OtherStore` unless a server's part belongs to this store."""
         note, outline, address = welcome.partition, welcome.outline, server.address
         if outline is None or not 0 <= note.number < note.of:

@@ -115,7 +115,10 @@ class Access:
         """
         if isinstance(addresses, str):
             raise ValueError(f"store is {addresses!r}; expected a list of addresses")
-        parsed = [Address.parse(text) for text in addresses]
+        try:
+            parsed = [Address.parse(text) for text in addresses]
+        except ValueError as error:
+            raise ValueError(f"store is {', '.join(map(str, addresses))}: {error}") from None
         encrypted = self.certificates is not None
         return [
             str(Address(ENCRYPTED if encrypted else each.scheme, each.host, each.port))

@@ -20,9 +20,9 @@ from penstock.client.dist_calls import TRANSPORT, TransportCalls
 from penstock.errors import Overloaded, PenstockError, ProtocolError
 from penstock.rpc.connection import RemoteConnection
 from penstock.rpc.deadline import Deadline
+from penstock.rpc.endpoint import EndpointSpec
 from penstock.rpc.rpc_client import RpcClient
 from penstock.rpc.server import ATTEMPT_S
-from penstock.store.servers import EndpointSpec
 from penstock.wire.messages import PartitionNote, Welcome
 from penstock.wire.payload import NOTHING
 from penstock.wire.transport import tcp

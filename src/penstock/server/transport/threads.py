@@ -28,6 +28,8 @@ JOIN_S: Final = 10.0
 # WAITING: threads for calls that wait for the server's end; further ones queue for a thread.
 LOOKING_UP: Final = 16
 WAITING: Final = 4
+# Threads for calls that connect to other servers, which may not answer.
+REACHING: Final = 2
 # Verbs that do not wait for batches, in addition to those whose names start with `get_`.
 _QUICK: Final = frozenset({"statistics", "server_statistics", "exit"})
 
@@ -155,12 +157,15 @@ class CallThreads:
     """Thread pools for calls, chosen by what a call waits for.
 
     So lookups do not queue behind calls that wait for batches, and those do not queue behind calls
-    that wait for the server's end.
+    that wait for the server's end, or for another server.
     """
 
     def __init__(self, most: int, wakeup: Wakeup) -> None:
         self._looking_up = Threads("penstock-look", LOOKING_UP, wakeup)
-        self._by_verb = {"wait_for_exit": Threads("penstock-wait", WAITING, wakeup)}
+        self._by_verb = {
+            "wait_for_exit": Threads("penstock-wait", WAITING, wakeup),
+            "announce": Threads("penstock-reach", REACHING, wakeup),
+        }
         self._others = Threads("penstock-answer", most, wakeup)
 
     def ask(self, verb: str, work: Work, then: Then, owner: object = None) -> None:
