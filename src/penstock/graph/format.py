@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, wait
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -113,13 +114,25 @@ def write(path: StrPath, schema: Schema, arrays: Arrays, progress: Report | None
 
 
 def write_sources(
-    path: StrPath, schema: Schema, arrays: Mapping[ArrayKey, ArraySource], meter: Meter
+    path: StrPath,
+    schema: Schema,
+    arrays: Mapping[ArrayKey, ArraySource],
+    meter: Meter,
+    pool: Executor | None = None,
 ) -> str:
-    """Save a graph whose arrays are read, or made, while they are written; return its version."""
+    """Save a graph whose arrays are read, or made, while they are written; return its version.
+
+    Args:
+        path: The folder.
+        schema: The types.
+        arrays: The arrays.
+        meter: Told of every piece that is written.
+        pool: Writes several arrays at a time, if it is given.
+    """
     _check_arguments(schema, arrays)
     folder = _folder(path)
     with claimed(folder), new_generation(folder) as generation:
-        entries = tuple(_write_arrays(generation, arrays, meter))
+        entries = _write_arrays(generation, arrays, meter, pool)
         version = version_from_sums(schema, {entry.key: entry for entry in entries})
         commit(folder, Manifest(writer_name(), version, generation.name, schema, entries))
     return version
@@ -178,12 +191,26 @@ def _check_arguments(schema: Schema, arrays: Mapping[ArrayKey, ArraySource]) -> 
 
 
 def _write_arrays(
-    generation: Path, arrays: Mapping[ArrayKey, ArraySource], meter: Meter
-) -> Iterator[ArrayEntry]:
-    for position, (key, array) in enumerate(arrays.items()):
+    generation: Path,
+    arrays: Mapping[ArrayKey, ArraySource],
+    meter: Meter,
+    pool: Executor | None,
+) -> tuple[ArrayEntry, ...]:
+    def written(position: int, key: ArrayKey, array: ArraySource) -> ArrayEntry:
         file = file_name(position, key)
         checksum = _write_array(generation / file, array, meter)
-        yield ArrayEntry(key, array.dtype, array.shape, file, checksum)
+        return ArrayEntry(key, array.dtype, array.shape, file, checksum)
+
+    tasks = [(position, *each) for position, each in enumerate(arrays.items())]
+    if pool is None:
+        return tuple(written(*task) for task in tasks)
+    writing = [pool.submit(written, *task) for task in tasks]
+    try:
+        return tuple(each.result() for each in writing)
+    finally:  # after a failure nobody may write to the folder any more
+        for each in writing:
+            each.cancel()
+        wait(writing)
 
 
 def _write_array(path: Path, array: ArraySource, meter: Meter) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -21,7 +21,7 @@ from penstock.graph.checksum import sum_of_bytes
 from penstock.graph.format import ArraySource, Stored
 from penstock.graph.partition.assignment import Assignment
 from penstock.graph.partition.book import ArrayBook, Ids, RangeBook
-from penstock.graph.partition.sources import Held, Made, SomeEntries, SomeRows, is_range
+from penstock.graph.partition.sources import Held, Made, Once, SomeEntries, SomeRows, is_range
 from penstock.graph.schema import (
     BOOK,
     MEMBERS,
@@ -197,9 +197,8 @@ class PartCutter:
         own, size = nodes[owner_of(name, self._owning)], self._graph.num_edges(name)
         rows = self._graph.topology(name, self._owning)
         count = int((rows.indptr[own + 1] - rows.indptr[own]).sum())
-        # Made when they are written, once for all attributes.
-        members = cache(lambda: edge_members(rows.rows, own, size))
-        ids = cache(lambda: members().ids())
+        members = Once(lambda: edge_members(rows.rows, own, size))
+        ids = Once(lambda: members().ids())
         shape = (-(-size // WORD_BITS), 2)
         yield ArrayKey("part", name, MEMBERS), Made("int64", shape, lambda: _words(members()))
         for label, column in columns.items():

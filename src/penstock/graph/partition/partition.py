@@ -25,7 +25,7 @@ from penstock.graph.layout import array_nbytes
 from penstock.graph.partition.assignment import Method, assignments
 from penstock.graph.partition.cutter import EDGES, LAYOUTS, Edges, Layout, PartCutter
 from penstock.graph.progress import Report
-from penstock.graph.schema import ArrayKey, EdgeType, Schema
+from penstock.graph.schema import ArrayKey, EdgeType
 
 if TYPE_CHECKING:
     from penstock.graph.graph import Graph
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["EDGES", "LAYOUTS", "MOST_PARTS", "Edges", "Layout", "Method", "Parts", "partition"]
 
 MOST_PARTS: Final = 1 << 16
-# Parts that are written at a time.
-WRITERS: Final = 2
+# Arrays that are written at a time, and parts that they are of.
+WRITERS: Final = 4
+PARTS_AT_ONCE: Final = 2
 PART_NAME: Final = re.compile(r"part-[0-9]+")
 _STRANGER: Final = "is there already, and is no folder of parts: it is left as it is"
 
@@ -106,31 +107,30 @@ class _SharedMeter(Meter):
 
 
 def _write(cutter: PartCutter, folder: Path, parts: int, report: Report | None) -> None:
-    """Write all parts, some at a time: one is made while another one waits for the disk."""
+    """Write all parts, some at a time: arrays are made while others wait for the disk."""
     schemas = [cutter.schema(part) for part in range(parts)]
     meter = _SharedMeter(sum(_nbytes(cutter.arrays(part)) for part in range(parts)), report)
-    with ThreadPoolExecutor(min(parts, WRITERS), "penstock-cut") as writers:
-        writing = [
-            writers.submit(_write_part, cutter, part, schemas[part], folder, meter)
-            for part in range(parts)
-        ]
+
+    def write_part(part: int) -> None:
         try:
-            for part in writing:
-                part.result()
+            arrays = cutter.arrays(part)
+            write_sources(folder / f"part-{part}", schemas[part], arrays, meter, writers)
         except BaseException:
             meter.failed = True
-            writers.shutdown(wait=True, cancel_futures=True)
             raise
 
-
-def _write_part(
-    cutter: PartCutter, part: int, schema: Schema, folder: Path, meter: _SharedMeter
-) -> None:
-    try:
-        write_sources(folder / f"part-{part}", schema, cutter.arrays(part), meter)
-    except BaseException:
-        meter.failed = True
-        raise
+    with (
+        ThreadPoolExecutor(WRITERS, "penstock-write") as writers,
+        ThreadPoolExecutor(min(parts, PARTS_AT_ONCE), "penstock-cut") as cutters,
+    ):
+        cutting = [cutters.submit(write_part, part) for part in range(parts)]
+        try:
+            for each in cutting:
+                each.result()
+        except BaseException:
+            meter.failed = True
+            cutters.shutdown(wait=True, cancel_futures=True)
+            raise
 
 
 def _nbytes(arrays: Mapping[ArrayKey, ArraySource]) -> int:

@@ -7,8 +7,9 @@ neither types nor parts.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from penstock.kernels.gather import Rows
 
 Array = npt.NDArray[Any]
 Ids = npt.NDArray[np.int64]
+_T = TypeVar("_T")
 
 
 class Held:
@@ -46,6 +48,21 @@ class Made:
 
     def pieces(self) -> Iterator[Bytes]:
         return pieces(self._make())
+
+
+class Once(Generic[_T]):
+    """Makes something when it is first asked for, once for all threads."""
+
+    def __init__(self, make: Callable[[], _T]) -> None:
+        self._make = make
+        self._made: list[_T] = []
+        self._lock = threading.Lock()
+
+    def __call__(self) -> _T:
+        with self._lock:
+            if not self._made:
+                self._made.append(self._make())
+            return self._made[0]
 
 
 class SomeRows:
