@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from penstock import __version__
+from penstock.core.known_types import known
 from penstock.errors import GraphFormatError
 from penstock.graph.checksum import sum_of_bytes
 from penstock.graph.dtypes import SUPPORTED
@@ -153,7 +154,7 @@ def check_format(data: bytes, where: object) -> None:
 
 def _parse(data: bytes, kind: type[_T], where: object) -> _T:
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=known(kind))
     except msgspec.ValidationError as error:
         raise GraphFormatError(f"{where}: not a manifest as expected: {error}") from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

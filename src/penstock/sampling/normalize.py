@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from penstock.core.known_types import known
 from penstock.errors import suggestion
 from penstock.sampling.spec import SamplingSpec
 
@@ -90,7 +91,7 @@ def _settled(spec: SamplingSpec, prefix: str, field: str, kind: Any, value: Any)
         return settled(value, f"{field}.")
     made = value if get_origin(kind) is dict else plain(value)
     try:
-        return msgspec.convert(made, kind)
+        return msgspec.convert(made, known(kind))
     except msgspec.ValidationError as error:
         place = found[1] if (found := _PLACE.search(str(error))) else ""
     name, expected = f"{prefix}{field}", _expected(spec, field, kind)
@@ -108,7 +109,7 @@ def _settled(spec: SamplingSpec, prefix: str, field: str, kind: Any, value: Any)
 
 def _received(field: str, value: Mapping[str, Any], kind: Any) -> Any:
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, known(kind))
     except msgspec.ValidationError as error:
         raise ValueError(f"{field} is {_shown(value)}: {error}") from None
 

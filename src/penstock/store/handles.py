@@ -7,6 +7,7 @@ from functools import partial
 
 import msgspec
 
+from penstock.core.known_types import known
 from penstock.graph import Graph, sharing
 from penstock.graph.sharing import GraphHandle
 from penstock.store.graph import StoreGraph
@@ -45,7 +46,7 @@ def attach_parts(handle: GraphHandle, fds: Sequence[int] = ()) -> StoreGraph:
     """Return the graph in parts that another process described; see `attach.attach`."""
     assert handle.store is not None
     arrays = sharing.attach(handle, fds)
-    place = msgspec.msgpack.decode(handle.store, type=_Place)
+    place = msgspec.msgpack.decode(handle.store, type=known(_Place))
     return StoreGraph(place.outline, partial(_opened, place.at), arrays, handle.store)
 
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.core.known_types import known
 from penstock.errors import ProtocolError
 from penstock.wire.messages import Message
 
@@ -57,7 +58,7 @@ def frame(message: Message, descriptors: int = 0) -> bytes:
 @functools.cache
 def decoder_for(union: Any) -> Decoder[Any]:
     """Return the decoder for the messages of a union, which is made once."""
-    return Decoder(union)
+    return Decoder(known(union))
 
 
 def decode(decoder: Decoder[Any], body: Any) -> Any:

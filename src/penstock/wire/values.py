@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.msgpack import Ext
 
+from penstock.core.known_types import known
 from penstock.errors import ProtocolError
 from penstock.graph.dtypes import storage_dtype
 
@@ -48,7 +49,7 @@ def unpack(plain: Any, arrays: Mapping[str, Array], kind: type[_T]) -> _T:
         ValueError: It is not of that kind.
         ProtocolError: It refers to an array that was not sent, or nests too deeply.
     """
-    return msgspec.convert(_together(plain, arrays, _DEEPEST), kind)
+    return msgspec.convert(_together(plain, arrays, _DEEPEST), known(kind))
 
 
 def _apart(value: Any, arrays: Arrays) -> Any:
