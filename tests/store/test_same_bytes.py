@@ -11,9 +11,19 @@ import pytest
 
 from penstock.client.backend import SharedDistSamplingBackend
 from penstock.graph import Graph
+from penstock.sampling.kinds import check
 from penstock.store.graph import StoreGraph
 from penstock.store.handles import open_parts
-from tests.client.test_every_kind import PLAIN, TYPED, Case, plain_graph, run, typed_graph
+from tests.client.test_every_kind import (
+    PLAIN,
+    TIMES,
+    TYPED,
+    Case,
+    hops,
+    plain_graph,
+    run,
+    typed_graph,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Cannot convert to bidirectional:UserWarning")
 
@@ -70,6 +80,31 @@ def test_parts_give_the_batches_of_a_whole_graph_without_types(
     """CONTRACT 65."""
     whole, parts = plain
     assert digests_of(parts, PLAIN[name]) == digests_of(whole, PLAIN[name])
+
+
+CHOSEN = {
+    "weighted": hops(direction="out", weight_attr="edge_weight"),
+    "weighted, replaced": hops(direction="out", weight_attr="edge_weight", replace=True),
+    "by time of edges": hops(direction="out", time_attr="edge_time", temporal_strategy="last"),
+    "by time of nodes": hops(direction="out", time_attr="time"),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_out_edges_are_chosen_by_attributes_that_lie_with_their_other_end(
+    plain: tuple[Graph, StoreGraph], name: str
+) -> None:
+    """CONTRACT 65."""
+    whole, parts = plain
+    case = Case(CHOSEN[name], columns=TIMES if "time" in name else {})
+    assert digests_of(parts, case) == digests_of(whole, case)
+
+
+def test_a_direction_that_no_part_serves_is_refused_before_the_first_batch(tmp_path: Path) -> None:
+    """CONTRACT 65."""
+    with plain_graph() as graph, cut(graph, tmp_path / "parts", 2, "range") as parts:
+        with pytest.raises(ValueError, match="cut by destination: no part has all out-edges"):
+            check(hops(direction="out"), parts)
 
 
 @pytest.mark.parametrize("name", TYPED)

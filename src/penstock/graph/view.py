@@ -19,7 +19,17 @@ from penstock.graph.derived import DerivedArrays
 from penstock.graph.features import FeatureSource
 from penstock.graph.inventory import Shaped
 from penstock.graph.lookup import known, pick
-from penstock.graph.schema import EDGE, NODE, ArrayKey, Arrays, EdgeType, Group, PartNote, Schema
+from penstock.graph.schema import (
+    EDGE,
+    NODE,
+    ArrayKey,
+    Arrays,
+    EdgeType,
+    Group,
+    PartNote,
+    Schema,
+    Side,
+)
 from penstock.graph.shared import SharedArray
 
 if TYPE_CHECKING:
@@ -250,6 +260,13 @@ class GraphView(ABC):
         return None
 
     # --- rows --------------------------------------------------------------------------------
+
+    def check_side(self, side: Side) -> None:  # noqa: B027 - most graphs have both sides
+        """Raise ValueError if nobody has all edges of a node on this side.
+
+        Args:
+            side: In-edges ("in"), or out-edges ("out").
+        """
 
     def open_exchange(self) -> Exchange | None:
         """Return what a sampler asks for rows that are elsewhere; None if they are all here."""

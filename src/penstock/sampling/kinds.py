@@ -222,6 +222,8 @@ def _along(spec: _Spec, direction: Any) -> _Spec:
 def _check_direction(spec: SamplingSpec, graph: GraphView) -> None:
     """Raise `ValueError` for a direction along which a part lacks edges of its nodes."""
     asked = direction_of(spec)
+    if asked is not None:
+        graph.check_side(asked)
     if graph.part is None or asked is None or asked in graph.part.sides:
         return
     end, (there,) = graph.part.edges, graph.part.sides

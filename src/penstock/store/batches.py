@@ -110,6 +110,10 @@ class _Sampler:
             ),
         ).result()
         arrays: dict[str, Array] = dict(found.arrays)
+        self._graph.meter.add(
+            bytes_out=request.seeds.nbytes + request.positions.nbytes,
+            bytes_in=sum(array.nbytes for array in arrays.values()),
+        )
         nodes: list[Ids | None] = [
             arrays.get(qualified(owner, "n_id")) for owner in self._graph.node_types
         ]

@@ -17,14 +17,15 @@ import numpy as np
 from penstock.graph.exchange import Draw, Found, Within
 from penstock.graph.schema import EdgeType, Side
 from penstock.kernels import Adjacency, Exclusion
-from penstock.kernels.arrays import Ids
+from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.fetched import FetchedRows
 from penstock.kernels.hops import Drawn, draw_hop
 from penstock.kernels.members import Members
 from penstock.kernels.merge import merge_rows
-from penstock.kernels.prepare import order_by_time
+from penstock.kernels.prepare import order_by_time, weight_sums
 from penstock.store.calls import DrawAnswer, DrawRequest, WithinAnswer, WithinRequest
 from penstock.store.features import shared_out
+from penstock.store.meter import Meter
 from penstock.store.parts import Awaited
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class StoreExchange:
 
     def draw(self, draws: Sequence[Draw]) -> list[Drawn]:
         """Return the drawn edges of each draw, in the order of its nodes."""
-        here = [draw.time_attr is not None and draw.of_nodes for draw in draws]
+        here = [self._draws_here(draw) for draw in draws]
         begun = [
             None if local else self._begin(draw) for draw, local in zip(draws, here, strict=True)
         ]
@@ -56,6 +57,17 @@ class StoreExchange:
             self._drawn_here(draw) if asked is None else _merged(len(draw.nodes), asked)
             for draw, asked in zip(draws, begun, strict=True)
         ]
+
+    def _draws_here(self, draw: Draw) -> bool:
+        """Return whether those who have the rows lack what edges are chosen by.
+
+        These are the times of neighbours, which lie in other parts, and attributes of edges along
+        the side that these do not go with.
+        """
+        if draw.time_attr is not None and draw.of_nodes:
+            return True
+        chosen = draw.time_attr or draw.weight_attr
+        return chosen is not None and draw.side != self._graph.owning_side
 
     def _begin(self, draw: Draw) -> list[_Asked]:
         self._graph.check_side(draw.side)
@@ -69,39 +81,70 @@ class StoreExchange:
         return self._graph.num_nodes(node_type or None) <= _INT32
 
     def _drawn_here(self, draw: Draw) -> Drawn:
-        """Draw by the times of neighbours, from rows that are fetched."""
+        """Draw from rows that are fetched, by attributes that are fetched for them."""
         nodes = np.unique(draw.nodes)
         rows = self._begin_rows(draw.edge_type, draw.side, nodes)()
-        found = draw.edge_type[0 if draw.side == "in" else 2]
-        neighbors, local = np.unique(rows.neighbors, return_inverse=True)
-        assert draw.time_attr is not None
-        times = self._graph.node_features(draw.time_attr, found or None).gather(
-            neighbors.astype(np.int64)
-        )
         indptr = np.concatenate(([0], np.cumsum(rows.counts, dtype=np.int64)))
-        entries = np.stack([local.reshape(-1), rows.edge_ids], axis=1).astype(np.int64)
-        ordered, in_order = np.empty_like(entries), np.empty(len(entries), np.int64)
-        order_by_time(
-            Adjacency(indptr, entries),
-            times.astype(np.int64, copy=False),
-            of_nodes=True,
-            out_entries=ordered,
-            out_times=in_order,
-        )
-        ordered[:, 0] = neighbors[ordered[:, 0]] if len(neighbors) else 0
+        weights = times = None
+        if draw.time_attr is not None:
+            entries, times = self._by_time(draw, rows, indptr)
+        else:
+            entries = np.stack([rows.neighbors, rows.edge_ids], axis=1).astype(np.int64)
+            weights = self._weight_sums(draw, rows, indptr)
         size = self._graph.num_nodes(draw.edge_type[2 if draw.side == "in" else 0] or None)
         return draw_hop(
-            Adjacency(indptr, ordered, Members.of(nodes, size)),
+            Adjacency(indptr, entries, Members.of(nodes, size)),
             draw.nodes,
             draw.fanout,
             draw.key,
             replace=draw.replace,
-            times=in_order,
+            weights=weights,
+            times=times,
             last=draw.last,
             trees=draw.trees,
             node_times=draw.node_times,
             excluded=draw.excluded,
         )
+
+    def _by_time(self, draw: Draw, rows: Drawn, indptr: Ids) -> tuple[Ids, Ids]:
+        """Return the entries of rows in order of time, and their times."""
+        assert draw.time_attr is not None
+        places = np.arange(len(rows.neighbors))
+        if draw.of_nodes:
+            found = draw.edge_type[0 if draw.side == "in" else 2]
+            neighbors, local = np.unique(rows.neighbors, return_inverse=True)
+            source = self._graph.node_features(draw.time_attr, found or None)
+            times, heads = source.gather(neighbors.astype(np.int64)), local.reshape(-1)
+        else:
+            times, heads = self._of_edges(draw.time_attr, draw, rows), places
+        # The kernel knows positions: of neighbours, and of entries in these rows.
+        entries = np.stack([heads, places], axis=1).astype(np.int64)
+        ordered, in_order = np.empty_like(entries), np.empty(len(entries), np.int64)
+        order_by_time(
+            Adjacency(indptr, entries),
+            times.astype(np.int64, copy=False),
+            of_nodes=draw.of_nodes,
+            out_entries=ordered,
+            out_times=in_order,
+        )
+        at = ordered[:, 1]
+        found_entries = np.stack([rows.neighbors[at], rows.edge_ids[at]], axis=1)
+        return found_entries.astype(np.int64), in_order
+
+    def _weight_sums(self, draw: Draw, rows: Drawn, indptr: Ids) -> Ids:
+        """Return running sums of weights within rows, as those who have both compute them."""
+        assert draw.weight_attr is not None
+        weights = self._of_edges(draw.weight_attr, draw, rows)
+        source = self._graph.edge_features(draw.weight_attr, _told(draw.edge_type))
+        places = np.arange(len(rows.neighbors))
+        sums = np.empty(len(places), np.int64)
+        entries = np.stack([np.zeros_like(places), places], axis=1)
+        weight_sums(Adjacency(indptr, entries), weights, sums, dtype=source.dtype)
+        return sums
+
+    def _of_edges(self, name: str, draw: Draw, rows: Drawn) -> Array:
+        source = self._graph.edge_features(name, _told(draw.edge_type))
+        return source.gather(rows.edge_ids.astype(np.int64))
 
     # --- rows --------------------------------------------------------------------------------
 
@@ -147,13 +190,19 @@ class StoreExchange:
     def within(self, asked: Sequence[Within]) -> list[Found]:
         """Return the edges that end in a set of nodes, in the order of their heads."""
         begun = [self._begin_within(each) for each in asked]
-        return [_found(len(each.heads), calls) for each, calls in zip(asked, begun, strict=True)]
+        return [
+            _found(len(each.heads), calls, self._graph.meter)
+            for each, calls in zip(asked, begun, strict=True)
+        ]
 
     def _begin_within(self, asked: Within) -> list[tuple[Ids, Awaited]]:
         self._graph.check_side(asked.side)
         owner = asked.edge_type[2 if asked.side == "in" else 0]
         found = asked.edge_type[0 if asked.side == "in" else 2]
         tails = _sent(asked.tails, narrow=self._narrow(found))
+        owners = shared_out(self._graph.node_book(owner or None), asked.heads)
+        heads = 4 if self._narrow(owner) else 8
+        self._graph.meter.add(bytes_out=len(owners) * tails.nbytes + heads * len(asked.heads))
         return [
             (
                 positions,
@@ -170,7 +219,7 @@ class StoreExchange:
                     ],
                 ),
             )
-            for part, positions in shared_out(self._graph.node_book(owner or None), asked.heads)
+            for part, positions in owners
         ]
 
 
@@ -294,11 +343,14 @@ def _joined_shares(count: int, asked: Sequence[_Asked]) -> Drawn:
     return Drawn(np.asarray(counts, np.int32), neighbors[order], edge_ids[order])
 
 
-def _found(count: int, calls: Sequence[tuple[Ids, Awaited]]) -> Found:
+def _found(count: int, calls: Sequence[tuple[Ids, Awaited]], meter: Meter) -> Found:
     answers: list[tuple[Ids, Drawn]] = []
     for positions, call in calls:
         (answer,) = call.result()
         assert isinstance(answer, WithinAnswer)
+        meter.add(
+            bytes_in=sum(each.nbytes for each in (answer.counts, answer.positions, answer.edge_ids))
+        )
         answers.append((positions, Drawn(answer.counts, answer.positions, answer.edge_ids)))
     merged = merge_rows(count, answers)
     return Found(
@@ -311,3 +363,8 @@ def _found(count: int, calls: Sequence[tuple[Ids, Awaited]]) -> Found:
 def _sent(ids: Ids, *, narrow: bool) -> Ids:
     """Return ids as they are sent: in 32 bits where all ids of their type fit."""
     return ids.astype(np.int32) if narrow else ids
+
+
+def _told(edge_type: EdgeType) -> EdgeType | None:
+    """Return an edge type as a graph is asked for it: None for that of a homogeneous graph."""
+    return edge_type if any(edge_type) else None

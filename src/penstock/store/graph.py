@@ -134,8 +134,12 @@ class StoreGraph(Graph):
     def serves(self, side: Side) -> bool:
         """Return whether somebody has all edges of a node on this side."""
         note = self._outline.note
-        own = "out" if note.edges == "source" else "in"
-        return note.topology == "whole" or note.edges == "both" or side == own
+        return note.topology == "whole" or note.edges == "both" or side == self.owning_side
+
+    @property
+    def owning_side(self) -> Side:
+        """Along which side of its nodes the attributes of edges go with a part."""
+        return "out" if self._outline.note.edges == "source" else "in"
 
     def check_side(self, side: Side) -> None:
         """Raise ValueError if the rows of this side are spread over all parts."""
@@ -407,6 +411,22 @@ class StoreGraph(Graph):
         """
         return self.coo(edge_type).astype(np.int64)
 
+    def in_degrees(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
+        """Return the number of in-edges of each node, fetched from all parts.
+
+        Args:
+            edge_type: The edge type; None for a homogeneous graph.
+        """
+        self.check_side("in")
+        kind = self._edge_type(edge_type)
+        owner, degrees = kind[2] or None, np.zeros(self.num_nodes(kind[2] or None), np.int64)
+        book = self.node_book(owner)
+        for part in range(self.num_parts):
+            ids = book.ids_of(part)
+            call = self.ask(part, "get_degrees", edge_type=kind, side="in", ids=ids)
+            degrees[ids] = call.result()
+        return degrees
+
     # --- what only a graph with all its arrays has -------------------------------------------
 
     def csc(self, edge_type: EdgeType | None = None) -> NoReturn:
@@ -428,6 +448,10 @@ class StoreGraph(Graph):
     def partition(self, *arguments: Any, **options: Any) -> NoReturn:
         """Raise `PenstockError`: the graph is in parts already."""
         raise PenstockError("this graph is in parts already: cut the whole graph anew")
+
+    def describe(self) -> NoReturn:
+        """Raise `PenstockError`: each part describes itself (`penstock inspect`)."""
+        _stays("the description")
 
     def validate(self) -> None:
         """Do nothing: each part is validated where it is (`penstock inspect --verify`)."""

@@ -75,6 +75,9 @@ _PERHAPS_LATER: Final = (OSError, HubGone, Overloaded)
 # Added to the load of a server that is late, or that is leaving, so that others are preferred.
 _LATE: Final = 1 << 20
 _IS_LEAVING: Final = 1 << 10
+_NOBODY: Final = (
+    "nobody is known to have it: give the addresses of all servers, or start them with --store"
+)
 
 
 class StoreHandle(msgspec.Struct, frozen=True, kw_only=True):
@@ -498,7 +501,7 @@ class StoreServers:
             what = f"part {missing[0]} of {self.num_parts} has no server"
         else:
             what = f"parts {', '.join(map(str, missing))} of {self.num_parts} have no server"
-        told = ", ".join(server.told() for server in tried) or "nobody is known to have it"
+        told = ", ".join(server.told() for server in tried) or _NOBODY
         return ServerGone(
             f"{what} (setting: {setting}). Tried: {told}. Whoever starts a server with the same "
             "part at one of these addresses can have everything go on"

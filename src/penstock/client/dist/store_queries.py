@@ -7,13 +7,15 @@ itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
 from penstock.client.dist.dataset import Ids, ServedDataset
 from penstock.client.dist.queries import Queries, check_split
+from penstock.client.dist_calls import VERBS
 from penstock.core.slices import ServerSlice
+from penstock.errors import PenstockError
 from penstock.graph.partition.book import ArrayBook, PartitionBook, part_dtype
 from penstock.graph.schema import EdgeType
 from penstock.store.graph import StoreGraph
@@ -84,6 +86,17 @@ class StoreQueries(Queries):
 
     def describe(self) -> str:
         return repr(self._graph)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise an error in words for calls that only one server can answer."""
+            if name in VERBS:
+                raise PenstockError(
+                    f"{name} is a call to one server, and a store has several: make a "
+                    "penstock.DistServer(data.graph) here, or connect to one with part_only=True"
+                )
+            raise AttributeError(f"a store has no {name!r}")
 
     def _check_slice(self, piece: ServerSlice | None) -> None:
         if piece is not None and not 0 <= piece.server_rank < self._graph.num_parts:

@@ -125,5 +125,7 @@ def joined(address: str, *, part_only: bool = False) -> Provider:
 
 def _join(address: str, part_only: bool) -> Provider:
     if address.startswith(SCHEMES):
-        return remote_dataset.connect(address, part_only=part_only).provider
+        provider = remote_dataset.connect(address, part_only=part_only).provider
+        assert provider is not None  # since workers were not asked for
+        return provider
     return connect(address)

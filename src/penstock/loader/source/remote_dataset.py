@@ -64,7 +64,7 @@ class RemoteDistDataset(DistQueries[Tensor, torch.Size]):
     """
 
     def __init__(self, store: RemoteServer, provider: Provider) -> None:
-        self.provider = provider
+        self.provider: Provider | None = provider
         self.server = RemoteDistServer(store)
         self._store = store
 
@@ -76,6 +76,7 @@ class RemoteDistDataset(DistQueries[Tensor, torch.Size]):
     @property
     def graph(self) -> GraphView:
         """The graph: mapped on the server's own host, else its types and sizes."""
+        assert self.provider is not None  # only a store can do without
         return self.provider.graph
 
     @property
@@ -98,7 +99,8 @@ class RemoteDistDataset(DistQueries[Tensor, torch.Size]):
 
     def close(self) -> None:
         """Disconnect from the server. Loaders must be closed separately. Idempotent."""
-        self.provider.close()
+        if self.provider is not None:
+            self.provider.close()
         self._store.close()
 
     def __enter__(self) -> Self:

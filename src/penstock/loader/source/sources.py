@@ -105,7 +105,7 @@ def _source(
     elif isinstance(data, str | os.PathLike):
         data = graph_at(data)
     if isinstance(data, RemoteDistDataset):
-        data = data.provider
+        data = data.graph if data.provider is None else data.provider
     if isinstance(data, Provider):
         return DataSource(data.graph, data, template_of(data.graph, custom_cls))
     if isinstance(data, GraphView):

@@ -21,6 +21,7 @@ from penstock.client.dist_calls import QUERIES
 from penstock.client.hub.host_hub import hub_of_host
 from penstock.client.sizes import parse_bytes
 from penstock.errors import HubGone
+from penstock.graph.view import GraphView
 from penstock.loader.source.remote_dataset import RemoteDistDataset
 from penstock.store.graph import StoreGraph
 from penstock.store.remote import graph_at
@@ -45,7 +46,7 @@ class StoreDataset(RemoteDistDataset):
     Args:
         servers: The servers; they are closed with this.
         num_workers: How many workers put batches together. "auto": two for each core but one, since
-            they wait for servers, too.
+            they wait for servers, too. 0: loaders do it in this process.
         cache: Bytes on this host for rows that are read often, or a size such as "4GB". None: no
             rows are kept. The cache is filled before the first batch is read.
 
@@ -69,13 +70,24 @@ class StoreDataset(RemoteDistDataset):
         self.servers = servers
         self._graph: StoreGraph = graph_at(servers)
         self._graph.cache_bytes = budget
-        workers = 2 * auto_workers() if num_workers == "auto" else num_workers
-        told = f"{servers.cut} {servers.version} {budget} {workers}"
-        self.provider = hub_of_host(
-            self._graph, workers, told, patience=servers.patience, timeout=_JOIN_S
-        )
+        self.provider = self._hub(num_workers, budget)
         queries = StoreQueries(self._graph, self._statistics, self._hub_statistics)
         self.server = queries  # type: ignore[assignment]  # it has the queries alone
+
+    def _hub(self, num_workers: int | Literal["auto"], budget: int) -> Any:
+        """Return the hub that puts batches together; None if this process does."""
+        workers = 2 * auto_workers() if num_workers == "auto" else num_workers
+        if workers == 0:
+            return None
+        servers = self.servers
+        told = f"{servers.cut} {servers.version} {budget} {workers}"
+        patience = servers.patience
+        return hub_of_host(self._graph, workers, told, patience=patience, timeout=_JOIN_S)
+
+    @property
+    def graph(self) -> GraphView:
+        """The graph in parts."""
+        return self._graph
 
     @property
     def address(self) -> str:
@@ -98,13 +110,14 @@ class StoreDataset(RemoteDistDataset):
 
     def _hub_statistics(self) -> dict[str, Any]:
         try:
-            return self.provider.statistics()
+            return {} if self.provider is None else self.provider.statistics()
         except HubGone:  # it was not started
             return {}
 
     def close(self) -> None:
         """Disconnect from the servers and end the hub. Loaders must be closed separately."""
-        self.provider.close()
+        if self.provider is not None:
+            self.provider.close()
         self._graph.close()
         self.servers.close()
 
