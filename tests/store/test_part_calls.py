@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -28,6 +30,7 @@ from penstock.wire.messages import (
 from penstock.wire.payload import pack
 from tests.processes import until
 from tests.rpc.puppets import PATIENCE_S, Puppet, frames, puppet
+from tests.rpc.signals import interrupts, on_signal
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -244,6 +247,58 @@ def test_waiting_a_little_at_a_time_makes_up_for_a_lost_server_too(replicas: Sto
     answer(other, "well")
     until(lambda: call.wait(0), "it has come")
     assert call.result()[0] == "well"
+
+
+# --- signals -------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_ends_one_call_alone(replicas: Store, threads: ThreadPoolExecutor) -> None:
+    """A real signal, in the thread that receives for all servers."""
+    call, asked, _ = replicas.begin("get_mine")
+    asked.hear(Call)
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        until(lambda: replicas.store.reception.receiver is not None, "the main thread waits")
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    with interrupts():
+        striking = threads.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            call.result()
+    striking.result(PATIENCE_S)
+    call.abandon()
+    more, asked, _ = replicas.begin("get_more")
+    answer(asked, "well")
+    assert more.result()[0] == "well"
+    assert replicas.numbers("losses") == [0, 0]
+
+
+def test_a_signals_handler_may_call_while_its_thread_waits(
+    replicas: Store, threads: ThreadPoolExecutor
+) -> None:
+    found: list[Any] = []
+    outer, first, second = replicas.begin("get_outer")
+    request = first.hear(Call).request
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def answering() -> None:
+        until(lambda: replicas.store.reception.receiver is not None, "the main thread waits")
+        signal.pthread_kill(main, signal.SIGUSR1)
+        answer(second, "inner")
+        until(lambda: bool(found), "the handler has its answer")
+        first.say(Answer(request=request, value="outer"))
+
+    with on_signal(lambda: found.append(replicas.store.call(0, "get_inner")[0])):
+        told = threads.submit(answering)
+        assert outer.result()[0] == "outer"
+    told.result(PATIENCE_S)
+    assert found == ["inner"]
+
+
+# --- another graph -------------------------------------------------------------------------------
 
 
 def test_a_replica_that_comes_back_with_another_version_is_not_asked(replicas: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ import pytest
 
 from penstock.errors import AccessDenied, ChannelClosed, ServerGone
 from penstock.store.servers import StoreHandle, StoreServers
-from tests.processes import PATIENCE_S, stop, stopped, until
+from penstock.wire.transport import delay
+from tests.cli.servers import Running
+from tests.processes import PATIENCE_S, stop, stopped, strike, until
 from tests.store.running import (
     NODES,
     address_of,
@@ -370,6 +373,80 @@ def test_a_server_of_another_graph_is_not_named_to_ranks(parts: list[Path], tmp_
             with pytest.raises(Exception, match="belongs to no store"):
                 store.call(1, "announce", {"address": one.address})
             assert other.address not in announced(store, 0)
+
+
+class Strikes:
+    """Kills, stops and starts servers of a store, of which each part has one that goes on."""
+
+    def __init__(self, ends: ExitStack, parts: list[Path], seed: int) -> None:
+        self._ends = ends
+        self._parts = parts
+        self._chance = random.Random(seed)
+        self._ports = free_ports(2 * len(parts))
+        self._running = {number: self._started(number) for number in range(len(self._ports))}
+        self._stopped: set[int] = set()
+        self.addresses = [address_of(port) for port in self._ports]
+
+    def _started(self, number: int) -> Running:
+        part = self._parts[number % len(self._parts)]
+        return self._ends.enter_context(part_server(part, self._ports[number], self._ports))
+
+    def strike(self) -> None:
+        number = self._chance.randrange(len(self._ports))
+        process, twin = (
+            self._running[number].process,
+            (number + len(self._parts)) % len(self._ports),
+        )
+        if number in self._stopped:
+            self._stopped.discard(number)
+            strike(process.pid, signal.SIGCONT)
+        elif twin in self._stopped:
+            return
+        elif self._chance.random() < 0.5:
+            self._stopped.add(number)
+            stop(process.pid)
+        else:
+            process.kill()
+            process.wait()
+            self._running[number] = self._started(number)
+
+    def end(self) -> None:
+        for number in self._stopped:
+            strike(self._running[number].process.pid, signal.SIGCONT)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_servers_may_come_and_go_at_any_time(
+    parts: list[Path], threads: ThreadPoolExecutor, seed: int
+) -> None:
+    with ExitStack() as ends:
+        strikes = Strikes(ends, parts, seed)
+        store = ends.enter_context(StoreServers.find(strikes.addresses[:1], patience=PATIENCE_S))
+        readers = Readers(store, threads)
+        try:
+            for _ in range(40):
+                readers.read_on(5)
+                strikes.strike()
+        finally:
+            strikes.end()
+        readers.read_on()
+        readers.end()
+
+
+def test_a_slow_network_changes_no_answer(
+    parts: list[Path], threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(delay.VARIABLE, "2")
+    with ExitStack() as ends:
+        servers = [ends.enter_context(part_server(parts[each])) for each in (0, 0, 1)]
+        store = ends.enter_context(StoreServers.find([each.address for each in servers]))
+        connected(store, 3)
+        readers = Readers(store, threads)
+        readers.read_on()
+        servers[0].process.kill()
+        readers.read_on()
+        readers.end()
 
 
 # --- answers -------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ call waits until the server is back. An answer that is late is asked of another 
 first one counts.
 
 Connections are driven: threads that wait for answers receive them, from all servers at once. A lost
-server is tried by a thread of its own, for as long as somebody waits for it or `patience` lasts.
-While nobody calls, nothing runs here but the heartbeats.
+server is tried by a thread of its own, for half a minute, and for as long as somebody waits; after
+that now and then, while calls are made. While nobody calls, nothing runs here but the heartbeats.
 
 This module must not know which verbs there are, and what they ask for.
 """
@@ -560,19 +560,20 @@ class StoreServers:
 
     # --- connecting, in threads of its own ---------------------------------------------------
 
-    def _try(self, server: PartServer) -> None:
-        """Have a thread try to connect to a server, unless one does."""
+    def _try(self, server: PartServer, seconds: float = LOOK_AROUND_S) -> None:
+        """Have a thread try to connect to a server for a while, unless one does."""
         with self._changed:
             if not (server.is_tried or self._closed or server.client is not None):
                 server.is_tried = True
-                self._start(partial(self._keep_trying, server), "connect")
+                until = Deadline(min(seconds, self.patience))
+                self._start(partial(self._keep_trying, server, until), "connect")
 
     def _start(self, work: Callable[[], None], name: str) -> None:
         threading.Thread(target=work, name=f"penstock-{name}", daemon=True).start()
 
-    def _keep_trying(self, server: PartServer) -> None:
-        """Try to connect, until that succeeds, makes no sense, or nobody needs it any more."""
-        pause, until = _FIRST_PAUSE_S, Deadline(self.patience)
+    def _keep_trying(self, server: PartServer, until: Deadline) -> None:
+        """Try to connect, until that succeeds or makes no sense; or until then, if nobody waits."""
+        pause = _FIRST_PAUSE_S
         try:
             while not self._closed:
                 try:
@@ -673,7 +674,7 @@ class StoreServers:
                 self._look_at = now + LOOK_AROUND_S
                 for server in list(self._servers.values()):
                     if not (server.is_alias or server.refusal is not None):
-                        self._try(server)
+                        self._try(server, 0.0)
                 self._look_around(all_of_them=False)
 
     def _look_around(self, *, all_of_them: bool) -> None:
