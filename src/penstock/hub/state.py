@@ -25,11 +25,14 @@ from penstock.hub.ready_waiters import ReadyWaiters
 from penstock.hub.shared_graph import SharedGraph
 from penstock.hub.timings import Timing
 from penstock.hub.worker_records import WorkerRecord
-from penstock.wire.messages import HubConfig, Moved, WorkerGone
+from penstock.wire.messages import HubConfig, Moved, Notice, WorkerGone
 from penstock.workers.pool import Pool
 
 STORIES_KEPT: Final = 64
 LOSSES_KEPT: Final = 16
+NOTICES_KEPT: Final = 64
+# Seconds after which a notice that comes again is news.
+TELL_AGAIN_S: Final = 30.0
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,13 +85,24 @@ class HubState:
         self.turns = 0
         # What workers have moved to make batches of a graph in parts; None for any other.
         self.moved: Moved | None = None
+        self._told_at: dict[str, float] = {}  # notices, and when they last came
         self.destroying = Timing("destroying")
         self.records: dict[int, WorkerRecord] = {}
         # The size of the pool; its workers are started when a rank first needs them.
         self.workers = config.workers
         self.groups: dict[str, int] = {}
 
-    def tell_founder(self, news: WorkerGone) -> None:
+    def tell_once(self, text: str) -> None:
+        """Send a notice to the founder, unless another worker has said the same lately."""
+        told = self._told_at.get(text)
+        if told is None or self.now - told > TELL_AGAIN_S:
+            self.tell_founder(Notice(text=text))
+        self._told_at.pop(text, None)
+        self._told_at[text] = self.now
+        while len(self._told_at) > NOTICES_KEPT:
+            del self._told_at[next(iter(self._told_at))]
+
+    def tell_founder(self, news: WorkerGone | Notice) -> None:
         """Send news to the founder, which logs them; skip it if it has too much unread."""
         for connection in self.connections.values():
             if connection.founder and connection.greeted and not connection.overfull:

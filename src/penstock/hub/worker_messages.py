@@ -97,6 +97,8 @@ class WorkerMessages:
         self._off_its_hands(record, task)
         if done.moved is not None:
             self._state.moved = (self._state.moved or Moved()).plus(done.moved)
+            for text in done.notices:
+                self._state.tell_once(text)
         self._executor.finish(record, task, done, fds)
         if done.begins is not None:
             self._begin(record, done.begins)

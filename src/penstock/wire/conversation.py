@@ -37,6 +37,7 @@ from penstock.wire.messages import (
     HubConfig,
     Leaving,
     Message,
+    Notice,
     Refused,
     Register,
     Registered,
@@ -119,7 +120,7 @@ RULES: Final = (
     Rule(_RANK, (StartEpoch, ReturnSlot, Reweigh, Unregister), _UNIX, (_OPEN,)),
     Rule(_HUB, (BatchReady, BatchLost, EpochDone, ChannelBroken), _UNIX, (_OPEN,)),
     Rule(_RANK, (Resize, AskWorkers, AskStatistics, AskGraph, Stop), _UNIX, (_OPEN,)),
-    Rule(_HUB, (Resized, Statistics, GraphHere, WorkerGone), _UNIX, (_OPEN,)),
+    Rule(_HUB, (Resized, Statistics, GraphHere, WorkerGone, Notice), _UNIX, (_OPEN,)),
     # Over TCP a connection has one channel at a time.
     Rule(_RANK, (Register,), _TCP, (_OPEN,), State.REGISTERING),
     Rule(_HUB, (Registered,), _TCP, (State.REGISTERING,), State.REGISTERED),

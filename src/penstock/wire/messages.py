@@ -283,6 +283,7 @@ class Done(Message, frozen=True, kw_only=True):
     one_off: SegmentHandle | None = None
     begins: BatchId | None = None
     moved: Moved | None = None  # of a graph in parts
+    notices: tuple[str, ...] = ()  # of a graph in parts: what people should know
 
 
 class Failed(Message, frozen=True, kw_only=True):
@@ -612,6 +613,15 @@ class WorkerGone(Message, frozen=True, kw_only=True):
     batch: str | None = None
 
 
+class Notice(Message, frozen=True, kw_only=True):
+    """What a worker has noticed and people should know, such as the loss of a store's server.
+
+    Sent only to the rank that started the hub, which logs it.
+    """
+
+    text: str
+
+
 class Answer(Message, frozen=True, kw_only=True):
     """The result of a call: plain data, with its arrays in the payload."""
 
@@ -640,6 +650,7 @@ FromHubToRank: TypeAlias = (
     | EpochDone
     | ChannelBroken
     | WorkerGone
+    | Notice
 )
 
 FromServerToRank: TypeAlias = (

@@ -66,6 +66,7 @@ from penstock.workers.slot_maps import SlotMaps
 
 if TYPE_CHECKING:
     from penstock.workers.faults import Faults
+    from penstock.workers.notices import Notices
 
 FAULTS_VARIABLE: Final = "PENSTOCK_FAULTS"
 
@@ -125,6 +126,11 @@ class Worker:
         self._faults = faults
         self._reached: Callable[[str], object] = faults.at if faults else lambda stage: None
         self._maker = BatchMaker(graph, config.search_path, self._reached)
+        self._notices: Notices | None = None
+        if graph.is_in_parts:  # others need no logging, which takes time to import
+            from penstock.workers.notices import Notices
+
+            self._notices = Notices()
         self._rooms = SlotMaps()
         self._backends: dict[int, int] = {}  # by channel
         # Backends and channels that could not be opened, and why; their batches report it.
@@ -233,7 +239,9 @@ class Worker:
                 self._announced = self._next_batch()
                 done = _done(message, cost, written, one_off, self._announced)
                 if before is not None and (after := self._maker.graph.moved) is not None:
-                    done = msgspec.structs.replace(done, moved=after.since(before))
+                    notices = () if self._notices is None else self._notices.take()
+                    moved = after.since(before)
+                    done = msgspec.structs.replace(done, moved=moved, notices=notices)
                 return done, one_off
             except BaseException as error:  # whatever a user's sampler may raise
                 if isinstance(error, MemoryError) and self._limit is not None:

@@ -19,7 +19,7 @@ from typing import Final
 from penstock.client.hub.connection import HubConnection
 from penstock.errors import HubGone, PenstockError, ProtocolError
 from penstock.rpc.deadline import Deadline
-from penstock.wire.messages import HubConfig, Stop, Welcome, WorkerGone
+from penstock.wire.messages import HubConfig, Notice, Stop, Welcome, WorkerGone
 from penstock.workers.process import inherited_flags
 
 _MODULE: Final = "penstock.hub.process"
@@ -61,12 +61,12 @@ class Child:
         except Exception as error:  # any error that the hub has reported
             raise HubGone(f"it could not be started: {error}") from error
 
-    def watch(self, wake: int, learn: Callable[[WorkerGone], None]) -> bool:
+    def watch(self, wake: int, learn: Callable[[WorkerGone | Notice], None]) -> bool:
         """Wait until the hub ends (True) or `wake` is readable (False); report its workers' deaths.
 
         Args:
             wake: A descriptor that interrupts the wait.
-            learn: Called with each worker that the hub says it has lost.
+            learn: Called with each worker that the hub says it has lost, and each notice.
         """
         poll, control = select.poll(), self._control.fileno()
         for fd in (wake, control, self._pidfd):
@@ -83,7 +83,7 @@ class Child:
             if not speaks and control in ready:
                 poll.unregister(control)  # it has closed the socket, and is about to end
 
-    def _hear(self, learn: Callable[[WorkerGone], None]) -> bool:
+    def _hear(self, learn: Callable[[WorkerGone | Notice], None]) -> bool:
         """Pass on the hub's messages; return False if no more will come."""
         try:
             said = self._control.receive()
@@ -92,7 +92,7 @@ class Child:
         for message, fds in said:
             for fd in fds:
                 os.close(fd)  # none is expected
-            if isinstance(message, WorkerGone):
+            if isinstance(message, WorkerGone | Notice):
                 learn(message)
         return True
 

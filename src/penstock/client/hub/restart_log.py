@@ -1,4 +1,4 @@
-"""Logs one warning for each worker and each hub that was lost and is replaced.
+"""Logs one warning for each worker, hub and server of a store that was lost.
 
 The supervisor's thread calls these functions in the process that started the hub, as soon as it
 happens and whatever the other threads do. A process that only joined a hub does not log this: its
@@ -9,9 +9,17 @@ from __future__ import annotations
 
 import logging
 
-from penstock.wire.messages import WorkerGone
+from penstock.wire.messages import Notice, WorkerGone
 
 log = logging.getLogger(__name__)
+
+
+def tell(news: WorkerGone | Notice) -> None:
+    """Log what a hub says: that a worker died, or what a worker has noticed."""
+    if isinstance(news, Notice):
+        log.warning("%s", news.text)
+    else:
+        tell_of_worker(news)
 
 
 def tell_of_worker(gone: WorkerGone) -> None:

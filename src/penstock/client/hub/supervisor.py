@@ -157,7 +157,7 @@ class Supervisor:
             return self._after_death("a hub", _HubFailure(f"it could not be started: {error}"))
         try:
             failure = self._bring_up(child)
-            if failure is None and not child.watch(self._wake, restart_log.tell_of_worker):
+            if failure is None and not child.watch(self._wake, restart_log.tell):
                 child.stop()
         finally:
             how = child.reap()
