@@ -55,6 +55,11 @@ class PartServer:
         assert self._child is not None
         return self._child.pid
 
+    @property
+    def is_up(self) -> bool:
+        """Whether it was started and neither killed nor ended."""
+        return self._child is not None
+
     def begin(self, folder: Path | str | None = None) -> Self:
         """Starts it, at its address, without waiting for it."""
         assert self._child is None
