@@ -375,6 +375,30 @@ def test_a_server_of_another_graph_is_not_named_to_ranks(parts: list[Path], tmp_
             assert other.address not in announced(store, 0)
 
 
+def test_servers_are_replaced_one_by_one_while_others_read(
+    parts: list[Path], threads: ThreadPoolExecutor
+) -> None:
+    """Readers leave a server that is leaving, so it need not wait for them."""
+    with ExitStack() as ends:
+        ports = free_ports(4)
+        running = [
+            ends.enter_context(part_server(parts[number % 2], port, ports, "--grace", 1e6))
+            for number, port in enumerate(ports)
+        ]
+        store = ends.enter_context(StoreServers.find([address_of(ports[0])]))
+        connected(store, 4)
+        readers = Readers(store, threads)
+        for number, (server, port) in enumerate(zip(running, ports, strict=True)):
+            readers.read_on()
+            assert server.end(signal.SIGTERM)[0] == 0
+            readers.read_on()
+            ends.enter_context(part_server(parts[number % 2], port, ports))
+            connected(store, 4)
+        readers.read_on()
+        readers.end()
+        assert store.statistics().waits == 0
+
+
 class Strikes:
     """Kills, stops and starts servers of a store, of which each part has one that goes on."""
 
