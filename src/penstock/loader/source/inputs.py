@@ -468,9 +468,11 @@ def warn_of_own_times(inputs: LinkInputs, time_attr: str | None) -> None:
         return
     times, some = graph.edge_features(time_attr, kind), inputs.time[:_COMPARED]
     rows = graph.csc(kind)
+    # Of a part, the edges with both ends in it, in the order of their ids.
+    ids = np.arange(len(some)) if graph.part is None else np.sort(rows.edge_ids)
     for number, time in enumerate(some.tolist()):
         if inputs.ends is None:
-            own = np.array([number])
+            own = ids[number : number + 1]
         else:
             source, destination = inputs.ends[:, number]
             begin, end = rows.indptr[destination : destination + 2].tolist()
