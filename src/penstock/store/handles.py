@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 
 from penstock.core.known_types import known
+from penstock.errors import GraphFormatError
 from penstock.graph import Graph, sharing
 from penstock.graph.sharing import GraphHandle
 from penstock.store.graph import StoreGraph
@@ -65,8 +66,11 @@ def open_parts(paths: Sequence[str]) -> StoreGraph:
     Raises:
         GraphFormatError: They are not all the parts of one cut.
     """
-    graphs = [Graph.open(path) for path in paths]
+    if not paths:
+        raise GraphFormatError("paths is empty; expected the folders of all parts of a graph")
+    graphs: list[Graph] = []
     try:
+        graphs.extend(map(Graph.open, paths))
         outline = outline_of_parts([outline_of(graph) for graph in graphs])
         order = sorted(range(len(graphs)), key=lambda at: _number(graphs[at]))
         parts = LocalParts([graphs[at] for at in order])

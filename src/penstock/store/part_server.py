@@ -65,6 +65,11 @@ class PartServer:
     def address(self) -> str:
         return self.endpoint.address
 
+    @property
+    def is_unheard(self) -> bool:
+        """Whether it is tried for the first time, and nothing has come of it yet."""
+        return self.is_tried and self.client is None and not (self.tries.count or self.is_alias)
+
     def is_late(self, client: RpcClient) -> bool:
         """Whether it has answered nothing since an answer was late."""
         return self.late_at == client.calls.answered

@@ -22,7 +22,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeAlias
@@ -67,6 +67,8 @@ LOOK_AROUND_S: Final = 30.0
 MOST_SERVERS: Final = 4096
 # While somebody waits for a part that no known server has, they are looked for so often.
 _LOOK_AGAIN_S: Final = 0.5
+# Seconds that `find` waits for the first word of servers without which every part has one.
+_FIRST_WORD_S: Final = 1.0
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 _NEVER: Final = Deadline(None)
@@ -461,17 +463,21 @@ class StoreServers:
 
     def _wait_for_all(self, deadline: Deadline) -> None:
         with self._changed:
-            self._is_finding = True
+            self._is_finding, given = True, list(self._servers.values())
             try:
-                for server in list(self._servers.values()):
+                for server in given:
                     self._try(server)
                 while self._known is None or not all(self._live):
-                    self._check_fit()
+                    self._check_fit(self._servers.values())
                     missing = [part for part, live in enumerate(self._live) if not live]
                     if deadline.passed or not self._may_come():
                         raise self._refused() or self._gone(missing, "timeout")
                     self._wait_a_while(deadline)
-                self._check_fit()
+                # A stranger among them is told of, also if the others would do without it.
+                first = Deadline(_FIRST_WORD_S).or_sooner(deadline)
+                while any(each.is_unheard for each in given) and not first.passed:
+                    self._changed.wait(first.remaining)
+                self._check_fit(given)
             finally:
                 self._is_finding = False
 
@@ -480,8 +486,8 @@ class StoreServers:
         if not self._changed.wait(Deadline(_LOOK_AGAIN_S).or_sooner(deadline).remaining):
             self._look_around(all_of_them=True)
 
-    def _check_fit(self) -> None:
-        for server in self._servers.values():
+    def _check_fit(self, servers: Iterable[PartServer]) -> None:
+        for server in servers:
             if isinstance(server.refusal, _OtherStore):
                 raise ValueError(f"addresses do not belong to one store: {server.refusal}")
 
@@ -584,6 +590,8 @@ class StoreServers:
                         raise
                     server.tries.failed(error)
                 with self._changed:
+                    if server.tries.count == 1:
+                        self._changed.notify_all()
                     if until.passed and not self._is_needed:
                         return
                     self._changed.wait_for(lambda: self._closed, pause)
