@@ -180,9 +180,11 @@ class StoreProcesses:
 def main() -> None:
     """Serves until standard input ends."""
     from penstock.server.serving import serve
+    from penstock.server.transport import threads
 
     plan = json.loads(sys.argv[1])
     folder, port = plan.pop("folder"), plan.pop("port")
+    threads.LOOKING_UP = plan.pop("threads", threads.LOOKING_UP)
     host = "localhost" if "certificate" in plan else "127.0.0.1"
     with serve(folder, f"tcp://{host}:{port}", num_workers=1, **plan):
         print("serving", flush=True)
