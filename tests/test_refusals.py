@@ -332,11 +332,13 @@ CALLS: dict[str, Bad] = {
     "a split of a graph": bad(lambda: graph().split("trian"), "'trian'", "'train'", meant="train"),
     "no graph": bad(lambda: ps.serve(3), "data is 3", "a Graph"),  # type: ignore[arg-type]
     # hubs and servers
-    "several addresses": bad(
-        lambda: ps.connect(["tcp://a:1", "tcp://b:1"]),  # type: ignore[call-overload]
-        "address is ['tcp://a:1', 'tcp://b:1']",
-        "one address",
-        "one server",
+    "a hub among several addresses": bad(
+        lambda: ps.connect(["tcp://a:1", "unix://@b"]), "address is 'unix://@b'", "tcp://host:port"
+    ),
+    "an address that is no text": bad(
+        lambda: ps.connect([7]),  # type: ignore[list-item]
+        "address is 7",
+        "as text",
     ),
     "no address": bad(lambda: ps.connect("somewhere"), "address is 'somewhere'", "tcp://host:port"),
     "another scheme": bad(
