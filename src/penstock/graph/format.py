@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, wait
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -42,6 +41,9 @@ from penstock.graph.manifest import ArrayEntry, Manifest, file_name, writer_name
 from penstock.graph.progress import Report
 from penstock.graph.schema import ArrayKey, Arrays, Schema
 from penstock.graph.shared import SharedArray
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 __all__ = [
     "ArraySource",
@@ -210,6 +212,8 @@ def _write_arrays(
     finally:  # after a failure nobody may write to the folder any more
         for each in writing:
             each.cancel()
+        from concurrent.futures import wait  # workers, who write nothing, need not import it
+
         wait(writing)
 
 

@@ -14,7 +14,6 @@ import re
 import shutil
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -118,6 +117,8 @@ def _write(cutter: PartCutter, folder: Path, parts: int, report: Report | None) 
         except BaseException:
             meter.failed = True
             raise
+
+    from concurrent.futures import ThreadPoolExecutor  # only whoever cuts a graph needs it
 
     with (
         ThreadPoolExecutor(WRITERS, "penstock-write") as writers,
