@@ -75,15 +75,10 @@ def cuts(draw: st.DrawFn, world: World, *edges: str) -> Cut:
     )
 
 
-def sides_for(spec: BuiltInSpec) -> tuple[str, ...]:
-    """The values of `edges` by which a part has all that is read at one of its nodes.
-
-    Attributes of edges go to one part alone: with "both", to that of the destination.
-    """
-    hops = getattr(spec, "neighbors", spec)
-    own = "destination" if getattr(hops, "direction", "in") == "in" else "source"
-    chosen = getattr(hops, "weight_attr", None) or getattr(hops, "time_attr", None) == "when"
-    return (own,) if chosen and own == "source" else (own, "both")
+def sides_for(spec: BuiltInSpec) -> tuple[str, str]:
+    """The values of `edges` by which parts have all rows that a spec reads."""
+    direction = getattr(getattr(spec, "neighbors", spec), "direction", "in")
+    return ("destination" if direction == "in" else "source"), "both"
 
 
 @contextmanager
