@@ -65,6 +65,9 @@ class SamplingKind(ABC, Generic[_Spec]):
 
     # Tables that `make_tables` adds to those that a user gives.
     made_tables: ClassVar[frozenset[str]] = frozenset()
+    # Whether edges are drawn by whoever has the row of a node, or degrees are needed: then a row
+    # must be in one place. Others read rows that may be put together from several parts.
+    draws_from_rows: ClassVar[bool] = True
 
     # --- properties of a spec ------------------------------------------------------------------
 
@@ -222,7 +225,7 @@ def _along(spec: _Spec, direction: Any) -> _Spec:
 def _check_direction(spec: SamplingSpec, graph: GraphView) -> None:
     """Raise `ValueError` for a direction along which a part lacks edges of its nodes."""
     asked = direction_of(spec)
-    if asked is not None:
+    if asked is not None and kind_of(spec).draws_from_rows:
         graph.check_side(asked)
     if graph.part is None or asked is None or asked in graph.part.sides:
         return

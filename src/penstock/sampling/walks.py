@@ -43,6 +43,8 @@ _BIASED_COST: Final = 4.0
 class WalkKind(SamplingKind[WalkSpec]):
     """Random walks from seeds."""
 
+    draws_from_rows = False
+
     def check(self, spec: WalkSpec, graph: GraphView) -> None:
         """Raise `ValueError` unless this graph can be sampled by the spec."""
         check_walk(spec, graph)
