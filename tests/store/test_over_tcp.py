@@ -122,15 +122,15 @@ def cut(graph: Graph, folder: Path, parts: int, method: Any, **options: Any) -> 
     return list(graph.partition(parts, folder / "parts", method, **options))
 
 
-_known: dict[Any, list[tuple[int, int, str]]] = {}
+_known: dict[tuple[int, int], tuple[Graph, list[tuple[int, int, str]]]] = {}
 
 
 def expected(graph: Graph, case: Case) -> list[tuple[int, int, str]]:
     """The batches of the whole graph in this process; the same for every store."""
     key = id(graph), id(case)
-    if key not in _known:
-        _known[key] = read(graph, case, num_workers=0)
-    return _known[key]
+    if key not in _known:  # with the graph, so that no other one gets its id
+        _known[key] = graph, read(graph, case, num_workers=0)
+    return _known[key][1]
 
 
 def read(source: Graph | Hub, case: Case, **options: Any) -> list[tuple[int, int, str]]:
