@@ -12,16 +12,17 @@ import pytest
 import penstock as ps
 from penstock.graph import Graph
 from penstock.sampling.spec import ABLPSpec, LinkSpec, NeighborSpec, PPRSpec, WalkSpec
+from penstock.store.handles import open_parts
 from tests.client.test_every_kind import EDGE, Case
 from tests.store.servers import StoreProcesses
 from tests.store.test_over_tcp import cut, expected, read
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
-# (parts, how the graph is cut)
+# (parts at servers, how the graph is cut)
 GRAPHS: dict[str, tuple[int, dict[str, Any]]] = {
     "cora": (2, {"method": "range"}),
-    "citeseer": (4, {"method": "hash", "edges": "both"}),
-    "facebook": (7, {"method": "given", "topology": "whole"}),
+    "citeseer": (2, {"method": "hash", "topology": "whole"}),
+    "facebook": (4, {"method": "given", "edges": "both"}),
 }
 HOPS = NeighborSpec(num_neighbors=(10, 5))
 CASES = {
@@ -84,11 +85,22 @@ def data(graph_name: str, whole: Graph, tmp_path_factory: pytest.TempPathFactory
 def test_real_graphs_in_parts_give_the_batches_of_the_whole(
     whole: Graph, data: Any, name: str
 ) -> None:
-    """CONTRACT 65: 2, 4 and 7 parts at as many servers, inline and by workers."""
+    """CONTRACT 65: 2 and 4 parts at as many servers, inline and by workers."""
     case = CASES[name]
     assert read(data.graph, case, num_workers=0) == expected(whole, case)
     assert read(data.provider, case) == expected(whole, case)
     assert len(set(expected(whole, case))) >= 4
+
+
+@pytest.mark.parametrize("topology", ["parts", "whole"])
+def test_real_graphs_in_seven_parts_give_the_batches_of_the_whole(
+    whole: Graph, topology: str, tmp_path: Path
+) -> None:
+    """CONTRACT 65: in this process."""
+    paths = cut(whole, tmp_path, 7, "given", topology=topology, edges="both")
+    with open_parts([str(path) for path in paths]) as parts:
+        for case in CASES.values():
+            assert read(parts, case, num_workers=0) == expected(whole, case)
 
 
 def test_real_graphs_in_parts_have_the_splits_and_rows_of_the_whole(

@@ -80,7 +80,7 @@ def store(folder: Path) -> Iterator[StoreProcesses]:
         yield servers
 
 
-@pytest.mark.parametrize("of", ["version", "method", "topology"])
+@pytest.mark.parametrize("of", ["version", "topology"])
 def test_servers_that_do_not_fit_together_are_refused_by_name(
     store: StoreProcesses, folder: Path, of: str
 ) -> None:

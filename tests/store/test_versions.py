@@ -12,12 +12,10 @@ import pytest
 import penstock as ps
 from penstock.testing.digests import digest_of
 from tests.processes import until
-from tests.store.loading import WAYS, Reading, everyday, joined, small_graph, whole_epoch
+from tests.store.loading import Reading, everyday, joined, small_graph, whole_epoch
 from tests.store.servers import PartServer, StoreProcesses, free_port
 
 pytestmark = pytest.mark.usefixtures("no_leaks_in_all")
-
-every_way = pytest.mark.parametrize("way", WAYS)
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +57,7 @@ def once(_once: StoreProcesses, folder: Path) -> Iterator[StoreProcesses]:
     _once.restore()
 
 
-@pytest.mark.parametrize(
-    ("way", "of"), [("inline", "later"), ("workers", "later"), ("inline", "others")]
-)
+@pytest.mark.parametrize(("way", "of"), [("inline", "others"), ("workers", "later")])
 def test_a_server_that_comes_back_with_another_version_is_told_in_words(
     once: StoreProcesses, folder: Path, way: str, of: str
 ) -> None:
@@ -108,12 +104,11 @@ def test_a_new_version_everywhere_is_read_by_those_who_come_anew(
             assert [digest_of(batch) for batch in other] == whole_epoch(later)
 
 
-@every_way
 def test_servers_upgraded_one_by_one_change_no_byte(
-    once: StoreProcesses, expected: list[str], way: str
+    once: StoreProcesses, expected: list[str]
 ) -> None:
     """CONTRACT 67: each leaves as it should, and comes back; without replicas readers wait."""
-    with joined(once.addresses[0]) as data, everyday(data, way) as loader:
+    with joined(once.addresses[0]) as data, everyday(data, "workers") as loader:
         reading = iter(loader)
         seen = [digest_of(next(reading)) for _ in range(3)]
         for server in once.servers:
@@ -155,14 +150,13 @@ def test_an_upgrade_with_drain_under_replicas_is_not_noticed(
             assert loader.statistics().failed == 0
 
 
-@every_way
 def test_a_replica_that_is_added_live_is_used(
-    once: StoreProcesses, folder: Path, expected: list[str], way: str
+    once: StoreProcesses, folder: Path, expected: list[str]
 ) -> None:
     """CONTRACT 67: it announces itself; when the old one dies, nobody waits."""
     old = once.servers[1]
     added = PartServer(part(folder, 1), once.addresses[:1], free_port())
-    with joined(once.addresses) as data, everyday(data, way) as loader:
+    with joined(once.addresses) as data, everyday(data, "workers") as loader:
         reading = iter(loader)
         seen = [digest_of(next(reading)) for _ in range(3)]
         try:
