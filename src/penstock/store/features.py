@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # Bytes of rows that are asked for at once.
 MOST_BYTES: Final = 64 << 20
 _INT32: Final = 2**31 - 1
+# Of more ids, a mark for each takes longer than to sort those that are asked for.
+_MOST_MARKS: Final = 1 << 25
 
 
 class StoreFeatures:
@@ -65,6 +67,8 @@ class StoreFeatures:
         """Ask for rows; return what waits for them and writes them into `out`."""
         wanted = as_ids(ids, "ids")
         self._check(wanted, out)
+        if _has_repeats(wanted, self.num_rows):
+            return self._begin_once(wanted, out)
         positions = np.arange(len(wanted))
         hits = None if self._cached is None else self._cached.members.rows(wanted)
         if hits is not None:
@@ -86,6 +90,18 @@ class StoreFeatures:
             self._graph.meter.add(
                 rows=there, hits=len(wanted) - there, bytes_in=there * self._row_bytes
             )
+
+        return finish
+
+    def _begin_once(self, ids: Ids, out: Array) -> Callable[[], None]:
+        """Ask for each row once; a batch of trees has many nodes more than once."""
+        distinct, places = np.unique(ids, return_inverse=True)
+        rows = np.empty((len(distinct), *self.row_shape), self._storage)
+        finish_rows = self.begin_gather(distinct, rows)
+
+        def finish() -> None:
+            finish_rows()
+            np.take(rows, places.reshape(-1), axis=0, out=out, mode="clip")
 
         return finish
 
@@ -124,6 +140,15 @@ class StoreFeatures:
     def _pieces(self, positions: Ids) -> list[Ids]:
         most = max(1, MOST_BYTES // max(1, self._row_bytes))
         return [positions[at : at + most] for at in range(0, len(positions), most)]
+
+
+def _has_repeats(ids: Ids, size: int) -> bool:
+    """Return whether an id occurs more than once; `size` is more than the largest."""
+    if size > _MOST_MARKS:
+        return len(np.unique(ids)) < len(ids)
+    marks = np.zeros(size, np.bool_)
+    marks[ids] = True
+    return int(np.count_nonzero(marks)) < len(ids)
 
 
 def shared_out(book: PartitionBook, ids: Ids) -> list[tuple[int, Ids]]:
