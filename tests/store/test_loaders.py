@@ -183,10 +183,13 @@ def test_a_store_has_many_names(plain: Both, monkeypatch: pytest.MonkeyPatch) ->
     first, second = plain.store.addresses
     expected = read(near(plain.whole, num_workers=0), 1)
     monkeypatch.setenv(STORE_VARIABLE, f"{second}, {first}")
-    for name in (first, second, [second, first], f"{first},{second}", None):
+    local = first.replace("127.0.0.1", "localhost")
+    for name in (first, second, [second, first], f"{first},{second}", None, local, [local, first]):
         with joined(name) as data:
             assert read(near(data, num_workers=0), 1) == expected
-            assert set(data.address.split(",")) == {first, second}
+            assert set(data.address.split(",")) - {local} == {first, second}
+            states = {each.address: each.state for each in data.servers.statistics().servers}
+            assert list(states.values()).count("connected") == 2, states
             assert data.graph.num_parts == 2
 
 

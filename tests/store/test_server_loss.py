@@ -313,8 +313,11 @@ def test_a_storm_of_kills_and_stops_changes_nothing(
         while not rest.is_over:
             server = twice.servers[rng.integers(4)]
             if rng.random() < 0.5:
-                server.kill()
-                server.start()
+                victims = twice.of(rng.integers(2))[: rng.integers(1, 3)]
+                for each in victims:
+                    each.kill()
+                for each in victims:
+                    each.start()
             else:
                 server.stop()
                 at = len(rest.seen)
