@@ -468,9 +468,10 @@ class StoreServers:
                 for server in given:
                     self._try(server)
                 while self._known is None or not all(self._live):
-                    self._check_fit(self._servers.values())
+                    self._check_fit(given)
                     missing = [part for part, live in enumerate(self._live) if not live]
                     if deadline.passed or not self._may_come():
+                        self._check_fit(self._servers.values())
                         raise self._refused() or self._gone(missing, "timeout")
                     self._wait_a_while(deadline)
                 # A stranger among them is told of, also if the others would do without it.
