@@ -36,26 +36,42 @@ inline void stream_lines(char* to, const char* from, std::size_t size) {
       _mm_stream_si128(reinterpret_cast<__m128i*>(to + at + i * kWord), line[i]);
     }
   }
-  _mm_sfence();  // whoever is told that the bytes are there must find them
+}
+
+// Whoever is told that streamed bytes are there must find them.
+inline void end_stream() { _mm_sfence(); }
+
+// Copies `size` bytes, at least a line of them, around the cache but for what shares its line with
+// other bytes: such a line would be written to memory in parts.
+inline void stream(char* to, const char* from, std::size_t size) {
+  constexpr std::size_t kLine = 64;
+  const std::size_t head = -reinterpret_cast<std::uintptr_t>(to) % kLine;
+  const std::size_t lines = (size - head) / kLine * kLine;
+  std::memcpy(to, from, head);
+  stream_lines(to + head, from + head, lines);
+  const std::size_t done = head + lines;
+  std::memcpy(to + done, from + done, size - done);
 }
 
 }  // namespace detail
 
 inline void copy_bytes(char* to, const char* from, std::size_t size) {
   if (size >= kLargeCopy) {
-    constexpr std::size_t kLine = 64;
-    const std::size_t head = -reinterpret_cast<std::uintptr_t>(to) % kLine;
-    const std::size_t lines = (size - head) / kLine * kLine;
-    std::memcpy(to, from, head);
-    detail::stream_lines(to + head, from + head, lines);
-    const std::size_t done = head + lines;
-    std::memcpy(to + done, from + done, size - done);
+    detail::stream(to, from, size);
+    detail::end_stream();
   } else if (size > 0) {
     std::memcpy(to, from, size);
   }
 }
 
 #else
+
+namespace detail {
+
+inline void stream(char* to, const char* from, std::size_t size) { std::memcpy(to, from, size); }
+inline void end_stream() {}
+
+}  // namespace detail
 
 inline void copy_bytes(char* to, const char* from, std::size_t size) {
   if (size > 0) std::memcpy(to, from, size);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "build.hpp"
+#include "copy.hpp"
 #include "prefetch.hpp"
 #include "spans.hpp"
 
@@ -15,6 +16,9 @@ namespace detail {
 
 inline constexpr std::int64_t kCacheLine = 64;
 inline constexpr std::int64_t kRowsAhead = 16;
+// Rows of which most lines are written whole, and so many bytes of them that caches do not help.
+inline constexpr std::int64_t kLongRow = 256;
+inline constexpr std::int64_t kLongRows = kLargeCopy;
 
 inline void prefetch_row(const char* row, std::int64_t row_bytes) {
   constexpr std::int64_t kMostLines = 16;  // longer rows are left to the hardware after that
@@ -50,6 +54,18 @@ void scatter_fixed(const char* rows, Strided<std::int64_t> positions, char* out,
   }
 }
 
+// Long rows, which together do not fit the caches, and are read by somebody else.
+inline void scatter_long(const char* rows, Strided<std::int64_t> positions, char* out,
+                         std::int64_t size) {
+  for (std::int64_t i = 0; i < positions.size; ++i) {
+    if (i + kRowsAhead < positions.size) {
+      prefetch_write_row(out + positions[i + kRowsAhead] * size, size);
+    }
+    stream(out + positions[i] * size, rows + i * size, static_cast<std::size_t>(size));
+  }
+  end_stream();
+}
+
 }  // namespace detail
 
 // Returns the first position whose id is outside [0, num_rows), with nothing written, or -1.
@@ -79,7 +95,12 @@ inline std::int64_t scatter_rows(const char* rows, std::int64_t row_bytes,
     case 2: detail::scatter_fixed<2>(rows, positions, out, 2); break;
     case 4: detail::scatter_fixed<4>(rows, positions, out, 4); break;
     case 8: detail::scatter_fixed<8>(rows, positions, out, 8); break;
-    default: detail::scatter_fixed<0>(rows, positions, out, row_bytes);
+    default:
+      if (row_bytes >= detail::kLongRow && positions.size * row_bytes >= detail::kLongRows) {
+        detail::scatter_long(rows, positions, out, row_bytes);
+      } else {
+        detail::scatter_fixed<0>(rows, positions, out, row_bytes);
+      }
   }
   return -1;
 }

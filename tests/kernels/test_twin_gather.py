@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock import kernels
 from penstock.kernels import reference
 from penstock.kernels.arrays import Array
+from penstock.kernels.gather import Rows, move_rows
 from tests.kernels.strategies import same_array
 
 DTYPES = [
@@ -148,6 +149,48 @@ def test_scattering_is_the_inverse_of_gathering(row_bytes: int) -> None:
     out = np.zeros_like(rows)
     kernels.scatter_rows(kernels.gather_rows(rows, order), order, out)
     same_array(out, rows)
+
+
+@pytest.mark.parametrize("row_bytes", [255, 256, 257, 319, 320, 321, 400, 1000, 1024, 4099])
+@pytest.mark.parametrize("askew", [0, 1, 16, 63])
+def test_many_long_rows_go_where_they_belong_and_nowhere_else(row_bytes: int, askew: int) -> None:
+    count = 2 * LARGE // row_bytes
+    memory = np.full(3 * count * row_bytes + 64, 77, np.uint8)
+    out = memory[askew : askew + 3 * count * row_bytes].reshape(-1, row_bytes)
+    expected = out.copy()
+    # Some stand twice, and the later row counts.
+    positions = np.random.default_rng(1).integers(0, 3 * count, count)
+    rows = table(count, row_bytes)
+    reference.scatter_rows(rows, positions, expected)
+    kernels.scatter_rows(rows, positions, out)
+    same_array(out, expected)
+    assert np.all(memory[:askew] == 77)
+    assert np.all(memory[askew + out.nbytes :] == 77)
+
+
+@given(
+    num_rows=st.integers(1, 40),
+    row_bytes=st.sampled_from([0, 1, 4, 100, 5000]),
+    picks=st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=200),
+)
+def test_rows_are_moved_as_numpy_moves_them(
+    num_rows: int, row_bytes: int, picks: list[tuple[int, int]]
+) -> None:
+    ids, positions = np.array(picks, np.int64).reshape(-1, 2).T % num_rows
+    rows, out = table(num_rows, row_bytes), table(num_rows, row_bytes) ^ 255
+    expected = out.copy()
+    reference.scatter_rows(rows[ids], positions, expected)
+    move_rows(Rows(rows), ids, positions, out)
+    same_array(out, expected)
+
+
+def test_rows_are_moved_within_an_array() -> None:
+    count = 1000
+    out = table(2 * count, 700)  # more than are moved at once
+    expected = out.copy()
+    expected[count:] = expected[:count][::-1]
+    move_rows(Rows(out), np.arange(count)[::-1], np.arange(count, 2 * count), out)
+    same_array(out, expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -32,6 +32,18 @@ def test_memory_that_has_become_too_small_is_let_go_of() -> None:
     assert pool.lend(10).ctypes.data == where
 
 
+def test_payloads_of_two_sizes_in_turn_keep_their_memory() -> None:
+    pool = BufferPool(4)
+    large, small = pool.lend(1_000_000), pool.lend(1_000)
+    where = large.ctypes.data, small.ctypes.data
+    del large, small
+    for _ in range(3):
+        again = pool.lend(1_000_000)
+        assert again.ctypes.data == where[0]
+        assert pool.lend(1_000).ctypes.data == where[1]
+        del again
+
+
 def test_no_more_is_kept_than_was_agreed() -> None:
     pool = BufferPool(2)
     held = [pool.lend(100_000) for _ in range(5)]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 
 from penstock.kernels import _native
 from penstock.kernels.arrays import Array, Ids, as_ids, raw_bytes
+
+# The buffer by way of which rows are moved.
+_MOVED_BYTES: Final = 1 << 18
 
 
 class Rows:
@@ -21,6 +25,10 @@ class Rows:
         self._dtype = rows.dtype
         self._row_shape = rows.shape[1:]
         self._row_bytes = rows.dtype.itemsize * math.prod(self._row_shape)
+
+    def buffer(self, nbytes: int) -> Array:
+        """Return new memory for rows, of about `nbytes`: for one row at least."""
+        return np.empty((max(1, nbytes // max(1, self._row_bytes)), *self._row_shape), self._dtype)
 
     def gather(self, ids: Ids, out: Array | None = None) -> Array:
         """Return `rows[ids]`, in `out` if given: memory already mapped causes no page faults."""
@@ -63,6 +71,18 @@ def scatter_rows(rows: Array, positions: Ids, out: Array) -> None:
     )
     if bad >= 0:
         raise ValueError(f"positions[{bad}] is {checked[bad]}; expected 0 <= position < {len(out)}")
+
+
+def move_rows(rows: Rows, ids: Ids, positions: Ids, out: Array) -> None:
+    """Write row `ids[i]` of `rows` to `out[positions[i]]`. `rows` may be those of `out`.
+
+    A few rows at a time are gathered into a buffer that stays in the processor's cache.
+    """
+    buffer = rows.buffer(_MOVED_BYTES)
+    for begin in range(0, len(ids), len(buffer)):
+        some = slice(begin, begin + len(buffer))
+        taken = rows.gather(ids[some], buffer[: len(ids[some])])
+        scatter_rows(taken, positions[some], out)
 
 
 def copy_bytes(source: Array, out: Array) -> None:

@@ -33,15 +33,22 @@ class BufferPool:
     def _piece(self, nbytes: int) -> Bytes:
         """Return the buffer that was returned last and is large enough; else a new one.
 
-        Buffers that are too small are dropped: batches have become larger.
+        Others stay for payloads that they fit. If all are too small, the oldest goes: payloads have
+        become larger.
         """
-        while True:
-            try:
+        others: list[Bytes] = []
+        try:
+            while True:
                 piece = self._kept.pop()
-            except IndexError:
-                return private_memory(-(-int(nbytes * _SPARE) // _GRAIN) * _GRAIN)
-            if piece.nbytes >= nbytes:
-                return piece
+                if piece.nbytes >= nbytes:
+                    return piece
+                others.append(piece)
+        except IndexError:
+            if others:
+                others.pop()
+            return private_memory(-(-int(nbytes * _SPARE) // _GRAIN) * _GRAIN)
+        finally:
+            self._kept.extend(reversed(others))
 
 
 class _Loan:

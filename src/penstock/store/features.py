@@ -15,7 +15,7 @@ import numpy as np
 from penstock.graph.dtypes import storage_dtype
 from penstock.graph.schema import ArrayKey
 from penstock.kernels.arrays import Array, Ids, as_ids
-from penstock.kernels.gather import scatter_rows
+from penstock.kernels.gather import Rows, move_rows, scatter_rows
 from penstock.store.cache import CachedRows
 from penstock.store.calls import ColumnName, RowsAnswer
 from penstock.store.parts import Awaited
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # Bytes of rows that are asked for at once.
 MOST_BYTES: Final = 64 << 20
 _INT32: Final = 2**31 - 1
+_NONE: Final = np.empty(0, np.int64)
+# Of so many parts, it is faster to look for each than to sort by part.
+_FEW_PARTS: Final = 8
 # Of more ids, a mark for each takes longer than to sort those that are asked for.
 _MOST_MARKS: Final = 1 << 25
 
@@ -67,41 +70,47 @@ class StoreFeatures:
         """Ask for rows; return what waits for them and writes them into `out`."""
         wanted = as_ids(ids, "ids")
         self._check(wanted, out)
-        if _has_repeats(wanted, self.num_rows):
-            return self._begin_once(wanted, out)
-        positions = np.arange(len(wanted))
-        hits = None if self._cached is None else self._cached.members.rows(wanted)
-        if hits is not None:
-            positions = np.flatnonzero(hits < 0)
-        asked = self._asked(wanted, positions)
+        if not _has_repeats(wanted, self.num_rows):
+            return self._begin_distinct(wanted, None, out)
+        return self._begin_once(wanted, out)
+
+    def _begin_distinct(self, ids: Ids, positions: Ids | None, out: Array) -> Callable[[], None]:
+        """Ask for the rows at these positions of `ids`, or at all; they are different ids."""
+        cached = self._cached
+        here = hits = _NONE
+        if cached is not None:
+            positions = np.arange(len(ids)) if positions is None else positions
+            found = cached.members.rows(ids[positions])
+            is_here = found >= 0
+            here, hits, positions = positions[is_here], found[is_here], positions[~is_here]
+        asked = self._asked(ids, positions)
+        wanted = len(ids if positions is None else positions)
 
         def finish() -> None:
-            if hits is not None and self._cached is not None:
-                here = np.flatnonzero(hits >= 0)
-                scatter_rows(self._cached.rows.gather(hits[here]), here, out)
+            if cached is not None:
+                move_rows(cached.rows, hits, here, out)
             there = 0
             for places, call in asked:
                 answer: RowsAnswer = call.result()
                 some = places if answer.here is None else places[answer.here]
                 there += len(some)
                 scatter_rows(answer.rows[0], some, out)
-            if there != len(positions):
-                raise ValueError(f"{len(positions) - there} of the ids have no row in any part")
-            self._graph.meter.add(
-                rows=there, hits=len(wanted) - there, bytes_in=there * self._row_bytes
-            )
+            if there != wanted:
+                raise ValueError(f"{wanted - there} of the ids have no row in any part")
+            self._graph.meter.add(rows=there, hits=len(here), bytes_in=there * self._row_bytes)
 
         return finish
 
     def _begin_once(self, ids: Ids, out: Array) -> Callable[[], None]:
-        """Ask for each row once; a batch of trees has many nodes more than once."""
-        distinct, places = np.unique(ids, return_inverse=True)
-        rows = np.empty((len(distinct), *self.row_shape), self._storage)
-        finish_rows = self.begin_gather(distinct, rows)
+        """Ask for each row once, and copy it to the other places that want it."""
+        again, origin = _repeats(ids, self.num_rows)
+        is_first = np.ones(len(ids), np.bool_)
+        is_first[again] = False
+        finish_rows = self._begin_distinct(ids, np.flatnonzero(is_first), out)
 
         def finish() -> None:
             finish_rows()
-            np.take(rows, places.reshape(-1), axis=0, out=out, mode="clip")
+            move_rows(Rows(out), origin, again, out)
 
         return finish
 
@@ -116,11 +125,11 @@ class StoreFeatures:
             at = int(np.argmax((ids < 0) | (ids >= self.num_rows)))
             raise ValueError(f"ids[{at}] is {ids[at]}; expected 0 <= id < {self.num_rows}")
 
-    def _asked(self, ids: Ids, positions: Ids) -> list[tuple[Ids, Awaited]]:
+    def _asked(self, ids: Ids, positions: Ids | None) -> list[tuple[Ids, Awaited]]:
         """Ask for the rows at these positions; edges of every part, since ids do not tell it."""
-        some, wanted = self._book is None, ids[positions]
+        some, wanted = self._book is None, ids if positions is None else ids[positions]
         if self._book is None:
-            owners = [(part, np.arange(len(positions))) for part in range(self._graph.num_parts)]
+            owners = [(part, np.arange(len(wanted))) for part in range(self._graph.num_parts)]
         else:
             owners = shared_out(self._book(), wanted)
         asked = []
@@ -131,7 +140,7 @@ class StoreFeatures:
                 call = self._graph.ask(
                     part, "get_rows", columns=[self._column], ids=sent, some=some
                 )
-                asked.append((positions[piece], call))
+                asked.append((piece if positions is None else positions[piece], call))
         return asked
 
     def _sent(self, ids: Ids) -> Ids:
@@ -151,6 +160,31 @@ def _has_repeats(ids: Ids, size: int) -> bool:
     return int(np.count_nonzero(marks)) < len(ids)
 
 
+def _repeats(ids: Ids, size: int) -> tuple[Ids, Ids]:
+    """Return the positions of ids that have occurred before, rising, and where each came first."""
+    # Usually these are a few seeds: only their places are sorted by id.
+    places = _repeated_places(ids, size)
+    _, firsts, inverse = np.unique(ids[places], return_index=True, return_inverse=True)
+    origin = places[firsts[inverse.reshape(-1)]]
+    is_again = origin != places
+    return places[is_again], origin[is_again]
+
+
+def _repeated_places(ids: Ids, size: int) -> Ids:
+    """Return the positions of ids that occur more than once, rising."""
+    if size > _MOST_MARKS:
+        _, inverse, counts = np.unique(ids, return_inverse=True, return_counts=True)
+        return np.flatnonzero(counts[inverse.reshape(-1)] > 1)
+    # Of an id that occurs more than once, only one place is noted: the others miss themselves.
+    place = np.arange(len(ids), dtype=np.int32)
+    noted = np.empty(size, np.int32)
+    noted[ids] = place
+    at = noted[ids]
+    is_repeated = at != place
+    is_repeated[at[is_repeated]] = True
+    return np.flatnonzero(is_repeated)
+
+
 def shared_out(book: PartitionBook, ids: Ids) -> list[tuple[int, Ids]]:
     """Return each part that has some of these ids, and their positions, in order."""
     if len(ids) == 0:
@@ -158,6 +192,9 @@ def shared_out(book: PartitionBook, ids: Ids) -> list[tuple[int, Ids]]:
     if book.num_partitions == 1:
         return [(0, np.arange(len(ids)))]
     parts: Any = book.partition_of(ids)
+    if book.num_partitions <= _FEW_PARTS:
+        owned = [(part, np.flatnonzero(parts == part)) for part in range(book.num_partitions)]
+        return [(part, positions) for part, positions in owned if len(positions)]
     if book.num_partitions <= 256:
         parts = parts.astype(np.uint8)  # sorted by radix
     order = np.argsort(parts, kind="stable")

@@ -24,6 +24,8 @@ Ids: TypeAlias = npt.NDArray[np.int64]
 # So many parts can be numbered in one byte, or in two; elements of two bytes have a sign on disk.
 _FEW: Final = 1 << 8
 _MANY: Final = 1 << 15
+# So many bounds are compared one by one faster than searched.
+_COMPARED: Final = 16
 # Ids whose parts are computed at a time.
 _PIECE: Final = 1 << 20
 
@@ -76,8 +78,13 @@ class RangeBook:
         return self.bounds[-1]
 
     def partition_of(self, ids: Any) -> npt.NDArray[np.int32]:
-        places = _checked(ids, self.size)
-        return np.searchsorted(self.bounds[1:], places, side="right").astype(np.int32)
+        places, inner = _checked(ids, self.size), self.bounds[1:-1]
+        if len(inner) > _COMPARED:
+            return np.searchsorted(self.bounds[1:], places, side="right").astype(np.int32)
+        parts = np.zeros(places.shape, np.int32)
+        for bound in inner:
+            parts += places >= bound
+        return parts
 
     def ids_of(self, part: int) -> Ids:
         _check_part(part, self)
