@@ -37,9 +37,10 @@ bool py_copy_rows(const Adjacency& adjacency, const Ids& nodes, const Offsets& i
                   std::int64_t begin, Output out) {
   check_all_rows(adjacency);
   const Strided<std::int64_t> span = checked_nodes(nodes, adjacency);
-  if (indptr.shape(0) != nodes.shape(0) + 1 || out.ndim() != 2 || out.shape(1) != 2) {
-    throw nb::value_error("an offset more than nodes, and out [n, 2] are needed");
+  if (indptr.shape(0) != nodes.shape(0) + 1) {
+    throw nb::value_error("an offset more than nodes is needed");
   }
+  const bool pairs = is_paired(out.ndim(), out.ndim() == 2 ? out.shape(1) : 0);
   check_aligned(indptr);
   check_aligned(out);
   std::vector<Extent> read = adjacency.extents();
@@ -56,7 +57,9 @@ bool py_copy_rows(const Adjacency& adjacency, const Ids& nodes, const Offsets& i
     nb::gil_scoped_release unlocked;
     return std::visit(
         [&](const auto& view) {
-          return copy_rows(view, span, indptr.data(), begin, size, static_cast<Index*>(into));
+          auto* const to = static_cast<Index*>(into);
+          return pairs ? copy_rows<true>(view, span, indptr.data(), begin, size, to)
+                       : copy_rows<false>(view, span, indptr.data(), begin, size, to);
         },
         adjacency.view());
   });

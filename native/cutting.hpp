@@ -45,12 +45,26 @@ void copy_entries(const View& from, std::int64_t begin, std::int64_t count, Inde
   }
 }
 
+// The neighbours alone.
+template <class Index>
+void copy_neighbors(const Bare<Index>& from, std::int64_t begin, std::int64_t count, Index* out) {
+  std::memcpy(out, from.entries + begin, static_cast<std::size_t>(count) * sizeof(Index));
+}
+
+template <class View, class Index>
+void copy_neighbors(const View& from, std::int64_t begin, std::int64_t count, Index* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    out[i] = static_cast<Index>(from.neighbor(begin + i));
+  }
+}
+
 }  // namespace detail
 
 // The rows of `nodes` stand one after the other, and `indptr` says where each begins. Writes their
-// entries, (neighbour, edge id), from position `begin` on, `size` of them. Returns false, with
-// nothing of use written, where rows are not as long as `indptr` says.
-template <class View, class Index>
+// entries, (neighbour, edge id) where `kPairs`, or neighbours alone, from position `begin` on,
+// `size` of them. Returns false, with nothing of use written, where rows are not as long as
+// `indptr` says.
+template <bool kPairs, class View, class Index>
 bool copy_rows(const View& from, Strided<std::int64_t> nodes, const std::int64_t* indptr,
                std::int64_t begin, std::int64_t size, Index* out) {
   const std::int64_t end = begin + size;
@@ -63,8 +77,9 @@ bool copy_rows(const View& from, Strided<std::int64_t> nodes, const std::int64_t
     const std::int64_t skipped = begin - indptr[row];
     const std::int64_t count = std::min(there.end - there.begin - skipped, end - begin);
     if (skipped < 0 || count < 0) return false;
-    detail::copy_entries(from, there.begin + skipped, count, out);
-    out += 2 * count;
+    if constexpr (kPairs) detail::copy_entries(from, there.begin + skipped, count, out);
+    else detail::copy_neighbors(from, there.begin + skipped, count, out);
+    out += (kPairs ? 2 : 1) * count;
     begin += count;
   }
   return true;

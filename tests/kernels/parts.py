@@ -26,16 +26,20 @@ class Part:
 
 
 def rows_of_nodes(rows: Rows, nodes: Ids, *columns: Ids | None) -> tuple[Adjacency, list[Array]]:
-    """The rows of these nodes alone, paired, and of columns by entry what belongs to them."""
+    """The rows of these nodes alone, and of columns by entry what belongs to them.
+
+    They are paired if the given rows are, or else have the first edge id of each row.
+    """
     spans = [np.arange(rows.indptr[node], rows.indptr[node + 1]) for node in nodes]
     at = np.concatenate([np.empty(0, np.int64), *spans])
     indptr = np.cumsum([0, *map(len, spans)]).astype(np.int64)
-    entries = np.stack([rows.neighbors[at], rows.edge_ids[at]], axis=1)
-    adjacency = Adjacency(
-        indptr,
-        np.ascontiguousarray(entries.astype(rows.entries.dtype)),
-        Members.of(nodes, len(rows.indptr) - 1),
-    )
+    members, dtype = Members.of(nodes, len(rows.indptr) - 1), rows.entries.dtype
+    if rows.entries.ndim == 1:
+        first_ids = rows.indptr[nodes].astype(dtype)
+        adjacency = Adjacency(indptr, rows.entries[at], members, first_ids)
+    else:
+        entries = np.stack([rows.neighbors[at], rows.edge_ids[at]], axis=1)
+        adjacency = Adjacency(indptr, np.ascontiguousarray(entries.astype(dtype)), members)
     return adjacency, [None if column is None else column[at] for column in columns]
 
 

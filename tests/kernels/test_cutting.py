@@ -49,6 +49,10 @@ def test_rows_are_copied_as_the_twin_copies_them(
         copy_rows(adjacency, nodes, offsets, begin, found[begin : begin + piece])
     assert found.tolist() == expected.tolist()
     copy_rows(adjacency, nodes, offsets, len(found), found[:0])
+    alone = np.empty(len(expected), dtype)
+    for begin in range(0, len(alone), piece):
+        copy_rows(adjacency, nodes, offsets, begin, alone[begin : begin + piece])
+    assert alone.tolist() == expected[:, 0].tolist()
 
 
 @given(rows(), st.data())

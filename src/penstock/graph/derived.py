@@ -156,7 +156,7 @@ class WeightSums:
             if rows is None:
                 rows, weights = _with_values(graph, self.edge_type, self.side, weights, "weights")
                 _check_weights(weights, dtype, rows)
-                rows = _bare(rows)
+                rows = rows.bare
             wanted, adjacency = [("int64", (rows.num_edges,))], rows.rows
             return made_arrays(
                 wanted, kind, lambda out: weight_sums(adjacency, weights, out, dtype=dtype)
@@ -229,13 +229,14 @@ class ByTime:
         """Order the rows by the times of their entries, whose edge ids are no positions here."""
         with _naming(self.sources[0]):
             rows, told = self._with_times(graph, part, times)
-            bare, ids = _bare(rows), rows.edge_ids
+            bare, ids = rows.bare, rows.edge_ids
 
             def fill(out_entries: Array, out_times: Array) -> None:
                 order_by_time(bare.rows, told, out_entries=out_entries, out_times=out_times)
                 out_entries[:, 1] = ids[out_entries[:, 1]]
 
-            entries = (str(rows.adjacency.dtype), (rows.num_edges, 2))
+            dtype = np.promote_types(rows.adjacency.dtype, ids.dtype)
+            entries = (str(dtype), (rows.num_edges, 2))
             return made_arrays([entries, ("int64", (rows.num_edges,))], kind, fill)
 
     def _with_times(
@@ -279,7 +280,7 @@ class SortedNeighbors:
     def make(self, graph: DerivedFrom, kind: str | None) -> Sequence[SharedArray]:
         rows = rows_of(graph, self.edge_type, self.side)
         wanted = [(str(rows.adjacency.dtype), (rows.num_edges,))]
-        return made_arrays(wanted, kind, lambda out: sort_rows(rows.rows, out))
+        return made_arrays(wanted, kind, lambda out: sort_rows(rows.without_ids, out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +313,7 @@ class DegreeSizes:
     def make(self, graph: DerivedFrom, kind: str | None) -> Sequence[SharedArray]:
         rows = rows_of(graph, self.edge_type, self.side)
         wanted = [("uint8", (rows.num_rows,))]
-        return made_arrays(wanted, kind, lambda out: degree_sizes(rows.rows, out))
+        return made_arrays(wanted, kind, lambda out: degree_sizes(rows.without_ids, out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,11 +472,6 @@ def _rows_of(
     derived: WeightSums | ByTime | SortedNeighbors | DegreeSizes | OwnRows,
 ) -> tuple[ArrayKey, ...]:
     return OutEdges(derived.edge_type).keys if derived.side == "out" else ()
-
-
-def _bare(rows: Topology) -> Topology:
-    """Return the same rows with positions for edge ids, to go with values by position."""
-    return Topology(rows.indptr, np.ascontiguousarray(rows.indices))
 
 
 def _with_values(

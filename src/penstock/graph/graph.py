@@ -468,7 +468,7 @@ class Graph(GraphView):
         name = self._edge_type(edge_type)
         found, part = self.topology(name, side), self.part
         members = self.members(owner_of(name, side)) if part and part.is_compact else None
-        return Adjacency(found.indptr, found.adjacency, members)
+        return found.rows_of(members)
 
     def own_rows(self, edge_type: EdgeType | None = None, side: Side = "in") -> Adjacency:
         """Return the rows that sums of weights and times of edges belong to.
@@ -483,7 +483,7 @@ class Graph(GraphView):
         if part is None or part.topology == "parts" or part.alone:
             return self.rows(name, side)
         found = own_rows_of(self, name, side)
-        return Adjacency(found.indptr, found.adjacency, self.members(owner_of(name, side)))
+        return found.rows_of(self.members(owner_of(name, side)))
 
     def by_time(
         self,

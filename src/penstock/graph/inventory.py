@@ -24,6 +24,7 @@ from penstock.graph.partition.book import part_dtype
 from penstock.graph.schema import (
     BOOK,
     EDGE,
+    FIRST_IDS,
     MEMBERS,
     NODE,
     TOPOLOGIES,
@@ -130,6 +131,7 @@ def _missing(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]
     for needed in _needed(schema, arrays):
         if needed not in arrays:
             yield f"{key_text(needed)} is missing"
+    yield from _unnumbered(schema, arrays)
     for edge in schema.edges:
         csr = [ArrayKey("csr", edge.name, name) for name in ("indptr", "adjacency")]
         have = [key for key in csr if key in arrays]
@@ -140,6 +142,20 @@ def _missing(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]
         for key in (*derived.keys, *derived.sources):
             if key not in arrays:
                 yield f"{key_text(here)} is alone: it needs {key_text(key)}, which there is not"
+
+
+def _unnumbered(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]:
+    """Check that the entries of a part have edge ids: beside them, or as `first_ids`, not both."""
+    if schema.part is None or not schema.part.is_compact:
+        return
+    for edge in schema.edges:
+        for side in schema.part.sides:
+            key = ArrayKey(TOPOLOGIES[side], edge.name, "adjacency")
+            first_ids = ArrayKey(TOPOLOGIES[side], edge.name, FIRST_IDS)
+            if key in arrays and (len(arrays[key].shape) == 1) != (first_ids in arrays):
+                here = "is there" if first_ids in arrays else "is missing"
+                form = list(arrays[key].shape)
+                yield f"{key_text(first_ids)} {here}, and {key_text(key)} has the shape {form}"
 
 
 def _needed(schema: Schema, arrays: Iterable[ArrayKey]) -> Iterator[ArrayKey]:
@@ -181,6 +197,8 @@ class _Sizes:
     def disagreement(self, key: ArrayKey, array: Shaped) -> str | None:
         """Return what is wrong with `array` under `key`, or None."""
         match key.group, key.type:
+            case "csc", tuple(name) if name in self.edges and key.name == FIRST_IDS:
+                return self._first_ids(name, array)
             case "csc" | "csr", tuple(name) if name in self.edges:
                 side: Side = "in" if key.group == "csc" else "out"
                 return _topology(key.name, array, self._rows(name, side), self._size(name, side))
@@ -214,6 +232,13 @@ class _Sizes:
         if self.part.alone or side == self.part.owning_side:
             return self.own_edges[name] - within
         return None
+
+    def _first_ids(self, name: EdgeType, array: Shaped) -> str | None:
+        if self.part is None or not self.part.is_compact:
+            return "only rows of a part have first_ids"
+        rows = self._rows(name, "in")
+        fits = array.dtype in INDEX_DTYPES and array.shape == (rows,)
+        return None if fits else f"int32 or int64, [{rows}], is needed"
 
     def _derived(self, key: ArrayKey, array: Shaped) -> str | None:
         if (derived := derived_of(key)) is None:

@@ -25,6 +25,8 @@ Side: TypeAlias = Literal["in", "out"]
 
 # The group of the rows of each side: in-edges are a csc, out-edges a csr.
 TOPOLOGIES: Final[Mapping[Side, Literal["csc", "csr"]]] = {"in": "csc", "out": "csr"}
+# The first edge id of each row, in a part whose rows have consecutive ones: a third array of a csc.
+FIRST_IDS: Final = "first_ids"
 # Names of arrays of the group "part".
 MEMBERS: Final = "members"
 BOOK: Final = "book"
@@ -33,7 +35,7 @@ BOOK: Final = "book"
 class ArrayKey(msgspec.Struct, frozen=True, order=True):
     """Identifies an array of a graph by `group`, `type` and `name`:
 
-    - csc, csr: `type` is an edge type; `name` is "indptr" or "adjacency".
+    - csc, csr: `type` is an edge type; `name` is "indptr" or "adjacency", or "first_ids" in a part.
     - node: `type` is a node type, `name` an attribute with one row per node.
     - edge: `type` is an edge type, `name` an attribute with one row per original edge id.
     - split: `type` is a node type, `name` is "train", "val" or "test"; the ids in given order.

@@ -2,7 +2,8 @@
 
 The neighbours of a node are contiguous. The original id of each edge is stored next to the
 neighbour, in the same cache line (`paired`); where edges were given in that order anyway, the id is
-the position, and only neighbours are stored (`bare`). This module knows nothing about attributes.
+the position, and only neighbours are stored (`bare`). A part of such a graph has the first id of
+each row beside them. This module knows nothing about attributes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import numpy.typing as npt
 from penstock import kernels
 from penstock.errors import GraphFormatError
 from penstock.graph.check import PIECE
-from penstock.graph.schema import ArrayKey, Arrays, EdgeType
+from penstock.graph.schema import FIRST_IDS, ArrayKey, Arrays, EdgeType
 from penstock.kernels.cutting import copy_rows, row_offsets
+from penstock.kernels.members import Members
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -35,10 +37,14 @@ class Topology:
 
     In a csc rows are destinations and neighbours are sources; in a csr the other way round. Within
     a row edges keep the order in which they were given.
+
+    In a part of a graph whose ids are positions, the ids of row i are `first_ids[i]` and those that
+    follow it.
     """
 
     indptr: npt.NDArray[np.int64]
     adjacency: npt.NDArray[Any]
+    first_ids: npt.NDArray[Any] | None = None
 
     @property
     def paired(self) -> bool:
@@ -60,15 +66,37 @@ class Topology:
 
     @property
     def edge_ids(self) -> npt.NDArray[Any]:
-        """The original ids of the edges: a view if paired, else a new array of positions."""
+        """The original ids of the edges: a view if paired, else a new array."""
         if self.paired:
             return self.adjacency[:, 1]
-        return np.arange(self.num_edges, dtype=id_dtype(self.num_edges))
+        if self.first_ids is None:
+            return np.arange(self.num_edges, dtype=id_dtype(self.num_edges))
+        shifts = np.repeat(self.first_ids - self.indptr[:-1], self.degrees)
+        return (np.arange(self.num_edges) + shifts).astype(self.first_ids.dtype)
+
+    @property
+    def pairs(self) -> npt.NDArray[Any]:
+        """Neighbours and edge ids, [edges, 2]: a view if paired, else a new array."""
+        return self.adjacency if self.paired else np.stack([self.indices, self.edge_ids], axis=1)
 
     @property
     def rows(self) -> kernels.Adjacency:
         """The rows as kernels read them."""
+        return self.rows_of(None)
+
+    def rows_of(self, members: Members | None) -> kernels.Adjacency:
+        """Return the rows as kernels read them: those of these nodes, or of all."""
+        return kernels.Adjacency(self.indptr, self.adjacency, members, self.first_ids)
+
+    @property
+    def without_ids(self) -> kernels.Adjacency:
+        """The rows for kernels that do not look at edge ids."""
         return kernels.Adjacency(self.indptr, self.adjacency)
+
+    @property
+    def bare(self) -> Topology:
+        """The same rows with positions for edge ids, to go with values by position."""
+        return Topology(self.indptr, np.ascontiguousarray(self.indices))
 
     @property
     def degrees(self) -> npt.NDArray[np.int64]:
@@ -79,7 +107,8 @@ class Topology:
 def topology_of(arrays: Arrays, edge_type: EdgeType, direction: Direction) -> Topology:
     """Return the topology of one edge type, as views."""
     indptr, adjacency = (arrays[key] for key in topology_keys(edge_type, direction))
-    return Topology(indptr.array, adjacency.array)
+    first_ids = arrays.get(ArrayKey(direction, edge_type, FIRST_IDS))
+    return Topology(indptr.array, adjacency.array, None if first_ids is None else first_ids.array)
 
 
 def topology_keys(edge_type: EdgeType, direction: Direction) -> tuple[ArrayKey, ArrayKey]:
@@ -106,7 +135,10 @@ def edges(topology: Topology) -> Iterator[Edges]:
             if topology.paired:
                 yield begin, rows, piece[:, 0], piece[:, 1]
             else:
-                yield begin, rows, piece, np.arange(begin, end)
+                ids = np.arange(begin, end)
+                if topology.first_ids is not None:
+                    ids += topology.first_ids[rows] - topology.indptr[rows]
+                yield begin, rows, piece, ids
 
 
 def rows_of_some(topology: Topology, nodes: npt.NDArray[np.int64], dtype: str) -> Topology:

@@ -19,6 +19,7 @@ from penstock.graph.derived import derived_among
 from penstock.graph.inventory import first_disagreement
 from penstock.graph.partition.soundness import basis_of, check_part
 from penstock.graph.schema import (
+    FIRST_IDS,
     TOPOLOGIES,
     ArrayKey,
     Arrays,
@@ -29,7 +30,7 @@ from penstock.graph.schema import (
     found_by,
 )
 from penstock.graph.shared import SharedArray
-from penstock.graph.topology import Direction, topology_keys, topology_of
+from penstock.graph.topology import Direction, Topology, topology_keys, topology_of
 from penstock.graph.unsound import check_ids, unsound
 
 __all__ = ["check_structure", "topology_of", "validate"]
@@ -77,9 +78,26 @@ def _check_topology(
     _check_rising(indptr, arrays[indptr])
     column = "[:, 0]" if topology.paired else ""
     check_ids(adjacency, arrays[adjacency], topology.indices, num_neighbors, column)
+    if topology.first_ids is not None:
+        key = ArrayKey(direction, info.name, FIRST_IDS)
+        _check_first_ids(key, arrays[key], topology, info.num_edges)
     if topology.paired:
         check_ids(adjacency, arrays[adjacency], topology.edge_ids, info.num_edges, "[:, 1]")
         _check_all_different(adjacency, arrays[adjacency], topology.edge_ids, info.num_edges)
+
+
+def _check_first_ids(key: ArrayKey, array: SharedArray, topology: Topology, num_edges: int) -> None:
+    """Check that the ids of each row follow those of the row before, and that all exist."""
+    first = array.array.astype(np.int64)
+    ends = first + topology.degrees
+    least = np.concatenate(([0], ends[:-1]))
+    for at in np.flatnonzero((first < least) | (ends > num_edges))[:1]:
+        raise unsound(
+            key,
+            array,
+            f"[{at}] is {first[at]}; expected at least {least[at]}, where the row before ends, "
+            f"and at most {num_edges - topology.degrees[at]}",
+        )
 
 
 def _check_rising(key: ArrayKey, array: SharedArray) -> None:

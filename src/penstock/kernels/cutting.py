@@ -36,11 +36,12 @@ def copy_rows(adjacency: Adjacency, nodes: Ids, offsets: Ids, begin: int, out: A
         nodes: Whose rows, in which order.
         offsets: Their `row_offsets`.
         begin: The position of the first entry to write.
-        out: [n, 2], for pairs of neighbour and edge id.
+        out: [n, 2], for pairs of neighbour and edge id, or [n], for neighbours alone.
     """
-    if out.ndim != 2 or out.shape[1] != 2 or not 0 <= begin <= offsets[-1] - len(out):
+    has_form = out.ndim == 1 or (out.ndim == 2 and out.shape[1] == 2)
+    if not has_form or not 0 <= begin <= offsets[-1] - len(out):
         raise ValueError(
-            f"out has shape {list(out.shape)} and begin is {begin}; expected [n, 2] within "
+            f"out has shape {list(out.shape)} and begin is {begin}; expected [n, 2] or [n] within "
             f"{offsets[-1]} entries"
         )
     checked = _checked(adjacency, nodes)

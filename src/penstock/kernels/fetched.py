@@ -113,8 +113,8 @@ class FetchedAdjacency(Adjacency):
         self._num_nodes = num_nodes
         self.indptr = np.zeros(1, np.int64)
         self.entries = np.empty(0 if is_sorted else (0, 2), np.int64)
-        self.members = None
-        self.native = rows.adjacency(is_sorted)
+        self.members = self.first_ids = None
+        self.by_position = rows.adjacency(is_sorted)
 
     @property
     def num_nodes(self) -> int:

@@ -99,7 +99,7 @@ def draw_hop(
         raise ValueError("times need trees and node_times: a time for the tree of every node")
     counts = np.empty(len(ids), np.int32)
     code, neighbors, edge_ids = _native.draw_hop(
-        adjacency.native,
+        adjacency.by_position,
         ids,
         fanout,
         key,
@@ -116,7 +116,7 @@ def draw_hop(
         raise ValueError("a node gives more edges than an int32 can count")
     if code == _DAMAGED:
         raise GraphFormatError(DAMAGE)
-    return Drawn(counts, neighbors, edge_ids)
+    return Drawn(counts, neighbors, adjacency.numbered(ids, counts, edge_ids))
 
 
 class HopAssembly:
@@ -345,11 +345,12 @@ def edges_within(
     theirs = _aligned(tail_trees, "tail_trees", len(others))
     counts = np.empty(len(ids), np.int32)
     code, positions, edge_ids = _native.edges_within(
-        adjacency.native, ids, others, whose, theirs, counts
+        adjacency.by_position, ids, others, whose, theirs, counts
     )
     if code == _DAMAGED:
         raise GraphFormatError(DAMAGE)
-    return counts, positions, edge_ids
+    numbered = adjacency.numbered(ids, counts, edge_ids)
+    return counts, positions, numbered.astype(np.int64, copy=False)
 
 
 def _memory(

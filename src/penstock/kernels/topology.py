@@ -18,11 +18,22 @@ class Adjacency:
 
     With `members`, only those nodes have rows, in the order of their ids, and `indptr` has one
     entry more than there are members. To a kernel the rows of all other nodes are empty.
+
+    With `first_ids`, entries are bare, and the edge ids of row i are `first_ids[i]` and those that
+    follow it. A kernel does not know that, and takes positions for edge ids (`by_position`);
+    `numbered` makes edge ids of them. A kernel whose caller does not do so gets no such rows:
+    `native` is refused.
     """
 
-    __slots__ = ("entries", "indptr", "members", "native")
+    __slots__ = ("by_position", "entries", "first_ids", "indptr", "members")
 
-    def __init__(self, indptr: Array, entries: Array, members: Members | None = None) -> None:
+    def __init__(
+        self,
+        indptr: Array,
+        entries: Array,
+        members: Members | None = None,
+        first_ids: Array | None = None,
+    ) -> None:
         if indptr.dtype != np.int64 or indptr.ndim != 1:
             raise ValueError(f"indptr must be one-dimensional int64, not {indptr.dtype}")
         if entries.dtype not in (np.int32, np.int64):
@@ -32,13 +43,26 @@ class Adjacency:
                 f"indptr has {len(indptr)} entries; expected {members.count + 1}, "
                 f"one more than there are members"
             )
+        if first_ids is not None and (entries.ndim != 1 or len(first_ids) != len(indptr) - 1):
+            raise ValueError(
+                f"first_ids has {len(first_ids)} entries; expected one for each of "
+                f"{len(indptr) - 1} rows of bare entries"
+            )
         self.indptr = indptr
         self.entries = entries
         self.members = members
+        self.first_ids = first_ids
         if members is None:
-            self.native = _native.Adjacency(indptr, entries)
+            self.by_position = _native.Adjacency(indptr, entries)
         else:
-            self.native = _native.Adjacency(indptr, entries, members.words, members.size)
+            self.by_position = _native.Adjacency(indptr, entries, members.words, members.size)
+
+    @property
+    def native(self) -> _native.Adjacency:
+        """The rows as the native module takes them."""
+        if self.first_ids is not None:
+            raise ValueError("these rows have edge ids of their own, which this kernel cannot read")
+        return self.by_position
 
     @property
     def num_nodes(self) -> int:
@@ -55,9 +79,39 @@ class Adjacency:
 
     @property
     def edge_ids(self) -> Array:
-        if self.entries.ndim == 1:
-            return np.arange(self.num_edges, dtype=np.int64)
-        return self.entries[:, 1]
+        return self.edge_ids_from(0, self.num_edges)
+
+    def edge_ids_from(self, begin: int, end: int) -> Array:
+        """Return the edge ids of consecutive entries."""
+        if self.entries.ndim == 2:
+            return self.entries[begin:end, 1]
+        positions = np.arange(begin, min(end, self.num_edges), dtype=np.int64)
+        if self.first_ids is None:
+            return positions
+        rows = np.searchsorted(self.indptr, positions, side="right") - 1
+        return positions + self._shifts(rows)
+
+    def numbered(self, nodes: Array, counts: Array, positions: Array) -> Array:
+        """Return the edge ids of entries that a kernel found for these nodes, so many for each.
+
+        Args:
+            nodes: The nodes whose rows the entries are in.
+            counts: How many entries there are of each node.
+            positions: What the kernel took for edge ids.
+        """
+        if self.first_ids is None:
+            return positions
+        rows = nodes if self.members is None else self.members.rows(nodes)
+        # A node without a row has no entries, whichever number stands for it.
+        known = np.maximum(rows, 0) if len(self.first_ids) else rows[:0]
+        ids: Array = positions + np.repeat(self._shifts(known), counts[: len(known)])
+        return ids.astype(self.first_ids.dtype)
+
+    def _shifts(self, rows: Array) -> Array:
+        """Return what to add to positions in these rows to get edge ids."""
+        assert self.first_ids is not None
+        shifts: Array = self.first_ids[rows].astype(np.int64) - self.indptr[rows]
+        return shifts
 
 
 def first_outside(ids: Array, bound: int) -> int:

@@ -222,7 +222,7 @@ class PartAnswers(StoreCalls):
         if rows.members is not None:
             owners = rows.members.ids()[owners]
         ends = [rows.neighbors[piece], owners]
-        ids = places if rows.entries.ndim == 1 else rows.entries[piece, 1]
+        ids = rows.edge_ids_from(piece.start, piece.stop)
         return [*(ends if side == "in" else ends[::-1]), ids]
 
     def get_neighbor_counts(self, node_type: str) -> Array:
@@ -335,12 +335,11 @@ def _degrees(rows: Adjacency, nodes: Ids) -> Ids:
 
 def _piece(rows: Adjacency, begin: int, end: int, *, more: bool = False) -> DrawAnswer:
     """Return consecutive entries of one row."""
-    entries = rows.entries[begin:end]
-    bare = entries.ndim == 1
+    neighbors = rows.neighbors[begin:end]
     return DrawAnswer(
-        counts=np.array([len(entries)], np.int32),
-        neighbors=entries if bare else entries[:, 0],
-        edge_ids=np.arange(begin, begin + len(entries)) if bare else entries[:, 1],
+        counts=np.array([len(neighbors)], np.int32),
+        neighbors=neighbors,
+        edge_ids=rows.edge_ids_from(begin, end),
         more=more,
     )
 
@@ -350,12 +349,13 @@ def _turned(rows: Adjacency, size: int) -> Adjacency:
     owners = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
     if rows.members is not None:
         owners = rows.members.ids()[owners]
-    order = np.lexsort((rows.edge_ids, rows.neighbors))
+    ids = rows.edge_ids
+    order = np.lexsort((ids, rows.neighbors))
     ends = rows.neighbors[order]
     there, counts = np.unique(ends, return_counts=True)
-    entries = np.stack([owners[order], rows.edge_ids[order]], axis=1)
+    entries = np.stack([owners[order], ids[order]], axis=1)
     indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    kind = rows.entries.dtype
+    kind = rows.entries.dtype if rows.entries.ndim == 2 else np.int64
     return Adjacency(
         indptr,
         np.ascontiguousarray(entries.astype(kind)),

@@ -14,8 +14,12 @@ import pytest
 
 from penstock import Graph
 from penstock.errors import GraphFormatError
+from penstock.graph.derived import made_arrays
 from penstock.graph.format import verify
-from tests.graph.partition.graphs import CITES, cut, heterogeneous, homogeneous
+from penstock.graph.schema import ArrayKey
+from penstock.kernels import Adjacency
+from penstock.kernels.prepare import weight_sums
+from tests.graph.partition.graphs import CITES, WRITES, cut, heterogeneous, homogeneous
 
 ROOT = Path(__file__).parents[3]
 
@@ -84,6 +88,58 @@ def test_progress_is_told_in_bytes_and_ends_at_the_total(tmp_path: Path) -> None
     assert done == sorted(done)
     assert all(some <= total for some, total in told)
     assert told[-1] == (size_of(tmp_path), size_of(tmp_path))
+
+
+@pytest.mark.parametrize("method", ["range", "hash", "given"])
+@pytest.mark.parametrize("parts", [2, 7])
+def test_parts_of_bare_rows_are_bare(tmp_path: Path, method: str, parts: int) -> None:
+    """Edges that come sorted take 4 bytes each, without their ids, whole and in parts."""
+    rng = np.random.default_rng(3)
+    ends = rng.integers(0, 500, (2, 10_000))
+    with Graph.from_coo(ends[:, np.argsort(ends[1])], 500) as graph:
+        graph.save(tmp_path / "graph")
+        with cut(graph, tmp_path, parts, method=method) as opened:
+            assert size_of(tmp_path / "parts") <= 1.25 * size_of(tmp_path / "graph")
+            for part in opened:
+                assert part.topology().adjacency.ndim == 1
+                part.validate()
+
+
+@pytest.mark.parametrize(("at", "value"), [(0, -1), (1, 0), (3, 10**6)])
+def test_edge_ids_of_a_part_that_cannot_be_are_found(tmp_path: Path, at: int, value: int) -> None:
+    with Graph.from_coo([[1, 2, 3, 0, 0], [0, 0, 1, 2, 3]], num_nodes=4) as graph:
+        (path,) = graph.partition(1, tmp_path / "parts")
+    (file,) = path.rglob("*first_ids.bin")
+    first_ids = np.fromfile(file, np.int32)
+    assert first_ids.tolist() == [0, 2, 3, 4]
+    first_ids[at] = value
+    first_ids.tofile(file)
+    with Graph.open(path) as part, pytest.raises(GraphFormatError, match=rf"\[{at}\] is {value}"):
+        part.validate()
+
+
+def test_bare_rows_of_a_part_without_edge_ids_are_refused(tmp_path: Path) -> None:
+    with heterogeneous() as graph, cut(graph, tmp_path) as (part, *_):
+        key = ArrayKey("csc", CITES, "first_ids")
+        lacking = {other: array for other, array in part.arrays.items() if other != key}
+        with pytest.raises(GraphFormatError, match=r"first_ids is missing, and .*adjacency has"):
+            Graph(part.schema, lacking)
+        key = ArrayKey("csc", WRITES, "first_ids")
+        (twice,) = made_arrays([("int32", (part.node_ids("paper").size,))], None, lambda out: None)
+        with pytest.raises(GraphFormatError, match=r"first_ids is there, and .*adjacency has"):
+            Graph(part.schema, {**part.arrays, key: twice})
+        whole = {**graph.arrays, ArrayKey("csc", CITES, "first_ids"): twice}
+        with pytest.raises(GraphFormatError, match="only rows of a part have first_ids"):
+            Graph(graph.schema, whole)
+
+
+def test_a_kernel_that_cannot_number_edges_gets_no_bare_rows_of_a_part(tmp_path: Path) -> None:
+    with heterogeneous() as graph, cut(graph, tmp_path) as (part, *_):
+        rows = part.rows(CITES)
+        with pytest.raises(ValueError, match="edge ids of their own"):
+            weight_sums(rows, np.ones(rows.num_edges), np.empty(rows.num_edges, np.int64))
+        with pytest.raises(ValueError, match="first_ids has 1 entries; expected one for each of 2"):
+            Adjacency(np.array([0, 1, 2]), np.zeros(2, np.int32), None, np.zeros(1, np.int32))
 
 
 @pytest.mark.parametrize("method", ["range", "hash", "given"])

@@ -24,6 +24,7 @@ from penstock.graph.partition.book import ArrayBook, Ids, RangeBook
 from penstock.graph.partition.sources import Held, Made, Once, SomeEntries, SomeRows, is_range
 from penstock.graph.schema import (
     BOOK,
+    FIRST_IDS,
     MEMBERS,
     TOPOLOGIES,
     ArrayKey,
@@ -166,8 +167,13 @@ class PartCutter:
             rows, own = self._graph.topology(name, side), nodes[owner_of(name, side)]
             offsets = row_offsets(rows.rows, own)
             yield ArrayKey(TOPOLOGIES[side], name, "indptr"), Held(offsets)
-            found = self._graph.num_nodes(found_by(name, side))
-            dtype = id_dtype(max(found, self._graph.num_edges(name)))
+            num_edges = self._graph.num_edges(name)
+            dtype = str(rows.adjacency.dtype)
+            if rows.paired:
+                dtype = id_dtype(max(self._graph.num_nodes(found_by(name, side)), num_edges))
+            else:  # the ids of a row are consecutive
+                first_ids = rows.indptr[own].astype(id_dtype(num_edges))
+                yield ArrayKey(TOPOLOGIES[side], name, FIRST_IDS), Held(first_ids)
             entries = _entries(rows, own, offsets, dtype)
             yield ArrayKey(TOPOLOGIES[side], name, "adjacency"), entries
 
@@ -206,9 +212,9 @@ class PartCutter:
 
 
 def _entries(rows: Topology, nodes: Ids, offsets: Ids, dtype: str) -> ArraySource:
-    if rows.paired and is_range(nodes) and str(rows.adjacency.dtype) == dtype:
+    if is_range(nodes) and str(rows.adjacency.dtype) == dtype:
         return Held(rows.adjacency[rows.indptr[nodes[0]] : rows.indptr[nodes[-1] + 1]])
-    return SomeEntries(rows.rows, nodes, offsets, dtype)
+    return SomeEntries(rows.rows, nodes, offsets, dtype, paired=rows.paired)
 
 
 def _words(members: Members) -> Array:

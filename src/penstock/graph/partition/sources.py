@@ -87,23 +87,28 @@ class SomeRows:
 
 
 class SomeEntries:
-    """The entries of the rows of some nodes, (neighbour, edge id), one row after the other."""
+    """The entries of the rows of some nodes, one row after the other.
 
-    def __init__(self, rows: Adjacency, nodes: Ids, offsets: Ids, dtype: str) -> None:
+    They are (neighbour, edge id) if `paired`, or else neighbours alone.
+    """
+
+    def __init__(
+        self, rows: Adjacency, nodes: Ids, offsets: Ids, dtype: str, *, paired: bool
+    ) -> None:
         self._rows = rows
         self._nodes = nodes
         self._offsets = offsets
         self.dtype = dtype
-        self.shape = (int(offsets[-1]), 2)
+        self.shape: tuple[int, ...] = (int(offsets[-1]), 2) if paired else (int(offsets[-1]),)
 
     def pieces(self) -> Iterator[Bytes]:
         dtype = np.dtype(self.dtype)
 
         def fill(out: Bytes, first: int, count: int) -> None:
-            pairs = out.view(dtype).reshape(count, 2)
-            copy_rows(self._rows, self._nodes, self._offsets, first, pairs)
+            entries = out.view(dtype).reshape(count, *self.shape[1:])
+            copy_rows(self._rows, self._nodes, self._offsets, first, entries)
 
-        return in_pieces(self.shape[0], 2 * dtype.itemsize, fill)
+        return in_pieces(self.shape[0], dtype.itemsize * math.prod(self.shape[1:]), fill)
 
 
 def is_range(ids: Ids) -> bool:

@@ -59,7 +59,7 @@ def _rows_within(graph: Graph, name: EdgeType) -> Topology:
     kept = np.concatenate(([0], np.cumsum(here, dtype=np.int64)))
     degrees = np.zeros(owners.size + 1, np.int64)
     degrees[owners.ids() + 1] = np.diff(kept[rows.indptr])
-    return Topology(np.cumsum(degrees), rows.adjacency[here])
+    return Topology(np.cumsum(degrees), rows.pairs[here])
 
 
 def _placed(
