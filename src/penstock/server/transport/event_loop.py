@@ -372,6 +372,8 @@ class EventLoop(threading.Thread):
 
     def _tidy(self) -> None:
         """Update what is watched for touched sessions, and close those that have ended."""
+        if self._state.leaving is not None:
+            self._let_readers_go(self._state.leaving)
         touched = self._touched
         while touched:
             session = touched.pop()
@@ -403,6 +405,18 @@ class EventLoop(threading.Thread):
             self._unwritten.add(session)
         else:
             self._pending.farewells.begin(stream, self._now)
+
+    def _let_readers_go(self, reason: str) -> None:
+        """End the sessions of a store's readers that wait for nothing.
+
+        They ask another server, or wait for this one to come back. A rank of a single server is
+        given its grace: it may hold something elsewhere that belongs to the server.
+        """
+        if self._state.welcome.partition.of <= 1:
+            return
+        for session in self._state.sessions:
+            if session.ending is None and session.needs_nothing:
+                session.end(reason)
 
     def _leave(self, reason: str, grace: float) -> None:
         self._state.leaving = reason

@@ -273,6 +273,7 @@ class RankMessages:
     def _ask(self, session: Session, call: Call, arrays: Arrays) -> None:
         if session.rpc_session is None:
             session.rpc_session = self._state.rpc_sessions()
+        session.has_made |= call.verb in MAKING
         rpc_session, most = session.rpc_session, self._state.limits.max_answer_bytes
         numbers = self._statistics() if call.verb == STATISTICS else None
 

@@ -75,6 +75,7 @@ class Session:
         self.calls: dict[int, CallBytes] = {}  # not answered yet
         self.granted: set[int] = set()  # requests that were granted but have not arrived completely
         self.asked: set[int] = set()  # calls that are making something now
+        self.has_made = False  # it has asked for something that it holds here
         # The poller's handlers for the rank's socket and for the hub's.
         self.on_socket: Callable[[int], None] = _nothing
         self.on_relay: Callable[[int], None] | None = None
@@ -105,6 +106,13 @@ class Session:
         """Raise `ProtocolError` for a request number that is 0 or in use."""
         if request < 1 or request in self.calls or request == self.registering:
             raise ProtocolError(f"request {request} cannot be used: it is 0, or not answered yet")
+
+    @property
+    def needs_nothing(self) -> bool:
+        """Whether it holds nothing here, and waits for nothing."""
+        holds = self.has_made or self.relay is not None or self.registering or self.granted
+        waits = self.calls or self.stream.is_open or self.stream.pending
+        return not (holds or waits)
 
     def stalled_for(self, now: float) -> float:
         """Return for how many seconds an incoming payload has made no progress."""
