@@ -14,7 +14,7 @@ from penstock.client.backend import SharedDistSamplingBackend
 from penstock.graph import Graph
 from penstock.sampling.inputs import ChannelInputs, request_of
 from penstock.sampling.spec import Feed, NeighborSpec
-from penstock.store.cache import chosen, estimated
+from penstock.store.cache import Degrees, Rates, chosen, estimated
 from penstock.store.graph import StoreGraph
 from penstock.store.handles import open_parts
 from penstock.store.warming import PRESAMPLED, warm
@@ -96,14 +96,40 @@ def test_the_cache_meets_nearly_as_many_reads_as_the_best_choice(
 
 def test_rows_are_chosen_by_reads_for_their_bytes_within_the_budget() -> None:
     """CONTRACT 70."""
-    counts = {"a": np.array([5.0, 1.0, 3.0]), "b": np.array([100.0, 10.0])}
+    counts = {
+        "a": Rates(np.array([3, 5, 9]), np.array([5.0, 1.0, 3.0])),
+        "b": Rates(np.array([0, 1]), np.array([100.0, 10.0])),
+    }
     found = chosen(counts, {"a": 4, "b": 40}, 48)
-    assert {name: ids.tolist() for name, ids in found.items()} == {"a": [0, 2], "b": [0]}
+    assert {name: ids.tolist() for name, ids in found.items()} == {"a": [3, 9], "b": [0]}
     assert chosen(counts, {"a": 4, "b": 40}, 3) == {}
     assert chosen(counts, {"a": 0}, 100) == {}
 
 
 def test_degrees_decide_where_the_sample_says_nothing() -> None:
     """CONTRACT 70."""
-    degrees = {"": np.array([1, 9, 3, 0])}
-    assert np.argsort(-estimated(degrees, [])[""]).tolist() == [1, 2, 0, 3]
+    degrees = {"": Degrees(np.array([0, 4, 7]), np.array([1.0, 9.0, 3.0]), 10)}
+    ids, rates = estimated(degrees, [])[""]
+    assert ids[np.argsort(-rates)].tolist() == [4, 7, 0]
+
+
+def test_nodes_that_are_only_read_count_by_their_reads() -> None:
+    """CONTRACT 70: of nodes that nobody leads to, most were not read."""
+    degrees = {"": Degrees(np.array([0, 4]), np.array([1.0, 1.0]), 100)}
+    batches = [{"": np.array([4, 50])}, {"": np.array([0, 4, 50])}, {"": np.array([0, 60])}]
+    ids, rates = estimated(degrees, batches)[""]
+    assert ids.tolist() == [0, 4, 50, 60]
+    assert rates[2] > rates[3] > 0
+    assert rates[0] == rates[1] > rates[3]
+
+
+def test_parts_name_no_more_nodes_than_are_asked_for(parts: StoreGraph) -> None:
+    """However many nodes there are, few counts move: those of the most frequent neighbours."""
+    everybody = parts.neighbor_counts("", NODES)
+    assert everybody.counts.sum() == EDGES
+    few = parts.neighbor_counts("", 100)
+    assert 100 <= len(few.ids) <= 200
+    whole = np.zeros(NODES)
+    whole[everybody.ids] = everybody.counts
+    assert (few.counts <= whole[few.ids]).all()
+    assert few.ids[np.argmax(few.counts)] == np.argmax(whole)

@@ -16,7 +16,7 @@ from penstock.store.features import shared_out
 from penstock.store.graph import StoreGraph
 from penstock.store.handles import open_parts
 
-NODES = 60
+NODES, EDGES = 60, 300
 ids_of = st.lists(st.integers(0, NODES - 1), max_size=150)
 
 
@@ -24,10 +24,10 @@ ids_of = st.lists(st.integers(0, NODES - 1), max_size=150)
 def whole() -> Iterator[Graph]:
     rng = np.random.default_rng(3)
     with Graph.from_coo(
-        rng.integers(0, NODES, (2, 300)),
+        rng.integers(0, NODES, (2, EDGES)),
         NODES,
         x=rng.random((NODES, 3), dtype=np.float32),
-        edge_attr=rng.random((300, 2), dtype=np.float32),
+        edge_attr=rng.random((EDGES, 2), dtype=np.float32),
     ) as graph:
         yield graph
 
@@ -57,13 +57,29 @@ def test_rows_are_those_of_the_whole_in_any_order_and_as_often_as_asked_for(
     assert parts.moved.rows - before == len(set(ids))
 
 
-@given(ids=st.lists(st.integers(0, 299), max_size=150))
+@given(ids=st.lists(st.integers(0, EDGES - 1), max_size=150))
 def test_rows_of_edges_are_those_of_the_whole(
     whole: Graph, parts: StoreGraph, ids: list[int]
 ) -> None:
     wanted = np.array(ids, np.int64)
     found = parts.edge_features("edge_attr").gather(wanted)
     assert np.array_equal(found, whole.edge_features("edge_attr").gather(wanted))
+
+
+@given(ids=st.lists(st.integers(0, EDGES - 1), max_size=150), data=st.data())
+def test_rows_of_edges_are_found_wherever_their_ends_are_said_to_be(
+    whole: Graph, parts: StoreGraph, ids: list[int], data: st.DataObject
+) -> None:
+    wanted = np.array(ids, np.int64)
+    wrong = data.draw(st.lists(st.integers(0, NODES - 1), min_size=len(ids), max_size=len(ids)))
+    right = whole.edge_index()[1, wanted]
+    near = np.where(np.arange(len(ids)) % 3 == 0, np.array(wrong, np.int64), right)
+    for ends in (None, lambda end: None, lambda end: near, lambda end: right):
+        source = parts.edge_features("edge_attr")
+        assert isinstance(source, features.StoreFeatures)
+        out = np.empty((len(ids), 2), np.float32)
+        source.begin_gather(wanted, out, ends)()
+        assert np.array_equal(out, whole.edge_features("edge_attr").gather(wanted))
 
 
 @given(ids=ids_of, number=st.sampled_from([1, 2, 7, 9, 20, 40]), data=st.data())

@@ -71,6 +71,8 @@ def test_rows_of_edges_move_once(parts: StoreGraph) -> None:
             total += len(np.unique(batch["e_id"]))
             assert len(batch["e_id"]) > len(np.unique(batch["e_id"]))
         assert parts.moved.rows - before.rows == total
+        # Nodes and edges are asked for where they are, and nowhere else.
+        assert parts.moved.bytes_out - before.bytes_out == 4 * (80 + total)
 
 
 @pytest.mark.usefixtures("no_leaks")

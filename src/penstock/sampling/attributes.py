@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from penstock.errors import suggestion
 from penstock.graph import EdgeType
 from penstock.graph.features import FeatureSource
+from penstock.graph.schema import Side
 from penstock.graph.view import GraphView
 from penstock.kernels.arrays import Array, Ids
 from penstock.sampling.buffer import BatchBuffer
@@ -21,13 +22,22 @@ OWN_NAMES: Final = frozenset({"n_id", "e_id", "edge_index", "input_id"})
 
 _Owner = TypeVar("_Owner", str, EdgeType)
 
+# Returns the nodes at one end of edges, sources (0) or destinations (1); None if nobody knows them.
+Ends: TypeAlias = Callable[[int], Ids | None]
+
 
 @runtime_checkable
 class FetchedFeatures(Protocol):
     """A `FeatureSource` whose rows are elsewhere."""
 
-    def begin_gather(self, ids: Ids, out: Array) -> Callable[[], None]:
-        """Ask for rows; return what waits for them and writes them into `out`."""
+    def begin_gather(self, ids: Ids, out: Array, ends: Ends | None = None) -> Callable[[], None]:
+        """Ask for rows; return what waits for them and writes them into `out`.
+
+        Args:
+            ids: Whose rows.
+            out: Where to write them.
+            ends: The ends of these edges, which may say where the rows are.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,7 @@ class Column:
         """Return the shape of `count` rows."""
         return (count, *self.row_shape)
 
-    def begin(self, ids: Ids, buffer: BatchBuffer) -> Callable[[], None]:
+    def begin(self, ids: Ids, buffer: BatchBuffer, ends: Ends | None = None) -> Callable[[], None]:
         """Begin to write the rows of these ids; return what waits until they are written.
 
         Rows that are here are written at once. Others are asked for: whoever wants several
@@ -55,15 +65,58 @@ class Column:
         """
         out = buffer.array(self.name, self.dtype, (len(ids), *self.row_shape))
         if isinstance(self.source, FetchedFeatures):
-            return self.source.begin_gather(ids, out)
+            return self.source.begin_gather(ids, out, ends)
         self.source.gather(ids, out)
         return _nothing
 
 
-def gather(chosen: Iterable[tuple[Column, Ids]], buffer: BatchBuffer) -> None:
+class Chosen(NamedTuple):
+    """An attribute, whose rows of it, and the ends of these if they are edges."""
+
+    column: Column
+    ids: Ids
+    ends: Ends | None = None
+
+
+def gather(chosen: Iterable[Chosen], buffer: BatchBuffer) -> None:
     """Write the rows of several attributes, each of its ids."""
-    for finish in [column.begin(ids, buffer) for column, ids in chosen]:
+    for finish in [each.column.begin(each.ids, buffer, each.ends) for each in chosen]:
         finish()
+
+
+class EdgeEnds:
+    """Finds the ends of the edges of batches, in ids of the graph.
+
+    Args:
+        graph: The graph.
+        direction: Whether neighbours are found along in-edges, so that they are sources, or not.
+    """
+
+    def __init__(self, graph: GraphView, direction: Side) -> None:
+        numbers = {name: number for number, name in enumerate(graph.node_types)}
+        self._types = [(numbers[kind[0]], numbers[kind[2]]) for kind in graph.edge_types]
+        self._along_in = direction == "in"
+
+    def of(self, kind: int, index: Ids, nodes: Sequence[Ids | None]) -> Ends:
+        """Return the ends of the edges of one type.
+
+        Args:
+            kind: The number of the edge type.
+            index: Local ids, [2, edges]: neighbours above the nodes that led to them.
+            nodes: The nodes of the batch, by the number of their type.
+        """
+
+        def find(end: int) -> Ids | None:
+            there = nodes[self._types[kind][end]]
+            if there is None:
+                return None
+            try:
+                found: Ids = there[index[end if self._along_in else 1 - end]]
+            except IndexError:  # a user's sampler may have made anything
+                return None
+            return found if found.shape == index.shape[1:] else None
+
+        return find
 
 
 def _nothing() -> None:

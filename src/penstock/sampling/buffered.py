@@ -14,10 +14,10 @@ from penstock.graph import Graph
 from penstock.graph.dtypes import dtype_name
 from penstock.graph.layout import layout
 from penstock.kernels.arrays import Array, Ids
-from penstock.sampling.attributes import Column, columns_of, gather
+from penstock.sampling.attributes import Chosen, EdgeEnds, Ends, columns_of, gather
 from penstock.sampling.batches import Awaited, Batches, Reached
 from penstock.sampling.buffer import BatchBuffer, BatchMemory, SlotTooSmall
-from penstock.sampling.names import Owner
+from penstock.sampling.names import Owner, qualified
 from penstock.sampling.request import Request
 from penstock.sampling.spec import WithAttributes
 
@@ -62,6 +62,8 @@ class BufferedBatches(Batches):
 
     def __init__(self, graph: Graph, spec: WithAttributes, sampler: BufferedSampler) -> None:
         self._sampler = sampler
+        self._edge_types = graph.edge_types
+        self._ends = EdgeEnds(graph, getattr(spec, "direction", "in"))
         self.node_columns, self.edge_columns = columns_of(graph, spec, sampler.own)
         self._awaited: Awaited[Sampled] = Awaited()
 
@@ -104,7 +106,7 @@ class BufferedBatches(Batches):
     def nbytes(self, cut: Sampled) -> int:
         """Return the bytes of a batch with its attributes."""
         arrays = [(array.dtype, array.shape) for array in cut.arrays.values()]
-        rows = [(column.dtype, column.shape(len(ids))) for column, ids in self._chosen(cut)]
+        rows = [(each.column.dtype, each.column.shape(len(each.ids))) for each in self._chosen(cut)]
         return layout([*arrays, *rows]).nbytes
 
     def write(self, cut: Sampled, buffer: BatchBuffer) -> None:
@@ -113,12 +115,17 @@ class BufferedBatches(Batches):
             buffer.array(name, dtype_name(array.dtype), array.shape)[...] = array
         gather(self._chosen(cut), buffer)
 
-    def _chosen(self, cut: Sampled) -> Iterator[tuple[Column, Ids]]:
-        for columns, chosen in (
-            (self.node_columns, cut.nodes),
-            (self.edge_columns, cut.edge_ids),
-        ):
-            for column in columns:
-                ids = chosen[column.owner]
-                if ids is not None:
-                    yield column, ids
+    def _chosen(self, cut: Sampled) -> Iterator[Chosen]:
+        for column in self.node_columns:
+            if (ids := cut.nodes[column.owner]) is not None:
+                yield Chosen(column, ids)
+        for column in self.edge_columns:
+            if (ids := cut.edge_ids[column.owner]) is not None:
+                yield Chosen(column, ids, self._ends_of(cut, column.owner, len(ids)))
+
+    def _ends_of(self, cut: Sampled, kind: int, count: int) -> Ends | None:
+        """Return the ends of a batch's edges, if it has an edge index of them."""
+        index = cut.arrays.get(qualified(self._edge_types[kind], "edge_index"))
+        if index is None or index.shape != (2, count):
+            return None
+        return self._ends.of(kind, index, cut.nodes)

@@ -20,7 +20,7 @@ from penstock.graph import Graph
 from penstock.graph.dtypes import dtype_name
 from penstock.kernels import Buffers, Sample
 from penstock.kernels.arrays import Ids
-from penstock.sampling.attributes import gather
+from penstock.sampling.attributes import Chosen, EdgeEnds, gather
 from penstock.sampling.batches import Awaited, Batches, Reached
 from penstock.sampling.bounds import Sizes
 from penstock.sampling.buffer import BatchBuffer, BatchMemory, SlotTooSmall
@@ -65,6 +65,7 @@ class NeighborBatches(Batches):
         self, graph: Graph, spec: NeighborSpec, seed_builder: SeedBuilder | None = None
     ) -> None:
         self.shape = BatchShape(graph, spec, seed_builder)
+        self._ends = EdgeEnds(graph, spec.direction)
         self._is_hetero = graph.is_hetero
         self._sampler = sampler_of(graph, spec)
         self._most: Sizes | None = None  # the largest sizes of the batches so far
@@ -132,7 +133,7 @@ class NeighborBatches(Batches):
         start.tell_trees(sample.trees or ())
         for name, array in start.arrays.items():
             buffer.array(name, dtype_name(array.dtype), array.shape)[...] = array
-        self._gather(sample, buffer)
+        self._gather(sample, regions, buffer)
         return start.facts | self._hop_counts(sample)
 
     def _sizes(self, request: Request, start: Seeds, room: int) -> Sizes:
@@ -188,11 +189,14 @@ class NeighborBatches(Batches):
             if self.shape.with_edge_ids:
                 buffer.reshape(qualified(kind, "e_id"), (count,))
 
-    def _gather(self, sample: Sample, buffer: BatchBuffer) -> None:
-        chosen = [(column, sample.nodes[column.owner]) for column in self.shape.node_columns]
+    def _gather(self, sample: Sample, regions: _Regions, buffer: BatchBuffer) -> None:
+        chosen = [Chosen(column, sample.nodes[column.owner]) for column in self.shape.node_columns]
         if sample.edge_ids is not None:  # always, if edge attributes are wanted
-            edge_ids = sample.edge_ids
-            chosen += [(column, edge_ids[column.owner]) for column in self.shape.edge_columns]
+            for column in self.shape.edge_columns:
+                ids = sample.edge_ids[column.owner]
+                # They were moved: see `_settle`.
+                index = regions.ends[column.owner].reshape(-1)[: 2 * len(ids)].reshape(2, -1)
+                chosen.append(Chosen(column, ids, self._ends.of(column.owner, index, sample.nodes)))
         gather(chosen, buffer)
 
     def _hop_counts(self, sample: Sample) -> dict[str, Any]:

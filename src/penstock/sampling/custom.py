@@ -342,9 +342,9 @@ class _CustomBatches(BufferedBatches):
     def cut(self, request: Request) -> Sampled:
         """Return the sampler's result; none of it may have the name of a gathered attribute."""
         found = super().cut(request)
-        for column, _ in self._chosen(found):
-            if column.name in found.arrays:
-                raise _no_batch(f"{column.name!r} is an attribute that the spec asks for")
+        for each in self._chosen(found):
+            if each.column.name in found.arrays:
+                raise _no_batch(f"{each.column.name!r} is an attribute that the spec asks for")
         return found
 
 

@@ -36,6 +36,7 @@ from penstock.store.calls import (
     ColumnName,
     DrawAnswer,
     DrawRequest,
+    NeighborCounts,
     RowsAnswer,
     SampledBatch,
     SplitShare,
@@ -47,6 +48,7 @@ from penstock.store.calls import (
 from penstock.wire.frames import BatchWriter, read
 
 _ID_BYTES: Final = 8
+_INT32: Final = 2**31 - 1
 _FIRST_BYTES: Final = 1 << 20  # of a batch, which says how many it needs
 _KEPT: Final = 16  # buffers
 _Chosen = tuple[Adjacency, Array | None, Array | None]
@@ -166,6 +168,7 @@ class PartAnswers(StoreCalls):
             if members is not None:
                 here = members.rows(wanted) >= 0
                 wanted = wanted[here]
+                here = None if len(wanted) == len(here) else here
         return RowsAnswer(rows=[self._gathered(each, wanted) for each in columns], here=here)
 
     def _gathered(self, column: ColumnName, ids: Ids) -> Array:
@@ -225,7 +228,15 @@ class PartAnswers(StoreCalls):
         ids = rows.edge_ids_from(piece.start, piece.stop)
         return [*(ends if side == "in" else ends[::-1]), ids]
 
-    def get_neighbor_counts(self, node_type: str) -> Array:
+    def get_neighbor_counts(self, node_type: str, most: int) -> NeighborCounts:
+        counts = self._neighbor_counts(node_type)
+        ids = np.flatnonzero(counts)
+        if len(ids) > most > 0:
+            ids = np.sort(ids[np.argpartition(counts[ids], -most)[-most:]])
+        narrow = len(counts) <= _INT32
+        return NeighborCounts(ids=ids.astype(np.int32) if narrow else ids, counts=counts[ids])
+
+    def _neighbor_counts(self, node_type: str) -> Ids:
         graph = self._graph
         part = graph.part
         side: Side = "out" if part is not None and part.edges == "source" else "in"

@@ -9,9 +9,9 @@ a row comes from here or from its owner changes no byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,70 +58,98 @@ def cached_rows(arrays: Arrays, node_type: str, name: str) -> CachedRows | None:
     return CachedRows(members, Rows(rows.array))
 
 
-def chosen(
-    counts: Mapping[str, npt.NDArray[np.float64]], row_bytes: Mapping[str, int], budget: int
-) -> dict[str, Ids]:
+class Degrees(NamedTuple):
+    """How often some nodes of a type are neighbours: rising ids, counts, and the number of all."""
+
+    ids: Ids
+    counts: npt.NDArray[np.float64]
+    num_nodes: int
+
+
+class Rates(NamedTuple):
+    """How often some nodes of a type are likely to be read: rising ids, and a number for each."""
+
+    ids: Ids
+    rates: npt.NDArray[np.float64]
+
+
+def chosen(rates: Mapping[str, Rates], row_bytes: Mapping[str, int], budget: int) -> dict[str, Ids]:
     """Return the nodes whose rows are worth keeping: most reads for their bytes, within a budget.
 
     Args:
-        counts: How often each node is read, by node type.
+        rates: How often nodes are read, by node type.
         row_bytes: The bytes of all cached attributes of a node, by node type.
         budget: Bytes for all of them.
 
     Returns:
         Rising ids by node type; a type of which nothing is kept is left out.
     """
-    types = [name for name, size in row_bytes.items() if size and len(counts.get(name, ()))]
+    types = [name for name, size in row_bytes.items() if size and name in rates]
     if not types:
         return {}
-    worth = np.concatenate([counts[name] / row_bytes[name] for name in types])
-    sizes = np.concatenate([np.full(len(counts[name]), row_bytes[name]) for name in types])
-    firsts = np.cumsum([0, *(len(counts[name]) for name in types)])
+    worth = np.concatenate([rates[name].rates / row_bytes[name] for name in types])
+    sizes = np.concatenate([np.full(len(rates[name].ids), row_bytes[name]) for name in types])
+    firsts = np.cumsum([0, *(len(rates[name].ids) for name in types)])
     order = np.argsort(-worth, kind="stable")
     taken = order[np.cumsum(sizes[order], dtype=np.int64) <= budget]
     taken = np.sort(taken[worth[taken] > 0])
     found = {}
     for number, name in enumerate(types):
-        ids = taken[(taken >= firsts[number]) & (taken < firsts[number + 1])] - firsts[number]
-        if len(ids):
-            found[name] = ids.astype(np.int64)
+        places = taken[(taken >= firsts[number]) & (taken < firsts[number + 1])] - firsts[number]
+        if len(places):
+            found[name] = rates[name].ids[places]
     return found
 
 
 def estimated(
-    degrees: Mapping[str, Ids], batches: Iterable[Mapping[str, Ids]]
-) -> dict[str, npt.NDArray[np.float64]]:
+    degrees: Mapping[str, Degrees], batches: Iterable[Mapping[str, Ids]]
+) -> dict[str, Rates]:
     """Return how often nodes are likely to be read, from a sample of batches and from degrees.
 
     A node's own reads in the sample say little if they are few; the reads of all nodes of like
     degree say more, where reads follow degrees. How far they do is seen in the sample: the reads of
     a node are taken for draws of a rate that varies among nodes of like degree (Poisson, with a
     gamma distribution of rates), and the expected rate of each node is returned. Where degrees say
-    all, it is the mean of its likes; where they say nothing, it is the node's own.
+    all, it is the mean of its likes; where they say nothing, it is the node's own. Nodes that were
+    neither read nor have a degree are left out.
 
     Args:
-        degrees: How often each node is a neighbour, by node type.
+        degrees: How often nodes are neighbours, by node type.
         batches: The distinct nodes of sampled batches, by node type.
     """
-    reads = {name: np.zeros(len(of_type)) for name, of_type in degrees.items()}
+    read: dict[str, list[Ids]] = {name: [] for name in degrees}
     for nodes in batches:
         for name, ids in nodes.items():
-            if name in reads:
-                reads[name] += np.bincount(ids, minlength=len(reads[name]))
-    return {name: _rates(reads[name], degrees[name]) for name in reads}
+            if name in read:
+                read[name].append(ids)
+    return {name: _rates_of(degrees[name], read[name]) for name in degrees}
 
 
-def _rates(reads: npt.NDArray[np.float64], degrees: Ids) -> npt.NDArray[np.float64]:
+def _rates_of(degrees: Degrees, read: Sequence[Ids]) -> Rates:
+    all_reads = np.concatenate([np.empty(0, np.int64), *read])
+    ids = np.union1d(all_reads, degrees.ids).astype(np.int64)
+    reads = np.bincount(np.searchsorted(ids, all_reads), minlength=len(ids)).astype(np.float64)
+    counts = np.zeros(len(ids))
+    counts[np.searchsorted(ids, degrees.ids)] = degrees.counts
+    return Rates(ids, _rates(reads, counts, degrees.num_nodes - len(ids)))
+
+
+def _rates(
+    reads: npt.NDArray[np.float64], degrees: npt.NDArray[np.float64], others: int
+) -> npt.NDArray[np.float64]:
+    """Return the rates of nodes; there are so many others, without reads and degrees."""
     # Eight classes for each doubling of the degree.
     classes = np.floor(8 * np.log2(degrees + 1.0)).astype(np.int64)
-    count = np.maximum(np.bincount(classes), 1)
-    mean = np.bincount(classes, reads) / count
-    variance = np.bincount(classes, reads * reads) / count - mean * mean
+    count = np.bincount(classes, minlength=1)
+    count[0] += others
+    count = np.maximum(count, 1)
+    mean = np.bincount(classes, reads, len(count)) / count
+    variance = np.bincount(classes, reads * reads, len(count)) / count - mean * mean
     with np.errstate(divide="ignore", invalid="ignore"):
         shape = np.where(variance > mean, mean * mean / (variance - mean), _ALIKE)
         shape = np.clip(shape, 0.0, _ALIKE)
         own = 1.0 / (1.0 + np.where(mean > 0, shape / mean, 0.0))
     rates = own[classes] * (reads + shape[classes])
     # Degrees tell nodes apart that are alike otherwise, and those that no batch has read.
-    hardly = degrees * (_HARDLY / (1.0 + float(degrees.max(initial=0))))
+    hardly = degrees * (_HARDLY / (1.0 + float(degrees.max(initial=0.0))))
     return np.asarray(rates + hardly, np.float64)

@@ -103,6 +103,13 @@ class SplitShare(msgspec.Struct, frozen=True, kw_only=True):
     positions: Any
 
 
+class NeighborCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How often some nodes are neighbours: rising ids, and the count of each."""
+
+    ids: Any
+    counts: Any
+
+
 class WantedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """A `sampling.request.Request`: a batch by its identity, its inputs and what goes with them."""
 
@@ -194,11 +201,12 @@ class StoreCalls(ABC):
         """
 
     @call(reads=True)
-    def get_neighbor_counts(self, node_type: str) -> np.ndarray[Any, Any]:
-        """Return how often each node of a type is a neighbour in the rows of this part.
+    def get_neighbor_counts(self, node_type: str, most: int) -> NeighborCounts:
+        """Return how often nodes of a type are neighbours in the rows of this part.
 
         Args:
             node_type: The node type, "" in a homogeneous graph.
+            most: Of how many nodes at most: of those that are neighbours most often.
         """
 
     @call(reads=True)

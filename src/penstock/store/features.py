@@ -22,6 +22,7 @@ from penstock.store.parts import Awaited
 
 if TYPE_CHECKING:
     from penstock.graph.partition.book import PartitionBook
+    from penstock.sampling.attributes import Ends
     from penstock.store.graph import StoreGraph
 
 # Bytes of rows that are asked for at once.
@@ -35,7 +36,20 @@ _MOST_MARKS: Final = 1 << 25
 
 
 class StoreFeatures:
-    """A `FeatureSource` for an attribute of nodes or edges in parts. Thread-safe."""
+    """A `FeatureSource` for an attribute of nodes or edges in parts. Thread-safe.
+
+    An edge is in the part of one of its ends. Whoever asks for the rows of edges may say what their
+    ends are; otherwise, and for those that are not found there, every part is asked.
+
+    Args:
+        graph: The graph in parts.
+        key: Which attribute.
+        dtype: Its dtype.
+        shape: Its shape in the whole graph.
+        book: Returns the book of the nodes, or of the nodes at the `end` of the edges.
+        end: The end that edges go with, sources (0) or destinations (1); None for nodes.
+        cached: Rows that this host has.
+    """
 
     def __init__(
         self,
@@ -43,11 +57,13 @@ class StoreFeatures:
         key: ArrayKey,
         dtype: str,
         shape: Sequence[int],
-        book: Callable[[], PartitionBook] | None,
+        book: Callable[[], PartitionBook],
+        end: int | None = None,
         cached: CachedRows | None = None,
     ) -> None:
         self._graph = graph
-        self._book = book  # None for edges: nobody but its owner knows where an edge is
+        self._book = book
+        self._end = end
         self._cached = cached
         self._column = ColumnName(
             "node" if isinstance(key.type, str) else "edge", key.type, key.name
@@ -66,16 +82,24 @@ class StoreFeatures:
         self.begin_gather(wanted, out)()
         return out
 
-    def begin_gather(self, ids: Ids, out: Array) -> Callable[[], None]:
+    def begin_gather(self, ids: Ids, out: Array, ends: Ends | None = None) -> Callable[[], None]:
         """Ask for rows; return what waits for them and writes them into `out`."""
         wanted = as_ids(ids, "ids")
         self._check(wanted, out)
+        near = wanted if self._end is None else None
+        if self._end is not None and ends is not None:
+            near = ends(self._end)
         if not _has_repeats(wanted, self.num_rows):
-            return self._begin_distinct(wanted, None, out)
-        return self._begin_once(wanted, out)
+            return self._begin_distinct(wanted, near, None, out)
+        return self._begin_once(wanted, near, out)
 
-    def _begin_distinct(self, ids: Ids, positions: Ids | None, out: Array) -> Callable[[], None]:
-        """Ask for the rows at these positions of `ids`, or at all; they are different ids."""
+    def _begin_distinct(
+        self, ids: Ids, near: Ids | None, positions: Ids | None, out: Array
+    ) -> Callable[[], None]:
+        """Ask for the rows at these positions of `ids`, or at all; they are different ids.
+
+        `near` are the nodes whose parts have them, if they are known.
+        """
         cached = self._cached
         here = hits = _NONE
         if cached is not None:
@@ -83,30 +107,40 @@ class StoreFeatures:
             found = cached.members.rows(ids[positions])
             is_here = found >= 0
             here, hits, positions = positions[is_here], found[is_here], positions[~is_here]
-        asked = self._asked(ids, positions)
         wanted = len(ids if positions is None else positions)
+        asked = self._asked(ids, near, positions)
 
         def finish() -> None:
             if cached is not None:
                 move_rows(cached.rows, hits, here, out)
-            there = 0
-            for places, call in asked:
-                answer: RowsAnswer = call.result()
-                some = places if answer.here is None else places[answer.here]
-                there += len(some)
-                scatter_rows(answer.rows[0], some, out)
+            there, missed = self._written(asked, out)
+            if near is not None and len(missed):
+                there += self._written(self._asked(ids, None, missed), out)[0]
             if there != wanted:
                 raise ValueError(f"{wanted - there} of the ids have no row in any part")
             self._graph.meter.add(rows=there, hits=len(here), bytes_in=there * self._row_bytes)
 
         return finish
 
-    def _begin_once(self, ids: Ids, out: Array) -> Callable[[], None]:
+    def _written(self, asked: list[tuple[Ids, Awaited]], out: Array) -> tuple[int, Ids]:
+        """Write the rows that come; return how many, and the positions of those that do not."""
+        there, missed = 0, []
+        for places, call in asked:
+            answer: RowsAnswer = call.result()
+            some = places
+            if answer.here is not None:
+                some = places[answer.here]
+                missed.append(places[~answer.here])
+            there += len(some)
+            scatter_rows(answer.rows[0], some, out)
+        return there, np.concatenate(missed) if missed else _NONE
+
+    def _begin_once(self, ids: Ids, near: Ids | None, out: Array) -> Callable[[], None]:
         """Ask for each row once, and copy it to the other places that want it."""
         again, origin = _repeats(ids, self.num_rows)
         is_first = np.ones(len(ids), np.bool_)
         is_first[again] = False
-        finish_rows = self._begin_distinct(ids, np.flatnonzero(is_first), out)
+        finish_rows = self._begin_distinct(ids, near, np.flatnonzero(is_first), out)
 
         def finish() -> None:
             finish_rows()
@@ -125,20 +159,22 @@ class StoreFeatures:
             at = int(np.argmax((ids < 0) | (ids >= self.num_rows)))
             raise ValueError(f"ids[{at}] is {ids[at]}; expected 0 <= id < {self.num_rows}")
 
-    def _asked(self, ids: Ids, positions: Ids | None) -> list[tuple[Ids, Awaited]]:
-        """Ask for the rows at these positions; edges of every part, since ids do not tell it."""
-        some, wanted = self._book is None, ids if positions is None else ids[positions]
-        if self._book is None:
+    def _asked(
+        self, ids: Ids, near: Ids | None, positions: Ids | None
+    ) -> list[tuple[Ids, Awaited]]:
+        """Ask for the rows at these positions: the parts of the nodes near them, or every part."""
+        wanted = ids if positions is None else ids[positions]
+        if near is None:
             owners = [(part, np.arange(len(wanted))) for part in range(self._graph.num_parts)]
         else:
-            owners = shared_out(self._book(), wanted)
+            owners = shared_out(self._book(), near if positions is None else near[positions])
         asked = []
         for part, places in owners:
             for piece in self._pieces(places):
                 sent = self._sent(wanted[piece])
                 self._graph.meter.add(bytes_out=sent.nbytes)
                 call = self._graph.ask(
-                    part, "get_rows", columns=[self._column], ids=sent, some=some
+                    part, "get_rows", columns=[self._column], ids=sent, some=self._end is not None
                 )
                 asked.append((piece if positions is None else positions[piece], call))
         return asked

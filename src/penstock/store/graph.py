@@ -33,7 +33,7 @@ from penstock.graph.sharing import GraphHandle
 from penstock.graph.topology import id_dtype
 from penstock.graph.view import ArrayView, GraphView, OwnIds
 from penstock.kernels import Adjacency
-from penstock.store.cache import cached_rows, is_cached
+from penstock.store.cache import Degrees, cached_rows, is_cached
 from penstock.store.exchange import StoreExchange
 from penstock.store.features import StoreFeatures
 from penstock.store.meter import Meter
@@ -284,9 +284,13 @@ class StoreGraph(Graph):
     def _features(self, key: ArrayKey) -> FeatureSource:
         form = self._outline.forms[key]
         owner = key.type
-        book = partial(self.node_book, owner or None) if isinstance(owner, str) else None
-        cached = cached_rows(self._arrays, owner, key.name) if isinstance(owner, str) else None
-        return StoreFeatures(self, key, form.dtype, form.shape, book, cached)
+        if isinstance(owner, str):
+            cached = cached_rows(self._arrays, owner, key.name)
+            book = partial(self.node_book, owner or None)
+            return StoreFeatures(self, key, form.dtype, form.shape, book, cached=cached)
+        end = 0 if self.owning_side == "out" else 1
+        book = partial(self.node_book, owner[2 * end] or None)
+        return StoreFeatures(self, key, form.dtype, form.shape, book, end)
 
     def row_bytes(self, node_type: str, name: str) -> int:
         """Return the bytes of one row of an attribute of nodes.
@@ -320,20 +324,25 @@ class StoreGraph(Graph):
         with self._making:
             self._arrays = {**self._arrays, **arrays}
 
-    def neighbor_counts(self, node_type: str) -> npt.NDArray[np.int64]:
-        """Return how often each node of a type is a neighbour in the whole graph.
+    def neighbor_counts(self, node_type: str, most: int) -> Degrees:
+        """Return how often nodes of a type are neighbours, of those that are so most often.
+
+        Every part says so of its own rows. A node that is not among the most frequent of a part is
+        not counted there, so that few bytes move, however many nodes there are.
 
         Args:
             node_type: The node type.
+            most: How many nodes each part names at most.
         """
         calls = [
-            self.ask(part, "get_neighbor_counts", node_type=node_type)
+            self.ask(part, "get_neighbor_counts", node_type=node_type, most=most)
             for part in range(self.num_parts)
         ]
-        total = np.zeros(self.num_nodes(node_type or None), np.int64)
-        for call in calls:
-            total += call.result()
-        return total
+        found = [call.result() for call in calls]
+        ids, places = np.unique(np.concatenate([each.ids for each in found]), return_inverse=True)
+        told = np.concatenate([each.counts for each in found]).astype(np.float64)
+        counts = np.asarray(np.bincount(places.reshape(-1), told, len(ids)), np.float64)
+        return Degrees(ids.astype(np.int64), counts, self.num_nodes(node_type or None))
 
     # --- derived arrays ----------------------------------------------------------------------
 

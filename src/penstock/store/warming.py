@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -27,7 +27,7 @@ from penstock.sampling.names import parsed
 from penstock.sampling.request import Request
 from penstock.sampling.spec import Spec
 from penstock.store.batches import batches_of_store
-from penstock.store.cache import MEMBERS, SIZE, chosen, estimated, rows_key
+from penstock.store.cache import MEMBERS, SIZE, Rates, chosen, estimated, rows_key
 from penstock.store.graph import StoreGraph
 from penstock.wire.frames import BatchWriter, read
 
@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 # Batches that are sampled, at most, to see which rows are read.
 PRESAMPLED: Final = 64
 _FIRST_BYTES: Final = 1 << 20
+# A part says how often its neighbours are such of so many nodes at least, and of four times as many
+# as the cache has room for.
+_LEAST_COUNTED: Final = 1 << 20
 
 
 def warm(
@@ -55,7 +58,9 @@ def warm(
         if is_mine:
             began = time.monotonic()
             columns = _columns(kind_of(spec).batches(spec, graph))
-            arrays = _filled(graph, columns, _counts(graph, spec, requests), progress)
+            by_type = _names_by_type(graph, columns)
+            rates = _rates(graph, by_type, spec, requests)
+            arrays = _filled(graph, by_type, rates, progress)
             graph.take_cache(arrays)
             log.info("the cache was filled in %.1f s", time.monotonic() - began)
 
@@ -67,10 +72,30 @@ def _columns(batches: Batches) -> list[Column]:
     return list(batches.node_columns) if isinstance(batches, BufferedBatches) else []
 
 
-def _counts(
-    graph: StoreGraph, spec: Spec, requests: Iterable[Request]
-) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    degrees = {name: graph.neighbor_counts(name) for name in graph.node_types}
+def _names_by_type(graph: StoreGraph, columns: list[Column]) -> dict[str, list[str]]:
+    """Return the names of attributes by node type."""
+    by_type: dict[str, list[str]] = {}
+    for column in columns:
+        _, name = parsed(column.name)
+        by_type.setdefault(graph.node_types[column.owner], []).append(name)
+    return by_type
+
+
+def _row_bytes(graph: StoreGraph, by_type: Mapping[str, list[str]]) -> dict[str, int]:
+    return {
+        owner: sum(graph.row_bytes(owner, name) for name in names)
+        for owner, names in by_type.items()
+    }
+
+
+def _rates(
+    graph: StoreGraph, by_type: Mapping[str, list[str]], spec: Spec, requests: Iterable[Request]
+) -> dict[str, Rates]:
+    degrees = {
+        owner: graph.neighbor_counts(owner, max(_LEAST_COUNTED, 4 * graph.cache_bytes // size))
+        for owner, size in _row_bytes(graph, by_type).items()
+        if size
+    }
     return estimated(degrees, _nodes_of(graph, spec, requests))
 
 
@@ -101,20 +126,13 @@ def _made(batches: Batches, request: Request, memory: BufferPool) -> dict[str, A
 
 def _filled(
     graph: StoreGraph,
-    columns: list[Column],
-    counts: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]],
+    by_type: Mapping[str, list[str]],
+    rates: Mapping[str, Rates],
     progress: Progress,
 ) -> dict[ArrayKey, SharedArray]:
     """Fetch the rows that are worth keeping."""
-    by_type: dict[str, list[str]] = {}
-    for column in columns:
-        owner, name = parsed(column.name)
-        by_type.setdefault(graph.node_types[column.owner], []).append(name)
-    row_bytes = {
-        owner: sum(graph.row_bytes(owner, name) for name in names)
-        for owner, names in by_type.items()
-    }
-    wanted = chosen(counts, row_bytes, graph.cache_bytes)
+    row_bytes = _row_bytes(graph, by_type)
+    wanted = chosen(rates, row_bytes, graph.cache_bytes)
     total = sum(len(ids) * row_bytes[owner] for owner, ids in wanted.items())
     arrays: dict[ArrayKey, SharedArray] = {}
     done = 0
