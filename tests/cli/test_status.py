@@ -54,6 +54,19 @@ def test_any_address_of_a_store_shows_all_its_servers(store: tuple[Running, Runn
     assert "2 servers, 2 parts, edges in parts" in done.stdout
 
 
+def test_a_sample_of_a_store_is_that_of_the_whole_graph(
+    store: tuple[Running, Running], parts: list[Path]
+) -> None:
+    wanted = "--input", "train", "--num-neighbors", "3,2", "--batch-size", 5, "--shuffle", "--json"
+    with serving(parts[0].parents[1] / "graph", "--workers", 1) as whole:
+        expected = run("sample", whole.address, *wanted)
+    first, second = store
+    for address in (second.address, f"{first.address},{second.address}"):
+        done = run("sample", address, *wanted)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == json.loads(expected.stdout)
+
+
 def test_a_killed_server_is_shown_with_the_reason(store: tuple[Running, Running]) -> None:
     first, second = store
     second.process.kill()

@@ -70,7 +70,7 @@ def _credentials(access: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def reached(address: str, access: dict[str, Any]) -> Iterator[Provider]:
-    """Connect to a server, or a hub on this host, for batches."""
+    """Connect to a server, a store of several, or a hub on this host, for batches."""
     from penstock.client.hub.joined import connect
     from penstock.client.remote.hub import RemoteHub
 
@@ -78,9 +78,33 @@ def reached(address: str, access: dict[str, Any]) -> Iterator[Provider]:
         with connect(address, timeout=access["timeout"]) as hub:
             yield hub
         return
-    with asked(address, access) as store:
-        hub_there = RemoteHub(store)
-        try:
-            yield hub_there
-        finally:
-            hub_there.close()
+    addresses = [each.strip() for each in address.split(",") if each.strip()]
+    if len(addresses) == 1:
+        with asked(addresses[0], access) as server:
+            if server.welcome.partition.of == 1:
+                hub_there = RemoteHub(server)
+                try:
+                    yield hub_there
+                finally:
+                    hub_there.close()
+                return
+    with _read_here(addresses, access) as hub_here:
+        yield hub_here
+
+
+@contextmanager
+def _read_here(addresses: Sequence[str], access: dict[str, Any]) -> Iterator[Provider]:
+    """Put batches of a store together in a hub of this process, with one worker."""
+    from penstock.client.hub.hub_process import HubProcess
+    from penstock.store.remote import graph_at
+    from penstock.store.servers import StoreServers
+
+    timeout = access["timeout"]
+    servers = StoreServers.find(
+        addresses, timeout=timeout, patience=timeout, **_credentials(access)
+    )
+    try:
+        with graph_at(servers) as graph, HubProcess(graph, num_workers=1) as hub:
+            yield hub
+    finally:
+        servers.close()

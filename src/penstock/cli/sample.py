@@ -35,7 +35,8 @@ _SHOWN: Final = 6  # numbers shown of each array
 def sample(address: str, as_json: bool, **options: Any) -> None:
     """Get one batch of neighbourhoods from the server, or the hub, at ADDRESS, and print it.
 
-    The same options give the same batch, at any time and from any host.
+    Of a store, ADDRESS is that of any server, or of several, with commas between them. The same
+    options give the same batch, at any time and from any host.
 
     \b
     Examples:
