@@ -37,8 +37,19 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     A test, class or module asks for it: `pytestmark = pytest.mark.usefixtures("no_leaks")`.
     Whatever is still running is killed, so that one failure stays one.
     """
+    yield from _watched(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def no_leaks_in_all() -> Iterator[None]:
+    """As `no_leaks`, but over all tests of a module: they share servers and hubs."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield from _watched(patch)
+
+
+def _watched(patch: pytest.MonkeyPatch) -> Iterator[None]:
     mark = uuid.uuid4().hex
-    monkeypatch.setenv(MARK, mark)
+    patch.setenv(MARK, mark)
     before = Holdings.now(mark)
     yield
     leaks = leaks_since(before, mark)

@@ -109,7 +109,7 @@ def test_rows_are_chosen_by_reads_for_their_bytes_within_the_budget() -> None:
 def test_degrees_decide_where_the_sample_says_nothing() -> None:
     """CONTRACT 70."""
     degrees = {"": Degrees(np.array([0, 4, 7]), np.array([1.0, 9.0, 3.0]), 10)}
-    ids, rates = estimated(degrees, [])[""]
+    ids, rates, *_ = estimated(degrees, [])[""]
     assert ids[np.argsort(-rates)].tolist() == [4, 7, 0]
 
 
@@ -117,10 +117,25 @@ def test_nodes_that_are_only_read_count_by_their_reads() -> None:
     """CONTRACT 70: of nodes that nobody leads to, most were not read."""
     degrees = {"": Degrees(np.array([0, 4]), np.array([1.0, 1.0]), 100)}
     batches = [{"": np.array([4, 50])}, {"": np.array([0, 4, 50])}, {"": np.array([0, 60])}]
-    ids, rates = estimated(degrees, batches)[""]
+    ids, rates, others, rate_of_others = estimated(degrees, batches)[""]
+    assert others == 96
+    assert 0 < rate_of_others < rates[3]
     assert ids.tolist() == [0, 4, 50, 60]
     assert rates[2] > rates[3] > 0
     assert rates[0] == rates[1] > rates[3]
+
+
+def test_what_is_left_of_the_budget_is_for_nodes_that_nothing_is_known_of() -> None:
+    """CONTRACT 70: seeds that nobody leads to are read as often as those that were seen."""
+    degrees = {"": Degrees(np.array([5]), np.array([1.0]), 1000)}
+    batches = [{"": np.random.default_rng(number).permutation(1000)[:50]} for number in range(8)]
+    rates = estimated(degrees, batches)
+    assert len(chosen(rates, {"": 4}, 4000)[""]) == 1000
+    few = chosen(rates, {"": 4}, 4 * 400)[""]
+    assert len(few) == 400
+    assert np.isin(few, np.concatenate([batch[""] for batch in batches])).sum() > 300
+    # Nothing is kept of a type that was never read.
+    assert chosen({"": Rates(few, np.zeros(len(few)), 600, 0.0)}, {"": 4}, 4000) == {}
 
 
 def test_parts_name_no_more_nodes_than_are_asked_for(parts: StoreGraph) -> None:

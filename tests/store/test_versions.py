@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.testing.digests import digest_of
-from tests.processes import until
+from tests.processes import PATIENCE_S, until
 from tests.store.loading import Reading, everyday, joined, small_graph, whole_epoch
 from tests.store.servers import PartServer, StoreProcesses, free_port
 
@@ -150,6 +151,39 @@ def test_an_upgrade_with_drain_under_replicas_is_not_noticed(
                 seen += Reading(reading).finish()
             assert seen == expected[: len(expected) // 2]
             assert loader.statistics().failed == 0
+
+
+def test_a_server_waits_for_no_reader_that_asks_nothing(folder: Path, expected: list[str]) -> None:
+    """CONTRACT 67: it may end at once, and readers find it again."""
+    with ps.serve(part(folder, 0), "tcp://127.0.0.1:0", num_workers=1) as first:
+        with ps.serve(part(folder, 1), "tcp://127.0.0.1:0", num_workers=1) as second:
+            with joined([first.address, second.address]) as data, everyday(data) as loader:
+                reading = iter(loader)
+                seen = [digest_of(next(reading)) for _ in range(3)]
+                assert first.drain(PATIENCE_S)
+                address = first.address
+                first.close()
+                with ps.serve(part(folder, 0), address, num_workers=1):
+                    seen += [digest_of(batch) for batch in reading]
+                assert seen == expected[: len(expected) // 2]
+
+
+def test_ranks_of_a_part_alone_are_given_their_grace(folder: Path) -> None:
+    """CONTRACT 67: they have channels at the server, and questions beside them."""
+    with (
+        ps.serve(part(folder, 0), "tcp://127.0.0.1:0", num_workers=1, part_only=True) as server,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        with ps.connect(server.address, part_only=True, same_host=False) as data:
+            with everyday(data, "workers", part_only=True) as loader:
+                reading = iter(loader)
+                next(reading)
+                drained = threads.submit(server.drain, PATIENCE_S)
+                until(lambda: server.statistics().draining, "it has begun to leave")
+                assert data.get_node_types() is None
+                assert sum(1 for _ in reading) > 1
+            assert not drained.done()
+        assert drained.result()
 
 
 def test_a_replica_that_is_added_live_is_used(

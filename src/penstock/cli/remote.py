@@ -81,7 +81,8 @@ def reached(address: str, access: dict[str, Any]) -> Iterator[Provider]:
     addresses = [each.strip() for each in address.split(",") if each.strip()]
     if len(addresses) == 1:
         with asked(addresses[0], access) as server:
-            if server.welcome.partition.of == 1:
+            outline = server.welcome.outline
+            if outline is None or not outline.is_one_of_several:
                 hub_there = RemoteHub(server)
                 try:
                     yield hub_there

@@ -145,14 +145,19 @@ def _missing(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]
 
 
 def _unnumbered(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]:
-    """Check that the entries of a part have edge ids: beside them, or as `first_ids`, not both."""
+    """Check that the entries of a part have edge ids: beside them, or as `first_ids`, not both.
+
+    In the only part of a graph, ids may be positions, as in the graph itself.
+    """
     if schema.part is None or not schema.part.is_compact:
         return
     for edge in schema.edges:
         for side in schema.part.sides:
             key = ArrayKey(TOPOLOGIES[side], edge.name, "adjacency")
             first_ids = ArrayKey(TOPOLOGIES[side], edge.name, FIRST_IDS)
-            if key in arrays and (len(arrays[key].shape) == 1) != (first_ids in arrays):
+            is_bare = key in arrays and len(arrays[key].shape) == 1
+            may_lack = schema.part.of == 1 and first_ids not in arrays
+            if key in arrays and is_bare != (first_ids in arrays) and not may_lack:
                 here = "is there" if first_ids in arrays else "is missing"
                 form = list(arrays[key].shape)
                 yield f"{key_text(first_ids)} {here}, and {key_text(key)} has the shape {form}"

@@ -67,10 +67,15 @@ class Degrees(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """How often some nodes of a type are likely to be read: rising ids, and a number for each."""
+    """How often nodes of a type are likely to be read: rising ids, and a number for each.
+
+    All other nodes of the type, so many, are likely to be read at one rate.
+    """
 
     ids: Ids
     rates: npt.NDArray[np.float64]
+    others: int = 0
+    rate_of_others: float = 0.0
 
 
 def chosen(rates: Mapping[str, Rates], row_bytes: Mapping[str, int], budget: int) -> dict[str, Ids]:
@@ -91,13 +96,46 @@ def chosen(rates: Mapping[str, Rates], row_bytes: Mapping[str, int], budget: int
     sizes = np.concatenate([np.full(len(rates[name].ids), row_bytes[name]) for name in types])
     firsts = np.cumsum([0, *(len(rates[name].ids) for name in types)])
     order = np.argsort(-worth, kind="stable")
-    taken = order[np.cumsum(sizes[order], dtype=np.int64) <= budget]
+    ends = np.cumsum(sizes[order], dtype=np.int64)
+    others = _others(types, rates, row_bytes, worth[order], ends, budget)
+    taken = order[ends <= budget]
     taken = np.sort(taken[worth[taken] > 0])
     found = {}
     for number, name in enumerate(types):
         places = taken[(taken >= firsts[number]) & (taken < firsts[number + 1])] - firsts[number]
-        if len(places):
-            found[name] = rates[name].ids[places]
+        ids = np.union1d(rates[name].ids[places], others[name])
+        if len(ids):
+            found[name] = ids
+    return found
+
+
+def _others(
+    types: Sequence[str],
+    rates: Mapping[str, Rates],
+    row_bytes: Mapping[str, int],
+    worth: npt.NDArray[np.float64],
+    ends: Ids,
+    budget: int,
+) -> dict[str, Ids]:
+    """Choose among the nodes that no rate is known of, one as good as another of its type.
+
+    Args:
+        types: The node types.
+        rates: How often nodes are read.
+        row_bytes: The bytes of a row.
+        worth: What the others are worth, falling.
+        ends: The bytes up to each of them; those of the nodes chosen here are added.
+        budget: Bytes for all.
+    """
+    found = dict.fromkeys(types, np.empty(0, np.int64))
+    for name in sorted(types, key=lambda name: -rates[name].rate_of_others / row_bytes[name]):
+        ids, _, others, rate = rates[name]
+        before = int(np.searchsorted(-worth, -rate / row_bytes[name], side="right"))
+        used = int(ends[before - 1]) if before else 0
+        count = min(others, max(0, budget - used) // row_bytes[name]) if rate > 0 else 0
+        if count:
+            found[name] = np.setdiff1d(np.arange(count + len(ids)), ids)[:count]
+            ends[before:] += count * row_bytes[name]
     return found
 
 
@@ -111,7 +149,7 @@ def estimated(
     a node are taken for draws of a rate that varies among nodes of like degree (Poisson, with a
     gamma distribution of rates), and the expected rate of each node is returned. Where degrees say
     all, it is the mean of its likes; where they say nothing, it is the node's own. Nodes that were
-    neither read nor have a degree are left out.
+    neither read nor have a degree are alike.
 
     Args:
         degrees: How often nodes are neighbours, by node type.
@@ -131,7 +169,10 @@ def _rates_of(degrees: Degrees, read: Sequence[Ids]) -> Rates:
     reads = np.bincount(np.searchsorted(ids, all_reads), minlength=len(ids)).astype(np.float64)
     counts = np.zeros(len(ids))
     counts[np.searchsorted(ids, degrees.ids)] = degrees.counts
-    return Rates(ids, _rates(reads, counts, degrees.num_nodes - len(ids)))
+    others = degrees.num_nodes - len(ids)
+    # One of the others stands for all.
+    rates = _rates(np.append(reads, 0.0), np.append(counts, 0.0), others - 1)
+    return Rates(ids, rates[:-1], others, float(rates[-1]) if others else 0.0)
 
 
 def _rates(
@@ -141,7 +182,7 @@ def _rates(
     # Eight classes for each doubling of the degree.
     classes = np.floor(8 * np.log2(degrees + 1.0)).astype(np.int64)
     count = np.bincount(classes, minlength=1)
-    count[0] += others
+    count[0] += max(others, 0)
     count = np.maximum(count, 1)
     mean = np.bincount(classes, reads, len(count)) / count
     variance = np.bincount(classes, reads * reads, len(count)) / count - mean * mean

@@ -35,8 +35,9 @@ from penstock.graph.sharing import GraphHandle
 from penstock.options import ChannelOptions, PoolOptions
 from penstock.sampling.spec import CustomSpec, Feed, Spec
 
-# Both ends of a connection must have the same number. 1 was the protocol over ZeroMQ.
-PROTOCOL: Final = 2
+# Both ends of a connection must have the same number. 1 was the protocol over ZeroMQ, 2 had no
+# stores.
+PROTOCOL: Final = 3
 # The most bytes of one message between hosts, without its payload. Decoded plain data takes many
 # times its bytes, so large data belongs in arrays.
 MOST_MESSAGE: Final = 1 << 20
@@ -107,6 +108,12 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
     schema: Schema
     arrays: tuple[AbsentArray, ...]
     version: str | None = None  # of the content, if it is known
+
+    @property
+    def is_one_of_several(self) -> bool:
+        """Whether it is a part whose batches are made from all parts, wherever they are read."""
+        part = self.schema.part
+        return part is not None and part.of > 1 and not part.alone
 
 
 class PartitionNote(msgspec.Struct, frozen=True, kw_only=True):

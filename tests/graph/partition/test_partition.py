@@ -108,7 +108,7 @@ def test_parts_of_bare_rows_are_bare(tmp_path: Path, method: str, parts: int) ->
 @pytest.mark.parametrize(("at", "value"), [(0, -1), (1, 0), (3, 10**6)])
 def test_edge_ids_of_a_part_that_cannot_be_are_found(tmp_path: Path, at: int, value: int) -> None:
     with Graph.from_coo([[1, 2, 3, 0, 0], [0, 0, 1, 2, 3]], num_nodes=4) as graph:
-        (path,) = graph.partition(1, tmp_path / "parts")
+        path, _ = graph.partition(2, tmp_path / "parts", method=[0, 0, 0, 0])
     (file,) = path.rglob("*first_ids.bin")
     first_ids = np.fromfile(file, np.int32)
     assert first_ids.tolist() == [0, 2, 3, 4]
@@ -116,6 +116,16 @@ def test_edge_ids_of_a_part_that_cannot_be_are_found(tmp_path: Path, at: int, va
     first_ids.tofile(file)
     with Graph.open(path) as part, pytest.raises(GraphFormatError, match=rf"\[{at}\] is {value}"):
         part.validate()
+
+
+def test_rows_of_the_only_part_are_those_of_the_graph(tmp_path: Path) -> None:
+    """Whatever samples the graph samples it: edge ids are positions."""
+    with Graph.from_coo([[1, 2, 3, 0, 0], [0, 0, 1, 2, 3]], num_nodes=4) as graph:
+        (path,) = graph.partition(1, tmp_path / "parts")
+        with Graph.open(path) as part:
+            part.validate()
+            assert part.rows().native.num_edges == 5
+            assert part.rows().edge_ids.tolist() == graph.rows().edge_ids.tolist()
 
 
 def test_bare_rows_of_a_part_without_edge_ids_are_refused(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ class PartCutter:
             dtype = str(rows.adjacency.dtype)
             if rows.paired:
                 dtype = id_dtype(max(self._graph.num_nodes(found_by(name, side)), num_edges))
-            else:  # the ids of a row are consecutive
+            elif self._parts > 1:  # the ids of a row are consecutive; of the only part, positions
                 first_ids = rows.indptr[own].astype(id_dtype(num_edges))
                 yield ArrayKey(TOPOLOGIES[side], name, FIRST_IDS), Held(first_ids)
             entries = _entries(rows, own, offsets, dtype)

@@ -162,6 +162,8 @@ class EventLoop(threading.Thread):
             self._read_on()
         if self._now >= due:
             self._let_time_pass()
+        if self._state.leaving is not None:
+            self._let_readers_go(self._state.leaving)
         if self._touched:
             self._tidy()
 
@@ -372,8 +374,6 @@ class EventLoop(threading.Thread):
 
     def _tidy(self) -> None:
         """Update what is watched for touched sessions, and close those that have ended."""
-        if self._state.leaving is not None:
-            self._let_readers_go(self._state.leaving)
         touched = self._touched
         while touched:
             session = touched.pop()
@@ -409,10 +409,10 @@ class EventLoop(threading.Thread):
     def _let_readers_go(self, reason: str) -> None:
         """End the sessions of a store's readers that wait for nothing.
 
-        They ask another server, or wait for this one to come back. A rank of a single server is
-        given its grace: it may hold something elsewhere that belongs to the server.
+        They ask another server, or wait for this one to come back. Where ranks can have channels,
+        all are given their grace: a rank has several sessions.
         """
-        if self._state.welcome.partition.of <= 1:
+        if not self._state.only_answers:
             return
         for session in self._state.sessions:
             if session.ending is None and session.needs_nothing:

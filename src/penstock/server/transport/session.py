@@ -111,7 +111,8 @@ class Session:
     def needs_nothing(self) -> bool:
         """Whether it holds nothing here, and waits for nothing."""
         holds = self.has_made or self.relay is not None or self.registering or self.granted
-        waits = self.calls or self.stream.is_open or self.stream.pending
+        stream = self.stream
+        waits = self.calls or stream.is_open or stream.held or stream.has_more or stream.pending
         return not (holds or waits)
 
     def stalled_for(self, now: float) -> float:

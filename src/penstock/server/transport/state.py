@@ -58,6 +58,12 @@ class ServerState:
         self.partial_budget = Budget("bytes", limits.max_partial_bytes, "max_partial_bytes")
         self.name_peers(self.peers.addresses)
 
+    @property
+    def only_answers(self) -> bool:
+        """Whether clients can hold nothing here: they read one of several parts of a graph."""
+        outline = self.welcome.outline
+        return outline is not None and outline.is_one_of_several
+
     def name_peers(self, addresses: tuple[str, ...]) -> None:
         """Name these servers of the store to ranks that connect from now on."""
         partition = msgspec.structs.replace(self.welcome.partition, peers=addresses)
