@@ -12,7 +12,12 @@ from tests.examples.running import EXAMPLES, PATIENCE_S, command
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
-NAMES: Final = [path.stem for path in sorted(EXAMPLES.glob("*.py"))]
+# Those of several processes take long as they are; with fewer batches they have tests of their own.
+LONG: Final = ("ddp", "ddp_server", "resume")
+NAMES: Final = [
+    pytest.param(path.stem, marks=[pytest.mark.soak] if path.stem in LONG else [])
+    for path in sorted(EXAMPLES.glob("*.py"))
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
