@@ -24,8 +24,9 @@ WHEEL_BUILD = $(if $(filter ON,$(WERROR)),build/native,build/wheel)
 # The checkout may lie in a folder with spaces in its name.
 CONFIGURE = $(CMAKE) -S . -G Ninja "-DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja" \
             "-DPython_EXECUTABLE=$(CURDIR)/$(PY)" --log-level=WARNING
-# ninja says nothing but what it does; only what goes wrong is worth reading.
-BUILD = $(COMPILE) $(CMAKE) --build
+# ninja says nothing but what it does; only what goes wrong is worth reading. It does not take turns
+# with make: it would look for the tokens of a make whose descriptors it has not been given.
+BUILD = env MAKEFLAGS= $(COMPILE) $(CMAKE) --build
 
 # Tests that run at once: one more than CI has cores, since most wait for processes of their own.
 AT_ONCE ?= 3

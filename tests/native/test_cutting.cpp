@@ -55,9 +55,13 @@ void check_copies() {
   for (std::int64_t begin = 0; begin <= indptr.back(); ++begin) {
     for (std::int64_t size = 0; size <= indptr.back() - begin; ++size) {
       std::vector<Index> out(2 * static_cast<std::size_t>(size), -7);
-      CHECK(copy_rows(graph.view(), span(nodes), indptr.data(), begin, size, out.data()));
+      CHECK(copy_rows<true>(graph.view(), span(nodes), indptr.data(), begin, size, out.data()));
       const auto from = expected.begin() + 2 * begin;
       CHECK_EQUAL(out, std::vector<Index>(from, from + 2 * size));
+      std::vector<Index> neighbors(static_cast<std::size_t>(size), -7);
+      CHECK(copy_rows<false>(graph.view(), span(nodes), indptr.data(), begin, size,
+                             neighbors.data()));
+      for (std::size_t i = 0; i < neighbors.size(); ++i) CHECK_EQUAL(neighbors[i], out[2 * i]);
     }
   }
 }
@@ -71,7 +75,8 @@ TEST(rows_of_another_length_are_not_copied) {
   const Graph graph(50);
   const Numbers nodes{1, 2}, indptr{0, 90, 91};
   std::vector<std::int32_t> out(2 * 91);
-  CHECK(!copy_rows(graph.view(), span(nodes), indptr.data(), 0, 91, out.data()));
+  CHECK(!copy_rows<true>(graph.view(), span(nodes), indptr.data(), 0, 91, out.data()));
+  CHECK(!copy_rows<false>(graph.view(), span(nodes), indptr.data(), 0, 91, out.data()));
 }
 
 TEST(edges_of_some_nodes_are_marked_once) {
