@@ -333,6 +333,34 @@ def test_connections_that_come_and_go_in_many_threads_leave_no_thread(
     until(lambda: not threads_of_ours(), "the thread has ended")
 
 
+def test_a_connection_that_is_closed_while_its_heartbeat_is_sent_says_goodbye(
+    no_leaks: None, server: Puppet
+) -> None:
+    connection = opened(server)
+    link = connection._link
+    real, begun, go = link._stream._socket, threading.Event(), threading.Event()
+
+    class Slow:
+        """Sends when it is told to."""
+
+        def send(self, data: bytes) -> int:
+            begun.set()
+            go.wait(PATIENCE_S)
+            return real.send(data)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    link._stream._socket = Slow()  # type: ignore[assignment]
+    assert link._io is not None
+    link._io.keep_alive(link, 0.0)  # one is due at once
+    assert begun.wait(PATIENCE_S)
+    connection.close()
+    go.set()
+    assert server.wait_for_end() == [Goodbye()]
+    until(lambda: not threads_of_ours(), "the thread has ended")
+
+
 def test_a_connection_in_a_cycle_is_closed_when_it_is_collected(
     no_leaks: None, server: Puppet
 ) -> None:

@@ -222,7 +222,10 @@ class ServerLink:
                 self._conversation.rank_says(_GOODBYE)
                 stream.drop_queued()
                 stream.send(_GOODBYE, lane=CONTROL_LANE)
-            stream.finish()
+            # A thread that is in the middle of sending, such as a heartbeat, sends it afterwards:
+            # then the socket is only closed, when nothing more is sent.
+            if not stream.is_sending:
+                stream.finish()
         stream.stop_receiving()
 
     # --- for the thread that receives --------------------------------------------------------

@@ -44,6 +44,11 @@ class Sender(ABC):
     def _drop_unsent(self) -> None:
         """Drop what was not sent; if the stream is closed, close the socket."""
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether something waits to be sent, or is being sent by some thread."""
+        return self.pending or self._turn.locked()
+
     def flush(self, timeout: float = 0.0) -> bool:
         """Send what is queued, waiting up to `timeout` seconds; return whether nothing is left."""
         deadline = time.monotonic() + timeout
