@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections.abc import Generator, Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +64,24 @@ def _watched(patch: pytest.MonkeyPatch) -> Iterator[None]:
 
 # Where tests start whole programs. They are few and long: one that begins last keeps all waiting.
 LONG = frozenset({"benchmarks", "compat", "demo", "examples", "faults", "loader", "wheel"})
+MANY = 100
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the folders with the longest tests first; all else stays in its order."""
     items.sort(key=lambda item: item.path.parent.name not in LONG)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Exempts what is loaded from collections of garbage: all tests, and PyG if many need it.
+
+    Else each collection would look at all of it, which takes longer than most tests. Later it would
+    be too late: what tests have left in cycles would be exempt, too, and never end.
+    """
+    if sum("loader" in item.path.parts for item in session.items) > MANY and find_spec("torch"):
+        import torch_geometric.loader  # noqa: F401
+    gc.collect()
+    gc.freeze()
 
 
 CRASHED = pytest.StashKey[str]()

@@ -38,8 +38,18 @@ class LoaderKeywords(TypedDict, total=False):
     has room for. None: 0, or the pool of a hub or server that is given as `data`. The bytes are
     the same in any case. Default: None."""
 
+    device: torch.device | str | int | None
+    """Where batches arrive: 'cuda', another device of torch's, or its number. They are copied
+    while the model computes. 'cuda' is the device that is current when the first batch is asked
+    for. None: in this process's memory. Default: None."""
+
+    device_prefetch: int | str
+    """Bytes of batches, such as '512MB', that may be on a GPU before they are asked for, or on
+    their way there; one batch in any case. Default: '512MB'."""
+
     pin_memory: bool
-    """Copy batches to page-locked memory, for a GPU. Default: False."""
+    """Have batches in page-locked memory, so that you can copy them to a GPU beside the model;
+    with `device` that is done in any case. Default: False."""
 
     drop_last: bool
     """Leave out the last batch of an epoch if it has fewer inputs. Default: False."""
@@ -170,6 +180,10 @@ class ChannelKeywords(TypedDict, total=False):
 
     max_batch_bytes: int | str | None
     """Bytes that a batch larger than its slot may need. None: 4 GiB. Default: None."""
+
+    keep_pages: bool
+    """Never give pages of unused slots back to the system: the reader has page-locked them for its
+    GPU. Default: False."""
 
     weight: float
     """The channel's share of the workers, against other channels. Default: 1.0."""

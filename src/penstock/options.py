@@ -262,6 +262,14 @@ class ChannelOptions(Options, frozen=True, kw_only=True, omit_defaults=True):
             is_size=True,
         ),
     ] = None
+    keep_pages: Annotated[
+        bool,
+        About(
+            "Never give pages of unused slots back to the system: the reader has page-locked them "
+            "for its GPU.",
+            for_loaders=False,
+        ),
+    ] = False
     weight: Annotated[
         float,
         # Beyond these bounds a share would be practically nothing or everything, and sums of
@@ -390,7 +398,30 @@ class LoadingOptions(Options, frozen=True, kw_only=True):
             written='int | Literal["auto"] | None',
         ),
     ] = None
-    pin_memory: Annotated[bool, About("Copy batches to page-locked memory, for a GPU.")] = False
+    device: Annotated[
+        Any,
+        About(
+            "Where batches arrive: 'cuda', another device of torch's, or its number. They are "
+            "copied while the model computes. 'cuda' is the device that is current when the first "
+            "batch is asked for. None: in this process's memory.",
+            written="torch.device | str | int | None",
+        ),
+    ] = None
+    device_prefetch: Annotated[
+        Any,
+        About(
+            "Bytes of batches, such as '512MB', that may be on a GPU before they are asked for, or "
+            "on their way there; one batch in any case.",
+            written="int | str",
+        ),
+    ] = "512MB"
+    pin_memory: Annotated[
+        bool,
+        About(
+            "Have batches in page-locked memory, so that you can copy them to a GPU beside the "
+            "model; with `device` that is done in any case."
+        ),
+    ] = False
     drop_last: Annotated[
         bool, About("Leave out the last batch of an epoch if it has fewer inputs.")
     ] = False

@@ -210,6 +210,21 @@ def test_a_channel_that_rests_gives_its_pages_back() -> None:
         assert same(channel.epoch(1), inline(1))
 
 
+def test_a_channel_whose_reader_has_locked_its_pages_keeps_them() -> None:
+    """CONTRACT 75: a GPU may copy from them, whatever their file has meanwhile."""
+    with running_hub(workers=1, trim_after=0.1) as hub:
+        rank = hub.founder
+        backend = rank.backend()
+        kept = rank.register(backend, slots=1, keep_pages=True)
+        other = rank.register(backend, slots=1)
+        for channel in (kept, other):
+            channel.start(0)
+            channel.give_back(rank.hear(BatchReady).slot)
+            channel.finish()
+        rank.until(lambda numbers: numbers["channels"][str(other.number)]["resident"] == 0)
+        assert rank.statistics()["channels"][str(kept.number)]["resident"] > 0
+
+
 def test_a_death_is_told_to_the_founder_at_once_and_to_nobody_else() -> None:
     """Whose log has it; the hub itself need not warn of it."""
     with running_hub(workers=1) as hub, Rank.join(hub.address) as other:

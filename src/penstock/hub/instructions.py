@@ -273,11 +273,14 @@ class Executor:
         since = state.now if channel.leaving is None else channel.leaving
         _name(state.destroying.add(time.monotonic() - since, allowed), channel)
 
-    def _trim(self, channel: int, slots: Sequence[int]) -> None:
+    def _trim(self, number: int, slots: Sequence[int]) -> None:
+        channel = self._state.channels[number]
+        if channel.options.keep_pages:  # a GPU may copy from them, wherever their file has others
+            return
         try:
-            self._state.channels[channel].arena.trim(slots)
+            channel.arena.trim(slots)
         except OSError as error:  # the only effect is that the memory stays in use
-            log.warning("channel %d: pages could not be given back: %s", channel, error)
+            log.warning("%s: pages could not be given back: %s", channel, error)
 
     def _start(self, worker: int, group: str) -> None:
         try:

@@ -6,12 +6,13 @@ buffer has some room to spare. A reader that keeps its batches simply gets new b
 
 from __future__ import annotations
 
+import mmap
 from collections import deque
 from typing import Any, Final
 
 import numpy as np
 
-from penstock.wire.frames import Bytes, private_memory
+from penstock.wire.frames import Bytes
 
 # How much larger than asked for a new buffer is, so that a somewhat larger batch fits, too. Pages
 # that are not touched cost nothing.
@@ -46,21 +47,38 @@ class BufferPool:
         except IndexError:
             if others:
                 others.pop()
-            return private_memory(-(-int(nbytes * _SPARE) // _GRAIN) * _GRAIN)
+            return _whole_pages(-(-int(nbytes * _SPARE) // _GRAIN) * _GRAIN)
         finally:
             self._kept.extend(reversed(others))
+
+
+def lasting(memory: Bytes) -> Bytes | None:
+    """Return the buffer that lent memory is a piece of; None if no pool has lent it."""
+    base: Any = memory
+    while base is not None:
+        if isinstance(base, _Loan):
+            return base.piece
+        base = getattr(base, "base", None)
+    return None
+
+
+def _whole_pages(nbytes: int) -> Bytes:
+    """Return new private memory, not cleared. Nothing else is in its pages if it has whole ones."""
+    room = np.empty(nbytes + mmap.PAGESIZE, np.uint8)
+    start = -room.ctypes.data % mmap.PAGESIZE
+    return room[start : start + nbytes]
 
 
 class _Loan:
     """The base object of all arrays over a buffer; when it ends, the buffer is returned."""
 
-    __slots__ = ("__array_interface__", "_home", "_piece")
+    __slots__ = ("__array_interface__", "_home", "piece")
 
     def __init__(self, piece: Bytes, home: deque[Bytes]) -> None:
         self.__array_interface__: dict[str, Any] = piece.__array_interface__
         self._home = home
-        self._piece = piece  # last: an interrupt may have come before
+        self.piece = piece  # last: an interrupt may have come before
 
     def __del__(self) -> None:
-        if (piece := getattr(self, "_piece", None)) is not None:
+        if (piece := getattr(self, "piece", None)) is not None:
             self._home.append(piece)

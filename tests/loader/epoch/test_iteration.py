@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import ChannelClosed
+from penstock.loader.device.transfer import DeviceTransfer
 from penstock.loader.epoch import iteration
-from penstock.loader.epoch.pinning import Pinning
+from tests.loader.device.standin import StandIn
 from tests.loader.epochs import digest, digests, everyday, small_data, torch
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -392,41 +393,34 @@ def test_tqdm_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(list(bar)) == 15
 
 
-# --- pinning ---------------------------------------------------------------------------------
+# --- on a device -----------------------------------------------------------------------------
 
 
-def pinned(workers: int, **options: Any) -> Any:
-    """A loader as it would be where there is a GPU; a copy stands for one in pinned memory."""
+def moved(workers: int, **options: Any) -> Any:
+    """A loader whose batches are moved to a device, for which there is a stand-in."""
     loader = everyday(small_data(), num_workers=workers, **options)
-    loader._pinning = Pinning(lambda batch: batch.clone())
+    loader._transfer = DeviceTransfer(StandIn, 1 << 20)
     return loader
 
 
-@both
-def test_pinned_batches_are_the_same_and_come_in_order(workers: int, expected: Any) -> None:
-    with pinned(workers) as loader:
-        assert [digests(loader) for _ in range(2)] == expected[:2]
-        assert digests(islice(loader, 3)) == expected[2][:3]
-
-
-def test_what_is_being_pinned_has_not_been_delivered(expected: Any) -> None:
-    with pinned(0) as loader, pinned(0) as other:
+def test_what_is_being_moved_has_not_been_delivered(expected: Any) -> None:
+    with moved(0) as loader, moved(0) as other:
         iterator = iter(loader)
         for step in range(1, 5):
             next(iterator)
             assert loader.state_dict()["delivered"] == step
-            assert len(iterator._ahead) == 1
+            assert len(iterator._ahead) > 1
         other.load_state_dict(loader.state_dict())
         assert digests(other) == expected[0][4:]
 
 
-def test_an_error_comes_in_its_turn_when_batches_are_pinned(expected: Any) -> None:
+def test_an_error_comes_in_its_turn_when_batches_are_moved(expected: Any) -> None:
     def transform(batch: Any) -> Any:
         if digest(batch) == expected[0][3]:
             raise ZeroDivisionError
         return batch
 
-    with pinned(0, transform=transform) as loader:
+    with moved(0, transform=transform) as loader:
         iterator = iter(loader)
         assert digests(islice(iterator, 3)) == expected[0][:3]
         with pytest.raises(ZeroDivisionError):
@@ -470,14 +464,16 @@ def interrupt_at(iterator: Any, place: int) -> Any:
         sys.setprofile(None)
 
 
+# Python drops an interrupt that strikes in a finalizer, and says so.
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <finalize")
 @pytest.mark.parametrize(
     ("workers", "made", "overtaken"),
     [
         (0, everyday_by, False),
         (1, everyday_by, False),
-        (1, pinned, False),
+        (1, moved, False),
         (0, everyday_by, True),
-        (1, pinned, True),
+        (1, moved, True),
     ],
 )
 def test_an_interrupt_anywhere_neither_loses_nor_repeats_a_batch(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 
@@ -31,6 +32,8 @@ class Batch:
         copied: Whether it was copied into private memory, because the reader holds many others.
         cost: Seconds that sampling took.
         dtypes: The dtype of each array, also of those that NumPy has no type for.
+        memory: The memory that the arrays are in, if it is used again for other batches: whole
+            pages, which nothing else shares. It lives at least as long as the arrays.
 
     Examples:
         >>> import penstock as ps
@@ -56,6 +59,7 @@ class Batch:
     cost: float = 0.0  # seconds that sampling took
     dtypes: Mapping[str, str] = field(default_factory=dict)
     retries: int = 0
+    memory: npt.NDArray[np.uint8] | None = None
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         try:

@@ -85,6 +85,12 @@ class Channel(Reader):
         """Whether `next` would answer at once."""
         return super().ready or self._cut_short
 
+    @property
+    def room(self) -> int | None:
+        """How many more batches may be held before they are copied; None: any number."""
+        session = self._ends.session
+        return None if session is None else session.room
+
     def reweigh(self, weight: float) -> None:
         """Ask for a share of the workers in proportion to `weight`, from now on."""
         self._check_free()

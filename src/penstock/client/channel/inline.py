@@ -24,7 +24,7 @@ from penstock.core.settings import Settings
 from penstock.graph import Graph
 from penstock.hub.recipes import RECIPES, first_seeds, replay_command, request_for
 from penstock.options import LARGEST_BATCH
-from penstock.rpc.buffer_pool import BufferPool
+from penstock.rpc.buffer_pool import BufferPool, lasting
 from penstock.rpc.deadline import Deadline
 from penstock.rpc.failures import error_of
 from penstock.sampling.buffer import SlotTooSmall
@@ -193,6 +193,7 @@ class InlineChannel(Reader):
             retries=retries,
             cost=time.perf_counter() - began,
             dtypes={layout.name: layout.dtype for layout in written.layouts},
+            memory=lasting(memory),
         )
         return _Made(batch)
 

@@ -139,6 +139,11 @@ class Reader(ABC):
         """Whether something waits to be sent; then wait until the descriptor is writable, too."""
         return False
 
+    @property
+    def room(self) -> int | None:
+        """How many more batches may be held before they are copied; None: any number."""
+        return None
+
     # --- epochs ---
 
     @property

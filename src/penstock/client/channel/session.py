@@ -55,6 +55,8 @@ class AnySession(Protocol):
     def connection(self) -> AnyConnection: ...
     @property
     def held(self) -> int: ...
+    @property
+    def room(self) -> int | None: ...
     def start(self, epoch: int, first: int, first_step: int) -> None: ...
     def reweigh(self, weight: float) -> None: ...
     def take(self, ready: BatchReady, brought: Any) -> Content: ...
@@ -91,6 +93,11 @@ class HubSession:
         """How many slots the reader holds."""
         return len(self._held)
 
+    @property
+    def room(self) -> int:
+        """How many more slots the reader may hold before it gets copies."""
+        return self._arena.plan.slots - self.held - _HUB_KEEPS
+
     def start(self, epoch: int, first: int, first_step: int) -> None:
         """Ask for an epoch."""
         self.connection.post(
@@ -120,25 +127,27 @@ class HubSession:
         """Close the descriptors of a message that nobody will hear."""
         close_all(brought)
 
-    def open(self, ready: BatchReady, one_off: Arena | None) -> tuple[dict[str, Any], bool]:
-        """Return the arrays of a batch, and whether they are a private copy.
+    def open(
+        self, ready: BatchReady, one_off: Arena | None
+    ) -> tuple[dict[str, Any], Bytes | None, bool]:
+        """Return the arrays of a batch, the slot they are in, and whether they are a private copy.
 
         A reader that holds many batches gets copies, so that the hub always has slots to fill.
         Memory that was made for this one batch (`one_off`) is never copied.
         """
-        slot = ready.slot
-        spare = self._arena.plan.slots - self.held - 1 >= _HUB_KEEPS
+        slot, spare, memory = ready.slot, self.room > 0, None
         if one_off is not None:
             arrays = self._open_one_off(ready, one_off, lend=spare)
         elif spare:
             self._held.add(slot)
+            memory = self._arena.memory(slot)
             arrays = read(self._arena.lend(slot, self.give_back), ready.layouts)
         else:
             try:
                 arrays = private_copy(self._arena.memory(slot), ready.layouts)
             finally:  # also if there is no memory for the copy
                 self.give_back(slot)
-        return arrays, not spare and one_off is None
+        return arrays, memory, not spare and one_off is None
 
     def close(self) -> None:
         """End the registration, which lasts as long as the connection. Idempotent.
@@ -172,7 +181,7 @@ class ReadyBatch:
     def open(self) -> Batch:
         """Return the batch for its reader."""
         ready = self.ready
-        arrays, copied = self.session.open(ready, self.one_off)
+        arrays, memory, copied = self.session.open(ready, self.one_off)
         return Batch(
             arrays=arrays,
             facts=ready.facts,
@@ -184,6 +193,7 @@ class ReadyBatch:
             copied=copied,
             cost=ready.cost,
             dtypes={layout.name: layout.dtype for layout in ready.layouts},
+            memory=memory,
         )
 
     def memory(self) -> Bytes:

@@ -114,10 +114,13 @@ def _packed(registration: Registration) -> Packed:
 
 def _register(registration: Registration) -> Register:
     feed = msgspec.structs.replace(registration.feed, ids=None, columns={}, tables={})
+    # Only memory of the rank's own is page-locked.
+    options = msgspec.structs.replace(registration.register.options, keep_pages=False)
     return msgspec.structs.replace(
         registration.register,
         spec=registration.spec,
         feed=feed,
+        options=options,
         split=registration.inputs.split,
         workers=registration.workers,
     )

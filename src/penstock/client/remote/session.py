@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.client.channel.batch import Batch
 from penstock.errors import ProtocolError
+from penstock.rpc.buffer_pool import lasting
 from penstock.rpc.connection import RemoteConnection
 from penstock.wire.frames import Bytes, read
 from penstock.wire.messages import BatchReady, Registered, ReturnSlot, Reweigh, StartEpoch
@@ -28,6 +29,11 @@ class RemoteSession:
     def held(self) -> int:
         """How many slots the reader holds: always 0."""
         return 0
+
+    @property
+    def room(self) -> None:
+        """How many more slots the reader may hold: any number."""
+        return None
 
     def start(self, epoch: int, first: int, first_step: int) -> None:
         """Ask for an epoch."""
@@ -82,6 +88,7 @@ class RemoteReadyBatch:
             retries=ready.retries,
             cost=ready.cost,
             dtypes={layout.name: layout.dtype for layout in ready.layouts},
+            memory=lasting(self.memory),
         )
 
     def drop(self) -> None:

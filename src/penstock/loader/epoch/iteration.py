@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -25,9 +24,6 @@ from penstock.loader.pyg.mixins import workers_of
 if TYPE_CHECKING:
     from penstock.loader.pyg.base import Loader
 
-# Number of batches that are pinned in the background while the user has another.
-_AHEAD: Final = 1
-
 
 @dataclass(slots=True, eq=False)
 class _Outcome:
@@ -36,6 +32,7 @@ class _Outcome:
     following: int
     batch: Batch | None = None
     data: Any = None
+    nbytes: int = 0
     error: Exception | None = None
 
 
@@ -87,7 +84,7 @@ class Iteration(Iterator[Any]):
         run.astray = True
         outcome = self._outcome()
         if (batch := outcome.batch) is not None:
-            loader._meter.count(batch)
+            loader._meter.count(batch, outcome.nbytes)
         # From here on the batch counts as delivered.
         run.step = outcome.following
         run.astray = False
@@ -101,20 +98,28 @@ class Iteration(Iterator[Any]):
             del outcome  # this frame would keep the error, and the error the frame
 
     def _outcome(self) -> _Outcome:
-        """Return the outcome that is due; with pinning, start to pin the next batch meanwhile."""
-        if (pinning := self._loader._pinning) is None:
+        """Return the outcome that is due; begin to move batches that are there, meanwhile."""
+        loader, ahead = self._loader, self._ahead
+        if loader._transfer is None:
             return self._made()
-        ahead = self._ahead
-        while not ahead or (len(ahead) <= _AHEAD and self._is_near()):
-            made = self._made()
-            if made.batch is not None:
-                made.data = pinning.begin(made.data)
-            ahead.append(made)
+        while not ahead or (self._has_room() and self._is_near()):
+            ahead.append(self._made())
         outcome = ahead.popleft()
-        if isinstance(outcome.data, Future):
-            with self._loader._meter.at("transfer"):
-                outcome.data = outcome.data.result()
+        if outcome.batch is None:
+            return outcome
+        try:
+            outcome.data = loader._deliver(outcome.data, outcome.batch, self._run)
+        except Exception as error:
+            loader._meter.failed += 1
+            return _Outcome(outcome.following, error=error)
         return outcome
+
+    def _has_room(self) -> bool:
+        assert self._loader._transfer is not None
+        # The first of them is about to be delivered.
+        return self._loader._transfer.has_room(
+            len(self._ahead) - 1, sum(outcome.nbytes for outcome in self._ahead)
+        )
 
     def _is_near(self) -> bool:
         """Return whether another batch of the epoch is available without waiting."""
@@ -141,8 +146,13 @@ class Iteration(Iterator[Any]):
         if batch is None:
             self._loader._meter.pause()
             return _Outcome(due)
+        nbytes = batch.nbytes
         try:
-            return _Outcome(batch.step + 1, batch, self._loader._finish(batch, self._run))
+            data = self._loader._prepare(batch, self._run)
+            # Without its arrays: the slot that they are in is not the reader's for longer than it
+            # takes to move them.
+            batch = replace(batch, arrays={}, memory=None)
+            return _Outcome(batch.step + 1, batch, data, nbytes=nbytes)
         except Exception as error:
             self._loader._meter.failed += 1
             return _Outcome(batch.step + 1, error=error)
@@ -151,6 +161,8 @@ class Iteration(Iterator[Any]):
         loader, run = self._loader, self._run
         try:
             with loader._meter.at("sampling"):
+                if loader._transfer is not None:
+                    loader._transfer.make_room(self._batches_from.room)
                 if run.is_adhoc:
                     return run.make(loader._made(), due)
                 return self._batches_from.next(loader.timeout or None)

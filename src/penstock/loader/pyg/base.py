@@ -20,11 +20,12 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Data, HeteroData
 
 from penstock.client.channel.batch import Batch
+from penstock.client.sizes import parse_bytes
 from penstock.core.plan import Position
 from penstock.kernels.reference import fold
 from penstock.loader import errors
+from penstock.loader.device.transfer import applied, transfer_of
 from penstock.loader.epoch.iteration import Iteration
-from penstock.loader.epoch.pinning import Pinning
 from penstock.loader.epoch.position import LoaderState
 from penstock.loader.epoch.ranks import tell_of_share, warn_of_same_inputs
 from penstock.loader.epoch.run import Run
@@ -135,8 +136,12 @@ class Loader(WorkerMixin, DataLoader[Any]):
         self._owner = os.getpid()
         self._closed = False
         self._meter = Meter()
-        self._pinning = Pinning.where_wanted(options.pin_memory)
-        if options.pin_memory and self._pinning is None:
+        self._transfer = transfer_of(
+            options.torch_device,
+            pin_memory=options.pin_memory,
+            ahead_bytes=parse_bytes(options.device_prefetch, "device_prefetch"),
+        )
+        if options.pin_memory and self._transfer is None:
             log.info("%s: pin_memory has no effect, since there is no GPU", self)
         self._batches_from = BatchSource(
             source.graph, spec, self._hub(), self._lease(), f"{self._who}-{next(_numbers)}"
@@ -321,19 +326,45 @@ class Loader(WorkerMixin, DataLoader[Any]):
             raise errors.superseded(self._who, run.epoch)
         self._run = run
 
-    def _finish(self, batch: Batch, run: Run) -> Any:
-        """Turn a batch into what the user wants. Errors of the user's code get the batch's name."""
+    def _prepare(self, batch: Batch, run: Run) -> Any:
+        """Turn a batch into what the user wants, and begin to move it."""
         try:
+            transfer = self._transfer
             if run.by_user:
                 return self._collated(run, batch.index)
-            return self._finished(batch, run.inputs_of(batch))
-        except StopIteration as error:  # it would end the user's loop as if all were well
+            if transfer is None:
+                return self._complete(batch, run.inputs_of(batch))
+            with self._meter.at("transfer"):
+                batch = transfer.receive(batch)
+            data = self._joined(batch, run.inputs_of(batch))
+            if not transfer.transforms_last:
+                data = self._transformed_once(data)
+            with self._meter.at("transfer"):
+                return transfer.begin(data, batch)
+        except Exception as error:
+            self._name(error, batch)
+            raise
+
+    def _deliver(self, begun: Any, batch: Batch, run: Run) -> Any:
+        """Return what `_prepare` has begun, where the user wants it."""
+        transfer = self._transfer
+        if transfer is None or run.by_user:
+            return begun
+        try:
+            with self._meter.at("transfer"):
+                data = transfer.finish(begun)
+            return self._transformed_once(data) if transfer.transforms_last else data
+        except Exception as error:
+            self._name(error, batch)
+            raise
+
+    def _name(self, error: Exception, batch: Batch) -> None:
+        """Add the batch's name to an error, which may be of the user's code."""
+        if isinstance(error, StopIteration):  # it would end the user's loop as if all were well
             wrong = RuntimeError(f"a transform of {self._who} raised StopIteration")
             errors.name_batch(wrong, self._who, batch)
             raise wrong from error
-        except Exception as error:
-            errors.name_batch(error, self._who, batch)
-            raise
+        errors.name_batch(error, self._who, batch)
 
     def _collated(self, run: Run, index: int) -> Any:
         """Let the user's own `collate_fn` make a batch of the epoch."""
@@ -343,14 +374,35 @@ class Loader(WorkerMixin, DataLoader[Any]):
         finally:
             self._turn = None
 
-    def _finished(self, batch: Batch, inputs: Inputs) -> Any:
-        if self._filters():
+    def _joined(self, batch: Batch, inputs: Inputs) -> Any:
+        """Return a batch with its rows, as PyG's loaders have it before any transform."""
+        if not self._filters():
             with self._meter.at("transfer"):
-                out = self._collate.sampler_output(batch, inputs)
-            return self.filter_fn(out)
+                return self._collate.data(batch, inputs)
         with self._meter.at("transfer"):
-            data = self._collate.data(batch, inputs)
-        return self._transformed(data)
+            out = self._collate.sampler_output(batch, inputs)
+        return self.filter_fn(out) if self._overrides("filter_fn") else self._filtered(out)
+
+    def _filtered(self, out: Any) -> Any:
+        """Return a sampler's output with its rows, before any transform."""
+        if self.transform_sampler_output is not None:
+            with self._meter.at("transform"):
+                out = self.transform_sampler_output(out)
+        with self._meter.at("transfer"):
+            return self._collate.join(out)
+
+    def _complete(self, batch: Batch, inputs: Inputs) -> Any:
+        """Return a batch as the user wants it, where the user wants it, now."""
+        return self._transformed_once(self._arrived(self._joined(batch, inputs)))
+
+    def _arrived(self, data: Any) -> Any:
+        """Return what was made out of turn on the device that the user asked for."""
+        device = self._options.torch_device
+        return data if device is None else applied(data, lambda tensor: tensor.to(device))
+
+    def _transformed_once(self, data: Any) -> Any:
+        """Call the user's transform, unless the user's `filter_fn` has seen to that."""
+        return data if self._overrides("filter_fn") else self._transformed(data)
 
     def _transformed(self, data: Any) -> Any:
         if self.transform is None:
@@ -363,7 +415,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
     def __call__(self, index: Any) -> Any:
         """Sample a batch of the inputs at these positions in this process; see docs/random.md."""
         out = self.collate_fn(index)
-        return out if self.filter_per_worker else self.filter_fn(out)
+        return out if self.filter_per_worker else self._arrived(self.filter_fn(out))
 
     def collate_fn(self, index: Any) -> Any:
         """Do as `loader(index)`, but without `filter_fn` unless `filter_per_worker`; as in PyG.
@@ -376,7 +428,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         inputs, maker = self._inputs.at(index), self._made()
         batch = maker.make(inputs, *self._key_for(maker))
         if self.filter_per_worker:
-            return self._finished(batch, inputs)
+            return self._complete(batch, inputs)
         return self._collate.sampler_output(batch, inputs)
 
     def _key_for(self, maker: AdhocBatches | RemoteAdhocBatches) -> tuple[int, int, int]:
@@ -399,12 +451,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
         Args:
             out: What a sampler gives, as PyG's `SamplerOutput`.
         """
-        if self.transform_sampler_output is not None:
-            with self._meter.at("transform"):
-                out = self.transform_sampler_output(out)
-        with self._meter.at("transfer"):
-            data = self._collate.join(out)
-        return self._transformed(data)
+        return self._transformed(self._filtered(out))
 
     def _made(self) -> AdhocBatches | RemoteAdhocBatches:
         if self._maker is None:
@@ -481,6 +528,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
             restarts_of_workers=lost_workers(hub),
             restarts_of_hub=self._batches_from.recoveries,
             num_workers=len(hub["pool"]["workers"]) if hub else 0,
+            device=None if self._transfer is None else self._transfer.statistics(),
             hub=hub,
         )
 
@@ -522,8 +570,8 @@ class Loader(WorkerMixin, DataLoader[Any]):
             self._closed = True
             watcher.end(self._batches_from.name)
             self._batches_from.close()
-            if self._pinning is not None:
-                self._pinning.close()
+            if self._transfer is not None:
+                self._transfer.close()
 
     def __enter__(self) -> Self:
         return self

@@ -22,6 +22,7 @@ from torch.utils.data import RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from penstock.client.hub.hub import Provider
+from penstock.client.sizes import parse_bytes
 from penstock.errors import suggestion
 from penstock.kernels.arrays import check_word
 from penstock.loader.epoch.ranks import RankShare, ranks_of
@@ -76,6 +77,8 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
                 "multiprocessing_context can only be used with multi-process loading "
                 "(num_workers > 0), but got num_workers=0"
             )
+        parse_bytes(self.device_prefetch, "device_prefetch")
+        _check_there(self.torch_device, self.device)
         for name in ("sampler", "batch_sampler"):
             _check_iterable(name, getattr(self, name))
         if self.order is not None and (type(self.order) is not str or self.order not in _ORDERS):
@@ -102,6 +105,18 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
     def workers(self) -> int | None:
         """The number of workers asked for; None: as many as a given hub has."""
         return auto_workers() if self.num_workers == "auto" else self.num_workers
+
+    @cached_property
+    def torch_device(self) -> torch.device | None:
+        """Where batches arrive; None: in this process's memory."""
+        return None if self.device is None else _device(self.device)
+
+    @property
+    def pins_slots(self) -> bool:
+        """Whether slots are page-locked, for a GPU."""
+        if self.torch_device is not None:
+            return self.torch_device.type == "cuda"
+        return self.pin_memory and torch.cuda.is_available()
 
     def usual_order(self, num_inputs: int) -> bool | None:
         """Return whether inputs are shuffled; None if a sampler has an order of its own.
@@ -211,6 +226,7 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
             "rank": ranks.rank,
             "world_size": ranks.world_size,
             "slots": self.slots(),
+            "keep_pages": self.pins_slots,
             **self.channel,  # type: ignore[typeddict-item]
         }
 
@@ -281,6 +297,38 @@ def _check_workers(workers: Any) -> None:
         raise ValueError(
             f"num_workers option should be non-negative, got {workers}; "
             "use num_workers=0 to sample in this process"
+        )
+
+
+def _device(given: Any) -> torch.device:
+    """Return the device that a user has given, by name, number or as torch has it."""
+    try:
+        if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+            return torch.device("cuda", given)
+        if isinstance(given, str | torch.device):
+            return torch.device(given)
+    except RuntimeError:
+        pass
+    near = suggestion(given, ("cuda", "cpu")) if isinstance(given, str) else ""
+    raise ValueError(f"device is {given!r}; expected a device of torch's, such as 'cuda'{near}")
+
+
+def _check_there(device: torch.device | None, given: Any) -> None:
+    """Raise ValueError for a GPU that torch does not find."""
+    if device is None or device.type != "cuda":
+        return
+    if not torch.cuda.is_available():
+        built: str | None = torch.version.cuda
+        why = "this torch was built without CUDA" if built is None else "no driver, or no GPU"
+        raise ValueError(
+            f"device is {given!r}, but torch finds no GPU here ({why}): leave it out, and batches "
+            "stay in this process's memory"
+        )
+    index: int | None = device.index
+    if index is not None and index >= torch.cuda.device_count():
+        raise ValueError(
+            f"device is {given!r}, but torch finds {torch.cuda.device_count()} GPUs here, numbered "
+            "from 0"
         )
 
 

@@ -126,6 +126,10 @@ class BatchSource:
             return run.is_adhoc
         return bool(wait_any({0: self._channel}, Deadline(0)))
 
+    def room(self) -> int | None:
+        """Return how many more batches may be held before they are copied; None: any number."""
+        return None if self._channel is None else self._channel.room
+
     def due(self, run: Run, asked: int) -> int:
         """Return the step after those taken, which may include the one asked for."""
         if run.is_adhoc:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from penstock.client.channel.batch import Batch
+from penstock.loader.device.statistics import DeviceStatistics
 
 Stage: TypeAlias = Literal["sampling", "transfer", "transform"]
 
@@ -51,6 +52,7 @@ class LoaderStatistics:
     restarts_of_workers: int
     restarts_of_hub: int
     num_workers: int
+    device: DeviceStatistics | None  # what was moved to `device`, and what that waited for
     hub: dict[str, Any] = field(default_factory=dict)  # the hub's statistics, for all its channels
 
 
@@ -103,14 +105,14 @@ class Meter:
         """The seconds spent on each stage."""
         return {stage: watch.seconds for stage, watch in self._watches.items()}
 
-    def count(self, batch: Batch) -> None:
-        """Count a delivered batch."""
+    def count(self, batch: Batch, nbytes: int) -> None:
+        """Count a delivered batch of so many bytes."""
         self.batches += 1
         self.inputs += int(batch.facts.get("batch_size", 0))
         self.substitutes += batch.substitute
         self.retries += batch.retries
         self.copied += batch.copied
-        self.bytes += batch.nbytes
+        self.bytes += nbytes
         self.cost += batch.cost
         self.tick()
         if self.first is None and self._began is not None:

@@ -1,9 +1,8 @@
-"""Batches in pinned memory, and what a GPU makes of them: only where there is one."""
+"""Batches on a real GPU, and in page-locked memory for it: only where there is one."""
 
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -13,9 +12,10 @@ import pytest
 
 from tests.loader.epochs import NODES, Data, digests, everyday, small_data, torch, typed_data
 
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="there is no GPU that batches could be copied to"
-)
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
 # Longer than it takes to make the next batches: the copies wait on the GPU while slots and pinned
 # memory are asked for again.
 CYCLES = 4_000_000
@@ -160,23 +160,6 @@ def test_an_epoch_can_be_left_and_gone_on_with() -> None:
     with everyday(small_data(), num_workers=1, pin_memory=True) as loader:
         loader.load_state_dict(state)
         assert begun + digests(loader) == expected
-
-
-@pytest.mark.parametrize("close", [True, False])
-def test_the_thread_ends_with_the_loader(close: bool) -> None:
-    loader = everyday(small_data(), pin_memory=True)
-    next(iter(loader))
-    (thread,) = pinning_threads()
-    if close:
-        loader.close()
-    del loader
-    gc.collect()
-    thread.join(60)
-    assert not thread.is_alive()
-
-
-def pinning_threads() -> list[threading.Thread]:
-    return [found for found in threading.enumerate() if found.name.startswith("penstock-pinning")]
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,303 @@
+"""How batches reach the device that a user asked for.
+
+A `Transfer` sees a batch three times: when it was taken from its channel (`receive`), when it was
+turned into what the user wants (`begin`), and when the user is given it (`finish`). Between the
+last two, other batches may be begun. All of it happens in the user's thread, which asks the GPU and
+does not wait for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import psutil
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch_geometric.data.data import BaseData
+
+from penstock.client.channel.batch import Batch
+from penstock.loader.device.clock import Delivery, DeviceClock
+from penstock.loader.device.gpu import CudaGpu, Gpu, Mark
+from penstock.loader.device.lending import Lending
+from penstock.loader.device.pins import Pins
+from penstock.loader.device.staging import Staging
+from penstock.loader.device.statistics import DeviceStatistics
+
+log = logging.getLogger(__name__)
+
+Room = Callable[[], int | None]
+# Batches on the device ahead of the model: more only take memory.
+_MOST_AHEAD: Final = 8
+# The share of the machine's memory that is page-locked at most, and an absolute bound.
+_LOCKED_SHARE: Final = 0.25
+_MOST_LOCKED: Final = 16 << 30
+
+
+class Transfer(ABC):
+    """Brings the batches of one loader to where its user wants them. For one thread at a time."""
+
+    transforms_last = False  # whether users' transforms see a batch where it arrives
+
+    def make_room(self, room: Room) -> None:  # noqa: B027 - most hold nothing
+        """Let go of slots that were read; wait for some if the channel has no room left.
+
+        Args:
+            room: Returns how many more slots may be held; None: any number.
+        """
+
+    def receive(self, batch: Batch) -> Batch:
+        """Take a batch as its channel gives it."""
+        return batch
+
+    @abstractmethod
+    def begin(self, data: Any, batch: Batch) -> Any:
+        """Begin to move what was made of a batch."""
+
+    def finish(self, begun: Any) -> Any:
+        """Return what `begin` has begun to move."""
+        return begun
+
+    def has_room(self, batches: int, nbytes: int) -> bool:
+        """Return whether another batch may be begun, beside so many that were."""
+        return False
+
+    def statistics(self) -> DeviceStatistics | None:
+        """Return a snapshot of the statistics; None if there is nothing to tell."""
+        return None
+
+    def close(self) -> None:  # noqa: B027
+        """Wait for what still reads from slots. Idempotent."""
+
+
+class PlainTransfer(Transfer):
+    """Moves batches to a device that is not CUDA's, when they are delivered."""
+
+    transforms_last = True
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def begin(self, data: Any, batch: Batch) -> Any:
+        """Return the batch as it is."""
+        return data
+
+    def finish(self, begun: Any) -> Any:
+        """Return the batch on the device."""
+        return applied(begun, lambda tensor: tensor.to(self._device))
+
+
+class PinnedTransfer(Transfer):
+    """Leaves batches where they are, in memory that is page-locked there."""
+
+    def __init__(self, gpu: Callable[[], Gpu]) -> None:
+        self._make = gpu
+        self._locked: tuple[Gpu, Pins, Lending] | None = None
+
+    def make_room(self, room: Room) -> None:
+        """Let go of slots that the user's copies have read."""
+        if self._locked is not None:
+            self._locked[2].look(room)
+
+    def receive(self, batch: Batch) -> Batch:
+        """Page-lock the memory of a batch; keep it until the user's copies have read it."""
+        if batch.memory is None:
+            return batch
+        _, pins, lending = self._there()
+        pins.cover(batch.memory, batch.arrays.values())
+        return replace(batch, arrays=lending.lend(batch.arrays))
+
+    def begin(self, data: Any, batch: Batch) -> Any:
+        """Return the batch; what is not in its slot is copied to page-locked memory."""
+        gpu, _, _ = self._there()
+
+        def pinned(tensor: Tensor) -> Tensor:
+            # A tensor may be on a GPU already because the user's own data is.
+            if tensor.device.type != "cpu" or not tensor.numel() or gpu.is_pinned(tensor):
+                return tensor
+            return tensor.pin_memory()
+
+        return applied(data, pinned)
+
+    def close(self) -> None:
+        """Wait for copies of batches that the user has dropped."""
+        if self._locked is not None:
+            self._locked[2].close()
+
+    def _there(self) -> tuple[Gpu, Pins, Lending]:
+        if self._locked is None:
+            gpu = self._make()
+            self._locked = gpu, Pins(gpu, _most_locked()), Lending(gpu)
+        return self._locked
+
+
+class DeviceTransfer(Transfer):
+    """Copies batches to a GPU, ahead of the model and beside it, on a stream of its own.
+
+    A slot is held until it was copied. The stream that is current when a batch is delivered waits
+    for its copies; the program does not.
+
+    Args:
+        gpu: Returns the GPU, which is chosen when the first batch comes.
+        ahead_bytes: Bytes of batches that may be on the device, or on their way there, before they
+            are asked for; one batch in any case.
+    """
+
+    transforms_last = True
+
+    def __init__(self, gpu: Callable[[], Gpu], ahead_bytes: int) -> None:
+        self._make = gpu
+        self._ahead_bytes = ahead_bytes
+        self._there: tuple[Gpu, Pins, Staging] | None = None
+        self._held: deque[_Held] = deque()  # until they are copied
+        self._clock = DeviceClock()
+        self._moved = self._staged = 0
+        self._owner = os.getpid()
+
+    def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        # The loader was dropped: what is being copied must not go before it was. At exit the memory
+        # stays until CUDA has ended, and in a fork there is no CUDA.
+        if not is_exiting() and os.getpid() == getattr(self, "_owner", None):
+            self.close()
+
+    def make_room(self, room: Room) -> None:
+        """Give back slots that were copied."""
+        held = self._held
+        while held:
+            mark = held[0].mark or self._mark_copies(held[0])
+            if not mark.passed():
+                left = room() if len(held) <= 2 * _MOST_AHEAD else 0
+                if left is None or left > 0:
+                    return
+                mark.wait()
+            held.popleft()
+
+    def _mark_copies(self, held: _Held) -> Mark:
+        """Set the mark of a slot that an interrupt has left without one."""
+        gpu, _, _ = self._gpu()
+        with gpu.copying():
+            held.mark = gpu.mark()
+        return held.mark
+
+    def receive(self, batch: Batch) -> Batch:
+        """Page-lock the memory of a batch."""
+        if batch.memory is not None:
+            self._gpu()[1].cover(batch.memory, batch.arrays.values())
+        return batch
+
+    def begin(self, data: Any, batch: Batch) -> _Moving:
+        """Ask for copies of all tensors on the device."""
+        gpu, pins, staging = self._gpu()
+        tensors: list[Tensor] = []
+
+        def moved(tensor: Tensor) -> Tensor:
+            if tensor.device.type != "cpu" or tensor.requires_grad:
+                tensors.append(tensor.to(gpu.device))
+            elif tensor.layout is not torch.strided or not tensor.numel():
+                tensors.append(gpu.copy(tensor))
+            elif pins.covers(tensor.data_ptr(), tensor.nbytes) and gpu.is_pinned(tensor):
+                tensors.append(gpu.copy(tensor))
+                self._moved += tensor.nbytes
+            else:
+                tensors.append(staging.copy(tensor))
+                self._moved += tensor.nbytes
+                self._staged += tensor.nbytes
+            return tensors[-1]
+
+        # Held from now on, whatever happens: without enough memory on the device, for example, only
+        # some tensors are moved.
+        held = _Held(batch.arrays)
+        self._held.append(held)
+        with gpu.copying():
+            begun = gpu.mark()
+            data = applied(data, moved)
+            held.mark = copied = gpu.mark()
+        return _Moving(data, tensors, begun, copied)
+
+    def finish(self, begun: _Moving) -> Any:
+        """Return the batch on the device; the current stream waits for it."""
+        gpu, _, _ = self._gpu()
+        asked = gpu.mark()
+        gpu.follow(begun.copied)
+        gpu.keep(begun.tensors)
+        self._clock.note(Delivery(asked, begun.begun, begun.copied, gpu.mark()))
+        return begun.data
+
+    def has_room(self, batches: int, nbytes: int) -> bool:
+        """Return whether another batch may be moved beside so many."""
+        return batches < 1 or (batches < _MOST_AHEAD and nbytes < self._ahead_bytes)
+
+    def statistics(self) -> DeviceStatistics | None:
+        """Return a snapshot of the statistics."""
+        if self._there is None:
+            return None
+        gpu, pins, _ = self._there
+        return DeviceStatistics(
+            device=str(gpu.device),
+            bytes=self._moved,
+            staged=self._staged,
+            pinned=pins.nbytes,
+            waited_for_batches=self._clock.batches,
+            waited_for_copies=self._clock.copies,
+        )
+
+    def close(self) -> None:
+        """Wait for the copies that are under way."""
+        self.make_room(lambda: 0)
+
+    def _gpu(self) -> tuple[Gpu, Pins, Staging]:
+        if self._there is None:
+            gpu = self._make()
+            self._there = gpu, Pins(gpu, _most_locked()), Staging(gpu)
+        return self._there
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """The arrays of a batch, which are being copied; `mark` is behind the copies."""
+
+    arrays: Any
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moving:
+    """A batch on its way to the device."""
+
+    data: Any
+    tensors: list[Tensor]
+    begun: Mark
+    copied: Mark
+
+
+def applied(data: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Return a batch, or what a user's transform made of it, with all its tensors changed."""
+    if isinstance(data, BaseData):
+        return data.apply(change)
+    return pytree.tree_map_only(Tensor, change, data)
+
+
+def transfer_of(
+    device: torch.device | None, *, pin_memory: bool, ahead_bytes: int
+) -> Transfer | None:
+    """Return the transfer that a loader's options ask for; None if batches stay where they are."""
+    if device is not None and device.type == "cuda":
+        return DeviceTransfer(lambda: CudaGpu(device), ahead_bytes)
+    if device is not None and device.type != "cpu":
+        return PlainTransfer(device)
+    if pin_memory and torch.cuda.is_available():
+        # The device that is current when the first batch comes: asking for it earlier would use
+        # GPU 0 in ranks that have not chosen theirs yet.
+        return PinnedTransfer(lambda: CudaGpu(torch.device("cuda")))
+    return None
+
+
+def _most_locked() -> int:
+    return min(_MOST_LOCKED, int(psutil.virtual_memory().available * _LOCKED_SHARE))
