@@ -115,6 +115,10 @@ LINES = {
         73: "no input ends the process, or makes it keep more than a documented bound",
         74: "one table says who may send what when, for unix and for TCP, checked at both ends",
     },
+    "L. The GPU": {
+        75: "batches arrive on the device; no slot is reused before its copy has ended",
+        76: "without a GPU, or after CUDA failed: a clear error or the old way, never a crash",
+    },
 }
 
 _CLAIM = re.compile(r"CONTRACT ((?:\d+(?:, | and |,)?)+)")
