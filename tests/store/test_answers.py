@@ -48,9 +48,9 @@ class _SmallAnswers(LocalParts):
         self._answers = [PartAnswers(graph, most) for graph in graphs]
         self.asked = 0
 
-    def begin(self, part: int, verb: str, **arguments: Any) -> Awaited:
+    def begin(self, part: int, verb: str, into: Any = None, **arguments: Any) -> Awaited:
         self.asked += 1
-        return super().begin(part, verb, **arguments)
+        return super().begin(part, verb, into, **arguments)
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_rows_of_edges_are_found_wherever_their_ends_are_said_to_be(
         source = parts.edge_features("edge_attr")
         assert isinstance(source, features.StoreFeatures)
         out = np.empty((len(ids), 2), np.float32)
-        source.begin_gather(wanted, out, ends)()
+        source.begin_gather(wanted, out, ends).finish()
         assert np.array_equal(out, whole.edge_features("edge_attr").gather(wanted))
 
 

@@ -53,10 +53,12 @@ class Store:
         self.store = ends.enter_context(finding.result(PATIENCE_S))
         until(lambda: len(self.numbers("connected")) == 2, "both are connected")
 
-    def begin(self, verb: str = "get_it", arrays: Any = None) -> tuple[PartCall, Puppet, Puppet]:
+    def begin(
+        self, verb: str = "get_it", arrays: Any = None, into: Any = None
+    ) -> tuple[PartCall, Puppet, Puppet]:
         """A call, the server that was asked, and the other one."""
         before = self.numbers("calls")
-        call = self.store.begin(0, verb, {}, arrays)
+        call = self.store.begin(0, verb, {}, arrays, into)
         (asked,) = (at for at, calls in enumerate(self.numbers("calls")) if calls > before[at])
         return call, self.servers[asked], self.servers[1 - asked]
 

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ProtocolError
+from penstock.wire.frames import private_memory
 from penstock.wire.framing import CHUNK, HEADER, PREAMBLE, encode, head
 from penstock.wire.messages import MOST_MESSAGE
 from penstock.wire.tcp_stream import MOST_AT_ONCE, MOST_OPEN, SCRATCH, TcpStream
@@ -108,6 +109,42 @@ def test_a_payload_is_received_where_it_was_reserved() -> None:
         ((_, received),) = exchanged(left, right)
         assert np.shares_memory(received, memory)
         assert memory.all()
+
+
+class Pieces:
+    """A sink with little room, which keeps what came."""
+
+    def __init__(self, size: int) -> None:
+        self.taken = bytearray()
+        self._room = bytearray(size)
+        self._have = 0
+
+    def room(self) -> memoryview:
+        return memoryview(self._room)[self._have :]
+
+    def came(self, nbytes: int) -> None:
+        self.taken += self._room[self._have : self._have + nbytes]
+        self._have = (self._have + nbytes) % len(self._room)
+
+
+@pytest.mark.parametrize("size", [1000, SCRATCH, CHUNK - 1, CHUNK, 2 * CHUNK + 5])
+def test_a_payload_goes_through_a_sink_beside_those_of_other_lanes(pair: Pair, size: int) -> None:
+    left, right = pair
+    sinks = {1: Pieces(size), 2: Pieces(size)}
+    right.reserve = lambda note, nbytes: sinks.get(note.number) or private_memory(nbytes)
+    sent = {
+        number: np.random.default_rng(number).integers(0, 256, nbytes).astype(np.uint8)
+        for number, nbytes in {1: LARGE, 2: CHUNK + 1, 3: LARGE // 2}.items()
+    }
+    for number, payload in sent.items():
+        left.send(Note(number=number), payload=view(payload), lane=number)
+    left.send(Note(number=4))
+    received = {note.number: payload for note, payload in exchanged(left, right, 4)}
+    assert set(received) == {1, 2, 3, 4}
+    assert np.array_equal(received[3], sent[3])
+    for number, sink in sinks.items():
+        assert received[number] is None
+        assert sink.taken == sent[number].tobytes()
 
 
 def test_a_payload_that_nobody_wants_is_skipped(pair: Pair) -> None:

@@ -37,7 +37,7 @@ from penstock.wire.messages import (
     Welcome,
 )
 from penstock.wire.payload import NOTHING, Packed, reserved
-from penstock.wire.tcp_stream import TcpStream, encoded
+from penstock.wire.tcp_stream import Sink, TcpStream, encoded
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +77,9 @@ class MessageHandler(Protocol):
     def wants(self, request: int) -> bool:
         """Return whether anybody waits for the answer to a request."""
 
+    def sink_for(self, answer: Answer, nbytes: int) -> Sink | None:
+        """Return what takes the arrays of an answer as they come; None if nothing does."""
+
     @property
     def owed(self) -> bool:
         """Whether the server owes an answer or a batch: then silence means that it is gone."""
@@ -105,6 +108,9 @@ class Inbox:
     def wants(self, request: int) -> bool:
         """Return True: whoever reads here waits for every answer."""
         return True
+
+    def sink_for(self, answer: Answer, nbytes: int) -> None:
+        """Return None: arrays are kept as they are."""
 
     def end(self, error: Exception) -> None:
         """Note that nothing more will come, and why. The first reason stands."""
@@ -380,14 +386,16 @@ class ServerLink:
                 payload = self._memory_for(message, 0)
         self.listener.hear(message, payload)
 
-    def _reserve(self, message: Any, nbytes: int) -> Bytes | None:
-        """Return memory for the payload of a message. Nothing that the server says is trusted."""
+    def _reserve(self, message: Any, nbytes: int) -> Bytes | Sink | None:
+        """Return where the payload of a message goes. Nothing that the server says is trusted."""
         match message:
             case BatchReady():
                 return self._memory_for(message, nbytes)
             case Answer(request=request):
                 if not self.listener.wants(request):
                     return None
+                if (sink := self.listener.sink_for(message, nbytes)) is not None:
+                    return sink
                 # Large answers come one after the other: fresh memory would cost page faults.
                 memory = self._answers if nbytes >= _LARGE else None
                 return reserved(message.arrays, nbytes, memory)

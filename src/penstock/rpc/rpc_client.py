@@ -11,11 +11,11 @@ waiting, by a timeout or an interrupt, does not disturb the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from penstock.errors import ProtocolError
 from penstock.rpc.connection import RemoteConnection
@@ -24,8 +24,9 @@ from penstock.rpc.failures import error_of
 from penstock.rpc.reception import LOOK, Inbox, Reception
 from penstock.wire.frames import Bytes, private_memory, read
 from penstock.wire.framing import CALL_LANES
-from penstock.wire.messages import Answer, Call, FromServerToRank, Refused
+from penstock.wire.messages import Answer, ArrayLayout, Call, FromServerToRank, Refused
 from penstock.wire.payload import Arrays, Packed
+from penstock.wire.tcp_stream import Sink
 
 Answered: TypeAlias = tuple[Any, Arrays]
 # A function, so that each thread that is told of a failure raises an error object of its own.
@@ -39,13 +40,31 @@ _NEVER: Final = Deadline(None)
 _NO_BYTES: Final = private_memory(0)
 
 
+class ArraySink(Sink, Protocol):
+    """Takes the arrays of one answer piece by piece, so that they need no memory of their own."""
+
+    def accepts(self, arrays: Sequence[ArrayLayout], nbytes: int) -> bool:
+        """Return whether it takes arrays of this form; otherwise they are received as usual."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has taken the arrays of an answer."""
+
+    def arrays(self) -> Arrays:
+        """Return what is in the answer instead of the arrays that were taken."""
+
+    def close(self) -> None:
+        """Take nothing any more: whoever made the call has given it up. Safe from any thread."""
+
+
 class Reply:
     """What becomes of a call: its answer, or why there will be none. The first outcome stands."""
 
-    __slots__ = ("inbox", "is_arriving", "outcome")
+    __slots__ = ("inbox", "is_arriving", "outcome", "sink")
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, sink: ArraySink | None = None) -> None:
         self.inbox = inbox
+        self.sink = sink
         self.is_arriving = False  # the arrays of the answer have begun to come
         self.outcome: Answered | Failure | None = None
 
@@ -83,19 +102,30 @@ class PendingCalls:
         self.forget(request)  # its answer will be skipped, and `hear` not called
         return False
 
+    def sink_for(self, answer: Answer, nbytes: int) -> ArraySink | None:
+        """Return what takes the arrays of an answer as they come; None if nothing does."""
+        reply = self.waiting.get(answer.request)
+        sink = None if reply is None else reply.sink
+        return sink if sink is not None and sink.accepts(answer.arrays, nbytes) else None
+
     def hear(self, message: FromServerToRank, payload: Bytes | None) -> None:
         """Handle an answer or a refusal."""
         match message:
-            case Answer():
-                memory = _NO_BYTES if payload is None else payload
-                arrays = read(memory, message.arrays) if message.arrays else {}
-                self._tell(message.request, (message.value, arrays))
+            case Answer(request=number, value=value):
+                self._tell(number, (value, self._arrays_of(message, payload)))
             case Refused(request=0, report=report):
                 self.fail(partial(error_of, report))
             case Refused(request=number, report=report):
                 self._tell(number, partial(error_of, report))
             case _:
                 raise ProtocolError(f"expected Answer, got {type(message).__name__}")
+
+    def _arrays_of(self, answer: Answer, payload: Bytes | None) -> Arrays:
+        if (reply := self.waiting.get(answer.request)) is None:  # the call was given up meanwhile
+            return {}
+        if reply.sink is not None and reply.sink.is_full:
+            return reply.sink.arrays()
+        return read(_NO_BYTES if payload is None else payload, answer.arrays)
 
     def _tell(self, number: int, outcome: Answered | Failure) -> None:
         self.forget(number)
@@ -190,6 +220,8 @@ class PendingCall:
     def abandon(self) -> None:
         """Give the call up: its answer will be skipped. Idempotent."""
         self._client.calls.waiting.pop(self._number, None)
+        if (sink := self._reply.sink) is not None:
+            sink.close()
 
     def __del__(self) -> None:
         self.abandon()
@@ -227,6 +259,7 @@ class RpcClient:
         arrays: Packed,
         deadline: Deadline = _NEVER,
         inbox: Inbox | None = None,
+        sink: ArraySink | None = None,
     ) -> PendingCall:
         """Send a call. It waits only if too many calls are not answered yet.
 
@@ -237,13 +270,14 @@ class RpcClient:
             deadline: Until when to wait for room.
             inbox: Is put something into when the outcome is here, for a thread that waits for one
                 of several calls. By default the call has its own.
+            sink: Takes the arrays of the answer as they come. It is closed once the call is over.
 
         Raises:
             TimeoutError: Too many calls were not answered in time.
             ConnectionError: The connection has ended.
         """
         calls, number = self.calls, next(self._numbers)
-        reply = Reply(SimpleQueue() if inbox is None else inbox)
+        reply = Reply(SimpleQueue() if inbox is None else inbox, sink)
         call = Call(request=number, verb=verb, arguments=arguments, arrays=arrays.arrays)
         if len(calls.sent) >= AT_ONCE and verb not in _WAITS_FOR_NOBODY:
             self._wait_for_room(number, reply.inbox, deadline)

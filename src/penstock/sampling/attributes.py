@@ -26,12 +26,22 @@ _Owner = TypeVar("_Owner", str, EdgeType)
 Ends: TypeAlias = Callable[[int], Ids | None]
 
 
+class RowsOnTheirWay(Protocol):
+    """Rows that were asked for. One of the two must be called before the memory is reused."""
+
+    def finish(self) -> None:
+        """Wait until all rows are written."""
+
+    def abandon(self) -> None:
+        """Give the rows up: nothing is written any more. Idempotent, and allowed at the end."""
+
+
 @runtime_checkable
 class FetchedFeatures(Protocol):
     """A `FeatureSource` whose rows are elsewhere."""
 
-    def begin_gather(self, ids: Ids, out: Array, ends: Ends | None = None) -> Callable[[], None]:
-        """Ask for rows; return what waits for them and writes them into `out`.
+    def begin_gather(self, ids: Ids, out: Array, ends: Ends | None = None) -> RowsOnTheirWay:
+        """Ask for rows, which are written into `out`.
 
         Args:
             ids: Whose rows.
@@ -57,8 +67,10 @@ class Column:
         """Return the shape of `count` rows."""
         return (count, *self.row_shape)
 
-    def begin(self, ids: Ids, buffer: BatchBuffer, ends: Ends | None = None) -> Callable[[], None]:
-        """Begin to write the rows of these ids; return what waits until they are written.
+    def begin(
+        self, ids: Ids, buffer: BatchBuffer, ends: Ends | None = None
+    ) -> RowsOnTheirWay | None:
+        """Begin to write the rows of these ids; return None if they are written.
 
         Rows that are here are written at once. Others are asked for: whoever wants several
         attributes begins them all before waiting for the first.
@@ -67,7 +79,7 @@ class Column:
         if isinstance(self.source, FetchedFeatures):
             return self.source.begin_gather(ids, out, ends)
         self.source.gather(ids, out)
-        return _nothing
+        return None
 
 
 class Chosen(NamedTuple):
@@ -80,8 +92,18 @@ class Chosen(NamedTuple):
 
 def gather(chosen: Iterable[Chosen], buffer: BatchBuffer) -> None:
     """Write the rows of several attributes, each of its ids."""
-    for finish in [each.column.begin(each.ids, buffer, each.ends) for each in chosen]:
-        finish()
+    begun: list[RowsOnTheirWay] = []
+    try:
+        for each in chosen:
+            if (rows := each.column.begin(each.ids, buffer, each.ends)) is not None:
+                begun.append(rows)
+        for rows in begun:
+            rows.finish()
+    except BaseException:
+        # The memory is for another batch next, which late rows must not be written into.
+        for rows in begun:
+            rows.abandon()
+        raise
 
 
 class EdgeEnds:
@@ -117,10 +139,6 @@ class EdgeEnds:
             return found if found.shape == index.shape[1:] else None
 
         return find
-
-
-def _nothing() -> None:
-    """Wait for nothing: the rows are written."""
 
 
 def columns_of(

@@ -1,14 +1,14 @@
 """Rows of attributes that lie in parts: each is fetched from the part that has it.
 
 A row goes straight from its owner to where it is read, and not at all if this host has it cached.
-`begin_gather` asks all owners, and what it returns puts their answers in place: several attributes
-are begun before the first is waited for.
+`begin_gather` asks all owners, and their answers are put in place while they come: several
+attributes are begun before the first is waited for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -19,11 +19,14 @@ from penstock.kernels.gather import Rows, move_rows, scatter_rows
 from penstock.store.cache import CachedRows
 from penstock.store.calls import ColumnName, RowsAnswer
 from penstock.store.parts import Awaited
+from penstock.store.rows_target import RowsTarget
 
 if TYPE_CHECKING:
     from penstock.graph.partition.book import PartitionBook
-    from penstock.sampling.attributes import Ends
+    from penstock.sampling.attributes import Ends, RowsOnTheirWay
     from penstock.store.graph import StoreGraph
+
+_Asked: TypeAlias = tuple[RowsTarget, Awaited]
 
 # Bytes of rows that are asked for at once.
 MOST_BYTES: Final = 64 << 20
@@ -79,74 +82,30 @@ class StoreFeatures:
         wanted = as_ids(ids, "ids")
         if out is None:
             out = np.empty((len(wanted), *self.row_shape), self._storage)
-        self.begin_gather(wanted, out)()
+        rows = self.begin_gather(wanted, out)
+        try:
+            rows.finish()
+        finally:
+            rows.abandon()
         return out
 
-    def begin_gather(self, ids: Ids, out: Array, ends: Ends | None = None) -> Callable[[], None]:
-        """Ask for rows; return what waits for them and writes them into `out`."""
+    def begin_gather(self, ids: Ids, out: Array, ends: Ends | None = None) -> RowsOnTheirWay:
+        """Ask for rows, which are written into `out`."""
         wanted = as_ids(ids, "ids")
         self._check(wanted, out)
         near = wanted if self._end is None else None
         if self._end is not None and ends is not None:
             near = ends(self._end)
-        if not _has_repeats(wanted, self.num_rows):
-            return self._begin_distinct(wanted, near, None, out)
-        return self._begin_once(wanted, near, out)
+        return _Fetch(self, wanted, near, out)
 
-    def _begin_distinct(
-        self, ids: Ids, near: Ids | None, positions: Ids | None, out: Array
-    ) -> Callable[[], None]:
-        """Ask for the rows at these positions of `ids`, or at all; they are different ids.
-
-        `near` are the nodes whose parts have them, if they are known.
-        """
+    def here(self, ids: Ids) -> tuple[Rows, Ids] | None:
+        """Return the cached rows, and which of them has each id or -1; None without a cache."""
         cached = self._cached
-        here = hits = _NONE
-        if cached is not None:
-            positions = np.arange(len(ids)) if positions is None else positions
-            found = cached.members.rows(ids[positions])
-            is_here = found >= 0
-            here, hits, positions = positions[is_here], found[is_here], positions[~is_here]
-        wanted = len(ids if positions is None else positions)
-        asked = self._asked(ids, near, positions)
+        return None if cached is None else (cached.rows, cached.members.rows(ids))
 
-        def finish() -> None:
-            if cached is not None:
-                move_rows(cached.rows, hits, here, out)
-            there, missed = self._written(asked, out)
-            if near is not None and len(missed):
-                there += self._written(self._asked(ids, None, missed), out)[0]
-            if there != wanted:
-                raise ValueError(f"{wanted - there} of the ids have no row in any part")
-            self._graph.meter.add(rows=there, hits=len(here), bytes_in=there * self._row_bytes)
-
-        return finish
-
-    def _written(self, asked: list[tuple[Ids, Awaited]], out: Array) -> tuple[int, Ids]:
-        """Write the rows that come; return how many, and the positions of those that do not."""
-        there, missed = 0, []
-        for places, call in asked:
-            answer: RowsAnswer = call.result()
-            some = places
-            if answer.here is not None:
-                some = places[answer.here]
-                missed.append(places[~answer.here])
-            there += len(some)
-            scatter_rows(answer.rows[0], some, out)
-        return there, np.concatenate(missed) if missed else _NONE
-
-    def _begin_once(self, ids: Ids, near: Ids | None, out: Array) -> Callable[[], None]:
-        """Ask for each row once, and copy it to the other places that want it."""
-        again, origin = _repeats(ids, self.num_rows)
-        is_first = np.ones(len(ids), np.bool_)
-        is_first[again] = False
-        finish_rows = self._begin_distinct(ids, near, np.flatnonzero(is_first), out)
-
-        def finish() -> None:
-            finish_rows()
-            move_rows(Rows(out), origin, again, out)
-
-        return finish
+    def count(self, moved: int, hits: int) -> None:
+        """Count rows that came from servers, and rows that were here."""
+        self._graph.meter.add(rows=moved, hits=hits, bytes_in=moved * self._row_bytes)
 
     def _check(self, ids: Ids, out: Array) -> None:
         shape = (len(ids), *self.row_shape)
@@ -159,32 +118,105 @@ class StoreFeatures:
             at = int(np.argmax((ids < 0) | (ids >= self.num_rows)))
             raise ValueError(f"ids[{at}] is {ids[at]}; expected 0 <= id < {self.num_rows}")
 
-    def _asked(
-        self, ids: Ids, near: Ids | None, positions: Ids | None
-    ) -> list[tuple[Ids, Awaited]]:
+    def ask(self, ids: Ids, near: Ids | None, positions: Ids | None, out: Array) -> list[_Asked]:
         """Ask for the rows at these positions: the parts of the nodes near them, or every part."""
         wanted = ids if positions is None else ids[positions]
         if near is None:
             owners = [(part, np.arange(len(wanted))) for part in range(self._graph.num_parts)]
         else:
             owners = shared_out(self._book(), near if positions is None else near[positions])
-        asked = []
-        for part, places in owners:
-            for piece in self._pieces(places):
-                sent = self._sent(wanted[piece])
-                self._graph.meter.add(bytes_out=sent.nbytes)
-                call = self._graph.ask(
-                    part, "get_rows", columns=[self._column], ids=sent, some=self._end is not None
-                )
-                asked.append((piece if positions is None else positions[piece], call))
+        asked: list[_Asked] = []
+        try:
+            for part, places in owners:
+                for piece in self._pieces(places):
+                    target = RowsTarget(out, piece if positions is None else positions[piece])
+                    asked.append((target, self._ask(part, wanted[piece], target)))
+        except BaseException:
+            _abandon(asked)
+            raise
         return asked
 
-    def _sent(self, ids: Ids) -> Ids:
-        return ids.astype(np.int32) if self.num_rows <= _INT32 else ids
+    def _ask(self, part: int, ids: Ids, target: RowsTarget) -> Awaited:
+        sent = ids.astype(np.int32) if self.num_rows <= _INT32 else ids
+        self._graph.meter.add(bytes_out=sent.nbytes)
+        some = self._end is not None
+        return self._graph.ask(
+            part, "get_rows", target, columns=[self._column], ids=sent, some=some
+        )
 
     def _pieces(self, positions: Ids) -> list[Ids]:
         most = max(1, MOST_BYTES // max(1, self._row_bytes))
         return [positions[at : at + most] for at in range(0, len(positions), most)]
+
+
+class _Fetch:
+    """Rows on their way into an array: see `sampling.attributes.RowsOnTheirWay`.
+
+    A row that is wanted at several positions is asked for once.
+
+    Args:
+        source: Whose rows.
+        ids: Which rows.
+        near: The nodes whose parts have them, if they are known.
+        out: Where the rows go.
+    """
+
+    def __init__(self, source: StoreFeatures, ids: Ids, near: Ids | None, out: Array) -> None:
+        self._source, self._ids, self._near, self._out = source, ids, near, out
+        self._again = self._origin = self._here = self._hits = _NONE
+        self._cached: Rows | None = None
+        positions: Ids | None = None  # of the rows to ask for; None: all
+        if _has_repeats(ids, source.num_rows):
+            self._again, self._origin = _repeats(ids, source.num_rows)
+            is_first = np.ones(len(ids), np.bool_)
+            is_first[self._again] = False
+            positions = np.flatnonzero(is_first)
+        if (found := source.here(ids if positions is None else ids[positions])) is not None:
+            self._cached, rows = found
+            positions = np.arange(len(ids)) if positions is None else positions
+            is_here = rows >= 0
+            self._here, self._hits = positions[is_here], rows[is_here]
+            positions = positions[~is_here]
+        self._wanted = len(ids if positions is None else positions)
+        self._asked = source.ask(ids, near, positions, out)
+
+    def finish(self) -> None:
+        """Wait until all rows are written."""
+        if self._cached is not None:
+            move_rows(self._cached, self._hits, self._here, self._out)
+        moved, missed = _written(self._asked)
+        if self._near is not None and len(missed):
+            self._asked = self._source.ask(self._ids, None, missed, self._out)
+            moved += _written(self._asked)[0]
+        if moved != self._wanted:
+            raise ValueError(f"{self._wanted - moved} of the ids have no row in any part")
+        self._source.count(moved, len(self._here))
+        if len(self._again):
+            move_rows(Rows(self._out), self._origin, self._again, self._out)
+
+    def abandon(self) -> None:
+        """Give the rows up: nothing is written any more."""
+        _abandon(self._asked)
+
+
+def _written(asked: Sequence[_Asked]) -> tuple[int, Ids]:
+    """Write the rows that come; return how many, and the positions of those that do not."""
+    there, missed = 0, []
+    for target, call in asked:
+        answer: RowsAnswer = call.result()
+        some = target.positions
+        if answer.here is not None:
+            missed.append(some[~answer.here])
+            some = some[answer.here]
+        there += len(some)
+        if not target.is_filled:
+            scatter_rows(answer.rows[0], some, target.out)
+    return there, np.concatenate(missed) if missed else _NONE
+
+
+def _abandon(asked: Sequence[_Asked]) -> None:
+    for _, call in asked:
+        call.abandon()
 
 
 def _has_repeats(ids: Ids, size: int) -> bool:

@@ -39,6 +39,7 @@ from penstock.store.features import StoreFeatures
 from penstock.store.meter import Meter
 from penstock.store.outline import StoreOutline
 from penstock.store.parts import Awaited, Parts
+from penstock.store.rows_target import RowsTarget
 from penstock.wire.messages import Moved
 
 Array = npt.NDArray[Any]
@@ -116,15 +117,18 @@ class StoreGraph(Graph):
         """The number of parts."""
         return self._outline.note.of
 
-    def ask(self, part: int, verb: str, **arguments: Any) -> Awaited:
+    def ask(
+        self, part: int, verb: str, into: RowsTarget | None = None, **arguments: Any
+    ) -> Awaited:
         """Ask about a part without waiting for the answer; count what is moved.
 
         Args:
             part: The number of the part.
             verb: The name of the question; see `store.calls`.
+            into: Where rows of the answer may be put as they come.
             **arguments: Its arguments.
         """
-        return _Counted(self.parts.begin(part, verb, **arguments), self.meter)
+        return _Counted(self.parts.begin(part, verb, into, **arguments), self.meter)
 
     @property
     def has_whole_topology(self) -> bool:
@@ -479,6 +483,10 @@ class _Counted:
         answer = self._call.result()
         self._meter.add(calls=1, waited=time.perf_counter() - began)
         return answer
+
+    def abandon(self) -> None:
+        """Give the question up."""
+        self._call.abandon()
 
 
 def _stays(words: str) -> NoReturn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.errors import HubGone, Overloaded, ServerGone
 from penstock.rpc.deadline import Deadline
 from penstock.rpc.reception import Inbox
-from penstock.rpc.rpc_client import Answered, PendingCall, RpcClient
+from penstock.rpc.rpc_client import Answered, ArraySink, PendingCall, RpcClient
 from penstock.store.part_server import PartServer
 from penstock.wire.payload import NOTHING, Packed
 
@@ -62,6 +63,7 @@ class PartCall:
         "_attempts",
         "_error",
         "_inbox",
+        "_into",
         "_late_from",
         "_losses",
         "_outcome",
@@ -81,12 +83,14 @@ class PartCall:
         verb: str,
         arguments: dict[str, Any],
         packed: Packed,
+        into: Callable[[], ArraySink] | None = None,
     ) -> None:
         self._store = store
         self._part = part
         self._verb = verb
         self._arguments = arguments
         self._packed = packed
+        self._into = into  # makes what takes the answer of one attempt as it comes
         self._inbox: Inbox = SimpleQueue()
         self._attempts: list[_Attempt] = []
         self._losses = 0
@@ -148,7 +152,12 @@ class PartCall:
                 return False
             try:
                 pending = client.begin(
-                    self._verb, self._arguments, self._packed, _NEVER, self._inbox
+                    self._verb,
+                    self._arguments,
+                    self._packed,
+                    _NEVER,
+                    self._inbox,
+                    None if self._into is None else self._into(),
                 )
             except Exception as error:
                 if not client.is_over(look=False):
@@ -257,7 +266,7 @@ class PartCall:
         """Give up what else was asked, and keep no arrays that nobody needs any more."""
         if self._attempts:
             self.abandon()
-        self._packed, self._arguments = NOTHING, {}
+        self._packed, self._arguments, self._into = NOTHING, {}, None
 
     def _hedge(self) -> None:
         """Ask another server, too, unless the answer is on its way."""

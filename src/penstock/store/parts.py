@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from penstock.graph import Graph
 from penstock.store.answers import PartAnswers
+from penstock.store.rows_target import RowsTarget
 
 
 class Awaited(Protocol):
@@ -18,6 +19,9 @@ class Awaited(Protocol):
 
     def result(self) -> Any:
         """Return the answer; raise what went wrong."""
+
+    def abandon(self) -> None:
+        """Give the question up: nothing of its answer is put anywhere any more. Idempotent."""
 
 
 class Parts(Protocol):
@@ -27,8 +31,17 @@ class Parts(Protocol):
     def num_parts(self) -> int:
         """The number of parts."""
 
-    def begin(self, part: int, verb: str, **arguments: Any) -> Awaited:
-        """Ask about a part, and return without waiting for the answer."""
+    def begin(
+        self, part: int, verb: str, into: RowsTarget | None = None, **arguments: Any
+    ) -> Awaited:
+        """Ask about a part, and return without waiting for the answer.
+
+        Args:
+            part: The part.
+            verb: The question; see `store.calls`.
+            into: Where rows of the answer may be put as they come. It knows if that was done.
+            **arguments: Its arguments.
+        """
 
     def close(self) -> None:
         """Release what is held. Idempotent."""
@@ -43,6 +56,9 @@ class _Answered:
     def result(self) -> Any:
         return self._answer
 
+    def abandon(self) -> None:
+        """Do nothing: it is answered."""
+
 
 class LocalParts:
     """Parts that this process has opened."""
@@ -56,7 +72,9 @@ class LocalParts:
         """The number of parts."""
         return len(self._answers)
 
-    def begin(self, part: int, verb: str, **arguments: Any) -> Awaited:
+    def begin(
+        self, part: int, verb: str, into: RowsTarget | None = None, **arguments: Any
+    ) -> Awaited:
         """Answer at once."""
         return _Answered(getattr(self._answers[part], verb)(**arguments))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.store.calls import STORE_VERBS
 from penstock.store.part_call import PartCall
+from penstock.store.rows_target import RowsTarget
 from penstock.store.servers import StoreHandle, StoreServers
 from penstock.wire.rpc_schema import Verb
 from penstock.wire.values import pack, unpack
@@ -22,6 +23,10 @@ class _Call:
         """Wait for the answer, and return it."""
         value, arrays = self._call.result()
         return self._verb.form.together(unpack(value, arrays, self._verb.gives))
+
+    def abandon(self) -> None:
+        """Give the question up."""
+        self._call.abandon()
 
 
 class RemoteParts:
@@ -40,11 +45,14 @@ class RemoteParts:
         """The number of parts."""
         return self.servers.num_parts
 
-    def begin(self, part: int, verb: str, **arguments: Any) -> _Call:
-        """Ask about a part, and return without waiting for the answer."""
+    def begin(
+        self, part: int, verb: str, into: RowsTarget | None = None, **arguments: Any
+    ) -> _Call:
+        """Ask about a part, and return without waiting for the answer; see `parts.Parts`."""
         known = STORE_VERBS[verb]
         plain, arrays = pack(arguments)
-        return _Call(known, self.servers.begin(part, verb, plain, arrays))
+        sinks = None if into is None else into.sink
+        return _Call(known, self.servers.begin(part, verb, plain, arrays, sinks))
 
     def close(self) -> None:
         """Close the connections. Idempotent."""

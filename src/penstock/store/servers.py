@@ -44,7 +44,7 @@ from penstock.rpc.deadline import Deadline, positive_seconds
 from penstock.rpc.endpoint import Endpoint, EndpointSpec
 from penstock.rpc.outline import check_same
 from penstock.rpc.reception import GroupReception
-from penstock.rpc.rpc_client import Answered, RpcClient
+from penstock.rpc.rpc_client import Answered, ArraySink, RpcClient
 from penstock.rpc.server import ATTEMPT_S, PATIENCE_S
 from penstock.store.lateness import Lateness
 from penstock.store.part_call import PartCall
@@ -304,6 +304,7 @@ class StoreServers:
         verb: str,
         arguments: Mapping[str, Any] | None = None,
         arrays: Mapping[str, Array] | None = None,
+        into: Callable[[], ArraySink] | None = None,
     ) -> PartCall:
         """Ask a server of a part, without waiting for the answer, or for a server that is lost.
 
@@ -313,6 +314,8 @@ class StoreServers:
             arguments: Its arguments, plain data.
             arrays: Its arrays by name. They are not copied, and must not change before the answer
                 is there.
+            into: Makes what takes the arrays of an answer as they come; called for each server
+                that is asked.
 
         Returns:
             The call, whose `result` waits.
@@ -321,7 +324,7 @@ class StoreServers:
         if not 0 <= part < len(self._live):
             raise ValueError(f"part is {part}: the store has {len(self._live)} parts")
         packed = payload.pack(arrays) if arrays else payload.NOTHING
-        call = PartCall(self, part, verb, dict(arguments or {}), packed)
+        call = PartCall(self, part, verb, dict(arguments or {}), packed, into)
         self._calls += 1
         if time.monotonic() >= self._look_at:
             self._look_around_in_time()

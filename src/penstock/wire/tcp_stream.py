@@ -6,7 +6,8 @@
 
 A payload is sent from its own memory, so it must not change before it is sent. Once a message is
 decoded, its payload is received into the memory that `reserve` returns: only the first few
-kilobytes are copied. Payloads of different lanes take turns (`wire.framing`).
+kilobytes are copied. Or it goes through a `Sink`, which takes it piece by piece as it comes.
+Payloads of different lanes take turns (`wire.framing`).
 
 Received data is not trusted: a length is checked before memory is used for it, and after an invalid
 frame nothing more is read. Nothing blocks, except `wait` and `flush` with a timeout. `send` may be
@@ -40,8 +41,9 @@ from penstock.wire.transport import tcp
 Received = TypeVar("Received")
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Buffers: TypeAlias = list[Any]
-# Returns memory of exactly the size of a message's payload; None if it is not wanted.
-Reserve: TypeAlias = Callable[[Any, int], Bytes | None]
+# Returns memory of exactly the size of a message's payload, or what takes it piece by piece; None
+# if it is not wanted.
+Reserve: TypeAlias = "Callable[[Any, int], Bytes | Sink | None]"
 Then: TypeAlias = Callable[[], None]
 
 # Bytes received in one call if no memory is reserved for them.
@@ -68,6 +70,16 @@ class ByteSocket(Protocol):
     def setsockopt(self, level: int, option: int, value: int, /) -> None: ...
     def shutdown(self, how: int, /) -> None: ...
     def close(self) -> None: ...
+
+
+class Sink(Protocol):
+    """Takes a payload piece by piece, in order, instead of memory for all of it."""
+
+    def room(self) -> memoryview:
+        """Return where the next bytes go; not empty as long as some are missing."""
+
+    def came(self, nbytes: int) -> None:
+        """Note that so many bytes were written to the start of `room`."""
 
 
 class _Parcel:
@@ -118,15 +130,22 @@ _DROP: Final = _Parcel(b"", 0, (), None)
 class _Open:
     """A message whose payload is being received. Without memory, bytes are only counted."""
 
-    __slots__ = ("have", "lane", "memory", "message", "nbytes", "view")
+    __slots__ = ("have", "lane", "memory", "message", "nbytes", "sink", "view")
 
-    def __init__(self, message: Any, lane: int, nbytes: int, memory: Bytes | None) -> None:
+    def __init__(self, message: Any, lane: int, nbytes: int, memory: Bytes | Sink | None) -> None:
         self.message = message
         self.lane = lane
         self.nbytes = nbytes
-        self.memory = memory
-        self.view: memoryview | None = None if memory is None else memory.data
+        self.memory = memory if isinstance(memory, np.ndarray) else None
+        self.sink = None if isinstance(memory, np.ndarray) else memory
+        self.view = None if self.memory is None else self.memory.data
         self.have = 0
+
+    def room(self, most: int) -> memoryview | None:
+        """Return where the next bytes go, at most so many; None if they are not wanted."""
+        if self.view is not None:
+            return self.view[self.have : self.have + most]
+        return None if self.sink is None else self.sink.room()[:most]
 
 
 def encoded(message: Message) -> bytes:
@@ -402,11 +421,15 @@ class TcpStream(Sender, Generic[Received]):
     def receive(self) -> list[tuple[Received, Bytes | None]]:
         """Return the messages that are complete, each with its payload, without blocking.
 
+        Of a payload that a sink has taken nothing is returned.
+
         Sets `ended` when the other end has closed; incomplete messages are dropped.
 
         Raises:
             ProtocolError: The data is not valid. The stream has ended.
         """
+        if self.ended:
+            return []
         try:
             if (one := self._receive_one()) is not None:
                 return [one]
@@ -470,13 +493,14 @@ class TcpStream(Sender, Generic[Received]):
         """Receive once, and parse the data; return the number of bytes."""
         current, scratch = self._current, self._scratch
         try:
-            if current is None or current.view is None:
+            room = None if current is None else current.room(self._chunk_left)
+            if room is None:
                 nbytes = self._socket.recv_into(scratch)
                 direct = 0
+            elif room.nbytes < self._chunk_left:  # the rest of the chunk is next, and not copied
+                nbytes = direct = self._socket.recv_into(room)
             else:
-                have = current.have
-                room = current.view[have : have + self._chunk_left]
-                nbytes = self._socket.recvmsg_into([room, scratch])[0]
+                nbytes = self._socket.recvmsg_into([room, scratch[: HEADER.size]])[0]
                 direct = min(nbytes, room.nbytes)
         except (BlockingIOError, InterruptedError):
             return 0
@@ -570,7 +594,7 @@ class TcpStream(Sender, Generic[Received]):
         if len(self._open) >= MOST_OPEN:
             raise ProtocolError(f"{MOST_OPEN} messages are open, and another one comes")
         memory = self.reserve(message, nbytes)
-        if memory is not None and memory.nbytes != nbytes:
+        if isinstance(memory, np.ndarray) and memory.nbytes != nbytes:
             raise AssertionError(f"{memory.nbytes} bytes were reserved for {nbytes}")
         # If the payload is not wanted, the message is not kept either, as it may be large.
         kept = None if memory is None else message
@@ -586,8 +610,9 @@ class TcpStream(Sender, Generic[Received]):
     def _copy_chunk(self, data: memoryview) -> int:
         current, nbytes = self._current, min(self._chunk_left, data.nbytes)
         assert current is not None
-        if current.view is not None:
-            current.view[current.have : current.have + nbytes] = data[:nbytes]
+        if (room := current.room(nbytes)) is not None:
+            nbytes = room.nbytes
+            room[:] = data[:nbytes]
         self._note_chunk(nbytes)
         return nbytes
 
@@ -595,6 +620,8 @@ class TcpStream(Sender, Generic[Received]):
         current = self._current
         assert current is not None
         current.have += nbytes
+        if current.sink is not None:
+            current.sink.came(nbytes)
         self.payload_in += nbytes
         self._chunk_left -= nbytes
         if self._chunk_left:
@@ -602,7 +629,7 @@ class TcpStream(Sender, Generic[Received]):
         self._current = None
         if current.have == current.nbytes:
             del self._open[current.lane]
-            if current.memory is not None:
+            if current.message is not None:
                 self._inbox.append((current.message, current.memory))
 
     # --- waiting, and the end ----------------------------------------------------------------
