@@ -97,10 +97,11 @@ class ABLPKind(HopsKind[ABLPSpec]):
         neighbors: SamplingSpec = spec.neighbors
         return kind_of(neighbors).is_disjoint(neighbors)
 
-    def bare(self, spec: ABLPSpec) -> ABLPSpec:
+    def bare(self, spec: ABLPSpec, *, edges: bool = True) -> ABLPSpec:
         """Return the spec with neighbourhoods without attributes."""
         neighbors: SamplingSpec = spec.neighbors
-        return msgspec.structs.replace(spec, neighbors=kind_of(neighbors).bare(neighbors))
+        neighbors = kind_of(neighbors).bare(neighbors, edges=edges)
+        return msgspec.structs.replace(spec, neighbors=neighbors)
 
     def check(self, spec: ABLPSpec, graph: GraphView) -> None:
         """Raise `ValueError` unless this graph can be sampled by the spec."""

@@ -102,9 +102,15 @@ class SamplingKind(ABC, Generic[_Spec]):
         """
         return ""
 
-    def bare(self, spec: _Spec) -> _Spec:
-        """Return a spec of the same batches without attributes."""
-        return msgspec.structs.replace(spec, node_attributes=(), edge_attributes=())
+    def bare(self, spec: _Spec, *, edges: bool = True) -> _Spec:
+        """Return a spec of the same batches without attributes of nodes.
+
+        Args:
+            spec: The spec.
+            edges: Whether to leave out attributes of edges, too.
+        """
+        without = {"edge_attributes": ()} if edges else {}
+        return msgspec.structs.replace(spec, node_attributes=(), **without)
 
     def with_options(self, spec: _Spec, options: Mapping[str, Any]) -> _Spec:
         """Return a spec with these options, which are its fields.

@@ -75,9 +75,10 @@ class LinkKind(HopsKind[LinkSpec]):
         """Return whether the neighbourhoods are disjoint."""
         return kind_of(spec.neighbors).is_disjoint(spec.neighbors)
 
-    def bare(self, spec: LinkSpec) -> LinkSpec:
+    def bare(self, spec: LinkSpec, *, edges: bool = True) -> LinkSpec:
         """Return the spec with neighbourhoods without attributes."""
-        return msgspec.structs.replace(spec, neighbors=kind_of(spec.neighbors).bare(spec.neighbors))
+        neighbors = kind_of(spec.neighbors).bare(spec.neighbors, edges=edges)
+        return msgspec.structs.replace(spec, neighbors=neighbors)
 
     def make_tables(
         self, spec: LinkSpec, columns: Mapping[str, Any], tables: Mapping[str, Any]

@@ -54,6 +54,7 @@ class StandIn:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     locked: dict[int, int] = field(default_factory=dict)  # end of each range, by its begin
     registered: int = 0  # how often
+    free: int = 1 << 40  # bytes of its memory
     done: int = 0
     waits: int = 0
     copied: int = 0  # bytes
@@ -113,7 +114,7 @@ class StandIn:
         self._current = before
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        out = self.empty_like(tensor)
+        out = self.empty(tensor.shape, tensor.dtype)
         self.copy_into(out, tensor)
         return out
 
@@ -123,11 +124,18 @@ class StandIn:
         self._queue(self._current).append(_Copy(out, tensor))
         self.go_on_by_chance()
 
-    def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        out = torch.empty_like(tensor)
+    def empty(self, shape: Any, dtype: torch.dtype) -> torch.Tensor:
+        out = torch.empty(tuple(shape), dtype=dtype)
         if out.numel():
             out.view(-1).view(torch.uint8).fill_(POISON)
         return out
+
+    def run(self, what: Any, *tensors: torch.Tensor) -> None:
+        self._queue(self._current).append(_Work(what, tensors))
+        self.go_on_by_chance()
+
+    def free_bytes(self) -> int:
+        return self.free
 
     def mark(self) -> StandInMark:
         return self.mark_in(self._current)
@@ -164,6 +172,8 @@ class StandIn:
         self.done += 1
         if isinstance(work, StandInMark):
             work.at = float(self.done)
+        elif isinstance(work, _Work):
+            work.what(*work.tensors)
         else:
             if work.nbytes and not self._is_locked(work.begin, work.nbytes):
                 raise Misuse("memory was unlocked before it was read")
@@ -176,6 +186,14 @@ class StandIn:
     def _waiting(self) -> Iterator[Any]:
         for queue in self._streams.values():
             yield from queue
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is to be done with tensors of the device."""
+
+    what: Any
+    tensors: tuple[torch.Tensor, ...]
 
 
 class _Copy:

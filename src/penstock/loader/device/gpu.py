@@ -6,7 +6,7 @@ may, and notices memory that changes too early.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
@@ -60,8 +60,19 @@ class Gpu(Protocol):
     def copy_into(self, out: Tensor, tensor: Tensor) -> None:
         """Ask for a copy to memory of the device, in the current stream; do not wait for it."""
 
-    def empty_like(self, tensor: Tensor) -> Tensor:
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return new memory of the device, of the current stream."""
+
+    def run(self, what: Callable[..., object], *tensors: Tensor) -> None:
+        """Ask for `what(*tensors)` in the current stream; do not wait for it.
+
+        Args:
+            what: Reads and writes the tensors, and nothing else.
+            *tensors: On the device.
+        """
+
+    def free_bytes(self) -> int:
+        """Return how many bytes of the device's memory nobody has."""
 
     def mark(self) -> Mark:
         """Return a mark in the current stream."""
@@ -151,9 +162,19 @@ class CudaGpu:
         """Ask for a copy to memory of the device, in the current stream."""
         out.copy_(tensor, non_blocking=True)
 
-    def empty_like(self, tensor: Tensor) -> Tensor:
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return new memory of the device, of the current stream."""
-        return torch.empty(tensor.shape, dtype=tensor.dtype, device=self.device)
+        return torch.empty(tuple(shape), dtype=dtype, device=self.device)
+
+    def run(self, what: Callable[..., object], *tensors: Tensor) -> None:
+        """Ask for `what(*tensors)` in the current stream."""
+        what(*tensors)
+
+    def free_bytes(self) -> int:
+        """Return how many bytes nobody has; torch's own unused memory counts as free."""
+        free: int = _cuda.mem_get_info(self.device)[0]
+        kept = _cuda.memory_reserved(self.device) - _cuda.memory_allocated(self.device)
+        return free + int(kept)
 
     def mark(self) -> CudaMark:
         """Return a mark in the current stream."""

@@ -32,7 +32,7 @@ class Staging:
     def copy(self, tensor: Tensor) -> Tensor:
         """Ask for a copy on the device, in the current stream; `tensor` may change afterwards."""
         gpu, given = self._gpu, tensor.contiguous()
-        out = gpu.empty_like(given)
+        out = gpu.empty(given.shape, given.dtype)
         source, target, begin = _flat(given), _flat(out), 0
         while begin < source.numel():
             room = self._room()
