@@ -1,8 +1,8 @@
 """The command line: `penstock COMMAND …`.
 
 Each command lives in a module of its own, named in `COMMANDS`, and is imported when it is run. This
-module must not import a command, nor anything a command needs. `lazy` loads commands, `words` and
-`remote` are what they share.
+module must not import a command, nor anything a command needs. `lazy` loads commands, `words`,
+`tables` and `remote` are what they share.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ from typing import Any
 
 import click
 import msgspec
-from rich import box
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from penstock.cli.tables import new_table, plain_console
 from penstock.graph import Graph
 from penstock.graph.describe import (
     ArrayDescription,
@@ -32,9 +32,6 @@ from penstock.graph.describe import (
 from penstock.graph.format import verify as verify_sums
 from penstock.graph.inventory import type_text
 from penstock.graph.partition.partition import parts_in
-
-# For output to a file or a pipe, where lines may be long and should not be broken.
-WIDTH_OF_A_PIPE = 160
 
 
 @click.command()
@@ -118,9 +115,7 @@ def progress_on_stderr() -> Progress:
 
 
 def show(path: Path, description: Description, *, verified: bool) -> None:
-    console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = max(console.width, WIDTH_OF_A_PIPE)
+    console = plain_console()
     console.print(summary(path, description, verified=verified))
     if description.part is not None:
         console.print(part_table(description.part))
@@ -265,13 +260,4 @@ def table_of_the_whole(rows: Iterable[tuple[str, str, str]]) -> Table:
     table = new_table("of the whole", "attribute", "value")
     for owner, name, value in rows:
         table.add_row(owner or "graph", name, value)
-    return table
-
-
-def new_table(*columns: str, numbers: Iterable[str] = ()) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in columns:
-        right = column in numbers
-        # Folded where it does not fit: two lines are better than half a name.
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
     return table

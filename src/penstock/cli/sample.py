@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 import numpy as np
-from rich.console import Console
 from rich.filesize import decimal
 
-from penstock.cli.inspect import WIDTH_OF_A_PIPE, new_table
 from penstock.cli.remote import access_options, reached
+from penstock.cli.tables import new_table, plain_console
 
 if TYPE_CHECKING:
     from penstock.client.channel.batch import Batch
@@ -105,9 +104,7 @@ def _plain(batch: Batch) -> dict[str, Any]:
 
 
 def _show(batch: Batch, options: dict[str, Any]) -> None:
-    console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = max(console.width, WIDTH_OF_A_PIPE)
+    console = plain_console()
     size = decimal(sum(array.nbytes for array in batch.arrays.values()))
     console.print(
         f"batch {batch.index} of epoch {batch.epoch} (seed {options['seed']}): {size}, "

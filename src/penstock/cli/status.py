@@ -11,13 +11,13 @@ from typing import Any, Final, TypeAlias
 
 import click
 import msgspec
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.filesize import decimal
 from rich.live import Live
 from rich.table import Table
 
-from penstock.cli.inspect import WIDTH_OF_A_PIPE, new_table
 from penstock.cli.remote import access_options, asked, observed
+from penstock.cli.tables import new_table, plain_console
 from penstock.cli.words import counted
 from penstock.wire.host import this_host
 
@@ -64,7 +64,7 @@ def status(
         elif as_json:
             click.echo(msgspec.json.format(msgspec.json.encode(look())))
         else:
-            _console().print(picture(look()))
+            plain_console().print(picture(look()))
 
 
 def _addresses(given: tuple[str, ...]) -> list[str]:
@@ -111,19 +111,12 @@ def _watch(look: Look, every: float, *, as_json: bool) -> None:
             click.echo(msgspec.json.encode(look()))
             time.sleep(every)
     before: dict[str, Any] | None = None
-    with Live(console=_console(), auto_refresh=False, transient=True) as live:
+    with Live(console=plain_console(), auto_refresh=False, transient=True) as live:
         while True:
             now = {**look(), "at": time.monotonic()}
             live.update(picture(now, before), refresh=True)
             before = now
             time.sleep(every)
-
-
-def _console() -> Console:
-    console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = max(console.width, WIDTH_OF_A_PIPE)
-    return console
 
 
 # --- showing -------------------------------------------------------------------------------------
