@@ -9,35 +9,9 @@ import pytest
 
 from penstock.workers import cgroups
 from penstock.workers.limits import Readings, auto_workers
+from tests.workers.machines import machine, version_1, version_2
 
 GB = 1 << 30
-
-
-def machine(tmp_path: Path, cgroup: str, mounts: str, files: dict[str, str]) -> Path:
-    """A folder that stands for /proc, and beside it the mount points that it speaks of."""
-    proc = tmp_path / "proc"
-    for name, text in {
-        "proc/self/cgroup": cgroup,
-        "proc/self/mountinfo": mounts.replace("@", str(tmp_path)),
-        **files,
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return proc
-
-
-def version_2(tmp_path: Path, files: dict[str, str], root: str = "/") -> Path:
-    mounts = f"30 23 0:26 {root} @/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
-    return machine(tmp_path, "0::/user/job\n", mounts, files)
-
-
-def version_1(tmp_path: Path, files: dict[str, str]) -> Path:
-    mounts = (
-        "31 23 0:27 / @/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
-        "32 23 0:28 / @/memory rw - cgroup cgroup rw,memory\n"
-        "33 23 0:29 / @/unified rw - cgroup2 cgroup2 rw\n"
-    )
-    return machine(tmp_path, "4:memory:/job\n2:cpu,cpuacct:/job\n0::/\n", mounts, files)
 
 
 # --- what follows from the readings ---
@@ -181,6 +155,31 @@ def test_where_a_controller_is_in_version_1_version_2_is_not_asked(tmp_path: Pat
     group = cgroups.find("memory", proc)
     assert group is not None
     assert (group.version, group.folder) == (1, tmp_path / "memory/job")
+
+
+# --- what is not asked for a number of workers ---
+
+
+def test_the_tightest_limit_of_memory_is_that_of_any_group_around(tmp_path: Path) -> None:
+    files = {"cgroup/user/job/memory.max": f"{8 * GB}\n", "cgroup/user/memory.max": f"{4 * GB}\n"}
+    group = cgroups.find("memory", version_2(tmp_path, files))
+    assert group is not None
+    assert cgroups.memory_limit(group) == 4 * GB
+
+
+def test_processes_left_are_those_up_to_the_limit(tmp_path: Path) -> None:
+    files = {"cgroup/user/job/pids.max": "100\n", "cgroup/user/job/pids.current": "30\n"}
+    group = cgroups.find("pids", version_2(tmp_path, files))
+    assert group is not None
+    assert cgroups.processes_left(group) == 70
+
+
+def test_version_1_may_have_no_limit_of_processes(tmp_path: Path) -> None:
+    mounts = "31 23 0:27 / @/pids rw - cgroup cgroup rw,pids\n"
+    files = {"pids/job/pids.max": "max\n", "pids/job/pids.current": "30\n"}
+    group = cgroups.find("pids", machine(tmp_path, "4:pids:/job\n", mounts, files))
+    assert group is not None
+    assert cgroups.processes_left(group) is None
 
 
 # --- little to go by ---

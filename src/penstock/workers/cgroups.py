@@ -30,7 +30,7 @@ class Group:
 
 
 def find(controller: str, proc: Path = PROC) -> Group | None:
-    """Return the group in which `controller` ("memory", "cpu") counts this process."""
+    """Return the group in which `controller` ("memory", "cpu", "pids") counts this process."""
     old, new = _memberships(controller, _text(proc / "self/cgroup"))
     mounts = _mounts(_text(proc / "self/mountinfo"))
     for mount in mounts:
@@ -52,6 +52,18 @@ def memory_room(group: Group) -> int | None:
     """Return the bytes left before the tightest limit; None if there is no limit."""
     rooms = (_room(group.version, folder) for folder in group.folders)
     return min((room for room in rooms if room is not None), default=None)
+
+
+def memory_limit(group: Group) -> int | None:
+    """Return the tightest limit of memory, in bytes; None if there is none."""
+    limits = (_limit(group.version, folder) for folder in group.folders)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def processes_left(group: Group) -> int | None:
+    """Return how many more processes and threads may be started; None if there is no limit."""
+    left = (_processes_left(folder) for folder in group.folders)
+    return min((count for count in left if count is not None), default=None)
 
 
 def oom_kills(folder: Path) -> int | None:
@@ -153,6 +165,12 @@ def _room(version: int, folder: Path) -> int | None:
         folder / "memory.stat", "inactive_file" if version == 2 else "total_inactive_file"
     )
     return max(0, limit - max(0, used - (idle or 0)))
+
+
+def _processes_left(folder: Path) -> int | None:
+    # The files of both versions have the same names.
+    most, there = _whole(_text(folder / "pids.max")), _whole(_text(folder / "pids.current"))
+    return None if most is None else max(0, most - (there or 0))
 
 
 def _entry(path: Path, key: str) -> int | None:
