@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from penstock.loader.device.statistics import DeviceStatistics
 from penstock.loader.watch import watcher
 from penstock.loader.watch.meter import LoaderStatistics, Waits
 from penstock.loader.watch.picture import Lines, LivePicture, is_fit, line, picture, rates, shares
@@ -250,15 +251,16 @@ def test_rates_and_waits_are_those_of_the_last_seconds() -> None:
     )
     watched = seen((100.0, NUMBERS), (104.0, later))
     assert rates(watched) == (10.0, 160.0)
-    wanted = {"sampling": 0.5, "transfer": 0.025, "transform": 0.25, "credit": 0.0, "turn": 1.0}
-    assert shares(watched) == pytest.approx(wanted)
+    found = shares(watched)
+    assert (found.sampling, found.transfer, found.transform) == pytest.approx((0.5, 0.025, 0.25))
+    assert (found.credit, found.turn) == (0.0, 1.0)
 
 
 def test_one_look_tells_of_all_the_time() -> None:
     watched = seen((100.0, NUMBERS))
     assert rates(watched) == (10.0, 160.0)
-    assert shares(watched)["sampling"] == pytest.approx(0.1)
-    assert shares(seen((1.0, replace(NUMBERS, seconds=0.0))))["sampling"] == 0.0
+    assert shares(watched).sampling == pytest.approx((2.7 - 0.5) / (27 - 0.5))
+    assert shares(seen((1.0, replace(NUMBERS, seconds=0.0)))).sampling == 0.0
 
 
 def test_looks_that_are_out_of_date_are_dropped() -> None:
@@ -278,6 +280,32 @@ def test_a_line_says_what_went_wrong_if_anything_did() -> None:
     wrong = replace(NUMBERS, failed=2, restarts_of_hub=1, num_workers=4, restarts_of_workers=3)
     text = line(seen((1.0, wrong)))
     assert "4 workers, 3 lost; hub restarted 1 times; 2 failed, 0 substituted" in text
+
+
+def test_a_line_and_a_picture_say_what_is_waited_for() -> None:
+    numbers = replace(NUMBERS, device=DeviceStatistics("cuda:0", 10, 0, 10, 10.6, 2.65))
+    watched, plain = seen((1.0, numbers)), seen((1.0, NUMBERS), name="Loader-2")
+    verdict = "the GPU waits for batches 40% of the time: give more workers (num_workers)"
+    assert "; GPU waits: batches 40%, copies 10%; " in line(watched)
+    assert line(watched).endswith(f"; {verdict}")
+    assert "GPU waits" not in line(plain)
+    assert line(plain).endswith(
+        "; your program waits for batches 8% of the time: give more workers (num_workers)"
+    )
+    text = drawn(watched, plain)
+    assert f"Loader-1: {verdict}" in text
+    assert "GPU:" in text  # above two columns
+    assert "GPU:" not in drawn(plain)
+
+
+def test_a_verdict_is_of_the_last_seconds_if_they_had_enough_batches() -> None:
+    def later(batches: int) -> Watched:
+        waits = replace(NUMBERS.waits, sampling=7.7)
+        now = replace(NUMBERS, batches=NUMBERS.batches + batches, waits=waits, seconds=32.0)
+        return seen((100.0, NUMBERS), (105.0, now))
+
+    assert "waits for batches 100% of the time" in line(later(10))
+    assert "waits for batches 23% of the time" in line(later(9))
 
 
 def drawn(*watched: Watched) -> str:

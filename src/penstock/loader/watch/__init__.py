@@ -1,4 +1,5 @@
 """Statistics of loaders, and their live display.
 
-`meter` counts, `watcher` is the thread that asks for statistics, `picture` displays them.
+`meter` counts, `verdict` says what that means, `watcher` is the thread that asks for statistics,
+`picture` displays them.
 """

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from penstock.client.channel.batch import Batch
 from penstock.loader.device.statistics import DeviceStatistics
+from penstock.loader.watch.verdict import verdict_of
 
 Stage: TypeAlias = Literal["sampling", "transfer", "transform"]
 
@@ -52,8 +53,16 @@ class LoaderStatistics:
     restarts_of_workers: int
     restarts_of_hub: int
     num_workers: int
-    device: DeviceStatistics | None  # what was moved to `device`, and what that waited for
+    device: DeviceStatistics | None = None  # what was moved to `device`, and what that waited for
     hub: dict[str, Any] = field(default_factory=dict)  # the hub's statistics, for all its channels
+
+    @property
+    def verdict(self) -> str:
+        """What the GPU waits for, or the program where there is no GPU, in plain words.
+
+        It tells of the whole run, without the wait for the first batch.
+        """
+        return verdict_of(self)
 
 
 class _Stopwatch:

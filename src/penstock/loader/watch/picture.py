@@ -18,13 +18,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from penstock.loader.watch.meter import Waits
+from penstock.loader.watch.verdict import Shares, between, verdict_of, whole_run
 from penstock.loader.watch.watcher import Watched, WatchView
 
 _LIVE_S: Final = 0.5
 _LINES_S: Final = 5.0
 _LOSSES_SHOWN: Final = 3
 _CAUSES: Final = ("sampling", "transfer", "transform", "credit", "turn")
+_DEVICE_CAUSES: Final = {"device_batches": "GPU: batches", "device_copies": "GPU: copies"}
 
 
 def view_here() -> WatchView:
@@ -110,13 +111,17 @@ class LivePicture:
 
 def line(watched: Watched) -> str:
     """Return a loader's progress as one line."""
-    numbers = watched.looks[-1].numbers
+    numbers, spent = watched.looks[-1].numbers, shares(watched)
     batches, inputs = rates(watched)
     parts = [
         f"{watched.name}: epoch {numbers.epoch}, {numbers.step} of {numbers.steps} batches, "
         f"{batches:.1f}/s ({inputs:.0f} inputs/s)",
-        "waits: " + ", ".join(f"{cause} {share:.0%}" for cause, share in shares(watched).items()),
+        "waits: " + ", ".join(f"{cause} {getattr(spent, cause):.0%}" for cause in _CAUSES),
     ]
+    if spent.device_batches is not None:
+        parts.append(
+            f"GPU waits: batches {spent.device_batches:.0%}, copies {spent.device_copies:.0%}"
+        )
     if numbers.num_workers:
         parts.append(f"{numbers.num_workers} workers, {numbers.restarts_of_workers} lost")
     if numbers.restarts_of_hub:
@@ -125,29 +130,33 @@ def line(watched: Watched) -> str:
         parts.append(f"{numbers.failed} failed, {numbers.substitutes} substituted")
     if numbers.retries:
         parts.append(f"{numbers.retries} errors tried again")
-    return "; ".join(parts)
+    return "; ".join([*parts, verdict(watched)])
 
 
 def picture(watched: Sequence[Watched]) -> RenderableType:
     """Return the picture of all watched loaders."""
     shown = [one for one in watched if one.looks]
     parts: list[RenderableType] = [_loaders(shown)]
+    parts += [Text(f"{one.name}: {verdict(one)}") for one in shown]
     for one in _by_hub(shown):
         parts += _hub(one)
     return Group(*parts, Text(f"restarts: {_restarts(shown)}"))
 
 
 def _loaders(watched: Sequence[Watched]) -> Table:
-    table = Table("loader", "epoch", "progress", "batches", "per s", *_CAUSES, expand=False)
+    causes = {cause: cause for cause in _CAUSES}
+    if any(one.looks[-1].numbers.device is not None for one in watched):
+        causes |= _DEVICE_CAUSES
+    table = Table("loader", "epoch", "progress", "batches", "per s", *causes.values(), expand=False)
     for one in watched:
-        numbers, (batches, _) = one.looks[-1].numbers, rates(one)
+        numbers, (batches, _), spent = one.looks[-1].numbers, rates(one), shares(one)
         table.add_row(
             one.name,
             str(numbers.epoch),
             ProgressBar(max(numbers.steps, 1), numbers.step, width=16),
             f"{numbers.step}/{numbers.steps}",
             f"{batches:.1f}",
-            *(f"{share:.0%}" for share in shares(one).values()),
+            *(_percent(getattr(spent, cause)) for cause in causes),
         )
     return table
 
@@ -237,19 +246,19 @@ def rates(watched: Watched) -> tuple[float, float]:
     return batches / seconds, (last.numbers.inputs - first.numbers.inputs) / seconds
 
 
-def shares(watched: Watched) -> dict[str, float]:
-    """Return which share of the window was spent waiting, by cause."""
+def shares(watched: Watched) -> Shares:
+    """Return the shares of waiting: in the window if it has two snapshots, else in all the time."""
     first, last = watched.looks[0], watched.looks[-1]
-    before, seconds = first.numbers.waits, last.at - first.at
-    if not seconds:
-        before, seconds = Waits(), last.numbers.seconds
-    now = last.numbers.waits
-    return {
-        cause: _share(getattr(now, cause), getattr(before, cause), seconds) for cause in _CAUSES
-    }
+    if last.at > first.at:
+        return between(first.numbers, last.numbers, last.at - first.at)
+    return whole_run(last.numbers)
 
 
-def _share(now: float, before: float, seconds: float) -> float:
-    # The pool counts from zero when a channel is opened again; and a wait is counted only when it
-    # ends, and may be longer than the window.
-    return min(max(now - before, 0.0) / seconds, 1.0) if seconds else 0.0
+def verdict(watched: Watched) -> str:
+    """Return what is waited for: in the window, if it has enough batches, else in all the time."""
+    recent = shares(watched)
+    return verdict_of(watched.looks[-1].numbers, recent if recent.is_enough else None)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
