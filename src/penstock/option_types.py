@@ -47,6 +47,15 @@ class LoaderKeywords(TypedDict, total=False):
     """Bytes of batches, such as '512MB', that may be on a GPU before they are asked for, or on
     their way there; one batch in any case. Default: '512MB'."""
 
+    features: torch.device | str | int | None
+    """Keep the rows of all nodes on this GPU, which is the loader's `device`: workers leave them
+    out, and batches take them there. None: they come with the batches. Default: None."""
+
+    feature_cache: int | str | None
+    """Bytes, such as '20GB', of the GPU that is the loader's `device` for the rows of nodes that
+    are read most often; others are moved. Instead of `features`. None: all rows come with the
+    batches. Default: None."""
+
     pin_memory: bool
     """Have batches in page-locked memory, so that you can copy them to a GPU beside the model;
     with `device` that is done in any case. Default: False."""

@@ -415,6 +415,23 @@ class LoadingOptions(Options, frozen=True, kw_only=True):
             written="int | str",
         ),
     ] = "512MB"
+    features: Annotated[
+        Any,
+        About(
+            "Keep the rows of all nodes on this GPU, which is the loader's `device`: workers leave "
+            "them out, and batches take them there. None: they come with the batches.",
+            written="torch.device | str | int | None",
+        ),
+    ] = None
+    feature_cache: Annotated[
+        Any,
+        About(
+            "Bytes, such as '20GB', of the GPU that is the loader's `device` for the rows of nodes "
+            "that are read most often; others are moved. Instead of `features`. None: all rows "
+            "come with the batches.",
+            written="int | str | None",
+        ),
+    ] = None
     pin_memory: Annotated[
         bool,
         About(

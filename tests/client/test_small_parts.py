@@ -9,7 +9,7 @@ import pytest
 
 from penstock import errors
 from penstock.client.channel.batch import Batch
-from penstock.client.sizes import parse_bytes
+from penstock.client.sizes import parse_bytes, written_bytes
 from penstock.rpc.deadline import Deadline
 from penstock.rpc.failures import error_of
 from penstock.wire.messages import Report
@@ -21,6 +21,11 @@ from penstock.wire.messages import Report
 )
 def test_sizes_are_read_as_people_write_them(size: int | str, nbytes: int) -> None:
     assert parse_bytes(size, "size") == nbytes
+
+
+@pytest.mark.parametrize("nbytes", [1, 999, 1023, 1024, 1000 << 20, 3 << 29, 5 << 40, 5 << 50])
+def test_sizes_are_written_so_that_they_can_be_read(nbytes: int) -> None:
+    assert parse_bytes(written_bytes(nbytes), "size") == pytest.approx(nbytes, rel=1e-3)
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, True, "", "MB", "-3MB", "3 XB", None])

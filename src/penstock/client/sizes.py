@@ -24,3 +24,11 @@ def parse_bytes(size: int | str, name: str) -> int:
     if number <= 0:
         raise ValueError(f"{name} is {size!r}; it must be greater than 0")
     return number
+
+
+def written_bytes(nbytes: int) -> str:
+    """Return a size as people write it, and `parse_bytes` reads it: about as many bytes."""
+    for letter, unit in reversed(_UNITS.items()):
+        if nbytes >= unit:
+            return f"{nbytes / unit:.4g}{letter.upper()}B"
+    return f"{nbytes}B"

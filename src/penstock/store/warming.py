@@ -54,10 +54,12 @@ def warm(
     """
     if not graph.wants_cache:
         return
+    columns = _columns(kind_of(spec).batches(spec, graph))
+    if not columns:  # another spec may read rows
+        return
     with graph.making_cache() as is_mine:
         if is_mine:
             began = time.monotonic()
-            columns = _columns(kind_of(spec).batches(spec, graph))
             by_type = _names_by_type(graph, columns)
             rates = _rates(graph, by_type, spec, requests)
             arrays = _filled(graph, by_type, rates, progress)
@@ -154,7 +156,7 @@ def _filled(
 
 
 def _fetched(graph: StoreGraph, owner: str, name: str, ids: Ids) -> SharedArray:
-    source = graph.node_features(name, owner or None)
+    source = graph.node_features(name, owner or None, stored=True)
     wanted: list[ArraySpec] = [(source.dtype, (len(ids), *source.row_shape))]
     (made,) = made_arrays(wanted, None, lambda out: source.gather(ids, out))
     return made

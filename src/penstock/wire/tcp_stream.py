@@ -428,7 +428,8 @@ class TcpStream(Sender, Generic[Received]):
         Raises:
             ProtocolError: The data is not valid. The stream has ended.
         """
-        if self.ended:
+        ended: bool = self.ended
+        if ended:
             return []
         try:
             if (one := self._receive_one()) is not None:

@@ -218,4 +218,4 @@ def stand_in_for_cuda(monkeypatch: Any, gpu: StandIn) -> None:
 
     monkeypatch.setattr(transfer, "CudaGpu", lambda device: gpu)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(options, "_check_there", lambda device, given: None)
+    monkeypatch.setattr(options, "_check_there", lambda *given: None)

@@ -13,7 +13,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from torch_geometric.data.data import BaseData
 
 from penstock.client.channel.batch import Batch
 from penstock.loader.device.clock import Delivery, DeviceClock
+from penstock.loader.device.features import BatchRows, Column, DeviceFeatures, RowsLater
 from penstock.loader.device.gpu import CudaGpu, Gpu, Mark
 from penstock.loader.device.lending import Lending
 from penstock.loader.device.pins import Pins
@@ -65,8 +66,12 @@ class Transfer(ABC):
         """Return what `begin` has begun to move."""
         return begun
 
-    def has_room(self, batches: int, nbytes: int) -> bool:
-        """Return whether another batch may be begun, beside so many that were."""
+    def later(self, column: Column, ids: Tensor) -> Tensor | None:
+        """Return what stands for rows of a batch until `begin`; None if workers gather them."""
+        return None
+
+    def has_room(self, begun: Sequence[Any]) -> bool:
+        """Return whether another batch may be begun beside these, which `begin` has returned."""
         return False
 
     def statistics(self) -> DeviceStatistics | None:
@@ -148,13 +153,17 @@ class DeviceTransfer(Transfer):
         gpu: Returns the GPU, which is chosen when the first batch comes.
         ahead_bytes: Bytes of batches that may be on the device, or on their way there, before they
             are asked for; one batch in any case.
+        features: Rows that are kept on the device; None: all rows come with the batches.
     """
 
     transforms_last = True
 
-    def __init__(self, gpu: Callable[[], Gpu], ahead_bytes: int) -> None:
+    def __init__(
+        self, gpu: Callable[[], Gpu], ahead_bytes: int, features: DeviceFeatures | None = None
+    ) -> None:
         self._make = gpu
         self._ahead_bytes = ahead_bytes
+        self._features = features
         self._there: tuple[Gpu, Pins, Staging] | None = None
         self._held: deque[_Held] = deque()  # until they are copied
         self._clock = DeviceClock()
@@ -192,34 +201,53 @@ class DeviceTransfer(Transfer):
             self._gpu()[1].cover(batch.memory, batch.arrays.values())
         return batch
 
+    def later(self, column: Column, ids: Tensor) -> Tensor | None:
+        """Return what stands for rows that are taken on the device; None if it has them not."""
+        return None if self._features is None else self._features.later(column, ids)
+
     def begin(self, data: Any, batch: Batch) -> _Moving:
-        """Ask for copies of all tensors on the device."""
-        gpu, pins, staging = self._gpu()
-        tensors: list[Tensor] = []
+        """Ask for copies of all tensors on the device, and for the rows that are kept there."""
+        gpu, _, staging = self._gpu()
+        if self._features is not None:
+            self._features.load(gpu, staging)
+        # By its identity, each tensor of the batch, which so lives on, and what it is moved to.
+        there: dict[int, tuple[Tensor, Tensor]] = {}
+        rows: BatchRows | None = None
 
         def moved(tensor: Tensor) -> Tensor:
-            if tensor.device.type != "cpu" or tensor.requires_grad:
-                tensors.append(tensor.to(gpu.device))
-            elif tensor.layout is not torch.strided or not tensor.numel():
-                tensors.append(gpu.copy(tensor))
-            elif pins.covers(tensor.data_ptr(), tensor.nbytes) and gpu.is_pinned(tensor):
-                tensors.append(gpu.copy(tensor))
-                self._moved += tensor.nbytes
-            else:
-                tensors.append(staging.copy(tensor))
-                self._moved += tensor.nbytes
-                self._staged += tensor.nbytes
-            return tensors[-1]
+            if id(tensor) not in there:
+                if isinstance(tensor, RowsLater):
+                    assert rows is not None
+                    there[id(tensor)] = tensor, rows.take(tensor)
+                else:
+                    there[id(tensor)] = tensor, self._asked(tensor)
+            return there[id(tensor)][1]
 
         # Held from now on, whatever happens: without enough memory on the device, for example, only
         # some tensors are moved.
         held = _Held(batch.arrays)
         self._held.append(held)
         with gpu.copying():
+            if self._features is not None:
+                rows = self._features.batch(gpu, staging, moved)
             begun = gpu.mark()
             data = applied(data, moved)
             held.mark = copied = gpu.mark()
-        return _Moving(data, tensors, begun, copied)
+        tensors = [tensor for _, tensor in there.values()]
+        return _Moving(data, tensors, sum(each.nbytes for each in tensors), begun, copied)
+
+    def _asked(self, tensor: Tensor) -> Tensor:
+        """Ask for a copy of a tensor on the device."""
+        gpu, pins, staging = self._gpu()
+        if tensor.device.type != "cpu" or tensor.requires_grad:
+            return tensor.to(gpu.device)
+        if tensor.layout is not torch.strided or not tensor.numel():
+            return gpu.copy(tensor)
+        self._moved += tensor.nbytes
+        if pins.covers(tensor.data_ptr(), tensor.nbytes) and gpu.is_pinned(tensor):
+            return gpu.copy(tensor)
+        self._staged += tensor.nbytes
+        return staging.copy(tensor)
 
     def finish(self, begun: _Moving) -> Any:
         """Return the batch on the device; the current stream waits for it."""
@@ -230,27 +258,35 @@ class DeviceTransfer(Transfer):
         self._clock.note(Delivery(asked, begun.begun, begun.copied, gpu.mark()))
         return begun.data
 
-    def has_room(self, batches: int, nbytes: int) -> bool:
-        """Return whether another batch may be moved beside so many."""
-        return batches < 1 or (batches < _MOST_AHEAD and nbytes < self._ahead_bytes)
+    def has_room(self, begun: Sequence[Any]) -> bool:
+        """Return whether another batch may be moved beside these."""
+        if not begun:
+            return True
+        nbytes = sum(each.nbytes for each in begun if isinstance(each, _Moving))
+        return len(begun) < _MOST_AHEAD and nbytes < self._ahead_bytes
 
     def statistics(self) -> DeviceStatistics | None:
         """Return a snapshot of the statistics."""
         if self._there is None:
             return None
-        gpu, pins, _ = self._there
+        (gpu, pins, _), kept = self._there, self._features
         return DeviceStatistics(
             device=str(gpu.device),
-            bytes=self._moved,
+            bytes=self._moved + (0 if kept is None else kept.moved),
             staged=self._staged,
             pinned=pins.nbytes,
             waited_for_batches=self._clock.batches,
             waited_for_copies=self._clock.copies,
+            features=0 if kept is None else kept.nbytes,
+            row_bytes=0 if kept is None else kept.row_bytes,
+            row_bytes_moved=0 if kept is None else kept.moved,
         )
 
     def close(self) -> None:
-        """Wait for the copies that are under way."""
+        """Wait for the copies that are under way; let go of tables of features."""
         self.make_room(lambda: 0)
+        if self._features is not None:
+            self._features.release()
 
     def _gpu(self) -> tuple[Gpu, Pins, Staging]:
         if self._there is None:
@@ -273,6 +309,7 @@ class _Moving:
 
     data: Any
     tensors: list[Tensor]
+    nbytes: int
     begun: Mark
     copied: Mark
 
@@ -285,11 +322,15 @@ def applied(data: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def transfer_of(
-    device: torch.device | None, *, pin_memory: bool, ahead_bytes: int
+    device: torch.device | None,
+    *,
+    pin_memory: bool,
+    ahead_bytes: int,
+    features: DeviceFeatures | None = None,
 ) -> Transfer | None:
     """Return the transfer that a loader's options ask for; None if batches stay where they are."""
     if device is not None and device.type == "cuda":
-        return DeviceTransfer(lambda: CudaGpu(device), ahead_bytes)
+        return DeviceTransfer(lambda: CudaGpu(device), ahead_bytes, features)
     if device is not None and device.type != "cpu":
         return PlainTransfer(device)
     if pin_memory and torch.cuda.is_available():

@@ -117,9 +117,7 @@ class Iteration(Iterator[Any]):
     def _has_room(self) -> bool:
         assert self._loader._transfer is not None
         # The first of them is about to be delivered.
-        return self._loader._transfer.has_room(
-            len(self._ahead) - 1, sum(outcome.nbytes for outcome in self._ahead)
-        )
+        return self._loader._transfer.has_room([outcome.data for outcome in self._ahead][1:])
 
     def _is_near(self) -> bool:
         """Return whether another batch of the epoch is available without waiting."""

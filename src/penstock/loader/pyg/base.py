@@ -24,17 +24,20 @@ from penstock.client.sizes import parse_bytes
 from penstock.core.plan import Position
 from penstock.kernels.reference import fold
 from penstock.loader import errors
+from penstock.loader.device.features import DeviceFeatures, columns_of
+from penstock.loader.device.hot_rows import hot_nodes, presampled
 from penstock.loader.device.transfer import applied, transfer_of
 from penstock.loader.epoch.iteration import Iteration
 from penstock.loader.epoch.position import LoaderState
 from penstock.loader.epoch.ranks import tell_of_share, warn_of_same_inputs
 from penstock.loader.epoch.run import Run
 from penstock.loader.epoch.schedule import Schedule
-from penstock.loader.pyg.collate import Collate
+from penstock.loader.pyg.collate import Collate, Later
 from penstock.loader.pyg.graph_data import GraphData
 from penstock.loader.pyg.mixins import WorkerMixin
 from penstock.loader.pyg.options import LoaderOptions
 from penstock.loader.pyg.stores import is_pair
+from penstock.loader.pyg.template import is_of_nodes
 from penstock.loader.pyg.torch_shims import Hint, InputIndices, never, sampler_over, unhooked
 from penstock.loader.source.adhoc import AdhocBatches, adhoc_batches, adhoc_seed
 from penstock.loader.source.batch_source import BatchSource
@@ -46,7 +49,7 @@ from penstock.loader.watch import watcher
 from penstock.loader.watch.meter import LoaderStatistics, Meter, lost_workers
 from penstock.loader.watch.watcher import Watching
 from penstock.option_types import LoaderKeywords
-from penstock.sampling.kinds import kind_of
+from penstock.sampling.kinds import direction_of, kind_of
 from penstock.sampling.spec import HGTSpec, LinkSpec, NeighborSpec, Spec
 
 log = logging.getLogger(__name__)
@@ -67,6 +70,8 @@ _TORCH_SETS: Final = (
 # no effect, which Lightning assigns (`seed_everything(…, workers=True)`).
 _LOOKED_UP: Final = {"transform", "transform_sampler_output", "filter_per_worker", "timeout"}
 _UNUSED: Final = {"worker_init_fn"}
+# Inputs of a batch, where only a batch sampler knows how many it has.
+_USUAL_SIZE: Final = 256
 
 
 class Loader(WorkerMixin, DataLoader[Any]):
@@ -111,7 +116,10 @@ class Loader(WorkerMixin, DataLoader[Any]):
         self._joins_here = isinstance(spec, NeighborSpec | LinkSpec | HGTSpec)
         if self._filters():
             self._check_filters()
+            self._refuse_features(options)
             spec = kind_of(spec).bare(spec)  # rows are joined here, after the user's transform
+        elif options.keeps_features:
+            spec = kind_of(spec).bare(spec, edges=False)  # they are taken on the GPU
         if self._overrides("collate_fn") and not options.is_inline:
             warnings.warn(
                 f"collate_fn of {self._who} is called in this process, with the positions of each "
@@ -140,6 +148,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
             options.torch_device,
             pin_memory=options.pin_memory,
             ahead_bytes=parse_bytes(options.device_prefetch, "device_prefetch"),
+            features=self._device_features(),
         )
         if options.pin_memory and self._transfer is None:
             log.info("%s: pin_memory has no effect, since there is no GPU", self)
@@ -162,6 +171,42 @@ class Loader(WorkerMixin, DataLoader[Any]):
             if name in ("filter_fn", "transform_sampler_output") and value is not None:
                 self._check_filters()
         super().__setattr__(name, value)
+
+    def _refuse_features(self, options: LoaderOptions) -> None:
+        if options.keeps_features:
+            raise ValueError(
+                f"{self._who} has a filter_fn or transform_sampler_output, which sees batches "
+                "before they are on the GPU, so features and feature_cache cannot keep rows there: "
+                "leave out one or the other"
+            )
+
+    def _device_features(self) -> DeviceFeatures | None:
+        """Return what keeps rows of nodes on the GPU, if the user wants that."""
+        options, graph = self._options, self._source.graph
+        if not options.keeps_features or self._filters():
+            return None
+        if graph.part is not None:
+            raise ValueError(
+                f"this is {graph.part}: its rows cannot be kept on the GPU (features, "
+                "feature_cache) by themselves; read from the store of all parts"
+            )
+        rows = filter(is_of_nodes, self._source.template.rows)
+        columns = columns_of(graph, ((str(row.owner), row.name) for row in rows))
+        return DeviceFeatures(graph, columns, options.feature_bytes, self._hot_nodes)
+
+    def _hot_nodes(self, row_bytes: Mapping[str, int], budget: int) -> Mapping[str, Any]:
+        """Return the nodes whose rows are worth a budget of bytes, by type."""
+        source, inputs = self._source, self._inputs
+        bare = kind_of(self._spec).bare(self._spec)
+        batches = presampled(
+            adhoc_batches(source, bare, inputs),
+            inputs,
+            _USUAL_SIZE if self._options.batch_sampler is not None else self._options.batch_size,
+            self.seed,
+            shuffle=not self._schedule.is_in_order,
+        )
+        side = direction_of(bare) or "in"
+        return hot_nodes(source.graph, side, row_bytes, budget, batches)
 
     def _overrides(self, name: str) -> bool:
         """Return whether a user has another method of this name, in a subclass or an attribute."""
@@ -336,7 +381,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
                 return self._complete(batch, run.inputs_of(batch))
             with self._meter.at("transfer"):
                 batch = transfer.receive(batch)
-            data = self._joined(batch, run.inputs_of(batch))
+            data = self._joined(batch, run.inputs_of(batch), transfer.later)
             if not transfer.transforms_last:
                 data = self._transformed_once(data)
             with self._meter.at("transfer"):
@@ -374,11 +419,17 @@ class Loader(WorkerMixin, DataLoader[Any]):
         finally:
             self._turn = None
 
-    def _joined(self, batch: Batch, inputs: Inputs) -> Any:
-        """Return a batch with its rows, as PyG's loaders have it before any transform."""
+    def _joined(self, batch: Batch, inputs: Inputs, later: Later | None = None) -> Any:
+        """Return a batch with its rows, as PyG's loaders have it before any transform.
+
+        Args:
+            batch: The batch.
+            inputs: What it was sampled from.
+            later: Stands for rows that the device puts in.
+        """
         if not self._filters():
             with self._meter.at("transfer"):
-                return self._collate.data(batch, inputs)
+                return self._collate.data(batch, inputs, later)
         with self._meter.at("transfer"):
             out = self._collate.sampler_output(batch, inputs)
         return self.filter_fn(out) if self._overrides("filter_fn") else self._filtered(out)

@@ -9,7 +9,7 @@ Names are those of PyG's loaders. Where they would set None, the attribute is mi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -23,7 +23,7 @@ from penstock.client.channel.batch import Batch
 from penstock.graph import EdgeType
 from penstock.graph.features import FeatureSource
 from penstock.graph.schema import EDGE, NODE
-from penstock.loader.pyg.template import Row, Stores
+from penstock.loader.pyg.template import Row, Stores, is_of_nodes
 from penstock.loader.pyg.tensors import tensor_over
 from penstock.loader.source.inputs import Inputs, LinkInputs, NodeInputs
 from penstock.loader.source.sources import DataSource
@@ -33,6 +33,8 @@ from penstock.sampling.spec import LinkSpec, Spec
 
 # The owner of an attribute and its name; in a homogeneous batch the owner is empty.
 Place: TypeAlias = tuple[Owner, str]
+# Returns what stands for an attribute of some nodes until it is put in; None if it will not be.
+Later: TypeAlias = Callable[[tuple[str, str], Tensor], Tensor | None]
 Hops: TypeAlias = Mapping[Any, list[int]]
 
 
@@ -48,7 +50,8 @@ class InputWords(Enum):
 class CollatedParts:
     """A batch by type: node ids, edge ends, edge ids (None: unknown), trees, numbers per hop.
 
-    `said` has everything else, by its place; a value of None does not belong in a batch.
+    `said` has everything else, by its place; a value of None does not belong in a batch. `later`
+    stands for rows that are put in later.
     """
 
     nodes: dict[str, Tensor] = field(default_factory=dict)
@@ -58,6 +61,7 @@ class CollatedParts:
     node_hops: Hops | None = None
     edge_hops: Hops | None = None
     said: dict[Place, Any] = field(default_factory=dict)
+    later: Later | None = None
 
 
 @dataclass(frozen=True)
@@ -192,14 +196,16 @@ class Collate:
         self._roles: dict[tuple[str, ...], _Roles] = {}
         self._sources: dict[Place, FeatureSource] = {}
 
-    def data(self, batch: Batch, inputs: Inputs | None = None) -> Any:
+    def data(self, batch: Batch, inputs: Inputs | None = None, later: Later | None = None) -> Any:
         """Return the batch as PyG's loaders give it.
 
         Args:
             batch: the batch.
             inputs: the inputs it was sampled from, if not all of the loader's (`inputs.at`).
+            later: returns what stands for rows that are put in later; None for other rows.
         """
         taken, rows = self._apart(batch, inputs or self._inputs)
+        taken.later = later
         return self._filled(taken, rows)
 
     def sampler_output(self, batch: Batch, inputs: Inputs | None = None) -> Any:
@@ -338,9 +344,12 @@ class Collate:
             stores[owner][name] = value
 
     def _row(self, row: Row, parts: CollatedParts, others: dict[Place, Tensor]) -> Any:
-        """Return the rows of an attribute: as the workers gathered them, or gathered here."""
+        """Return the rows of an attribute: as workers gathered them, or later, or gathered here."""
         place = (row.owner if any(row.owner) else NODE, row.name)
         value = others.pop(place, None)
+        if value is None and parts.later is not None and is_of_nodes(row):
+            ids = parts.nodes.get(_node_type(row.owner))
+            value = None if ids is None else parts.later((_node_type(row.owner), row.name), ids)
         if value is None:
             value = self._cut(row, parts)
         if row.device is not None and value is not None:

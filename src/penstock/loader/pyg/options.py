@@ -78,7 +78,9 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
                 "(num_workers > 0), but got num_workers=0"
             )
         parse_bytes(self.device_prefetch, "device_prefetch")
-        _check_there(self.torch_device, self.device)
+        self._check_features()
+        name = "features" if self.device is None else "device"
+        _check_there(self.torch_device, name, getattr(self, name))
         for name in ("sampler", "batch_sampler"):
             _check_iterable(name, getattr(self, name))
         if self.order is not None and (type(self.order) is not str or self.order not in _ORDERS):
@@ -109,7 +111,42 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
     @cached_property
     def torch_device(self) -> torch.device | None:
         """Where batches arrive; None: in this process's memory."""
-        return None if self.device is None else _device(self.device)
+        if self.device is not None:
+            return _device("device", self.device)
+        return None if self.features is None else _device("features", self.features)
+
+    @cached_property
+    def feature_bytes(self) -> int | None:
+        """Bytes of the GPU for rows that are read often; None: as many as all rows take, or 0."""
+        given = self.feature_cache
+        return None if given is None else parse_bytes(given, "feature_cache")
+
+    @property
+    def keeps_features(self) -> bool:
+        """Whether rows of nodes are kept on the GPU: all, or some."""
+        return self.features is not None or bool(self.feature_bytes)
+
+    def _check_features(self) -> None:
+        """Raise ValueError for rows that are to be kept elsewhere than where batches arrive."""
+        if self.features is not None and self.feature_cache is not None:
+            raise ValueError(
+                f"features is {self.features!r}, and feature_cache is {self.feature_cache!r}: give "
+                "features to keep all rows on the GPU, or feature_cache to keep some"
+            )
+        if not self.keeps_features:
+            return
+        option = "feature_cache" if self.features is None else "features"
+        device = self.torch_device
+        if device is None or device.type != "cuda":
+            raise ValueError(
+                f"{option} is {getattr(self, option)!r}, which keeps rows on a GPU, but batches "
+                f"arrive {'here' if device is None else f'on {device}'}: give device='cuda'"
+            )
+        if self.features is not None and _device("features", self.features) != device:
+            raise ValueError(
+                f"features is {self.features!r}, and device is {self.device!r}: rows can be kept "
+                "only where batches arrive"
+            )
 
     @property
     def pins_slots(self) -> bool:
@@ -300,7 +337,7 @@ def _check_workers(workers: Any) -> None:
         )
 
 
-def _device(given: Any) -> torch.device:
+def _device(name: str, given: Any) -> torch.device:
     """Return the device that a user has given, by name, number or as torch has it."""
     try:
         if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
@@ -310,10 +347,10 @@ def _device(given: Any) -> torch.device:
     except RuntimeError:
         pass
     near = suggestion(given, ("cuda", "cpu")) if isinstance(given, str) else ""
-    raise ValueError(f"device is {given!r}; expected a device of torch's, such as 'cuda'{near}")
+    raise ValueError(f"{name} is {given!r}; expected a device of torch's, such as 'cuda'{near}")
 
 
-def _check_there(device: torch.device | None, given: Any) -> None:
+def _check_there(device: torch.device | None, name: str, given: Any) -> None:
     """Raise ValueError for a GPU that torch does not find."""
     if device is None or device.type != "cuda":
         return
@@ -321,13 +358,13 @@ def _check_there(device: torch.device | None, given: Any) -> None:
         built: str | None = torch.version.cuda
         why = "this torch was built without CUDA" if built is None else "no driver, or no GPU"
         raise ValueError(
-            f"device is {given!r}, but torch finds no GPU here ({why}): leave it out, and batches "
+            f"{name} is {given!r}, but torch finds no GPU here ({why}): leave it out, and batches "
             "stay in this process's memory"
         )
     index: int | None = device.index
     if index is not None and index >= torch.cuda.device_count():
         raise ValueError(
-            f"device is {given!r}, but torch finds {torch.cuda.device_count()} GPUs here, numbered "
+            f"{name} is {given!r}, but torch finds {torch.cuda.device_count()} GPUs here, numbered "
             "from 0"
         )
 

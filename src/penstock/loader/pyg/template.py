@@ -76,6 +76,11 @@ class Ends:
         store["edge_index"] = None if ends is None else self.like(ends)
 
 
+def is_of_nodes(row: Row) -> bool:
+    """Return whether the graph has a row for each node, and the user wants it where batches are."""
+    return not row.of_edges and row.value is None and row.device is None
+
+
 def _nothing_more(data: Any, nodes: Nodes) -> None:
     """Add nothing, as most templates do."""
 
