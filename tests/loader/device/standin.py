@@ -110,8 +110,10 @@ class StandIn:
     @contextmanager
     def copying(self) -> Iterator[None]:
         before, self._current = self._current, "copies"
-        yield
-        self._current = before
+        try:
+            yield
+        finally:
+            self._current = before
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         out = self.empty(tensor.shape, tensor.dtype)
