@@ -9,7 +9,9 @@ the GPU.
   device          device="cuda" over the model alone, with batches that are on the GPU already
   device, bf16    the same under autocast to bfloat16
   features        features="cuda" over the model alone, under autocast to bfloat16
-  cache           a cache of a tenth of the rows: row bytes moved, as a share of all row bytes
+  cache           a cache of a tenth of the rows: row bytes moved, as a share of all row bytes; and
+                  with the best choice of as many rows for the very batches that were read
+  cache, fed      the same cache: the fed model over the model alone, under autocast to bfloat16
   pinned, by hand pin_memory=True and batch.to("cuda", non_blocking=True), over the model alone
   by hand         batch.to("cuda"), over the model alone
   loader          device="cuda" and no model, over a loader whose batches stay on the host
@@ -169,6 +171,24 @@ class Measuring:
         if device is not None:
             self._say(f"    {device}")
 
+    @property
+    def tenth(self) -> int:
+        """The bytes of a tenth of the rows."""
+        return self._graph.num_nodes() // 10 * WIDTH * 4
+
+    def cache(self) -> dict[str, Any]:
+        """Return which share of row bytes is moved beside a cache of a tenth of the rows."""
+        reads = torch.zeros(self._graph.num_nodes(), dtype=torch.int64, device="cuda")
+        with self.loader(device="cuda", feature_cache=self.tenth) as loader:
+            for batch in loader:
+                reads[batch.n_id] += 1  # which are distinct
+            device = loader.statistics().device
+        best = reads.sort(descending=True).values[: len(reads) // 10].sum() / reads.sum()
+        return {
+            "share_moved": device.row_bytes_moved / device.row_bytes,
+            "share_with_the_best": 1 - float(best),
+        }
+
     def loader_alone(self) -> dict[str, Any]:
         with self.loader(device="cuda") as moved, self.loader() as plain:
             found = pairs(
@@ -205,6 +225,9 @@ def figures(of: Measuring) -> dict[str, Callable[[], dict[str, Any]]]:
     return {
         "device": lambda: of.fed(device="cuda"),
         "device, bf16": lambda: of.fed(bf16=True, device="cuda"),
+        "features": lambda: of.fed(bf16=True, features="cuda"),
+        "cache": of.cache,
+        "cache, fed": lambda: of.fed(bf16=True, device="cuda", feature_cache=of.tenth),
         "pinned, by hand": lambda: of.fed(move=beside, pin_memory=True),
         "by hand": lambda: of.fed(move=at_once),
         "loader": of.loader_alone,
