@@ -12,6 +12,8 @@ the GPU.
   cache           a cache of a tenth of the rows: row bytes moved, as a share of all row bytes; and
                   with the best choice of as many rows for the very batches that were read
   cache, fed      the same cache: the fed model over the model alone, under autocast to bfloat16
+  int8            device="cuda" with rows stored as int8, decoded on the GPU, over the model alone,
+                  under autocast to bfloat16
   pinned, by hand pin_memory=True and batch.to("cuda", non_blocking=True), over the model alone
   by hand         batch.to("cuda"), over the model alone
   loader          device="cuda" and no model, over a loader whose batches stay on the host
@@ -52,8 +54,8 @@ ALONE = 100  # batches that are on the GPU already
 CHUNK = 1 << 23
 
 
-def rmat_graph(num_nodes: int, num_edges: int) -> Graph:
-    """Return a graph like that of the other benchmarks, drawn on the GPU, which takes a moment."""
+def rmat_edges(num_nodes: int, num_edges: int) -> Any:
+    """Return edges like those of the other benchmarks, drawn on the GPU, which takes a moment."""
     draw = torch.Generator("cuda").manual_seed(0)
     levels = (num_nodes - 1).bit_length()
     names = torch.randperm(1 << levels, generator=draw, device="cuda") % num_nodes
@@ -69,8 +71,13 @@ def rmat_graph(num_nodes: int, num_edges: int) -> Graph:
             col = 2 * col + (((toss >= a) & (toss < a + b)) | (toss >= a + b + c))
         edges[0, start : start + size] = names[row].int().cpu().numpy()
         edges[1, start : start + size] = names[col].int().cpu().numpy()
+    return edges
+
+
+def graph_of(edges: Any, num_nodes: int, **options: Any) -> Graph:
+    """Return a graph with these edges, and rows of all nodes."""
     x = np.random.default_rng(1).random((num_nodes, WIDTH), dtype=np.float32)
-    return Graph.from_coo(edges, num_nodes=num_nodes, x=x)
+    return Graph.from_coo(edges, num_nodes=num_nodes, x=x, **options)
 
 
 class Training:
@@ -132,9 +139,16 @@ class Measuring:
         )
         self._here: list[Any] = []
 
-    def loader(self, **options: Any) -> Any:
+    def loader(self, data: Graph | None = None, **options: Any) -> Any:
         wanted = {"batch_size": SEEDS, "shuffle": True, "seed": 7, "num_workers": self._workers}
-        return ps.NeighborLoader(self._graph, FANOUTS, self._ids, **(wanted | options))
+        graph = self._graph if data is None else data
+        return ps.NeighborLoader(graph, FANOUTS, self._ids, **(wanted | options))
+
+    def int8(self, edges: Any) -> dict[str, Any]:
+        """Return the ratio of a fed model to the model alone, for rows that are stored as int8."""
+        features = {"x": ps.quantize("int8")}
+        with graph_of(edges, self._graph.num_nodes(), features=features) as graph:
+            return self.fed(bf16=True, data=graph, device="cuda")
 
     def alone(self) -> list[Any]:
         """Batches that are on the GPU already, as many as are measured."""
@@ -215,7 +229,7 @@ def profiled(rate: Callable[[int], float], batches: int) -> None:
     pstats.Stats(profile).sort_stats("tottime").print_stats(25)
 
 
-def figures(of: Measuring) -> dict[str, Callable[[], dict[str, Any]]]:
+def figures(of: Measuring, edges: Any) -> dict[str, Callable[[], dict[str, Any]]]:
     def at_once(batch: Any) -> Any:
         return batch.to("cuda")
 
@@ -228,6 +242,7 @@ def figures(of: Measuring) -> dict[str, Callable[[], dict[str, Any]]]:
         "features": lambda: of.fed(bf16=True, features="cuda"),
         "cache": of.cache,
         "cache, fed": lambda: of.fed(bf16=True, device="cuda", feature_cache=of.tenth),
+        "int8": lambda: of.int8(edges),
         "pinned, by hand": lambda: of.fed(move=beside, pin_memory=True),
         "by hand": lambda: of.fed(move=at_once),
         "loader": of.loader_alone,
@@ -257,8 +272,9 @@ def main() -> None:
         f"{torch.cuda.get_device_name()}, {os.cpu_count()} cores, torch {torch.__version__}; RMAT "
         f"graph: {num_nodes:,} nodes, {num_edges:,} edges, {WIDTH} x float32"
     )
-    with rmat_graph(num_nodes, num_edges) as graph:
-        work, result = figures(Measuring(graph, arguments, say)), {}
+    edges = rmat_edges(num_nodes, num_edges)
+    with graph_of(edges, num_nodes) as graph:
+        work, result = figures(Measuring(graph, arguments, say), edges), {}
         names = [name.strip() for name in arguments.only.split(";") if name.strip()]
         for name in names or work:
             result[name] = work[name]()

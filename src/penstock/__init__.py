@@ -32,6 +32,7 @@ if _typing.TYPE_CHECKING:
     from penstock.client.hub.joined import JoinedHub
     from penstock.core.slices import ServerSlice, compute_server_assignments
     from penstock.graph import Graph, SharedArray
+    from penstock.graph.quantization import quantize
     from penstock.loader.pyg.ablp_loader import ABLPLoader
     from penstock.loader.pyg.custom_loader import CustomLoader
     from penstock.loader.pyg.hgt_loader import HGTLoader
@@ -121,6 +122,7 @@ __all__ = [
     "get_server",
     "init_compute_process",
     "init_server",
+    "quantize",
     "serve",
     "shutdown_compute_process",
     "wait_and_shutdown_server",
@@ -165,6 +167,7 @@ _LOADED_ON_USE = {
     "get_server": "penstock.server.ops.lifecycle",
     "init_compute_process": "penstock.loader.source.remote_dataset",
     "init_server": "penstock.server.ops.lifecycle",
+    "quantize": "penstock.graph.quantization",
     "serve": "penstock.server.serving",
     "shutdown_compute_process": "penstock.loader.source.remote_dataset",
     "wait_and_shutdown_server": "penstock.server.ops.lifecycle",

@@ -139,6 +139,8 @@ def summary(path: Path, description: Description, *, verified: bool) -> Table:
         sizes += " in all parts"
     table.add_row("kind", f"{kind}, {sizes}")
     table.add_row("size", memory_text(description))
+    if saved := sum(array.saved for array in attributes_of(description)):
+        table.add_row("saved", f"{decimal(saved)}, by attributes stored in fewer bytes")
     table.add_row("version", description.version or "not computed")
     if verified:
         derived_arrays = ", derived arrays agree with it" if description.memory.derived else ""
@@ -172,6 +174,14 @@ def memory_text(description: Description) -> str:
     total = memory.pop("total")
     parts = ", ".join(f"{name} {decimal(nbytes)}" for name, nbytes in memory.items() if nbytes)
     return f"{decimal(total)} ({parts})" if parts else decimal(total)
+
+
+def attributes_of(description: Description) -> Iterator[ArrayDescription]:
+    """Yield all attributes of nodes and edges."""
+    owners: tuple[NodeDescription | EdgeDescription, ...]
+    owners = (*description.nodes, *description.edges)
+    for owner in owners:
+        yield from owner.attributes
 
 
 def node_table(nodes: Iterable[NodeDescription]) -> Table:
@@ -236,7 +246,8 @@ def array_lines(owner: NodeDescription | EdgeDescription) -> str:
 
 
 def array_text(array: ArrayDescription) -> str:
-    return f"{array.dtype}{list(array.shape)}"
+    read = f" → {array.read_as}" if array.read_as else ""
+    return f"{array.dtype}{read}{list(array.shape)}"
 
 
 def things_of_the_whole(description: Description) -> Iterator[tuple[str, str, str]]:

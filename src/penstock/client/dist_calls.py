@@ -184,7 +184,12 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
 
     @call(reads=True)
     def get_node_attribute(
-        self, name: str, node_type: str | None = None, index: IdsLike = None
+        self,
+        name: str,
+        node_type: str | None = None,
+        index: IdsLike = None,
+        *,
+        stored: bool = False,
     ) -> ArrayT:
         """Return rows of any attribute of nodes. In NumPy, bfloat16 comes as 16-bit integers.
 
@@ -192,11 +197,17 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
             name: The name of the attribute.
             node_type: The node type; None for a homogeneous graph.
             index: The ids. None: all that the server has.
+            stored: Return rows as they are stored, also if they are read as another type.
         """
 
     @call(reads=True)
     def get_edge_attribute(
-        self, name: str, edge_type: EdgeType | None = None, index: IdsLike = None
+        self,
+        name: str,
+        edge_type: EdgeType | None = None,
+        index: IdsLike = None,
+        *,
+        stored: bool = False,
     ) -> ArrayT:
         """Return rows of any attribute of edges, by ids; without an index, as `get_edge_index`.
 
@@ -204,6 +215,7 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
             name: The name of the attribute.
             edge_type: The edge type; None for a homogeneous graph.
             index: The ids. None: all that the server has.
+            stored: Return rows as they are stored, also if they are read as another type.
         """
 
     @call(reads=True)

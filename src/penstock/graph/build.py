@@ -6,12 +6,15 @@ closed, and everything written to it is gone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from penstock import kernels
+from penstock.graph.codec import Codec
 from penstock.graph.draft import Draft, EdgeList
 from penstock.graph.layout import layout
 from penstock.graph.progress import Report
+from penstock.graph.quantization import encode
 from penstock.graph.schema import ArrayKey, EdgeType, Schema
 from penstock.graph.segment import Segment, check_room
 from penstock.graph.shared import SharedArray
@@ -26,6 +29,7 @@ def build(
 ) -> tuple[Schema, dict[ArrayKey, SharedArray]]:
     """Build the graph that `draft` describes, and freeze it."""
     schema = draft.settle()
+    codecs = {each.key: each.codec for each in schema.codecs}
     wanted = _wanted(draft, schema)
     offsets, nbytes = layout(wanted.values())
     check_room(nbytes, kind=kind)
@@ -35,7 +39,7 @@ def build(
             key: SharedArray(segment, dtype, shape, offset)
             for (key, (dtype, shape)), offset in zip(wanted.items(), offsets, strict=True)
         }
-        _fill(draft, arrays, report or (lambda done, total: None))
+        _fill(draft, arrays, codecs, report or (lambda done, total: None))
         segment.freeze()
     except BaseException:
         segment.close()
@@ -56,11 +60,17 @@ def _wanted(draft: Draft, schema: Schema) -> dict[ArrayKey, Spec]:
             sizes[destination], sizes[source], len(edges.sources), paired=paired
         )
     for key, column in draft.columns.items():
-        wanted[key] = column.dtype, column.shape
+        how = draft.quantized.get(key)
+        wanted[key] = column.dtype if how is None else how.dtype, column.shape
     return wanted
 
 
-def _fill(draft: Draft, arrays: dict[ArrayKey, SharedArray], report: Report) -> None:
+def _fill(
+    draft: Draft,
+    arrays: dict[ArrayKey, SharedArray],
+    codecs: Mapping[ArrayKey, Codec],
+    report: Report,
+) -> None:
     done, total = 0, sum(array.nbytes for array in arrays.values())
     report(done, total)
     for edge_type, edges in draft.edges.items():
@@ -77,7 +87,10 @@ def _fill(draft: Draft, arrays: dict[ArrayKey, SharedArray], report: Report) -> 
         rows = max(1, PIECE_BYTES * max(1, len(target)) // max(1, target.nbytes))
         for first in range(0, len(target), rows):
             piece = target[first : first + rows]
-            piece[...] = column.array[first : first + rows]
+            if key in codecs:
+                encode(column, codecs[key], piece, first)
+            else:
+                piece[...] = column.array[first : first + rows]
             done += piece.nbytes
             report(done, total)
 

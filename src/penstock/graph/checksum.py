@@ -95,7 +95,11 @@ def counts(key: ArrayKey, part: PartNote | None = None) -> bool:
 
 def in_order(keys: Iterable[ArrayKey]) -> list[ArrayKey]:
     """Return the keys in the order in which arrays enter a version."""
-    return sorted(keys, key=lambda key: (key.group, _parts(key.type), key.name))
+    return sorted(keys, key=_order)
+
+
+def _order(key: ArrayKey) -> tuple[str, tuple[str, ...], str]:
+    return key.group, _parts(key.type), key.name
 
 
 def _version(schema: Schema, arrays: Mapping[ArrayKey, tuple[str, tuple[int, ...], str]]) -> str:
@@ -111,6 +115,9 @@ def _version(schema: Schema, arrays: Mapping[ArrayKey, tuple[str, tuple[int, ...
     }
     if schema.part is not None:
         identity["part"] = msgspec.to_builtins(schema.part)
+    if schema.codecs:
+        codecs = sorted(schema.codecs, key=lambda each: _order(each.key))
+        identity["codecs"] = msgspec.to_builtins(codecs)
     return sum_of_bytes(_canonical_json(identity))
 
 

@@ -7,13 +7,14 @@ does not know how a description is displayed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from penstock.graph.codec import Codec
 from penstock.graph.handles import FileHandle
 from penstock.graph.inventory import Shaped
 from penstock.graph.schema import (
@@ -21,12 +22,14 @@ from penstock.graph.schema import (
     NODE,
     ArrayKey,
     Arrays,
+    AttributeCodec,
     EdgeType,
     EdgeTypeInfo,
     NodeTypeInfo,
     PartNote,
     Schema,
 )
+from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import segments_of
 from penstock.graph.topology import topology_of
 
@@ -34,12 +37,18 @@ Backing = Literal["memory", "file", "mixed"]
 
 
 class ArrayDescription(msgspec.Struct, frozen=True):
-    """An attribute. `shape` includes the dimension of nodes or edges."""
+    """An attribute. `shape` includes the dimension of nodes or edges.
+
+    One that is stored in a smaller type than it is read as has the latter as `read_as`, and `saved`
+    are the bytes that it takes less so.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
+    read_as: str | None = None
+    saved: int = 0
 
 
 class Degrees(msgspec.Struct, frozen=True):
@@ -149,8 +158,8 @@ def describe(schema: Schema, arrays: Arrays, version: str | None) -> Description
         is_hetero=schema.is_hetero,
         num_nodes=sum(info.num_nodes for info in schema.nodes),
         num_edges=sum(info.num_edges for info in schema.edges),
-        nodes=tuple(_node_type(info, arrays, schema.is_hetero) for info in schema.nodes),
-        edges=tuple(_edge_type(info, arrays) for info in schema.edges),
+        nodes=tuple(_node_type(info, schema, arrays) for info in schema.nodes),
+        edges=tuple(_edge_type(info, schema, arrays) for info in schema.edges),
         values=schema.attributes,
         arrays=_described(arrays, "graph", ""),
         memory=_memory(arrays),
@@ -194,19 +203,19 @@ def degrees(counts: npt.NDArray[np.int64]) -> Degrees | None:
     )
 
 
-def _node_type(info: NodeTypeInfo, arrays: Arrays, is_hetero: bool) -> NodeDescription:
+def _node_type(info: NodeTypeInfo, schema: Schema, arrays: Arrays) -> NodeDescription:
     return NodeDescription(
         name=info.name,
         num_nodes=info.num_nodes,
-        attributes=_described(arrays, "node", info.name),
+        attributes=_described(arrays, "node", info.name, schema.codecs),
         splits={split.name: split.shape[0] for split in _described(arrays, "split", info.name)},
         values=info.attributes,
         # In a homogeneous graph the empty type means the graph as a whole.
-        arrays=_described(arrays, "graph", info.name) if is_hetero else (),
+        arrays=_described(arrays, "graph", info.name) if schema.is_hetero else (),
     )
 
 
-def _edge_type(info: EdgeTypeInfo, arrays: Arrays) -> EdgeDescription:
+def _edge_type(info: EdgeTypeInfo, schema: Schema, arrays: Arrays) -> EdgeDescription:
     has_csc = ArrayKey("csc", info.name, "indptr") in arrays
     rows = topology_of(arrays, info.name, "csc" if has_csc else "csr")
     return EdgeDescription(
@@ -216,19 +225,30 @@ def _edge_type(info: EdgeTypeInfo, arrays: Arrays) -> EdgeDescription:
         sorted_by_destination=not rows.paired,
         has_csr=ArrayKey("csr", info.name, "indptr") in arrays,
         degrees=degrees(rows.degrees) if has_csc else None,
-        attributes=_described(arrays, "edge", info.name),
+        attributes=_described(arrays, "edge", info.name, schema.codecs),
         values=info.attributes,
         arrays=_described(arrays, "graph", info.name),
         derived=_described(arrays, "aid", info.name),
     )
 
 
-def _described(arrays: Arrays, group: str, owner: str | EdgeType) -> tuple[ArrayDescription, ...]:
+def _described(
+    arrays: Arrays, group: str, owner: str | EdgeType, codecs: Sequence[AttributeCodec] = ()
+) -> tuple[ArrayDescription, ...]:
+    by_key = {each.key: each.codec for each in codecs}
     return tuple(
-        ArrayDescription(key.name, array.dtype, array.shape, array.nbytes)
+        _array(key.name, array, by_key.get(key))
         for key, array in arrays.items()
         if (key.group, key.type) == (group, owner)
     )
+
+
+def _array(name: str, array: SharedArray, codec: Codec | None) -> ArrayDescription:
+    found = ArrayDescription(name, array.dtype, array.shape, array.nbytes)
+    if codec is None:
+        return found
+    saved = codec.saved(array.shape)
+    return msgspec.structs.replace(found, read_as=codec.dtype, saved=saved)
 
 
 def _memory(arrays: Arrays) -> Memory:
@@ -257,22 +277,26 @@ def _backing(arrays: Arrays) -> Backing:
 def summary(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> str:
     """Return types, sizes and attributes as text: one line, or one for each type."""
     part = [] if schema.part is None else [f"<{schema.part}>"]
+    codecs = {each.key: each.codec for each in schema.codecs}
     if not schema.is_hetero:
         sizes = f"num_nodes={schema.nodes[0].num_nodes}, num_edges={schema.edges[0].num_edges}"
-        words = [*part, sizes, *_words(arrays, NODE), *_words(arrays, EDGE)]
+        words = [*part, sizes, *_words(arrays, codecs, NODE), *_words(arrays, codecs, EDGE)]
         return f"Graph({', '.join(words)})"
     types: dict[str | EdgeType, str] = {}
     types.update((node.name, f"{node.num_nodes} nodes") for node in schema.nodes)
     types.update((edge.name, f"{edge.num_edges} edges") for edge in schema.edges)
     lines = (
-        ", ".join([f"  {name!r}: {size}", *_words(arrays, name)]) for name, size in types.items()
+        ", ".join([f"  {name!r}: {size}", *_words(arrays, codecs, name)])
+        for name, size in types.items()
     )
     return "\n".join(["Graph(", *(f"  {each}" for each in part), *lines, ")"])
 
 
-def _words(arrays: Mapping[ArrayKey, Shaped], owner: str | EdgeType) -> Iterator[str]:
+def _words(
+    arrays: Mapping[ArrayKey, Shaped], codecs: Mapping[ArrayKey, Codec], owner: str | EdgeType
+) -> Iterator[str]:
     for key, array in arrays.items():
         if key.type == owner and key.group in ("node", "edge"):
-            yield f"{key.name}={array.dtype}{list(array.shape)}"
+            yield f"{key.name}={codecs.get(key, array.dtype)}{list(array.shape)}"
         elif key.type == owner and key.group == "split":
             yield f"{key.name}={array.shape[0]}"

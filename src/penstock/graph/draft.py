@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.graph import check
+from penstock.graph.quantization import Quantization, codec_of, quantized_among
 from penstock.graph.schema import (
     ArrayKey,
+    AttributeCodec,
     EdgeType,
     EdgeTypeInfo,
     NodeTypeInfo,
@@ -45,6 +47,7 @@ class Draft:
         self.columns: dict[ArrayKey, PlainArray] = {}
         self.attributes: dict[str | EdgeType, dict[str, Any]] = {}
         self.matrix_weights: dict[EdgeType, PlainArray] = {}
+        self.quantized: dict[ArrayKey, Quantization] = {}
         self._shown: dict[str, int] = {}  # sizes of matrices
         self._splits: dict[ArrayKey, PlainArray] = {}
 
@@ -90,11 +93,15 @@ class Draft:
             check.attribute_name(label, name)
             self.attributes.setdefault(owner, {})[name] = check.json_value(label, value)
 
+    def quantize(self, features: Any) -> None:
+        """Have attributes, which were added before, stored in a smaller type."""
+        self.quantized = quantized_among(features, self.columns)
+
     def settle(self) -> Schema:
         """Return the schema, with sizes that were not given worked out.
 
         Raises:
-            ValueError: Something that was given does not fit these sizes.
+            ValueError: Something that was given does not fit these sizes, or cannot be stored.
         """
         self._check_node_types()
         sizes = {node_type: self._size_of(node_type) for node_type in self.num_nodes}
@@ -160,7 +167,11 @@ class Draft:
             EdgeTypeInfo(name, len(edges.sources), typed.get(name, {}))
             for name, edges in self.edges.items()
         )
-        return Schema(self.is_hetero, tuple(nodes), tuple(edges), whole)
+        codecs = tuple(
+            AttributeCodec(key, codec_of(self.columns[key], how))
+            for key, how in self.quantized.items()
+        )
+        return Schema(self.is_hetero, tuple(nodes), tuple(edges), whole, codecs=codecs)
 
 
 def _edge_list(label: str, edge_index: Any) -> EdgeList:

@@ -3,6 +3,9 @@
 Workers, loaders and servers ask a `FeatureSource`, which a graph returns for each attribute. They
 do not know where the rows are: in shared memory or a file (`LocalFeatures`), also where only some
 ids have one (`PartFeatures`), or at a server.
+
+A source gives rows as they are stored. What a user asks for, and is stored in a smaller type, comes
+from a source over it (`DecodedFeatures`).
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
+from penstock.graph.codec import Codec
 from penstock.graph.shared import SharedArray
 from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.gather import Rows
@@ -96,6 +100,44 @@ class PartFeatures(LocalFeatures):
     def gather(self, ids: Ids, out: Array | None = None) -> Array:
         """Return the rows of these ids; an error names an id of another part, and that part."""
         return super().gather(rows_here(self._members, ids, self._foreign), out)
+
+
+class DecodedFeatures:
+    """Rows of an attribute as they are read.
+
+    Args:
+        stored: Rows as they are stored.
+        codec: How they are read.
+    """
+
+    def __init__(self, stored: FeatureSource, codec: Codec) -> None:
+        self._stored = stored
+        self._codec = codec
+
+    @property
+    def dtype(self) -> str:
+        """The name of the element type that is read."""
+        return self._codec.dtype
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of one row."""
+        return self._stored.row_shape
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return self._stored.num_rows
+
+    def gather(self, ids: Ids, out: Array | None = None) -> Array:
+        """Return the rows of these ids; see `FeatureSource`."""
+        rows = self._stored.gather(ids)
+        if out is not None and (out.shape != rows.shape or out.dtype != np.float32):
+            raise ValueError(
+                f"out must be float32 of shape {list(rows.shape)}, "
+                f"not {out.dtype} {list(out.shape)}"
+            )
+        return self._codec.decode(rows, out)
 
 
 def rows_here(members: Members, ids: Ids, foreign: Callable[[int], str], label: str = "ids") -> Ids:

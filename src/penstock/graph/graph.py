@@ -36,12 +36,14 @@ from penstock.graph.describe import Description, describe, summary
 from penstock.graph.draft import Draft
 from penstock.graph.features import FeatureSource, LocalFeatures, PartFeatures, rows_here
 from penstock.graph.handles import DescriptorHandle, MemfdHandle, NamedHandle
+from penstock.graph.inventory import key_text
 from penstock.graph.lookup import pick
 from penstock.graph.partition.book import ArrayBook, HashBook, PartitionBook, RangeBook
 from penstock.graph.partition.partition import Edges, Layout, Method, Parts, partition
 from penstock.graph.partition.within import arrays_within
 from penstock.graph.progress import Progress, Report, shown
 from penstock.graph.pyg import draft_from_pyg
+from penstock.graph.quantization import Quantization
 from penstock.graph.schema import (
     BOOK,
     MEMBERS,
@@ -66,6 +68,8 @@ from penstock.kernels.members import Members
 StrPath = str | os.PathLike[str]
 
 Ids = npt.NDArray[Any]
+# How attributes are stored, by name or by (type, name).
+Features = Mapping[str | tuple[str | EdgeType, str], Quantization] | None
 
 
 class Graph(GraphView):
@@ -129,6 +133,7 @@ class Graph(GraphView):
         node_attrs: Any = None,
         edge_attrs: Any = None,
         graph_attrs: Mapping[str, Any] | None = None,
+        features: Features = None,
         kind: str | None = None,
         progress: Progress = None,
     ) -> Self:
@@ -161,6 +166,8 @@ class Graph(GraphView):
             node_attrs: Further attributes of nodes, by name.
             edge_attrs: Further attributes of edges, by name.
             graph_attrs: Arrays and JSON values that belong to the whole graph.
+            features: Which attributes are stored in fewer bytes (`penstock.quantize`), by name,
+                which means all that are called so, or by (type, name).
             kind: The kind of shared memory, "memfd" or "named". None: PENSTOCK_SHARED_MEMORY
                 decides.
             progress: Whether to show on standard error how far it is. None: in a terminal, after a
@@ -197,10 +204,17 @@ class Graph(GraphView):
             graph_attrs=graph_attrs,
         )
         with shown("building a graph", progress) as report:
-            return cls._from_draft(draft_from_coo(given), kind, report)
+            return cls._from_draft(draft_from_coo(given), features, kind, report)
 
     @classmethod
-    def from_pyg(cls, data: Any, *, kind: str | None = None, progress: Progress = None) -> Self:
+    def from_pyg(
+        cls,
+        data: Any,
+        *,
+        features: Features = None,
+        kind: str | None = None,
+        progress: Progress = None,
+    ) -> Self:
         """Make a graph from PyG's `Data` or `HeteroData`, with all attributes under their names.
 
         One-dimensional `train_mask`, `val_mask` and `test_mask` also become the splits. Attributes
@@ -210,6 +224,7 @@ class Graph(GraphView):
 
         Args:
             data: The data.
+            features: Which attributes are stored in fewer bytes, as for `from_coo`.
             kind: The kind of shared memory, as for `from_coo`.
             progress: Whether to show how far it is, as for `from_coo`.
 
@@ -228,10 +243,13 @@ class Graph(GraphView):
             Graph(num_nodes=3, num_edges=2, x=float32[3, 4])
         """
         with shown("building a graph", progress) as report:
-            return cls._from_draft(draft_from_pyg(data), kind, report)
+            return cls._from_draft(draft_from_pyg(data), features, kind, report)
 
     @classmethod
-    def _from_draft(cls, draft: Draft, kind: str | None, report: Report | None) -> Self:
+    def _from_draft(
+        cls, draft: Draft, features: Features, kind: str | None, report: Report | None
+    ) -> Self:
+        draft.quantize(features)
         return cls(*build(draft, kind=kind, report=report))
 
     @classmethod
@@ -546,9 +564,18 @@ class Graph(GraphView):
 
     def _make(self, derived: DerivedArrays) -> None:
         if derived.keys[0] not in self._arrays:
+            if isinstance(derived, WeightSums | ByTime):
+                self._check_exact(derived.sources[0])
             made = derived.make(self, self._kind_of_memory())
             # A new dict replaces the old one, because another thread may be iterating over that.
             self._arrays = {**self._arrays, **dict(zip(derived.keys, made, strict=True))}
+
+    def _check_exact(self, key: ArrayKey) -> None:
+        if (codec := self._codecs.get(key)) is not None:
+            raise ValueError(
+                f"{key_text(key)} is stored as {codec.stored} (quantize): weights and times are "
+                "read as they are stored"
+            )
 
     def edge_index(self, edge_type: EdgeType | None = None) -> npt.NDArray[np.int64]:
         """Return the edges as given, [2, edges], sources above destinations. Not cached.
@@ -575,6 +602,9 @@ class Graph(GraphView):
     def node_attributes(self, node_type: str | None = None) -> dict[str, SharedArray]:
         """Return the attributes with a row per node, by name: `x`, `y`, `time` and any other.
 
+        One that is stored in a smaller type is here as it is stored; `node_codec` says how to read
+        it, and `node_attribute` and `node_features` give it as it is read.
+
         Args:
             node_type: The node type; None for a homogeneous graph.
         """
@@ -582,6 +612,8 @@ class Graph(GraphView):
 
     def edge_attributes(self, edge_type: EdgeType | None = None) -> dict[str, SharedArray]:
         """Return the attributes with a row per edge, in the order of `edge_index`, by name.
+
+        As `node_attributes`, with `edge_codec`.
 
         Args:
             edge_type: The edge type; None for a homogeneous graph.

@@ -82,6 +82,7 @@ def _disagreements(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterato
         yield from types
         return
     yield from _missing(schema, arrays)
+    yield from _disagreements_of_codecs(schema, arrays)
     sizes = _Sizes(schema, arrays)
     for key, array in arrays.items():
         if (wrong := sizes.disagreement(key, array)) is not None:
@@ -125,6 +126,17 @@ def _disagreements_of_part(schema: Schema) -> Iterator[str]:
         rising = list(bounds) == sorted(bounds) and bounds[:1] == (0,)
         if not rising or len(bounds) != part.of + 1 or bounds[-1] != node.num_nodes:
             yield f"the part's bounds of {node.name!r} are {list(bounds)}: not those of its parts"
+
+
+def _disagreements_of_codecs(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]:
+    for key in repeated(each.key for each in schema.codecs):
+        yield f"{key_text(key)} has two codecs"
+    for each in schema.codecs:
+        array = arrays.get(each.key)
+        if each.key.group not in ("node", "edge"):
+            yield f"{key_text(each.key)} has a codec, and is no attribute of nodes or edges"
+        elif array is not None and (wrong := each.codec.disagreement(array.dtype, array.shape)):
+            yield f"{key_text(each.key)} is {array.dtype}{list(array.shape)}: {wrong}"
 
 
 def _missing(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]:

@@ -22,9 +22,10 @@ from penstock.graph.layout import array_nbytes
 from penstock.graph.schema import ArrayKey, Schema
 
 FORMAT: Final = "penstock-graph"
-FORMAT_VERSION: Final = 2
-# Whole graphs are written in the format that every release reads; parts came with version 2.
-_WHOLE, _PART = 1, 2
+FORMAT_VERSION: Final = 3
+# A graph is written in the oldest format that has what it needs: parts came with version 2, codecs
+# with version 3. A reader that does not know codecs would take stored numbers for those meant.
+_WHOLE, _PART, _CODED = 1, 2, 3
 
 # The names that a writer gives. A reader follows no others, so that a manifest cannot lead it
 # elsewhere, and a saver removes no others, whatever else is in the folder.
@@ -96,9 +97,15 @@ def file_name(position: int, key: ArrayKey) -> str:
 def encode(manifest: Manifest) -> bytes:
     """Return the manifest as the bytes of its file."""
     content = _one_array_a_line(manifest)
-    version = _WHOLE if manifest.schema.part is None else _PART
+    version = _format_version(manifest.schema)
     envelope = _Envelope(FORMAT, version, sum_of_bytes(content), msgspec.Raw(content))
     return msgspec.json.encode(envelope) + b"\n"
+
+
+def _format_version(schema: Schema) -> int:
+    if schema.codecs:
+        return _CODED
+    return _WHOLE if schema.part is None else _PART
 
 
 def _one_array_a_line(manifest: Manifest) -> bytes:
@@ -114,10 +121,12 @@ def _one_array_a_line(manifest: Manifest) -> bytes:
 
 
 def _schema(schema: Schema) -> dict[str, Any]:
-    """Return the fields of a schema; only a part's manifest mentions parts."""
+    """Return the fields of a schema; of parts and codecs only where there are any."""
     fields = msgspec.structs.asdict(schema)
     if schema.part is None:
         del fields["part"]
+    if not schema.codecs:
+        del fields["codecs"]
     return fields
 
 

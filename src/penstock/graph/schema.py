@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from penstock.graph.codec import Codec
 from penstock.graph.shared import SharedArray
 
 EdgeType: TypeAlias = tuple[str, str, str]
@@ -124,6 +125,13 @@ class PartNote(msgspec.Struct, frozen=True):
         return f"part {self.number} of {self.of}"
 
 
+class AttributeCodec(msgspec.Struct, frozen=True):
+    """An attribute of nodes or edges that is stored in a smaller type, and how it is read."""
+
+    key: ArrayKey
+    codec: Codec
+
+
 class Schema(msgspec.Struct, frozen=True):
     """The types of a graph in order. The order is part of its identity, because hops follow it."""
 
@@ -134,6 +142,9 @@ class Schema(msgspec.Struct, frozen=True):
     attributes: dict[str, Any] = {}
     # What a part says of itself; None for a whole graph, whose manifest does not mention it.
     part: PartNote | None = None
+    # How attributes are read that are stored in a smaller type. The manifest of a graph without any
+    # does not mention them.
+    codecs: tuple[AttributeCodec, ...] = ()
 
 
 Arrays: TypeAlias = Mapping[ArrayKey, SharedArray]

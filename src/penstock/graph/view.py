@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from penstock.graph.codec import Codec
 from penstock.graph.derived import DerivedArrays
-from penstock.graph.features import FeatureSource
+from penstock.graph.features import DecodedFeatures, FeatureSource
 from penstock.graph.inventory import Shaped
 from penstock.graph.lookup import known, pick
 from penstock.graph.schema import (
@@ -77,6 +78,7 @@ class GraphView(ABC):
         self._schema = schema
         self._num_nodes = {info.name: info.num_nodes for info in schema.nodes}
         self._num_edges = {info.name: info.num_edges for info in schema.edges}
+        self._codecs = {each.key: each.codec for each in schema.codecs}
 
     # --- location ----------------------------------------------------------------------------
 
@@ -293,50 +295,88 @@ class GraphView(ABC):
     # --- attributes --------------------------------------------------------------------------
 
     def node_attributes(self, node_type: str | None = None) -> Mapping[str, ArrayView]:
-        """Return the attributes with a row per node, by name: `x`, `y`, `time` and any other."""
+        """Return the attributes with a row per node, by name: `x`, `y`, `time` and any other.
+
+        One that is stored in a smaller type is here as it is stored; `node_codec` says how to read
+        it, and `node_attribute` and `node_features` give it as it is read.
+        """
         return named(self.arrays, "node", self._node_type(node_type))
 
     def node_attribute(self, name: str, node_type: str | None = None) -> Array:
         """Return an attribute with a row per node: `node_attribute("x")`.
 
+        One that is stored in a smaller type is a new array of float32.
+
         Args:
             name: The name of the attribute.
             node_type: The node type; None for a homogeneous graph.
         """
-        return pick("node attribute", name, node_type, self.node_attributes(node_type)).array
+        found = pick("node attribute", name, node_type, self.node_attributes(node_type))
+        return _read(found, self.node_codec(name, node_type))
 
     def edge_attributes(self, edge_type: EdgeType | None = None) -> Mapping[str, ArrayView]:
-        """Return the attributes with a row per edge, in the order of `edge_index`, by name."""
+        """Return the attributes with a row per edge, in the order of `edge_index`, by name.
+
+        As `node_attributes`, with `edge_codec`.
+        """
         return named(self.arrays, "edge", self._edge_type(edge_type))
 
     def edge_attribute(self, name: str, edge_type: EdgeType | None = None) -> Array:
         """Return an attribute with a row per edge, in the order of `edge_index`.
 
+        One that is stored in a smaller type is a new array of float32.
+
         Args:
             name: The name of the attribute.
             edge_type: The edge type; None for a homogeneous graph.
         """
-        return pick("edge attribute", name, edge_type, self.edge_attributes(edge_type)).array
+        found = pick("edge attribute", name, edge_type, self.edge_attributes(edge_type))
+        return _read(found, self.edge_codec(name, edge_type))
 
-    def node_features(self, name: str, node_type: str | None = None) -> FeatureSource:
+    def node_features(
+        self, name: str, node_type: str | None = None, *, stored: bool = False
+    ) -> FeatureSource:
         """Return the source of a node attribute's rows: `node_features("x").gather(ids)`.
 
         Args:
             name: The name of the attribute.
             node_type: The node type; None for a homogeneous graph.
+            stored: Give rows as they are stored, also if they are read as another type
+                (`node_codec`): what is decoded later is moved in fewer bytes.
         """
         pick("node attribute", name, node_type, self.node_attributes(node_type))
-        return self._features(ArrayKey("node", self._node_type(node_type), name))
+        return self._source(ArrayKey("node", self._node_type(node_type), name), stored=stored)
 
-    def edge_features(self, name: str, edge_type: EdgeType | None = None) -> FeatureSource:
+    def edge_features(
+        self, name: str, edge_type: EdgeType | None = None, *, stored: bool = False
+    ) -> FeatureSource:
         """Return the source of an edge attribute's rows; see `node_features`.
 
         Args:
             name: The name of the attribute.
             edge_type: The edge type; None for a homogeneous graph.
+            stored: Give rows as they are stored.
         """
         pick("edge attribute", name, edge_type, self.edge_attributes(edge_type))
-        return self._features(ArrayKey("edge", self._edge_type(edge_type), name))
+        return self._source(ArrayKey("edge", self._edge_type(edge_type), name), stored=stored)
+
+    def node_codec(self, name: str, node_type: str | None = None) -> Codec | None:
+        """Return how a node attribute is read that is stored in a smaller type; else None.
+
+        Args:
+            name: The name of the attribute.
+            node_type: The node type; None for a homogeneous graph.
+        """
+        return self._codecs.get(ArrayKey("node", self._node_type(node_type), name))
+
+    def edge_codec(self, name: str, edge_type: EdgeType | None = None) -> Codec | None:
+        """Return how an edge attribute is read that is stored in a smaller type; else None.
+
+        Args:
+            name: The name of the attribute.
+            edge_type: The edge type; None for a homogeneous graph.
+        """
+        return self._codecs.get(ArrayKey("edge", self._edge_type(edge_type), name))
 
     def splits(self, node_type: str | None = None) -> Mapping[str, ArrayView]:
         """Return the splits, by name."""
@@ -371,7 +411,11 @@ class GraphView(ABC):
 
     @abstractmethod
     def _features(self, key: ArrayKey) -> FeatureSource:
-        """Return the source of rows of an existing attribute: mapped, or fetched."""
+        """Return the source of rows of an existing attribute as stored: mapped, or fetched."""
+
+    def _source(self, key: ArrayKey, *, stored: bool) -> FeatureSource:
+        found, codec = self._features(key), self._codecs.get(key)
+        return found if stored or codec is None else DecodedFeatures(found, codec)
 
     def _node_type(self, name: str | None) -> str:
         if name is None and not self.is_hetero:
@@ -382,6 +426,10 @@ class GraphView(ABC):
         if name is None and not self.is_hetero:
             return EDGE
         return known("edge_type", name, self._num_edges)
+
+
+def _read(found: ArrayView, codec: Codec | None) -> Array:
+    return found.array if codec is None else codec.decode(found.array)
 
 
 def named(arrays: Mapping[ArrayKey, _T], group: Group, owner: str | EdgeType) -> dict[str, _T]:

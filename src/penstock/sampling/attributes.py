@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from penstock.errors import suggestion
@@ -146,6 +147,8 @@ def columns_of(
 ) -> tuple[list[Column], list[Column]]:
     """Return the node and edge attributes that a spec asks for, wherever the graph has them.
 
+    Batches have them as they are stored; whoever gives a batch to its user decodes them.
+
     If it asks for all, attributes are left out whose names mean something else in a batch: in every
     batch, or in those of a kind (`own`).
     """
@@ -155,14 +158,14 @@ def columns_of(
         spec.node_attributes,
         own,
         {owner: list(graph.node_attributes(owner)) for owner in graph.node_types},
-        graph.node_features,
+        partial(graph.node_features, stored=True),
     )
     edges = _chosen(
         "edge_attributes",
         spec.edge_attributes,
         own,
         {kind: list(graph.edge_attributes(kind)) for kind in graph.edge_types},
-        graph.edge_features,
+        partial(graph.edge_features, stored=True),
     )
     _check_apart(nodes, edges)
     return nodes, edges

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from penstock.errors import suggestion
 from penstock.graph import EdgeType, Graph
+from penstock.graph.codec import Codec
 from penstock.graph.derived import ByTime, DerivedArrays, OutEdges, WeightSums
 from penstock.graph.features import FeatureSource
 from penstock.graph.view import ArrayView, GraphView
@@ -159,7 +160,9 @@ def _weighted(graph: GraphView, name: str) -> Iterable[EdgeType]:
             f"weight_attr is {name!r}, which no edges have; they have: {_listed(there)}"
         )
     for kind in weighted:
-        _check(f"The weight attribute '{name}'", kind, found[kind][name], _WEIGHTS, "numbers")
+        said = f"The weight attribute '{name}'"
+        _check_exact(said, kind, graph.edge_codec(name, kind))
+        _check(said, kind, found[kind][name], _WEIGHTS, "numbers")
     return weighted
 
 
@@ -173,6 +176,8 @@ def _timed(graph: GraphView, name: str, of_nodes: bool, found: int) -> Iterable[
     for kind, attributes in owners.items():
         if name in attributes:
             said = f"The time attribute '{name}'"
+            codec = graph.node_codec(name, kind) if of_nodes else graph.edge_codec(name, kind)
+            _check_exact(said, kind, codec)
             _check(said, kind, attributes[name], _TIMES, "int64 or int32")
     return [kind for kind in graph.edge_types if name in owners[kind[found] if of_nodes else kind]]
 
@@ -186,6 +191,15 @@ def _check(
     raise ValueError(
         f"{what}{of} is {array.dtype} {list(array.shape)}; expected {expected}, one for each"
     )
+
+
+def _check_exact(what: str, owner: str | EdgeType, codec: Codec | None) -> None:
+    if codec is not None:
+        of = f" of {owner!r}" if any(owner) else ""
+        raise ValueError(
+            f"{what}{of} is stored as {codec.stored} (quantize): weights and times are read as "
+            "they are stored"
+        )
 
 
 def _listed(names: Iterable[str]) -> str:

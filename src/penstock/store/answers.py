@@ -191,8 +191,8 @@ class PartAnswers(StoreCalls):
     def _features(self, column: ColumnName) -> FeatureSource:
         owner = column.type
         if isinstance(owner, str):
-            return self._graph.node_features(column.name, owner or None)
-        return self._graph.edge_features(column.name, self._edge_type(owner))
+            return self._graph.node_features(column.name, owner or None, stored=True)
+        return self._graph.edge_features(column.name, self._edge_type(owner), stored=True)
 
     # --- what is derived from the whole ------------------------------------------------------
 

@@ -9,6 +9,8 @@ import pytest
 import penstock as ps
 from tests.loader.device.test_features import NODES, ROW, loader_of, wide_data
 from tests.loader.epochs import digests, everyday, torch, typed_data
+from tests.loader.test_quantized import coded
+from tests.loader.test_quantized import loader_of as coded_loader_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -63,6 +65,22 @@ def test_rows_of_any_dtype_are_kept(kept: dict[str, Any], dtype: Any) -> None:
     with loader_of(data, **kept) as loader:
         for batch in loader:
             assert torch.equal(batch.x.cpu(), data.x[batch.n_id.cpu()])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "where",
+    [{"device": "cuda"}, {"features": "cuda"}, {"device": "cuda", "feature_cache": 9000}],
+    ids=["none", "all", "some"],
+)
+def test_rows_are_decoded_to_the_same_bytes(where: dict[str, Any], dtype: str) -> None:
+    """CONTRACT 75"""
+    with coded(dtype) as graph:
+        with coded_loader_of(graph) as plain:
+            expected = here(plain, 2)
+        with coded_loader_of(graph, num_workers=2, **where) as loader:
+            assert here(loader, 2) == expected
+            assert next(iter(loader)).x.is_cuda
 
 
 def test_a_batch_out_of_turn_has_its_rows() -> None:

@@ -15,8 +15,10 @@ from penstock.client.dist.dataset import Ids, ServedDataset
 from penstock.client.dist.labels import ablp_input
 from penstock.client.dist_calls import Array, DistQueries, Shape
 from penstock.core.slices import ServerSlice
+from penstock.graph.codec import Codec
 from penstock.graph.derived import Coo
 from penstock.graph.features import FeatureSource
+from penstock.graph.layout import array_nbytes
 from penstock.graph.lookup import pick
 from penstock.graph.partition.book import PartitionBook, list_of_ids
 from penstock.graph.schema import EdgeType
@@ -128,18 +130,18 @@ class Queries(DistQueries[Array, Shape]):
     def get_node_feature_info(self) -> FeatureInfo | dict[str, FeatureInfo] | None:
         graph = self.dataset.graph
         found = {
-            name: _info(attributes["x"])
+            name: _info(graph.node_features("x", name))
             for name in graph.node_types
-            if "x" in (attributes := graph.node_attributes(name))
+            if "x" in graph.node_attributes(name)
         }
         return (found or None) if graph.is_hetero else next(iter(found.values()), None)
 
     def get_edge_feature_info(self) -> FeatureInfo | dict[EdgeType, FeatureInfo] | None:
         graph = self.dataset.graph
         found = {
-            kind: _info(attributes["edge_attr"])
+            kind: _info(graph.edge_features("edge_attr", kind))
             for kind in graph.edge_types
-            if "edge_attr" in (attributes := graph.edge_attributes(kind))
+            if "edge_attr" in graph.edge_attributes(kind)
         }
         return (found or None) if graph.is_hetero else next(iter(found.values()), None)
 
@@ -174,20 +176,34 @@ class Queries(DistQueries[Array, Shape]):
         return "x" in self.dataset.graph.node_attributes(self.dataset.node_type(node_type))
 
     def get_node_attribute(
-        self, name: str, node_type: str | None = None, index: Any = None
+        self,
+        name: str,
+        node_type: str | None = None,
+        index: Any = None,
+        *,
+        stored: bool = False,
     ) -> Array:
         kind = self.dataset.node_type(node_type)
         graph = self.dataset.graph
         column = pick("node attribute", name, kind, graph.node_attributes(kind))
-        return self._rows(column, graph.node_features(name, kind), index, name)
+        source = graph.node_features(name, kind, stored=stored)
+        codec = None if stored else graph.node_codec(name, kind)
+        return self._rows(column, source, codec, index, name)
 
     def get_edge_attribute(
-        self, name: str, edge_type: EdgeType | None = None, index: Any = None
+        self,
+        name: str,
+        edge_type: EdgeType | None = None,
+        index: Any = None,
+        *,
+        stored: bool = False,
     ) -> Array:
         kind = self.dataset.edge_type(edge_type)
         graph = self.dataset.graph
         column = pick("edge attribute", name, kind, graph.edge_attributes(kind))
-        return self._rows(column, graph.edge_features(name, kind), index, name)
+        source = graph.edge_features(name, kind, stored=stored)
+        codec = None if stored else graph.edge_codec(name, kind)
+        return self._rows(column, source, codec, index, name)
 
     def get_graph_attribute(self, name: str, owner: str | EdgeType | None = None) -> Any:
         found = self.dataset.graph.graph_attributes(owner or None)
@@ -232,12 +248,21 @@ class Queries(DistQueries[Array, Shape]):
 
     # --- bounds ------------------------------------------------------------------------------
 
-    def _rows(self, column: SharedArray, source: FeatureSource, index: Any, name: str) -> Array:
+    def _rows(
+        self,
+        column: SharedArray,
+        source: FeatureSource,
+        codec: Codec | None,
+        index: Any,
+        name: str,
+    ) -> Array:
         ids = None if index is None else list_of_ids(index)
-        width = column.nbytes // max(1, column.shape[0])
         wanted = column.shape[0] if ids is None else len(ids)
-        self._check_size(wanted * width, f"{wanted} rows of {name!r}", "fewer ids")
-        return column.array if ids is None else source.gather(ids)
+        nbytes = array_nbytes(source.dtype, (wanted, *source.row_shape))
+        self._check_size(nbytes, f"{wanted} rows of {name!r}", "fewer ids")
+        if ids is not None:
+            return source.gather(ids)
+        return column.array if codec is None else codec.decode(column.array)
 
     def _bounded(self, book: PartitionBook, verb: str) -> PartitionBook:
         self._check_size(getattr(getattr(book, "parts", None), "nbytes", 0), verb)
@@ -276,8 +301,8 @@ def check_layout(layout: Any) -> None:
         raise ValueError(f"layout is {layout!r}; expected 'coo'")
 
 
-def _info(column: SharedArray) -> FeatureInfo:
-    return FeatureInfo(math.prod(column.shape[1:]), column.dtype)
+def _info(source: FeatureSource) -> FeatureInfo:
+    return FeatureInfo(math.prod(source.row_shape), source.dtype)
 
 
 def _required(index: Any) -> Any:

@@ -237,10 +237,10 @@ def _whole(server: DistQueries[Array, Shape], key: ArrayKey) -> Array:
 
 
 def _rows(server: DistQueries[Array, Shape], key: ArrayKey, ids: Array) -> Array:
-    """Rows of an attribute of nodes or edges."""
+    """Rows of an attribute of nodes or edges, as they are stored."""
     if isinstance(key.type, str):
-        return server.get_node_attribute(key.name, key.type or None, ids)
-    return server.get_edge_attribute(key.name, _told(key.type), ids)
+        return server.get_node_attribute(key.name, key.type or None, ids, stored=True)
+    return server.get_edge_attribute(key.name, _told(key.type), ids, stored=True)
 
 
 def _told(edge_type: EdgeType) -> EdgeType | None:

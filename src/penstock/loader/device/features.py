@@ -23,12 +23,14 @@ import torch
 from torch import Tensor
 
 from penstock.client.sizes import written_bytes
+from penstock.graph.codec import Codec
 from penstock.graph.dtypes import storage_dtype
 from penstock.graph.features import FeatureSource
 from penstock.graph.progress import shown
 from penstock.graph.view import GraphView
 from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.members import Members
+from penstock.loader.device.decoding import Decoder
 from penstock.loader.device.gpu import Gpu
 from penstock.loader.device.staging import Staging
 from penstock.loader.pyg.tensors import tensor_over
@@ -76,7 +78,7 @@ class DeviceFeatures:
 
     Args:
         graph: The graph.
-        columns: The attributes, with their sources.
+        columns: The attributes. Tables have them as they are stored, also if in a smaller type.
         budget: Bytes of the device for rows that are read most often; None: all rows are kept.
         choose: Chooses them.
     """
@@ -84,13 +86,20 @@ class DeviceFeatures:
     def __init__(
         self,
         graph: GraphView,
-        columns: Mapping[Column, FeatureSource],
+        columns: Iterable[Column],
         budget: int | None = None,
         choose: Choose | None = None,
     ) -> None:
         self._graph = graph
-        self._sources = dict(columns)
-        self._likes = {column: _row_like(source) for column, source in columns.items()}
+        self._sources: dict[Column, FeatureSource] = {}
+        self._codecs: dict[Column, Codec] = {}
+        self._likes: dict[Column, Tensor] = {}
+        for owner, name in columns:
+            source = graph.node_features(name, owner or None, stored=True)
+            like, codec = _row_like(source), graph.node_codec(name, owner or None)
+            if codec is not None:
+                self._codecs[owner, name], like = codec, like.to(torch.float32)
+            self._sources[owner, name], self._likes[owner, name] = source, like
         self._budget = budget
         self._choose = choose
         self._tables: dict[Column, Table] = {}
@@ -181,15 +190,18 @@ class DeviceFeatures:
 
     # --- rows of a batch -----------------------------------------------------------------------
 
-    def batch(self, gpu: Gpu, staging: Staging, move: Callable[[Tensor], Tensor]) -> BatchRows:
+    def batch(
+        self, gpu: Gpu, staging: Staging, decoder: Decoder, move: Callable[[Tensor], Tensor]
+    ) -> BatchRows:
         """Return what takes the rows of one batch.
 
         Args:
             gpu: The device; the stream for copies is the current one.
             staging: Moves what lies in no page-locked memory.
+            decoder: Decodes rows on the device.
             move: Moves ids of the batch.
         """
-        return BatchRows(self, gpu, staging, move)
+        return BatchRows(self, gpu, staging, decoder, move)
 
 
 class BatchRows:
@@ -200,19 +212,27 @@ class BatchRows:
         features: DeviceFeatures,
         gpu: Gpu,
         staging: Staging,
+        decoder: Decoder,
         move: Callable[[Tensor], Tensor],
     ) -> None:
         self._features = features
         self._gpu = gpu
         self._staging = staging
+        self._decoder = decoder
         self._move = move
         self._splits: dict[int, _Split] = {}
 
     def take(self, later: RowsLater) -> Tensor:
         """Ask for the rows on the device, in the current stream."""
+        codec = self._features._codecs.get(later.column)
+        rows = self._stored(later)
+        return rows if codec is None else self._decoder.decode(rows, codec)
+
+    def _stored(self, later: RowsLater) -> Tensor:
+        """Ask for the rows as they are stored."""
         features, gpu = self._features, self._gpu
         table = features._tables[later.column]
-        out = gpu.empty(later.shape, later.dtype)
+        out = gpu.empty(later.shape, table.rows.dtype)
         features.row_bytes += out.nbytes
         if table.members is None:
             gpu.run(_take, out, table.rows, self._move(later.ids))
@@ -355,8 +375,3 @@ def _row_like(source: FeatureSource) -> Tensor:
 
 def _row_bytes(source: FeatureSource) -> int:
     return np.dtype(storage_dtype(source.dtype)).itemsize * math.prod(source.row_shape)
-
-
-def columns_of(graph: GraphView, wanted: Iterable[Column]) -> dict[Column, FeatureSource]:
-    """Return the sources of attributes of nodes."""
-    return {(owner, name): graph.node_features(name, owner or None) for owner, name in wanted}

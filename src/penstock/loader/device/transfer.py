@@ -24,7 +24,9 @@ from torch.utils import _pytree as pytree
 from torch_geometric.data.data import BaseData
 
 from penstock.client.channel.batch import Batch
+from penstock.graph.codec import Codec
 from penstock.loader.device.clock import Delivery, DeviceClock
+from penstock.loader.device.decoding import CodedRows, Decoder, decoded
 from penstock.loader.device.features import BatchRows, Column, DeviceFeatures, RowsLater
 from penstock.loader.device.gpu import CudaGpu, Gpu, Mark
 from penstock.loader.device.lending import Lending
@@ -69,6 +71,10 @@ class Transfer(ABC):
     def later(self, column: Column, ids: Tensor) -> Tensor | None:
         """Return what stands for rows of a batch until `begin`; None if workers gather them."""
         return None
+
+    def decoded(self, stored: Tensor, codec: Codec) -> Tensor:
+        """Return rows as they are read, or what stands for them until `begin`."""
+        return decoded(stored, codec)
 
     def has_room(self, begun: Sequence[Any]) -> bool:
         """Return whether another batch may be begun beside these, which `begin` has returned."""
@@ -164,7 +170,7 @@ class DeviceTransfer(Transfer):
         self._make = gpu
         self._ahead_bytes = ahead_bytes
         self._features = features
-        self._there: tuple[Gpu, Pins, Staging] | None = None
+        self._there: _Tools | None = None
         self._held: deque[_Held] = deque()  # until they are copied
         self._clock = DeviceClock()
         self._moved = self._staged = 0
@@ -190,7 +196,7 @@ class DeviceTransfer(Transfer):
 
     def _mark_copies(self, held: _Held) -> Mark:
         """Set the mark of a slot that an interrupt has left without one."""
-        gpu, _, _ = self._gpu()
+        gpu = self._tools().gpu
         with gpu.copying():
             held.mark = gpu.mark()
         return held.mark
@@ -198,18 +204,23 @@ class DeviceTransfer(Transfer):
     def receive(self, batch: Batch) -> Batch:
         """Page-lock the memory of a batch."""
         if batch.memory is not None:
-            self._gpu()[1].cover(batch.memory, batch.arrays.values())
+            self._tools().pins.cover(batch.memory, batch.arrays.values())
         return batch
 
     def later(self, column: Column, ids: Tensor) -> Tensor | None:
         """Return what stands for rows that are taken on the device; None if it has them not."""
         return None if self._features is None else self._features.later(column, ids)
 
+    def decoded(self, stored: Tensor, codec: Codec) -> Tensor:
+        """Return what stands for rows that are decoded on the device."""
+        return CodedRows.of(stored, codec)
+
     def begin(self, data: Any, batch: Batch) -> _Moving:
         """Ask for copies of all tensors on the device, and for the rows that are kept there."""
-        gpu, _, staging = self._gpu()
+        tools = self._tools()
+        gpu = tools.gpu
         if self._features is not None:
-            self._features.load(gpu, staging)
+            self._features.load(gpu, tools.staging)
         # By its identity, each tensor of the batch, which so lives on, and what it is moved to.
         there: dict[int, tuple[Tensor, Tensor]] = {}
         rows: BatchRows | None = None
@@ -218,9 +229,12 @@ class DeviceTransfer(Transfer):
             if id(tensor) not in there:
                 if isinstance(tensor, RowsLater):
                     assert rows is not None
-                    there[id(tensor)] = tensor, rows.take(tensor)
+                    out = rows.take(tensor)
+                elif isinstance(tensor, CodedRows):
+                    out = tools.decoder.decode(self._asked(tensor.stored), tensor.codec)
                 else:
-                    there[id(tensor)] = tensor, self._asked(tensor)
+                    out = self._asked(tensor)
+                there[id(tensor)] = tensor, out
             return there[id(tensor)][1]
 
         # Held from now on, whatever happens: without enough memory on the device, for example, only
@@ -229,7 +243,7 @@ class DeviceTransfer(Transfer):
         self._held.append(held)
         with gpu.copying():
             if self._features is not None:
-                rows = self._features.batch(gpu, staging, moved)
+                rows = self._features.batch(gpu, tools.staging, tools.decoder, moved)
             begun = gpu.mark()
             data = applied(data, moved)
             held.mark = copied = gpu.mark()
@@ -238,20 +252,21 @@ class DeviceTransfer(Transfer):
 
     def _asked(self, tensor: Tensor) -> Tensor:
         """Ask for a copy of a tensor on the device."""
-        gpu, pins, staging = self._gpu()
+        tools = self._tools()
+        gpu = tools.gpu
         if tensor.device.type != "cpu" or tensor.requires_grad:
             return tensor.to(gpu.device)
         if tensor.layout is not torch.strided or not tensor.numel():
             return gpu.copy(tensor)
         self._moved += tensor.nbytes
-        if pins.covers(tensor.data_ptr(), tensor.nbytes) and gpu.is_pinned(tensor):
+        if tools.pins.covers(tensor.data_ptr(), tensor.nbytes) and gpu.is_pinned(tensor):
             return gpu.copy(tensor)
         self._staged += tensor.nbytes
-        return staging.copy(tensor)
+        return tools.staging.copy(tensor)
 
     def finish(self, begun: _Moving) -> Any:
         """Return the batch on the device; the current stream waits for it."""
-        gpu, _, _ = self._gpu()
+        gpu = self._tools().gpu
         asked = gpu.mark()
         gpu.follow(begun.copied)
         gpu.keep(begun.tensors)
@@ -269,12 +284,12 @@ class DeviceTransfer(Transfer):
         """Return a snapshot of the statistics."""
         if self._there is None:
             return None
-        (gpu, pins, _), kept = self._there, self._features
+        tools, kept = self._there, self._features
         return DeviceStatistics(
-            device=str(gpu.device),
+            device=str(tools.gpu.device),
             bytes=self._moved + (0 if kept is None else kept.moved),
             staged=self._staged,
-            pinned=pins.nbytes,
+            pinned=tools.pins.nbytes,
             waited_for_batches=self._clock.batches,
             waited_for_copies=self._clock.copies,
             features=0 if kept is None else kept.nbytes,
@@ -288,11 +303,22 @@ class DeviceTransfer(Transfer):
         if self._features is not None:
             self._features.release()
 
-    def _gpu(self) -> tuple[Gpu, Pins, Staging]:
+    def _tools(self) -> _Tools:
         if self._there is None:
             gpu = self._make()
-            self._there = gpu, Pins(gpu, _most_locked()), Staging(gpu)
+            staging = Staging(gpu)
+            self._there = _Tools(gpu, Pins(gpu, _most_locked()), staging, Decoder(gpu, staging))
         return self._there
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tools:
+    """What moves batches, made for the GPU that is chosen when the first batch comes."""
+
+    gpu: Gpu
+    pins: Pins
+    staging: Staging
+    decoder: Decoder
 
 
 @dataclass(slots=True, eq=False)

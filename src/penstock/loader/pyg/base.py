@@ -24,7 +24,7 @@ from penstock.client.sizes import parse_bytes
 from penstock.core.plan import Position
 from penstock.kernels.reference import fold
 from penstock.loader import errors
-from penstock.loader.device.features import DeviceFeatures, columns_of
+from penstock.loader.device.features import DeviceFeatures
 from penstock.loader.device.hot_rows import hot_nodes, presampled
 from penstock.loader.device.transfer import applied, transfer_of
 from penstock.loader.epoch.iteration import Iteration
@@ -32,7 +32,7 @@ from penstock.loader.epoch.position import LoaderState
 from penstock.loader.epoch.ranks import tell_of_share, warn_of_same_inputs
 from penstock.loader.epoch.run import Run
 from penstock.loader.epoch.schedule import Schedule
-from penstock.loader.pyg.collate import Collate, Later
+from penstock.loader.pyg.collate import Collate, Deferral
 from penstock.loader.pyg.graph_data import GraphData
 from penstock.loader.pyg.mixins import WorkerMixin
 from penstock.loader.pyg.options import LoaderOptions
@@ -191,7 +191,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
                 "feature_cache) by themselves; read from the store of all parts"
             )
         rows = filter(is_of_nodes, self._source.template.rows)
-        columns = columns_of(graph, ((str(row.owner), row.name) for row in rows))
+        columns = [(str(row.owner), row.name) for row in rows]
         return DeviceFeatures(graph, columns, options.feature_bytes, self._hot_nodes)
 
     def _hot_nodes(self, row_bytes: Mapping[str, int], budget: int) -> Mapping[str, Any]:
@@ -381,7 +381,7 @@ class Loader(WorkerMixin, DataLoader[Any]):
                 return self._complete(batch, run.inputs_of(batch))
             with self._meter.at("transfer"):
                 batch = transfer.receive(batch)
-            data = self._joined(batch, run.inputs_of(batch), transfer.later)
+            data = self._joined(batch, run.inputs_of(batch), transfer)
             if not transfer.transforms_last:
                 data = self._transformed_once(data)
             with self._meter.at("transfer"):
@@ -419,17 +419,17 @@ class Loader(WorkerMixin, DataLoader[Any]):
         finally:
             self._turn = None
 
-    def _joined(self, batch: Batch, inputs: Inputs, later: Later | None = None) -> Any:
+    def _joined(self, batch: Batch, inputs: Inputs, deferral: Deferral | None = None) -> Any:
         """Return a batch with its rows, as PyG's loaders have it before any transform.
 
         Args:
             batch: The batch.
             inputs: What it was sampled from.
-            later: Stands for rows that the device puts in.
+            deferral: Says which rows are put in, or decoded, when the batch is moved.
         """
         if not self._filters():
             with self._meter.at("transfer"):
-                return self._collate.data(batch, inputs, later)
+                return self._collate.data(batch, inputs, deferral)
         with self._meter.at("transfer"):
             out = self._collate.sampler_output(batch, inputs)
         return self.filter_fn(out) if self._overrides("filter_fn") else self._filtered(out)

@@ -9,11 +9,11 @@ Names are those of PyG's loaders. Where they would set None, the attribute is mi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,8 +21,10 @@ from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
 from penstock.client.channel.batch import Batch
 from penstock.graph import EdgeType
+from penstock.graph.codec import Codec
 from penstock.graph.features import FeatureSource
 from penstock.graph.schema import EDGE, NODE
+from penstock.loader.device.decoding import decoded, is_coded
 from penstock.loader.pyg.template import Row, Stores, is_of_nodes
 from penstock.loader.pyg.tensors import tensor_over
 from penstock.loader.source.inputs import Inputs, LinkInputs, NodeInputs
@@ -33,9 +35,22 @@ from penstock.sampling.spec import LinkSpec, Spec
 
 # The owner of an attribute and its name; in a homogeneous batch the owner is empty.
 Place: TypeAlias = tuple[Owner, str]
-# Returns what stands for an attribute of some nodes until it is put in; None if it will not be.
-Later: TypeAlias = Callable[[tuple[str, str], Tensor], Tensor | None]
 Hops: TypeAlias = Mapping[Any, list[int]]
+
+
+class Deferral(Protocol):
+    """Has rows put into a batch, or decoded, when it is moved to a device."""
+
+    def later(self, column: tuple[str, str], ids: Tensor) -> Tensor | None:
+        """Return what stands for an attribute of some nodes until then; None if that is not put in.
+
+        Args:
+            column: The node type, and the attribute's name.
+            ids: The nodes.
+        """
+
+    def decoded(self, stored: Tensor, codec: Codec) -> Tensor:
+        """Return rows as they are read, or what stands for them until then."""
 
 
 class InputWords(Enum):
@@ -50,8 +65,8 @@ class InputWords(Enum):
 class CollatedParts:
     """A batch by type: node ids, edge ends, edge ids (None: unknown), trees, numbers per hop.
 
-    `said` has everything else, by its place; a value of None does not belong in a batch. `later`
-    stands for rows that are put in later.
+    `said` has everything else, by its place; a value of None does not belong in a batch.
+    `deferral` says which rows are put in, or decoded, when the batch is moved.
     """
 
     nodes: dict[str, Tensor] = field(default_factory=dict)
@@ -61,7 +76,7 @@ class CollatedParts:
     node_hops: Hops | None = None
     edge_hops: Hops | None = None
     said: dict[Place, Any] = field(default_factory=dict)
-    later: Later | None = None
+    deferral: Deferral | None = None
 
 
 @dataclass(frozen=True)
@@ -195,17 +210,23 @@ class Collate:
         self._is_narrow = {ends.dtype for ends in source.template.ends.values()} == {torch.int32}
         self._roles: dict[tuple[str, ...], _Roles] = {}
         self._sources: dict[Place, FeatureSource] = {}
+        self._codecs: dict[Place, Codec] = {
+            (each.key.type if any(each.key.type) else NODE, each.key.name): each.codec
+            for each in source.graph.schema.codecs
+        }
 
-    def data(self, batch: Batch, inputs: Inputs | None = None, later: Later | None = None) -> Any:
+    def data(
+        self, batch: Batch, inputs: Inputs | None = None, deferral: Deferral | None = None
+    ) -> Any:
         """Return the batch as PyG's loaders give it.
 
         Args:
             batch: the batch.
             inputs: the inputs it was sampled from, if not all of the loader's (`inputs.at`).
-            later: returns what stands for rows that are put in later; None for other rows.
+            deferral: says which rows are put in, or decoded, when the batch is moved.
         """
         taken, rows = self._apart(batch, inputs or self._inputs)
-        taken.later = later
+        taken.deferral = deferral
         return self._filled(taken, rows)
 
     def sampler_output(self, batch: Batch, inputs: Inputs | None = None) -> Any:
@@ -347,14 +368,24 @@ class Collate:
         """Return the rows of an attribute: as workers gathered them, or later, or gathered here."""
         place = (row.owner if any(row.owner) else NODE, row.name)
         value = others.pop(place, None)
-        if value is None and parts.later is not None and is_of_nodes(row):
-            ids = parts.nodes.get(_node_type(row.owner))
-            value = None if ids is None else parts.later((_node_type(row.owner), row.name), ids)
+        if value is not None:
+            value = self._read(place, value, parts.deferral)
+        elif parts.deferral is not None and is_of_nodes(row):
+            owner = _node_type(row.owner)
+            ids = parts.nodes.get(owner)
+            value = None if ids is None else parts.deferral.later((owner, row.name), ids)
         if value is None:
             value = self._cut(row, parts)
         if row.device is not None and value is not None:
             value = value.to(row.device)
         return value
+
+    def _read(self, place: Place, rows: Tensor, deferral: Deferral | None) -> Tensor:
+        """Return rows as they are read: workers leave them as they are stored."""
+        codec = self._codecs.get(place)
+        if codec is None or not is_coded(rows, codec):
+            return rows
+        return decoded(rows, codec) if deferral is None else deferral.decoded(rows, codec)
 
     def _cut(self, row: Row, parts: CollatedParts) -> Any:
         owner = row.owner

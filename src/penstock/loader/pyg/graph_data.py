@@ -112,12 +112,14 @@ class TypeData:
                 f"{name!r} of all {what}. Ask for the rows of some: by the graph's node_features "
                 "and edge_features, or by a dataset's get_node_attribute and get_edge_attribute"
             )
-        if self._graph.address is None:
-            found = self._arrays[name]
-            return tensor_over(np.array(found.array), found.dtype)
         if isinstance(self._owner, tuple):
-            return _fetched(self._graph.edge_features(name, self._edge_type))
-        return _fetched(self._graph.node_features(name, self._node_type))
+            source = self._graph.edge_features(name, self._edge_type)
+        else:
+            source = self._graph.node_features(name, self._node_type)
+        found = self._arrays[name]
+        if self._graph.address is None and source.dtype == found.dtype:
+            return tensor_over(np.array(found.array), found.dtype)
+        return _gathered(source)
 
 
 class GraphData:
@@ -200,8 +202,8 @@ def _one_of(key: Any) -> Any:
     return tuple(key) if isinstance(key, list) else key
 
 
-def _fetched(source: FeatureSource) -> Tensor:
-    """Return all rows of an attribute that is at a server, fetched some at a time."""
+def _gathered(source: FeatureSource) -> Tensor:
+    """Return all rows of an attribute, which are at a server or to be decoded, some at a time."""
     rows = np.empty((source.num_rows, *source.row_shape), storage_dtype(source.dtype))
     step = max(_CHUNK_BYTES * max(len(rows), 1) // max(rows.nbytes, 1), 1)
     for first in range(0, len(rows), step):
