@@ -67,6 +67,31 @@ def test_an_import_interrupted_while_it_runs_a_string_ends_like_any_other(tmp_pa
     assert (child.returncode, stderr) == (130, "Interrupted\n")
 
 
+def test_an_interrupted_doctor_says_so() -> None:
+    """It tells in a terminal only how far it is. Without torch, which takes long to import."""
+    script = (
+        "import sys; sys.modules['torch'] = None;"
+        "from penstock.cli import main; main(['doctor', '--seconds', '600'])"
+    )
+    terminal, stderr = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env={**os.environ, "TERM": "xterm"},
+    ) as child:
+        os.close(stderr)
+        told = b""
+        while b"generating a graph" not in told:
+            told += os.read(terminal, 4096)
+        child.send_signal(signal.SIGINT)
+        while b"Interrupted" not in told:
+            told += os.read(terminal, 4096)
+        assert child.communicate(timeout=60)[0] == b""
+    os.close(terminal)
+    assert child.returncode == 130
+
+
 def test_an_interrupted_inspect_says_so(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "manifest.json")
     with start("inspect", tmp_path) as child:

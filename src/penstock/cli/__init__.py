@@ -14,6 +14,9 @@ from penstock.cli.lazy import LazyCommand, LazyGroup
 
 COMMANDS = {
     "demo": LazyCommand("penstock.cli.demo:demo", "Train a small GNN on a made-up graph."),
+    "doctor": LazyCommand(
+        "penstock.cli.doctor:doctor", "Say what holds this machine back, and what to do."
+    ),
     "inspect": LazyCommand("penstock.cli.inspect:inspect", "Describe and check a saved graph."),
     "keys": LazyCommand("penstock.cli.keys:keys", "Make keys and tokens for a server."),
     "partition": LazyCommand("penstock.cli.partition:partition", "Cut a saved graph into parts."),
@@ -39,6 +42,7 @@ def main(traceback: bool) -> None:
     \b
     Examples:
       penstock demo                              build a graph, train on it
+      penstock doctor                            what holds this machine back
       penstock inspect products.graph            what is in a saved graph
       penstock inspect products.graph --verify   check all its sums
       penstock serve products.graph              serve it to ranks anywhere

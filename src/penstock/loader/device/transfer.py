@@ -145,7 +145,7 @@ class PinnedTransfer(Transfer):
     def _there(self) -> tuple[Gpu, Pins, Lending]:
         if self._locked is None:
             gpu = self._make()
-            self._locked = gpu, Pins(gpu, _most_locked()), Lending(gpu)
+            self._locked = gpu, Pins(gpu, most_locked()), Lending(gpu)
         return self._locked
 
 
@@ -307,7 +307,7 @@ class DeviceTransfer(Transfer):
         if self._there is None:
             gpu = self._make()
             staging = Staging(gpu)
-            self._there = _Tools(gpu, Pins(gpu, _most_locked()), staging, Decoder(gpu, staging))
+            self._there = _Tools(gpu, Pins(gpu, most_locked()), staging, Decoder(gpu, staging))
         return self._there
 
 
@@ -366,5 +366,6 @@ def transfer_of(
     return None
 
 
-def _most_locked() -> int:
+def most_locked() -> int:
+    """Return how many bytes a loader page-locks at most."""
     return min(_MOST_LOCKED, int(psutil.virtual_memory().available * _LOCKED_SHARE))
