@@ -70,7 +70,7 @@ class StandIn:
     def register(self, address: int, nbytes: int) -> None:
         if address % mmap.PAGESIZE or nbytes % mmap.PAGESIZE or nbytes <= 0:
             raise Misuse(f"{address:#x} + {nbytes} are not whole pages")
-        for begin, end in self.locked.items():
+        for begin, end in self.locked.copy().items():
             if address < end and begin < address + nbytes:
                 raise Misuse("page-locked already")
         if self.most_bytes is not None and self.nbytes + nbytes > self.most_bytes:
@@ -86,7 +86,7 @@ class StandIn:
 
     @property
     def nbytes(self) -> int:
-        return sum(end - begin for begin, end in self.locked.items())
+        return sum(end - begin for begin, end in self.locked.copy().items())
 
     @property
     def unread(self) -> int:
@@ -99,7 +99,8 @@ class StandIn:
     def _is_locked(self, begin: int, nbytes: int) -> bool:
         end = begin + nbytes
         own = ((each.data_ptr(), each.data_ptr() + each.nbytes) for each in self._own)
-        return any(a <= begin and end <= b for a, b in (*self.locked.items(), *own))
+        # A copy: memory may be collected, and so unlocked, at any moment.
+        return any(a <= begin and end <= b for a, b in (*self.locked.copy().items(), *own))
 
     def pinned(self, nbytes: int) -> torch.Tensor:
         self._own.append(torch.empty(nbytes, dtype=torch.uint8))

@@ -136,11 +136,17 @@ class Pins:
             self._unlock(span)
 
     def _forget(self, whole: Span) -> None:
-        """Unlock what is locked of memory that is about to go."""
-        if os.getpid() == self._owner:  # in a fork CUDA does not work
+        """Unlock what is locked of memory that is about to go, whatever interrupts."""
+        if os.getpid() != self._owner:  # in a fork CUDA does not work
+            return
+        try:
             with self._lock:
                 self._known.discard(whole[0])
                 self._unlock_within(whole)
+        except KeyboardInterrupt:
+            # Nobody comes back to this memory: Python only prints what a finalizer raises.
+            self._forget(whole)
+            raise
 
 
 def _size(span: Span) -> int:
