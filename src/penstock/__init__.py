@@ -33,6 +33,7 @@ if _typing.TYPE_CHECKING:
     from penstock.core.slices import ServerSlice, compute_server_assignments
     from penstock.graph import Graph, SharedArray
     from penstock.graph.quantization import quantize
+    from penstock.loader.embedding.embed import embed
     from penstock.loader.pyg.ablp_loader import ABLPLoader
     from penstock.loader.pyg.custom_loader import CustomLoader
     from penstock.loader.pyg.hgt_loader import HGTLoader
@@ -119,6 +120,7 @@ __all__ = [
     "__version__",
     "compute_server_assignments",
     "connect",
+    "embed",
     "get_server",
     "init_compute_process",
     "init_server",
@@ -164,6 +166,7 @@ _LOADED_ON_USE = {
     "WalkSpec": "penstock.sampling.spec",
     "WorkerOptions": "penstock.wire.requests",
     "compute_server_assignments": "penstock.core.slices",
+    "embed": "penstock.loader.embedding.embed",
     "get_server": "penstock.server.ops.lifecycle",
     "init_compute_process": "penstock.loader.source.remote_dataset",
     "init_server": "penstock.server.ops.lifecycle",

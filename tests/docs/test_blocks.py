@@ -73,6 +73,7 @@ def given(folder: Path) -> dict[str, Any]:
         "__name__": "my_samplers",  # where a class of a block is at home
         "ps": ps,
         "torch": torch,
+        "SAGEConv": nn.SAGEConv,
         "F": torch.nn.functional,
         "data": data,
         "graph": graph,

@@ -27,12 +27,13 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 @contextmanager
-def shown(what: str, progress: Progress) -> Iterator[Report | None]:
+def shown(what: str, progress: Progress, unit: str = "bytes") -> Iterator[Report | None]:
     """Yield what the work is to call with bytes done and in all; None if nobody wants to know.
 
     Args:
         what: What is done, in words.
         progress: What the user asked for.
+        unit: What is counted, if not bytes.
 
     Raises:
         ValueError: That is neither a boolean, nor a function, nor None.
@@ -42,25 +43,26 @@ def shown(what: str, progress: Progress) -> Iterator[Report | None]:
         return
     if progress is not None and not isinstance(progress, bool):
         raise ValueError(
-            f"progress is {progress!r}; expected True, False, None, or a function of bytes done "
+            f"progress is {progress!r}; expected True, False, None, or a function of {unit} done "
             "and in all"
         )
     stream = sys.stderr
     if stream is None or progress is False or (progress is None and not stream.isatty()):
         yield None
         return
-    with _Line(what, stream, 0.0 if progress else AFTER_S) as line:
+    with _Line(what, stream, 0.0 if progress else AFTER_S, unit) as line:
         yield line.report
 
 
 class _Line:
     """A line about work, written by a thread of its own until the work ends."""
 
-    def __init__(self, what: str, stream: TextIO, after: float) -> None:
+    def __init__(self, what: str, stream: TextIO, after: float, unit: str) -> None:
         self._what = what
         self._stream = stream
         self._is_terminal = stream.isatty()
         self._after = after
+        self._unit = unit
         self._state = (0, 0)
         self._began = time.monotonic()
         self._over = threading.Event()
@@ -95,16 +97,18 @@ class _Line:
 
     def _write(self) -> None:
         done, total = self._state
-        share = f"{done / total:.0%} of {_size(total)}, " if total else ""
+        share = f"{done / total:.0%} of {_size(total, self._unit)}, " if total else ""
         text = f"{self._what}: {share}{time.monotonic() - self._began:.0f} s"
         self._stream.write(f"\r{text}\x1b[K" if self._is_terminal else f"{text}\n")
         self._stream.flush()
         self._is_shown = True
 
 
-def _size(nbytes: float) -> str:
-    for unit in _UNITS:
-        if nbytes < 1000 or unit == _UNITS[-1]:
+def _size(nbytes: float, unit: str) -> str:
+    if unit != "bytes":
+        return f"{nbytes:,} {unit}"
+    for scale in _UNITS:
+        if nbytes < 1000 or scale == _UNITS[-1]:
             break
         nbytes /= 1000
-    return f"{nbytes:.3g} {unit}"
+    return f"{nbytes:.3g} {scale}"
