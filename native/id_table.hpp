@@ -134,7 +134,7 @@ class IdTable {
     Homes homes;
     for (std::int64_t begin = 0; begin < keys_.size(); begin += kBlock) {
       const std::int64_t end = std::min(begin + kBlock, keys_.size());
-      fetch<true>(keys_, begin, end, homes);
+      fetch(begin, end, homes);
       for (std::int64_t at = begin; at < end; ++at) {
         const bool is_new = enter(homes[static_cast<std::size_t>(at - begin)], at);
         if (!is_new && repeated == kNoPosition) repeated = at;
@@ -145,13 +145,8 @@ class IdTable {
 
   // Writes the position of each wanted key, or -1.
   void look_up(const Keys& wanted, std::int64_t* positions) const {
-    Homes homes;
     for (std::int64_t begin = 0; begin < wanted.size(); begin += kBlock) {
-      const std::int64_t end = std::min(begin + kBlock, wanted.size());
-      fetch<false>(wanted, begin, end, homes);
-      for (std::int64_t at = begin; at < end; ++at) {
-        positions[at] = find(homes[static_cast<std::size_t>(at - begin)], wanted, at);
-      }
+      look_up_block(wanted, begin, std::min(begin + kBlock, wanted.size()), positions);
     }
   }
 
@@ -159,14 +154,57 @@ class IdTable {
   static constexpr std::int64_t kBlock = 64;
   using Homes = std::array<std::uint64_t, kBlock>;
 
+  // The keys of a block that are still looked for: which, and the slot to look into next.
+  struct Search {
+    std::array<std::uint64_t, kBlock> slots;
+    std::array<std::int64_t, kBlock> at;
+    std::size_t count = 0;
+  };
+
+  // All keys of a block take a step, then those that were not found the next one: so what a step
+  // reads of the keys is under way for all of them together.
+  void look_up_block(const Keys& wanted, std::int64_t begin, std::int64_t end,
+                     std::int64_t* positions) const {
+    Search search;
+    for (std::int64_t at = begin; at < end; ++at) {
+      positions[at] = kNoPosition;
+      search.at[search.count] = at;
+      search.slots[search.count] = wanted.hash(at) >> shift_;
+      prefetch_once(slots_ + search.slots[search.count++]);
+    }
+    for (std::uint64_t step = 0; step < num_slots_ && search.count > 0; ++step) {
+      step_all(search, wanted, positions);
+    }
+  }
+
+  void step_all(Search& search, const Keys& wanted, std::int64_t* positions) const {
+    std::array<std::int64_t, kBlock> found;
+    for (std::size_t i = 0; i < search.count; ++i) {
+      found[i] = slots_[search.slots[i]];
+      if (is_key(found[i])) keys_.prefetch(found[i]);
+    }
+    for (std::size_t i = 0; i < search.count; ++i) {
+      if (is_key(found[i])) keys_.prefetch_text(found[i]);
+    }
+    std::size_t left = 0;
+    for (std::size_t i = 0; i < search.count; ++i) {
+      if (found[i] == kNoPosition) continue;
+      if (is_key(found[i]) && keys_.equal(found[i], wanted, search.at[i])) {
+        positions[search.at[i]] = found[i];
+        continue;
+      }
+      search.slots[left] = (search.slots[i] + 1) & (num_slots_ - 1);
+      search.at[left++] = search.at[i];
+    }
+    search.count = left;
+  }
+
   // Finds the slots where keys `begin` to `end` belong, and has what is there brought nearer.
-  template <bool kWrites>
-  void fetch(const Keys& wanted, std::int64_t begin, std::int64_t end, Homes& homes) const {
+  void fetch(std::int64_t begin, std::int64_t end, Homes& homes) const {
     const auto count = static_cast<std::size_t>(end - begin);
     for (std::size_t i = 0; i < count; ++i) {
-      homes[i] = wanted.hash(begin + static_cast<std::int64_t>(i)) >> shift_;
-      if constexpr (kWrites) prefetch_write(slots_ + homes[i]);
-      else prefetch_once(slots_ + homes[i]);
+      homes[i] = keys_.hash(begin + static_cast<std::int64_t>(i)) >> shift_;
+      prefetch_write(slots_ + homes[i]);
     }
     for (std::size_t i = 0; i < count; ++i) {
       const std::int64_t position = slots_[homes[i]];
@@ -189,15 +227,6 @@ class IdTable {
       if (is_key(position) && keys_.equal(position, keys_, at)) return false;
     }
     return true;  // only where somebody else writes to the slots
-  }
-
-  std::int64_t find(std::uint64_t home, const Keys& wanted, std::int64_t at) const {
-    for (std::uint64_t step = 0; step < num_slots_; ++step) {
-      const std::int64_t position = slots_[(home + step) & (num_slots_ - 1)];
-      if (position == kNoPosition) return kNoPosition;
-      if (is_key(position) && keys_.equal(position, wanted, at)) return position;
-    }
-    return kNoPosition;
   }
 
   bool is_key(std::int64_t position) const {

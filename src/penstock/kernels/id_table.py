@@ -6,9 +6,10 @@ The table is an array of positions beside the keys, and both may be files that a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -90,7 +91,7 @@ class Text:
         self.check()
         data, offsets = self.data.tobytes(), self.offsets.tolist()
         try:
-            return [data[a:b].decode() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+            return [data[a:b].decode() for a, b in itertools.pairwise(offsets)]
         except UnicodeDecodeError as error:
             raise GraphFormatError(f"damaged text: a key is not UTF-8 ({error})") from None
 
@@ -111,7 +112,7 @@ def slots_needed(count: int) -> int:
     return max(_FEWEST_SLOTS, 1 << max(wanted - 1, 0).bit_length())
 
 
-def slot_dtype(count: int) -> np.dtype[np.signedinteger[npt.NBitBase]]:
+def slot_dtype(count: int) -> np.dtype[Any]:
     """Return the type of the slots of so many keys: int32 as long as it holds every position."""
     checked = check_integer(count, "count", 0, 2**61 + 1)
     return np.dtype(np.int32 if checked <= 2**31 - 1 else np.int64)
@@ -160,9 +161,7 @@ def look_up(keys: Keys, slots: Array, wanted: Keys) -> Ids:
     positions = np.empty(len(wanted), np.int64)
     if isinstance(keys, Text) and isinstance(wanted, Text):
         wanted.check()
-        _native.look_up_text(
-            keys.offsets, keys.data, slots, wanted.offsets, wanted.data, positions
-        )
+        _native.look_up_text(keys.offsets, keys.data, slots, wanted.offsets, wanted.data, positions)
     else:
         _native.look_up_numbers(
             _numbers(keys, "keys"), slots, _numbers(wanted, "wanted"), positions

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,7 +27,7 @@ def hash_text(key: bytes) -> int:
     return int(mix(state)[0])
 
 
-def fill(keys: list[int] | list[bytes], num_slots: int, dtype: npt.DTypeLike) -> tuple[Array, int]:
+def fill(keys: Sequence[int | bytes], num_slots: int, dtype: npt.DTypeLike) -> tuple[Array, int]:
     """Return the slots, and the position of the first key that stood before, or -1."""
     slots, repeated = np.full(num_slots, -1, dtype), -1
     for at, key in enumerate(keys):
@@ -37,14 +39,12 @@ def fill(keys: list[int] | list[bytes], num_slots: int, dtype: npt.DTypeLike) ->
     return slots, repeated
 
 
-def look_up(
-    keys: list[int] | list[bytes], slots: Array, wanted: list[int] | list[bytes]
-) -> Ids:
+def look_up(keys: Sequence[int | bytes], slots: Array, wanted: Sequence[int | bytes]) -> Ids:
     """Return the position of each wanted key, -1 where there is none."""
     return np.array([slots[_probe(keys, slots, key)] for key in wanted], np.int64)
 
 
-def _probe(keys: list[int] | list[bytes], slots: Array, key: int | bytes) -> int:
+def _probe(keys: Sequence[int | bytes], slots: Array, key: int | bytes) -> int:
     """Return the slot that has `key`, or the vacant one where it would be."""
     hashed = hash_number(key) if isinstance(key, int) else hash_text(key)
     slot = hashed >> (64 - (len(slots).bit_length() - 1))
