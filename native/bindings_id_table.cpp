@@ -41,8 +41,10 @@ std::int64_t checked_size(const Table& slots) {
   return static_cast<std::int64_t>(slots.shape(0));
 }
 
+// Enters the keys from `first` on, or, if it is below 0, all of them into a table that is emptied.
 template <class Keys>
-std::int64_t fill(const Keys& keys, SlotOutput& slots, const std::vector<Extent>& read) {
+std::int64_t fill(const Keys& keys, SlotOutput& slots, const std::vector<Extent>& read,
+                  std::int64_t first = -1) {
   const std::int64_t num_slots = checked_size(slots);
   if (keys.size() >= num_slots) throw nb::value_error("there must be more slots than keys");
   check_apart({extent(slots)}, read);
@@ -52,7 +54,8 @@ std::int64_t fill(const Keys& keys, SlotOutput& slots, const std::vector<Extent>
       throw nb::value_error("slots must be int64 for so many keys");
     }
     nb::gil_scoped_release unlocked;
-    return IdTable<Keys, Slot>(keys, static_cast<Slot*>(to), num_slots).fill();
+    IdTable<Keys, Slot> table(keys, static_cast<Slot*>(to), num_slots);
+    return first < 0 ? table.fill() : table.extend(first);
   });
 }
 
@@ -82,6 +85,39 @@ std::int64_t py_fill_text_slots(const Numbers& offsets, const Bytes& text, SlotO
   return fill(keys_of(offsets, text), slots, {extent(offsets), extent(text)});
 }
 
+std::int64_t py_extend_number_slots(const Numbers& keys, SlotOutput slots, std::int64_t first) {
+  if (first < 0) throw nb::value_error("first must not be negative");
+  return fill(keys_of(keys), slots, {extent(keys)}, first);
+}
+
+std::int64_t py_extend_text_slots(const Numbers& offsets, const Bytes& text, SlotOutput slots,
+                                  std::int64_t first) {
+  if (first < 0) throw nb::value_error("first must not be negative");
+  return fill(keys_of(offsets, text), slots, {extent(offsets), extent(text)}, first);
+}
+
+template <class Keys>
+void hash(const Keys& keys, IdOutput& out, const std::vector<Extent>& read) {
+  if (static_cast<std::int64_t>(out.shape(0)) != keys.size()) {
+    throw nb::value_error("out must be as long as keys");
+  }
+  check_aligned(out);
+  check_apart({extent(out)}, read);
+  std::int64_t* const hashes = out.data();
+  nb::gil_scoped_release unlocked;
+  for (std::int64_t at = 0; at < keys.size(); ++at) {
+    hashes[at] = static_cast<std::int64_t>(keys.hash(at));
+  }
+}
+
+void py_hash_numbers(const Numbers& keys, IdOutput out) {
+  hash(keys_of(keys), out, {extent(keys)});
+}
+
+void py_hash_text(const Numbers& offsets, const Bytes& text, IdOutput out) {
+  hash(keys_of(offsets, text), out, {extent(offsets), extent(text)});
+}
+
 void py_look_up_numbers(const Numbers& keys, const Slots& slots, const Numbers& wanted,
                         IdOutput out) {
   look_up(keys_of(keys), slots, keys_of(wanted), out,
@@ -107,6 +143,13 @@ void bind_id_table(nb::module_& m) {
   m.def("fill_number_slots", &py_fill_number_slots, "keys"_a.noconvert(), "slots"_a.noconvert());
   m.def("fill_text_slots", &py_fill_text_slots, "offsets"_a.noconvert(), "text"_a.noconvert(),
         "slots"_a.noconvert());
+  m.def("extend_number_slots", &py_extend_number_slots, "keys"_a.noconvert(),
+        "slots"_a.noconvert(), "first"_a);
+  m.def("extend_text_slots", &py_extend_text_slots, "offsets"_a.noconvert(), "text"_a.noconvert(),
+        "slots"_a.noconvert(), "first"_a);
+  m.def("hash_numbers", &py_hash_numbers, "keys"_a.noconvert(), "out"_a.noconvert());
+  m.def("hash_text", &py_hash_text, "offsets"_a.noconvert(), "text"_a.noconvert(),
+        "out"_a.noconvert());
   m.def("look_up_numbers", &py_look_up_numbers, "keys"_a.noconvert(), "slots"_a.noconvert(),
         "wanted"_a.noconvert(), "out"_a.noconvert());
   m.def("look_up_text", &py_look_up_text, "offsets"_a.noconvert(), "text"_a.noconvert(),

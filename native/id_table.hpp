@@ -130,9 +130,14 @@ class IdTable {
   // Returns the position of the first key that was there before, or -1.
   std::int64_t fill() {
     std::fill(slots_, slots_ + num_slots_, static_cast<Slot>(kNoPosition));
+    return extend(0);
+  }
+
+  // Enters the keys from `first` on; those before it have been entered. Returns what `fill` does.
+  std::int64_t extend(std::int64_t first) {
     std::int64_t repeated = kNoPosition;
     Homes homes;
-    for (std::int64_t begin = 0; begin < keys_.size(); begin += kBlock) {
+    for (std::int64_t begin = first; begin < keys_.size(); begin += kBlock) {
       const std::int64_t end = std::min(begin + kBlock, keys_.size());
       fetch(begin, end, homes);
       for (std::int64_t at = begin; at < end; ++at) {

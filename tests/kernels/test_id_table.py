@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from penstock.errors import GraphFormatError
 from penstock.kernels.arrays import Array
-from penstock.kernels.id_table import Keys, Text, fill_slots, look_up, slot_dtype, slots_needed
+from penstock.kernels.id_table import (
+    Keys,
+    Text,
+    extend_slots,
+    fill_slots,
+    hash_keys,
+    look_up,
+    slot_dtype,
+    slots_needed,
+)
 from penstock.kernels.twins import id_table as twin
 from tests.kernels.strategies import same_array
 
@@ -64,6 +73,31 @@ def test_a_key_is_found_where_it_first_stands_and_no_other_is(
         first.setdefault(key, at)
     found = look_up(keys, table(keys), wanted)
     assert found.tolist() == [first.get(key, -1) for key in plain(wanted)]
+
+
+@given(SOME_KEYS, st.data())
+def test_a_table_that_is_extended_is_the_one_of_all_keys(
+    some: tuple[list[int], list[int]], data: st.DataObject
+) -> None:
+    values = some[0]
+    first = data.draw(st.integers(0, len(values)))
+    keys, before = keys_of(values, some[1]), keys_of(values[:first], values or some[1])
+    slots = np.empty(slots_needed(len(keys)), np.int64)
+    repeated = fill_slots(before, slots)
+    further = extend_slots(keys, slots, first)
+    expected, expected_repeated = twin.fill(plain(keys), len(slots), np.int64)
+    same_array(slots, expected)
+    assert (further if repeated < 0 else repeated) == expected_repeated
+
+
+@given(SOME_KEYS)
+def test_hashes_are_the_twins(some: tuple[list[int], list[int]]) -> None:
+    keys = keys_of(some[0], some[1])
+    hashed = [
+        twin.hash_text(key) if isinstance(key, bytes) else twin.hash_number(key)
+        for key in plain(keys)
+    ]
+    assert hash_keys(keys).tolist() == hashed
 
 
 @pytest.mark.parametrize("is_text", [False, True])

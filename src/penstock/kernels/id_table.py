@@ -132,15 +132,48 @@ def fill_slots(keys: Keys, slots: Array) -> int:
         ValueError: `slots` has another form, or cannot be written to.
         GraphFormatError: The offsets of text are damaged.
     """
-    _check_slots(slots)
-    if len(keys) >= len(slots):
-        raise ValueError(f"there are {len(slots)} slots for {len(keys)} keys; expected more")
-    if not slots.flags.writeable:
-        raise ValueError("slots must be writeable")
+    _check_room(keys, slots)
     if isinstance(keys, Text):
         keys.check()
         return _native.fill_text_slots(keys.offsets, keys.data, slots)
     return _native.fill_number_slots(_numbers(keys, "keys"), slots)
+
+
+def extend_slots(keys: Keys, slots: Array, first: int) -> int:
+    """Enter the keys from `first` on in a table that has those before; return what `fill_slots` does.
+
+    The table is then the one that `fill_slots` makes of all keys, if it has as many slots.
+
+    Args:
+        keys: All keys.
+        slots: The table of the first ones.
+        first: How many it has.
+
+    Raises:
+        ValueError: `slots` has another form, or cannot be written to.
+        GraphFormatError: The offsets of text are damaged.
+    """
+    _check_room(keys, slots)
+    first = check_integer(first, "first", 0, len(keys) + 1)
+    if isinstance(keys, Text):
+        Text(keys.offsets[first:], keys.data).check()
+        return _native.extend_text_slots(keys.offsets, keys.data, slots, first)
+    return _native.extend_number_slots(_numbers(keys, "keys"), slots, first)
+
+
+def hash_keys(keys: Keys) -> npt.NDArray[np.uint64]:
+    """Return the hash of each key, as `docs/id-table.md` has it.
+
+    Raises:
+        GraphFormatError: The offsets of text are damaged.
+    """
+    hashes = np.empty(len(keys), np.int64)
+    if isinstance(keys, Text):
+        keys.check()
+        _native.hash_text(keys.offsets, keys.data, hashes)
+    else:
+        _native.hash_numbers(_numbers(keys, "keys"), hashes)
+    return hashes.view(np.uint64)
 
 
 def look_up(keys: Keys, slots: Array, wanted: Keys) -> Ids:
@@ -172,6 +205,14 @@ def look_up(keys: Keys, slots: Array, wanted: Keys) -> Ids:
 def _numbers(keys: Keys, name: str) -> Ids:
     assert not isinstance(keys, Text)
     return np.ascontiguousarray(as_ids(keys, name))
+
+
+def _check_room(keys: Keys, slots: Array) -> None:
+    _check_slots(slots)
+    if len(keys) >= len(slots):
+        raise ValueError(f"there are {len(slots)} slots for {len(keys)} keys; expected more")
+    if not slots.flags.writeable:
+        raise ValueError("slots must be writeable")
 
 
 def _check_slots(slots: Array) -> None:
