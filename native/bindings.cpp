@@ -43,6 +43,7 @@ void bind_members(nb::module_& m);
 void bind_cutting(nb::module_& m);
 void bind_hops(nb::module_& m);
 void bind_id_table(nb::module_& m);
+void bind_buckets(nb::module_& m);
 
 namespace {
 
@@ -329,4 +330,5 @@ NB_MODULE(_native, m) {
   bind_cutting(m);
   bind_hops(m);
   bind_id_table(m);
+  bind_buckets(m);
 }
