@@ -31,6 +31,8 @@ FIRST_IDS: Final = "first_ids"
 # Names of arrays of the group "part".
 MEMBERS: Final = "members"
 BOOK: Final = "book"
+# The splits that a graph may have, of nodes and of links.
+SPLITS: Final = ("train", "val", "test")
 
 
 class ArrayKey(msgspec.Struct, frozen=True, order=True):
@@ -158,6 +160,19 @@ def owner_of(edge_type: EdgeType, side: Side) -> str:
 def found_by(edge_type: EdgeType, side: Side) -> str:
     """Return the node type that the rows of one side lead to."""
     return edge_type[0 if side == "in" else 2]
+
+
+def links_name(split: str) -> str:
+    """Return the name of the array with the links of a split: both ends, [2, links].
+
+    It belongs to the edge type as a whole, or to a homogeneous graph.
+    """
+    return f"{split}_links"
+
+
+def link_times_name(split: str) -> str:
+    """Return the name of the array with the times of the links of a split."""
+    return f"{split}_links_time"
 
 
 def positions_name(split: str) -> str:

@@ -68,7 +68,8 @@ def numpy_dtype(kind: pa.DataType) -> np.dtype[Any]:
         return np.dtype(np.float32)
     if pa.types.is_decimal(kind):
         return np.dtype(np.float64)
-    return np.dtype(kind.to_pandas_dtype())
+    found: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+    return found
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -157,17 +158,16 @@ def time_dtype(table: Table, column: str) -> np.dtype[Any]:
         elif is_number(kind) and not pa.types.is_boolean(kind):
             kinds.append(numpy_dtype(kind))
         else:
-            more = (
-                f': say csv = {{types = {{{column} = "TIMESTAMP"}}}}, or timestampformat, if it is CSV'
-                if is_text(kind)
-                else ""
-            )
+            advice = f': of CSV, say csv = {{types = {{{column} = "TIMESTAMP"}}}}'
+            more = advice if is_text(kind) else ""
             raise ValueError(
                 f"{table.label}.time: column {column!r} of {source} is {kind}; expected dates, "
                 f"timestamps or numbers{more}"
             )
     if len({is_date(kind) for _, kind in table.types(column)}) > 1:
-        raise ValueError(f"{table.label}.time: column {column!r} has dates in one file, numbers in another")
+        raise ValueError(
+            f"{table.label}.time: column {column!r} has dates in one file, numbers in another"
+        )
     return stored_dtype(np.result_type(*kinds))
 
 

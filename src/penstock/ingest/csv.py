@@ -6,10 +6,14 @@ every row of all files of a table, whichever file a row is in.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import pyarrow as pa
 
 from penstock.ingest.parts import ParquetPart
 from penstock.ingest.workspace import Workspace
@@ -20,15 +24,47 @@ _TEXT: Final = "VARCHAR"
 _SECTION: Final = 512
 
 
+# What DuckDB's commonest types are to Arrow.
+_ARROW: Final = {
+    "BIGINT": pa.int64(),
+    "BOOLEAN": pa.bool_(),
+    "DATE": pa.date32(),
+    "DOUBLE": pa.float64(),
+    "TIMESTAMP": pa.timestamp("us"),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+}
+
+
+@dataclass(frozen=True)
+class LookedAt:
+    """A file whose columns are known, and nothing else of it."""
+
+    source: str
+    schema: pa.Schema
+    width: int
+    num_rows: int = 0
+
+    def nbytes(self, columns: Sequence[str]) -> int:
+        return os.path.getsize(self.source) * len(columns) // max(1, self.width)
+
+    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+
 class CsvFiles:
     """CSV files of one table."""
 
     def __init__(
-        self, label: str, paths: Sequence[Path], words: Mapping[str, Any], workspace: Workspace,
+        self,
+        label: str,
+        paths: Sequence[Path],
+        words: Mapping[str, Any],
+        workspace: Workspace,
         memory: int,
     ) -> None:
         self._label = label
         self._paths = paths
+        self.source = str(paths[0])
         self._words = dict(words)
         self._given = dict(self._words.pop("types", None) or {})
         self._words.setdefault("header", "names" not in self._words)
@@ -38,10 +74,18 @@ class CsvFiles:
 
     def parts(self, columns: Iterable[str], text: Iterable[str]) -> list[ParquetPart]:
         """Turn some columns into Parquet, those named `text` as they are written."""
-        chosen = [name for name in dict.fromkeys(columns) if name in self.types]
-        types = {name: self.types[name] for name in chosen}
-        types |= {name: _TEXT for name in text if name in types}
+        types = self._chosen(columns, text)
         return [self._converted(path, types) for path in self._paths]
+
+    def looks(self, columns: Iterable[str], text: Iterable[str]) -> list[LookedAt]:
+        """Return the files with the types of columns, and without any rows."""
+        types = self._chosen(columns, text)
+        schema = pa.schema([(name, _ARROW.get(kind, pa.string())) for name, kind in types.items()])
+        return [LookedAt(str(path), schema, len(self.types)) for path in self._paths]
+
+    def _chosen(self, columns: Iterable[str], text: Iterable[str]) -> dict[str, str]:
+        types = {name: self.types[name] for name in dict.fromkeys(columns) if name in self.types}
+        return types | {name: _TEXT for name in text if name in types}
 
     def _sniffed(self) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -70,7 +114,7 @@ class CsvFiles:
         self._run(
             str(path),
             f"COPY (SELECT {columns} FROM read_csv({_text(str(path))}{options})) "
-            f"TO {_text(str(target))} (FORMAT parquet, COMPRESSION 'lz4_raw', ROW_GROUP_SIZE 122880)",
+            f"TO {_text(str(target))} (FORMAT parquet, COMPRESSION 'lz4_raw')",
         )
         return ParquetPart.of(target, str(path))
 
@@ -82,10 +126,9 @@ class CsvFiles:
                 f"reading CSV needs DuckDB ({error}): pip install 'penstock-gnn[ingest]'"
             ) from error
         scratch = self._workspace.path("duckdb")
-        config = {
+        config: dict[str, Any] = {
             "memory_limit": f"{max(64, self._memory >> 20)}MiB",
             "temp_directory": str(scratch),
-            "threads": 2,
         }
         try:
             with duckdb.connect(config=config) as connection:

@@ -141,8 +141,8 @@ class EdgeTable(_Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
         features: Arrays by name, and their columns.
         time: The column with times, kept as `edge_time`.
         split: How links are split.
-        on_missing: Whether edges of nodes that are not there are an error ("raise") or left out and
-            counted ("skip").
+        on_missing: Whether edges of nodes that are not there are an error ("raise"), or left out
+            and counted ("skip").
         source: The column with the ids of sources.
         target: The column with the ids of destinations.
         label: The column with labels, kept as `edge_label`.
@@ -246,7 +246,7 @@ def _edges_by_type(given: Mapping[Any, Any]) -> dict[EdgeType, EdgeTable]:
         if not isinstance(parts, tuple) or len(parts) != 3:
             near = "" if not isinstance(name, str) else " with two commas"
             raise ValueError(
-                f"edges has the type {name!r}; expected \"source,relation,target\"{near}, or the "
+                f'edges has the type {name!r}; expected "source,relation,target"{near}, or the '
                 "same as a tuple"
             )
         kind = check.edge_type("edges", parts)
@@ -285,8 +285,8 @@ def _table(label: str, given: Any, struct: type[_Table]) -> _Table:
     if not isinstance(given, Mapping):
         raise ValueError(f"{label} is {given!r:.80}; expected a table of words and values")
     _check_words(label, given, struct.__struct_fields__)
-    for word in ("source", "target") if struct is EdgeTable else ():
-        if word not in given:
+    for word in ("source", "target"):
+        if word in struct.__struct_fields__ and word not in given:
             raise ValueError(f"{label} lacks {word!r}: the column with the ids of its ends")
     whole = dict(given)
     if "features" in given:
@@ -341,7 +341,7 @@ def _split(label: str, given: Any, *, of_links: bool) -> Split:
         raise ValueError(f"{where} is {given!r:.80}; expected a column, or {{by = …}}")
     _check_words(where, given, Split.__struct_fields__)
     if "by" not in given:
-        raise ValueError(f"{where} lacks 'by': \"column\", \"random\", \"hash\" or \"time\"")
+        raise ValueError(f'{where} lacks \'by\': "column", "random", "hash" or "time"')
     split = _converted(where, dict(given), Split)
     _check_split(where, split, of_links=of_links)
     return split
@@ -398,9 +398,9 @@ def _check_table(label: str, table: NodeTable | EdgeTable) -> None:
             raise ValueError(
                 f"{label}.csv has the word {word!r}{near or '; there are: ' + ', '.join(CSV_WORDS)}"
             )
-    if table.split is not None and table.split.by == "time":
-        if table.split.column is None and table.time is None:
-            raise ValueError(f"{label}.split is by time, and there is no time: name its column")
+    split = table.split
+    if split is not None and split.by == "time" and split.column is None and table.time is None:
+        raise ValueError(f"{label}.split is by time, and there is no time: name its column")
     taken = {"time", "y"} if isinstance(table, NodeTable) else {"edge_time", "edge_weight"}
     for name in table.features:
         if name in taken:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -64,12 +64,12 @@ class Column:
     codec: Codec | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
 
-    def source(self, mask: Mask | None, count: int, *, copies: int = 1) -> Streamed:
-        """Return the array as it is written: of the rows that a mask keeps, so many copies."""
-        shape = (copies * count,) if self.width is None else (copies * count, self.width)
+    def source(self, masks: Sequence[Mask | None], count: int) -> Streamed:
+        """Return the array as it is written: `count` rows, those of one mask after the other."""
+        shape = (count,) if self.width is None else (count, self.width)
 
         def blocks() -> Iterator[Array]:
-            for _ in range(copies):
+            for mask in masks:
                 for rows in self.table.kept(self.columns, mask):
                     yield self.block(rows)
 
@@ -221,13 +221,14 @@ class _Joined:
 def _changed(values: Array, found: Array) -> npt.NDArray[np.bool_] | None:
     """Return which numbers have become others by more than rounding."""
     if found.dtype.kind == "f":
-        return np.isinf(found) & np.isfinite(values) if values.dtype.kind == "f" else None
+        is_float = values.dtype.kind == "f"
+        return np.asarray(np.isinf(found) & np.isfinite(values)) if is_float else None
     if values.dtype.kind == "f":
         with np.errstate(invalid="ignore"):
             return np.asarray(found.astype(values.dtype) != values)
     if np.can_cast(values.dtype, found.dtype):
         return None
-    return np.asarray(found.astype(values.dtype) != values) | ((found < 0) != (values < 0))
+    return np.asarray((found.astype(values.dtype) != values) | ((found < 0) != (values < 0)))
 
 
 def _dtype_of(said: Feature, columns: list[_FeatureColumn]) -> np.dtype[Any]:
@@ -241,9 +242,7 @@ def _dtype_of(said: Feature, columns: list[_FeatureColumn]) -> np.dtype[Any]:
     return stored_dtype(np.result_type(*kinds))
 
 
-def _refuse_text(
-    label: str, table: Table, name: str, kinds: list[tuple[str, pa.DataType]]
-) -> None:
+def _refuse_text(label: str, table: Table, name: str, kinds: list[tuple[str, pa.DataType]]) -> None:
     shown = ""
     for rows in table.rows([name]):
         values = [value for value in rows.column(name).to_pylist() if not _is_number(value)]
@@ -278,7 +277,7 @@ def categories_of(table: Table, column: str, mask: Mask | None) -> list[Any]:
     found: set[Any] = set()
     for rows in table.kept([column], mask):
         values = rows.column(column)
-        found.update(pc.unique(_plain(values)).to_pylist())
+        found.update(pc.unique(plain_values(values)).to_pylist())
         found.discard(None)
         if len(found) > MOST_CATEGORIES:
             raise ValueError(
@@ -289,7 +288,7 @@ def categories_of(table: Table, column: str, mask: Mask | None) -> list[Any]:
 
 
 def _codes(rows: Rows, column: str, categories: list[Any], missing: int | None = None) -> Array:
-    values = _plain(rows.column(column))
+    values = plain_values(rows.column(column))
     found = pc.index_in(values, value_set=pa.array(categories, values.type))
     if found.null_count:
         if missing is None:
@@ -299,7 +298,7 @@ def _codes(rows: Rows, column: str, categories: list[Any], missing: int | None =
     return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _plain(values: pa.Array) -> pa.Array:
+def plain_values(values: pa.Array) -> pa.Array:
     """Return values without a dictionary, text in one type."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.ingest.columns import as_text, keys, whole_numbers
+from penstock.ingest.states import KEPT, States
 from penstock.ingest.tables import MOST_ROWS, Mask, Rows, Table
 from penstock.ingest.workspace import Spool, Workspace
 from penstock.kernels.id_table import (
@@ -195,45 +196,40 @@ def numbered(
     Raises:
         ValueError: An id is missing, or is there twice; it is named with file and row.
     """
-    ids, missing = _collected(table, column, text=text, skip=skip, workspace=workspace)
+    ids, states = _collected(table, column, text=text, skip=skip, workspace=workspace)
     if ids is None:
         return Numbered(RowNumbers(table.label, table.num_rows), None, {})
     slots = _slots_for(ids.count, workspace, memory)
     repeated = fill_slots(ids.mapped(), slots)
-    left_out = {} if missing is None else {"missing": table.num_rows - ids.count}
-    mask = None if missing is None else missing.mapped()
+    left_out = {"missing": table.num_rows - ids.count} if ids.count < table.num_rows else {}
     if repeated >= 0:
         if not skip:
             _refuse_duplicate(table, column, ids.mapped(), slots, repeated)
         is_first = _firsts(ids.mapped(), slots, workspace)
         left_out["duplicate"] = ids.count - int(np.count_nonzero(is_first))
-        mask = _both(mask, is_first, table.num_rows, workspace)
+        states = states.narrowed(is_first)
         ids = _some(ids, is_first, workspace)
         slots = _slots_for(ids.count, workspace, memory)
         fill_slots(ids.mapped(), slots)
-    return Numbered(KeyNumbers(table.label, ids, slots), mask, left_out)
+    return Numbered(KeyNumbers(table.label, ids, slots), states.mask(KEPT), left_out)
 
 
 def _collected(
     table: Table, column: str, *, text: bool, skip: bool, workspace: Workspace
-) -> tuple[KeySpool | None, Spool | None]:
+) -> tuple[KeySpool | None, States]:
     """Write the ids to files, and which rows have one; no ids if they are 0, 1, 2, … in order."""
     found: KeySpool | None = KeySpool(workspace, text=True) if text else None
-    mask: Spool | None = None
+    states = States(workspace)
     for rows in table.rows([column]):
         ids, valid = keys(rows, column, text=text)
         if valid is not None and not skip:
             rows.refuse(int((~valid).argmax()), column, "an id")
         if found is None and (valid is not None or not _continues(ids, rows.begin)):
             found = _counted(rows.begin, workspace)
-        if valid is not None and mask is None:
-            mask = workspace.spool(np.uint8)
-            _append_ones(mask, rows.begin)
-        if mask is not None:
-            mask.append(np.ones(len(rows), np.uint8) if valid is None else valid)
+        states.append(len(rows), valid)
         if found is not None:
             found.append(ids)
-    return found, mask
+    return found, states
 
 
 def _continues(ids: Keys, begin: int) -> bool:
@@ -250,11 +246,6 @@ def _counted(end: int, workspace: Workspace) -> KeySpool:
     return found
 
 
-def _append_ones(mask: Spool, count: int) -> None:
-    for begin in range(0, count, MOST_ROWS):
-        mask.append(np.ones(min(MOST_ROWS, count - begin), np.uint8))
-
-
 def _slots_for(count: int, workspace: Workspace, memory: int) -> Array:
     size, dtype = slots_needed(count), slot_dtype(count)
     if size * dtype.itemsize <= memory // 2:
@@ -262,9 +253,7 @@ def _slots_for(count: int, workspace: Workspace, memory: int) -> Array:
     return np.asarray(np.memmap(workspace.path("slots"), dtype, "w+", shape=(size,)))
 
 
-def _refuse_duplicate(
-    table: Table, column: str, ids: Keys, slots: Array, repeated: int
-) -> None:
+def _refuse_duplicate(table: Table, column: str, ids: Keys, slots: Array, repeated: int) -> None:
     one = ids.take(np.array([repeated])) if isinstance(ids, Text) else ids[repeated : repeated + 1]
     (first,) = look_up(ids, slots, one).tolist()
     value = one.strings()[0] if isinstance(one, Text) else int(one[0])
@@ -274,7 +263,7 @@ def _refuse_duplicate(
     )
 
 
-def _firsts(ids: Keys, slots: Array, workspace: Workspace) -> Mask:
+def _firsts(ids: Keys, slots: Array, workspace: Workspace) -> Array:
     """Return which ids have not been there before."""
     found = workspace.spool(np.uint8)
     for begin, piece in _pieces(ids):
@@ -292,21 +281,7 @@ def _pieces(ids: Keys) -> Iterator[tuple[int, Keys]]:
             yield begin, ids[begin:end]
 
 
-def _both(mask: Mask | None, chosen: Mask, num_rows: int, workspace: Workspace) -> Mask:
-    """Return the rows that `mask` keeps, and `chosen`, which has an entry for each of those."""
-    if mask is None:
-        return chosen
-    found, done = workspace.spool(np.uint8), 0
-    for begin in range(0, num_rows, MOST_ROWS):
-        piece = np.array(mask[begin : begin + MOST_ROWS])
-        count = int(np.count_nonzero(piece))
-        piece[piece != 0] = chosen[done : done + count]
-        found.append(piece)
-        done += count
-    return found.mapped()
-
-
-def _some(ids: KeySpool, chosen: Mask, workspace: Workspace) -> KeySpool:
+def _some(ids: KeySpool, chosen: Array, workspace: Workspace) -> KeySpool:
     found = KeySpool(workspace, text=ids.is_text)
     for begin, piece in _pieces(ids.mapped()):
         at = np.flatnonzero(chosen[begin : begin + len(piece)])

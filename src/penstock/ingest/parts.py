@@ -1,8 +1,8 @@
 """The parts that a table is read from: files of any format, and tables in memory.
 
 Each knows its columns and how many rows it has, and yields record batches of Arrow in order, as
-often as it is asked. CSV and streams that can be read only once are turned into Parquet first (`csv`,
-`tables`). This module does not know what columns mean.
+often as it is asked. CSV and streams that can be read only once are turned into Parquet first
+(`csv`, `tables`). This module does not know what columns mean.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 Array = npt.NDArray[Any]
 
-# What a NumPy file without names of its own has: all of it as one column, and each column by number.
+# What a NumPy file without names has: all of it as one column, and each column by its number.
 WHOLE: Final = "data"
 # Bytes of a file that are read at a time.
 _BUFFER: Final = 1 << 20
@@ -307,4 +307,6 @@ class _refusing:  # noqa: N801  # reads as a statement
         if isinstance(error, pa.ArrowException | EOFError) or (
             isinstance(error, OSError) and error.errno is None
         ):
-            raise ValueError(f"{self._source}: not {self._what} that can be read: {error}") from None
+            raise ValueError(
+                f"{self._source}: not {self._what} that can be read: {error}"
+            ) from None

@@ -10,10 +10,10 @@ from __future__ import annotations
 import glob
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,12 @@ from penstock.ingest.parts import (
 )
 from penstock.ingest.workspace import Workspace
 
-Mask: TypeAlias = npt.NDArray[np.bool_] | npt.NDArray[np.uint8]
+
+class Mask(Protocol):
+    """Which rows of a table are meant, by their numbers in it."""
+
+    def __getitem__(self, rows: slice) -> npt.NDArray[np.bool_]: ...
+
 
 # What files are, by the ends of their names.
 _FORMATS: Final[Mapping[str, Format]] = {
@@ -120,6 +125,8 @@ class Table:
         self._parts = parts
         self._memory = memory
         self.begins = np.cumsum([0, *(part.num_rows for part in parts)]).tolist()
+        # Told how many bytes have been read.
+        self.meter: Callable[[int], object] = lambda nbytes: None
 
     @property
     def num_rows(self) -> int:
@@ -130,6 +137,16 @@ class Table:
     def num_parts(self) -> int:
         """How many files, or tables in memory, they are from."""
         return len(self._parts)
+
+    @property
+    def num_bytes(self) -> int:
+        """How large the files are, or the tables in memory."""
+        return sum(
+            os.path.getsize(part.source)
+            if os.path.isfile(part.source)
+            else part.nbytes(part.schema.names)
+            for part in self._parts
+        )
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
@@ -152,11 +169,12 @@ class Table:
         """Yield all rows in order, some at a time, with some of their columns."""
         names = list(dict.fromkeys(columns))
         for part, begin in zip(self._parts, self.begins, strict=False):
-            first = 0
+            first, row = 0, part.nbytes(names) / max(1, part.num_rows)
             for batch in part.batches(names, self._rows_at_once(part, names)):
                 if batch.num_rows:
                     yield Rows(self, part.source, first, begin + first, batch)
                 first += batch.num_rows
+                self.meter(int(row * batch.num_rows))
             if first != part.num_rows:
                 raise ValueError(
                     f"{part.source} had {part.num_rows} rows, and now {first}: it was changed "
@@ -169,7 +187,7 @@ class Table:
             if mask is None:
                 yield rows
                 continue
-            chosen = np.asarray(mask[rows.begin : rows.begin + len(rows)], np.bool_)
+            chosen = mask[rows.begin : rows.begin + len(rows)]
             if chosen.any():
                 yield rows if chosen.all() else rows.only(chosen)
 
@@ -193,9 +211,7 @@ class Table:
             raise ValueError(f"{told}{part.source} has {len(at)} columns that are called so")
         near = suggestion(name, part.schema.names)
         there = ", ".join(map(repr, part.schema.names)) or "none"
-        raise ValueError(
-            f"{told}{part.source} has no column {name!r}; there are: {there}{near}"
-        )
+        raise ValueError(f"{told}{part.source} has no column {name!r}; there are: {there}{near}")
 
     def _rows_at_once(self, part: Part, names: Sequence[str]) -> int:
         width = part.nbytes(names) // max(1, part.num_rows) + 1
@@ -276,12 +292,29 @@ class OpenedTable:
                 return is_text(part.schema.field(column).type)
         return None
 
-    def table(self, columns: Iterable[str], text: Iterable[str] = ()) -> Table:
-        """Return the table for reading; of CSV, with these columns, and those in `text` as text."""
-        parts = self._parts
-        if self._csv is not None:
-            parts = self._csv.parts(columns, text)
-        return Table(self.label, parts, self._memory)
+    def check(self, columns: Iterable[tuple[str, str]]) -> None:
+        """Raise an error for the first column that CSV does not have, given with what it is for."""
+        for what, name in columns if self._csv is not None else ():
+            assert self._csv is not None
+            if name not in self._csv.types:
+                there = ", ".join(map(repr, self._csv.types))
+                raise ValueError(
+                    f"{self.label}.{what} is {name!r}, and {self._csv.source} has no column "
+                    f"{name!r}; there are: {there}{suggestion(name, self._csv.types)}"
+                )
+
+    def table(self, columns: Iterable[str], text: Iterable[str], *, only_look: bool) -> Table:
+        """Return the table.
+
+        Args:
+            columns: The columns that will be read of CSV.
+            text: Those of them that are read as text.
+            only_look: Whether CSV is not read at all: it has types, and no rows.
+        """
+        if self._csv is None:
+            return Table(self.label, self._parts, self._memory)
+        read = self._csv.looks if only_look else self._csv.parts
+        return Table(self.label, read(columns, text), self._memory)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -308,7 +341,9 @@ def files_of(label: str, said: NodeTable | EdgeTable, folder: Path) -> list[Path
             continue
         fitting = [path for path in glob.glob(whole, recursive=True) if os.path.isfile(path)]
         if not fitting:
-            raise FileNotFoundError(f"{label}.files is {pattern!r}: there is no such file in {folder}")
+            raise FileNotFoundError(
+                f"{label}.files is {pattern!r}: there is no such file in {folder}"
+            )
         found |= dict.fromkeys(fitting)
     return sorted(map(Path, found))
 
@@ -324,7 +359,9 @@ def _format_of(label: str, given: Format | None, paths: Sequence[Path]) -> Forma
         )
     if len(kinds) > 1:
         (one, path), (other, another), *_ = kinds.items()
-        raise ValueError(f"{label} has files of several formats: {path} is {one}, {another} {other}")
+        raise ValueError(
+            f"{label} has files of several formats: {path} is {one}, {another} {other}"
+        )
     (kind,) = kinds
     assert kind is not None
     return kind

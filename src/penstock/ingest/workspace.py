@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import math
 import os
 import shutil
 import sys
@@ -33,6 +34,7 @@ class Workspace:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._numbers = itertools.count()
+        self._spools: list[Spool] = []
 
     def path(self, name: str) -> Path:
         """Return a new path for a file or a folder."""
@@ -40,7 +42,14 @@ class Workspace:
 
     def spool(self, dtype: npt.DTypeLike, width: int = 0) -> Spool:
         """Return a new array in a file, to which rows are appended."""
-        return Spool(self.path("spool"), np.dtype(dtype), width)
+        found = Spool(self.path("spool"), np.dtype(dtype), width)
+        self._spools.append(found)
+        return found
+
+    def close(self) -> None:
+        """End the writing of all files."""
+        for spool in self._spools:
+            spool.close()
 
     def free(self) -> int:
         """Return the bytes that the file system has left."""
@@ -57,12 +66,12 @@ class Spool:
         self.path = path
         self.dtype = dtype
         self._row = (width,) if width else ()
-        self._file = open(path, "wb", buffering=0)
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115  # closed by the workspace
         self.num_rows = 0
 
     def append(self, rows: Array) -> None:
         """Add rows at the end."""
-        data = memoryview(np.ascontiguousarray(rows, self.dtype)).cast("B")
+        data = np.ascontiguousarray(rows, self.dtype).reshape(-1).view(np.uint8).data
         with naming(self.path):
             while data.nbytes:
                 data = data[self._file.write(data) :]
@@ -74,7 +83,7 @@ class Spool:
 
     def pieces(self, rows: int) -> Iterator[Array]:
         """Yield all rows, so many at a time."""
-        count = rows * max(1, *self._row)
+        count = rows * math.prod(self._row)
         with naming(self.path), open(self.path, "rb") as file:
             while len(piece := np.fromfile(file, self.dtype, count)):
                 yield piece.reshape(-1, *self._row)
@@ -102,7 +111,11 @@ def workspace_of(graph: Path) -> Iterator[Workspace]:
     fd = _claimed(folder)
     try:
         _clear(folder)
-        yield Workspace(folder)
+        workspace = Workspace(folder)
+        try:
+            yield workspace
+        finally:
+            workspace.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if fd is not None:

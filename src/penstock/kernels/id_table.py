@@ -140,7 +140,7 @@ def fill_slots(keys: Keys, slots: Array) -> int:
 
 
 def extend_slots(keys: Keys, slots: Array, first: int) -> int:
-    """Enter the keys from `first` on in a table that has those before; return what `fill_slots` does.
+    """Enter the keys from `first` on in a table that has those before; return as `fill_slots`.
 
     The table is then the one that `fill_slots` makes of all keys, if it has as many slots.
 

@@ -23,7 +23,14 @@ from penstock.errors import suggestion
 from penstock.graph import EdgeType, Graph, check
 from penstock.graph.coo import are_dates
 from penstock.graph.coo import times as dated
-from penstock.graph.schema import EDGE, NODE
+from penstock.graph.schema import (
+    EDGE,
+    NODE,
+    SPLITS,
+    ArrayKey,
+    link_times_name,
+    links_name,
+)
 from penstock.graph.view import GraphView
 from penstock.kernels import Adjacency
 from penstock.loader.pyg.specs import (
@@ -247,13 +254,17 @@ def link_inputs(
 ) -> LinkInputs:
     """Read which edges are the inputs.
 
-    They are None for all edges, or their ends [2, n]; or (edge type, either of these), or an edge
-    type.
+    They are None for all edges, their ends [2, n], or the name of a split; or (edge type, any of
+    these), or an edge type. Links of a split bring their times along, if `time_attr` is given.
     """
-    check_link_times(edge_label_time, time_attr)
     graph = source.graph
     edge_type, given = _edge_type_apart(graph, edge_label_index)
     kind = edge_type or EDGE
+    if isinstance(given, str):
+        split, given = given, _links_of_split(graph, kind, given)
+        if time_attr is not None and edge_label_time is None:
+            edge_label_time = _times_of_split(graph, kind, split, given, time_attr)
+    check_link_times(edge_label_time, time_attr)
     ends = None if given is None else _checked_ends(graph, kind, given)
     num = graph.num_own_edges(kind) if ends is None else ends.shape[1]
     label, label_dtype = _label(edge_label, num)
@@ -360,6 +371,43 @@ def _edge_type_apart(graph: GraphView, given: Any) -> tuple[EdgeType | None, Any
         "edge_label_index lacks an edge type, as in ('a', 'to', 'b') or (('a', 'to', 'b'), edges): "
         f"of a heterogeneous graph it is needed; there are {there}"
     )
+
+
+def names_a_split(edge_label_index: Any) -> bool:
+    """Return whether links are given as the name of a split, with an edge type or without."""
+    if isinstance(edge_label_index, list | tuple) and len(edge_label_index) == 2:
+        kind, edge_label_index = edge_label_index
+        return isinstance(edge_label_index, str) and isinstance(kind, list | tuple)
+    return isinstance(edge_label_index, str)
+
+
+def _links_of_split(graph: GraphView, kind: EdgeType, split: str) -> Array | None:
+    """Return the ends of the links of a split; None: they are all edges of the type."""
+    owner = kind if any(kind) else NODE
+    keys = {name: ArrayKey("graph", owner, links_name(name)) for name in SPLITS}
+    there = [name for name, key in keys.items() if key in graph.arrays]
+    if split in there:
+        return graph.arrays[keys[split]].array
+    if split == "train" and there:
+        return None
+    known = there if not there or "train" in there else ["train", *there]
+    names = ", ".join(map(repr, known)) or "none"
+    raise ValueError(
+        f"edge_label_index is {split!r}, and there are no such links of {kind!r}; there are: "
+        f"{names}{suggestion(split, known)}"
+    )
+
+
+def _times_of_split(
+    graph: GraphView, kind: EdgeType, split: str, links: Array | None, time_attr: str
+) -> Array | None:
+    """Return the times of the links of a split, if they have some."""
+    if links is None:
+        has_times = time_attr in graph.edge_attributes(kind)
+        return graph.edge_attribute(time_attr, kind) if has_times else None
+    owner = kind if any(kind) else NODE
+    found = graph.arrays.get(ArrayKey("graph", owner, link_times_name(split)))
+    return None if found is None else found.array
 
 
 def canonical(graph: GraphView, given: Any) -> EdgeType:
