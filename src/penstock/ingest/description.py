@@ -148,7 +148,7 @@ class EdgeTable(_Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
         label: The column with labels, kept as `edge_label`.
         weight: The column with weights, kept as `edge_weight`.
         reverse: Whether there are reverse edges too, of type (target, "rev_…", source).
-        duplicates: Whether edges with the same ends are kept, dropped but for the first, or refused.
+        duplicates: Whether edges with the same ends are kept, dropped but for one, or refused.
         self_loops: Likewise, edges from a node to itself.
     """
 
