@@ -33,6 +33,7 @@ if _typing.TYPE_CHECKING:
     from penstock.core.slices import ServerSlice, compute_server_assignments
     from penstock.graph import Graph, SharedArray
     from penstock.graph.quantization import quantize
+    from penstock.graph.user_ids import ids
     from penstock.loader.pyg.ablp_loader import ABLPLoader
     from penstock.loader.pyg.custom_loader import CustomLoader
     from penstock.loader.pyg.hgt_loader import HGTLoader
@@ -120,6 +121,7 @@ __all__ = [
     "compute_server_assignments",
     "connect",
     "get_server",
+    "ids",
     "init_compute_process",
     "init_server",
     "quantize",
@@ -165,6 +167,7 @@ _LOADED_ON_USE = {
     "WorkerOptions": "penstock.wire.requests",
     "compute_server_assignments": "penstock.core.slices",
     "get_server": "penstock.server.ops.lifecycle",
+    "ids": "penstock.graph.user_ids",
     "init_compute_process": "penstock.loader.source.remote_dataset",
     "init_server": "penstock.server.ops.lifecycle",
     "quantize": "penstock.graph.quantization",
