@@ -33,6 +33,7 @@ if _typing.TYPE_CHECKING:
     from penstock.core.slices import ServerSlice, compute_server_assignments
     from penstock.graph import Graph, SharedArray
     from penstock.graph.quantization import quantize
+    from penstock.graph.user_ids import ids
     from penstock.ingest.build import build
     from penstock.loader.pyg.ablp_loader import ABLPLoader
     from penstock.loader.pyg.custom_loader import CustomLoader
@@ -122,6 +123,7 @@ __all__ = [
     "compute_server_assignments",
     "connect",
     "get_server",
+    "ids",
     "init_compute_process",
     "init_server",
     "quantize",
@@ -168,6 +170,7 @@ _LOADED_ON_USE = {
     "build": "penstock.ingest.build",
     "compute_server_assignments": "penstock.core.slices",
     "get_server": "penstock.server.ops.lifecycle",
+    "ids": "penstock.graph.user_ids",
     "init_compute_process": "penstock.loader.source.remote_dataset",
     "init_server": "penstock.server.ops.lifecycle",
     "quantize": "penstock.graph.quantization",

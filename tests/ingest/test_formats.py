@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from tests.ingest.tables import FORMATS, same_graph, spread, table_of, write
 
-pytestmark = pytest.mark.usefixtures("no_leaks")
+
 
 BUYS = ("user", "buys", "item")
 USERS = {"id": np.array([30, 10, 20]), "age": np.array([3.5, 1.0, 2.5])}
@@ -33,7 +33,7 @@ def expected() -> ps.Graph:
             "item": np.array([[1.0, 1], [2.5, 0]], np.float32),
         },
         edge_weight={BUYS: np.array([1.0, 4.5, 2.0, 3.0])},
-        #node_ids={"user": [30, 10, 20], "item": [7, 8]},
+        node_ids={"user": [30, 10, 20], "item": [7, 8]},
     )
 
 

@@ -21,7 +21,7 @@ EdgeType: TypeAlias = tuple[str, str, str]
 NODE = ""
 EDGE: EdgeType = ("", "", "")
 
-Group: TypeAlias = Literal["csc", "csr", "node", "edge", "split", "graph", "part", "aid"]
+Group: TypeAlias = Literal["csc", "csr", "node", "edge", "split", "graph", "part", "aid", "ids"]
 Side: TypeAlias = Literal["in", "out"]
 
 # The group of the rows of each side: in-edges are a csc, out-edges a csr.
@@ -33,6 +33,11 @@ MEMBERS: Final = "members"
 BOOK: Final = "book"
 # The splits that a graph may have, of nodes and of links.
 SPLITS: Final = ("train", "val", "test")
+# Names of arrays of the group "ids": numbers, or text as offsets and bytes; and the table of them.
+KEYS: Final = "keys"
+OFFSETS: Final = "offsets"
+TEXT: Final = "text"
+SLOTS: Final = "slots"
 
 
 class ArrayKey(msgspec.Struct, frozen=True, order=True):
@@ -48,6 +53,8 @@ class ArrayKey(msgspec.Struct, frozen=True, order=True):
     - part: what a part of a graph needs beside its rows. `members` of a node or edge type says
       which ids are here, `book` of a node type which part has each node, and `positions.train` at
       which positions of the whole split "train" the nodes of this part stand.
+    - ids: the ids that users gave the nodes of a node type, "keys" or "offsets" and "text", and
+      "slots", the table that finds a node by its id; see `user_ids`.
     """
 
     group: Group

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.graph.format import ArraySource
 from penstock.graph.partition.sources import Held
-from penstock.graph.schema import ArrayKey, Group
+from penstock.graph.schema import SLOTS, ArrayKey
 from penstock.ingest.columns import keys
 from penstock.ingest.description import NodeTable
 from penstock.ingest.features import (
@@ -53,15 +53,13 @@ class MadeNodes:
 
 def ids_of(node_type: str, numbering: Numbering) -> dict[ArrayKey, ArraySource]:
     """Return the arrays in which a graph keeps the users' ids."""
-    if "ids" not in get_args(Group):  # TEMP
-        return {}
     found: dict[ArrayKey, ArraySource] = {
         ArrayKey("ids", node_type, name): of_spool(spool, MOST_ROWS)
         for name, spool in numbering.key_spools().items()
     }
     slots = numbering.slots()
     if slots is not None:
-        found[ArrayKey("ids", node_type, "slots")] = Held(slots)
+        found[ArrayKey("ids", node_type, SLOTS)] = Held(slots)
     return found
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.graph.schema import KEYS, OFFSETS, TEXT
 from penstock.ingest.columns import as_text, keys, whole_numbers
 from penstock.ingest.states import KEPT, States
 from penstock.ingest.tables import MOST_ROWS, Mask, Rows, Table
@@ -125,8 +126,8 @@ class KeySpool:
     def spools(self) -> dict[str, Spool]:
         """Return the files by the names of their arrays."""
         if self._offsets is None:
-            return {"keys": self._keys}
-        return {"offsets": self._offsets, "text": self._keys}
+            return {KEYS: self._keys}
+        return {OFFSETS: self._offsets, TEXT: self._keys}
 
     def remove(self) -> None:
         """Remove the files."""

@@ -53,9 +53,10 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
         num_neighbors: How many neighbours to sample in each hop (-1: all), as a list; or such a
             list for each edge type, as a dict. Types of labels (`…_positive`, `…_negative`) are
             walked only if they are in that dict.
-        edge_label_index: The links to start from: their ends [2, links]; with an edge type before
-            it, as a tuple, if the graph has types. None: all edges. Or the name of a split of links
-            that the graph has ("train", "val", "test"), as `penstock.build` makes them.
+        edge_label_index: The links to start from: their ends [2, links], as `input_nodes` of
+            `NeighborLoader` in either row; with an edge type before it, as a tuple, if the graph
+            has types. None: all edges. Or the name of a split of links that the graph has ("train",
+            "val", "test"), as `penstock.build` makes them.
         edge_label: The label of each link.
         edge_label_time: The time of each link; needs `time_attr`. Dates are nanoseconds since 1970,
             as in `Graph.from_coo`. Links of a split have their own.

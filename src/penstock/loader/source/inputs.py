@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from penstock.client.channel.inputs import column_of
+from penstock.client.channel.inputs import column_of, numbers_of_ends
 from penstock.errors import suggestion
 from penstock.graph import EdgeType, Graph, check
 from penstock.graph.coo import are_dates
@@ -31,6 +31,7 @@ from penstock.graph.schema import (
     link_times_name,
     links_name,
 )
+from penstock.graph.user_ids import are_user_ids
 from penstock.graph.view import GraphView
 from penstock.kernels import Adjacency
 from penstock.loader.pyg.specs import (
@@ -214,7 +215,8 @@ def node_inputs(
     Args:
         source: where the nodes are.
         input_nodes: None for all nodes, ids, a bool mask, the name of a split; or (node type, any
-            of these). A node type alone stands for all of its nodes.
+            of these). A node type alone stands for all of its nodes. Ids are numbers, or users'
+            ids: strings, and what `penstock.ids` marks.
         input_time: the time of each input.
         input_id: what batches show as `input_id`.
         time_attr: the attribute with times, if sampling uses them.
@@ -330,6 +332,9 @@ def _nodes_of(graph: GraphView, node_type: str | None, nodes: Any, name: str) ->
         own = graph.own_nodes(node_type) if nodes is None else _split(graph, node_type, nodes, name)
         ids = None if own.array is None else integers_of(own.array.array, name)
         return _Nodes("all" if nodes is None else "split", own.num, ids, own.split)
+    if are_user_ids(nodes):
+        numbers = graph.numbers(node_type, nodes, name)
+        return _Nodes("ids", len(numbers), numbers)
     size, array = graph.end_of_ids(node_type or NODE), array_of(nodes)
     if array.dtype != np.bool_:
         ids = _checked_ids(name, array.reshape(-1), size)
@@ -345,7 +350,9 @@ def _split(graph: GraphView, node_type: str | None, split: str, name: str) -> An
     try:
         return graph.own_split(split, node_type)
     except ValueError as error:
-        raise ValueError(f"{name} is {split!r}: {error}") from None
+        kind = graph.id_kind(node_type)
+        alone = "; for the node with this id, give a list of it" if kind == "text" else ""
+        raise ValueError(f"{name} is {split!r}: {error}{alone}") from None
 
 
 def _checked_ids(name: str, given: Any, size: int) -> Ids:
@@ -434,7 +441,8 @@ def _check_node_type(graph: GraphView, name: str, node_type: str) -> None:
 
 
 def _checked_ends(graph: GraphView, kind: EdgeType, given: Any) -> Ids:
-    ends = integers_of(given, "edge_label_index")
+    named = numbers_of_ends(graph, (kind[0], kind[2]), given, "edge_label_index")
+    ends = integers_of(given, "edge_label_index") if named is None else named
     if ends.ndim != 2 or len(ends) != 2:
         raise ValueError(f"edge_label_index has shape {list(ends.shape)}; expected [2, edges]")
     for row, end in ((0, kind[0]), (1, kind[2])):
