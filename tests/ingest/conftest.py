@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,10 +15,11 @@ import pytest
 def nothing_is_left(tmp_path: Path) -> Iterator[None]:
     """Fails a test after which a temporary file is still open, or still there.
 
-    Not `no_leaks`: the threads of Arrow, DuckDB and polars are started when they are first needed, and
-    stay for as long as the process.
+    Not `no_leaks`: the threads of Arrow, DuckDB and polars are started when they are first needed,
+    and stay for as long as the process.
     """
     yield
+    gc.collect()  # an error that was looked at has kept what was mapped
     left = [path for path in tmp_path.rglob("*") if ".build" in path.name]
     held = []
     for descriptor in os.listdir("/proc/self/fd"):

@@ -206,10 +206,10 @@ def _described(given: Mapping[str, Any], folder: Path) -> Description:
             raise ValueError(f"{name} is {value!r:.80}; expected tables by type")
     if not edges:
         raise ValueError("there are no edges: give at least one table of edges")
-    is_hetero = not _is_one_table(edges, EdgeTable)
-    if is_hetero and nodes and _is_one_table(nodes, NodeTable):
+    is_hetero = not _is_one_table(edges)
+    if is_hetero and nodes and _is_one_table(nodes):
         raise ValueError("edges are given by type, and nodes are not: give nodes by type, too")
-    if not is_hetero and nodes and not _is_one_table(nodes, NodeTable):
+    if not is_hetero and nodes and not _is_one_table(nodes):
         raise ValueError("nodes are given by type, and edges are not: give edges by type, too")
     found_nodes, found_edges = (
         (_nodes_by_type(nodes), _edges_by_type(edges))
@@ -225,11 +225,10 @@ def _described(given: Mapping[str, Any], folder: Path) -> Description:
     )
 
 
-def _is_one_table(given: Mapping[Any, Any], struct: type[_Table]) -> bool:
+def _is_one_table(given: Mapping[Any, Any]) -> bool:
     """Return whether this is a table itself, rather than tables by type."""
-    words = struct.__struct_fields__
     has_rows = "data" in given or ("files" in given and not isinstance(given["files"], Mapping))
-    return has_rows and any(word in given for word in words)
+    return has_rows or not all(isinstance(value, Mapping) for value in given.values())
 
 
 def _nodes_by_type(given: Mapping[Any, Any]) -> dict[str, NodeTable]:
