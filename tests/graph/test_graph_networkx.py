@@ -51,6 +51,29 @@ def test_edges_are_those_of_pyg_for_graphs_of_all_kinds() -> None:
             assert sorted(found(graph)) == sorted(map(tuple, pairs))
 
 
+@pytest.mark.parametrize(
+    ("names", "ids"),
+    [
+        (["b", "a"], ["b", "a"]),
+        ([7, 5], [7, 5]),
+        ([1, 0], [1, 0]),
+        ([0, 1], None),
+        (["a", 0], None),
+        ([(0, 1), (1, 0)], None),
+        ([1 << 70, 0], None),
+    ],
+)
+def test_names_of_nodes_are_ids_where_they_can_be(names: Any, ids: Any) -> None:
+    given = networkx.DiGraph()
+    given.add_nodes_from(names)
+    with ps.Graph.from_networkx(given) as graph:
+        assert graph.num_nodes() == 2
+        if ids is None:
+            assert graph.id_kind() is None
+        else:
+            assert graph.ids().tolist() == ids
+
+
 def people() -> Any:
     given = networkx.Graph()
     given.add_node("ann", age=41, vec=[1.0, 2.0], train_mask=True, name="Ann")

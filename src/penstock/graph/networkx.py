@@ -64,6 +64,7 @@ def coo_arguments(graph: Any, node_attrs: Any, edge_attrs: Any, weight: str | No
     return CooArguments(
         edge_index=ends,
         num_nodes=len(names),
+        node_ids=_ids(names),
         node_columns={},
         splits={
             split: of_nodes[mask]
@@ -85,6 +86,16 @@ def node_names(graph: Any) -> list[Hashable]:
             "networkx: Graph, DiGraph, MultiGraph or MultiDiGraph"
         )
     return list(graph.nodes)
+
+
+def _ids(names: list[Hashable]) -> Any:
+    """Return names as ids of users; None if they are numbers already, or cannot be ids."""
+    if names and all(isinstance(name, str) for name in names):
+        return names
+    if not all(type(name) is int and -(1 << 63) <= name < 1 << 63 for name in names):
+        return None
+    numbers = np.array(names, np.int64)
+    return None if np.array_equal(numbers, np.arange(len(names))) else numbers
 
 
 def _edges_of(graph: Any, names: list[Hashable]) -> tuple[Array, list[Mapping[str, Any]]]:

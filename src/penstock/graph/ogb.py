@@ -110,6 +110,7 @@ def _arguments(found: _Dataset) -> CooArguments:
     return CooArguments(
         edge_index=given(found.edges),
         num_nodes=given(found.num_nodes),
+        node_ids=None,
         node_columns={},
         splits={name: given(ids) for name, ids in found.splits.items()},
         edge_columns={"edge_weight": None},

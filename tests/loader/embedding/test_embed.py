@@ -244,6 +244,22 @@ def test_parquet_has_the_numbers_of_nodes_where_there_are_no_ids(
     assert np.array_equal(rows, embedded(model, graph, tmp_path / "npy"))
 
 
+@pytest.mark.parametrize("kind", [str, int])
+def test_parquet_has_the_users_ids_from_any_source(kind: Any, tmp_path: Path) -> None:
+    ids = [kind(7 * number) for number in range(NODES)]
+    model = basic("GraphSAGE")
+
+    def ids_in(data: Any, name: str) -> Any:
+        path = ps.embed(model, data, tmp_path / f"{name}.parquet", batch_size=64)
+        return pq.read_table(path, use_threads=False)["id"].to_pylist()
+
+    with plain_graph(node_ids=ids) as graph:
+        assert ids_in(graph, "here") == ids
+        with serve(graph, num_workers=1) as server:
+            with ps.connect(server.address, same_host=False) as far:
+                assert ids_in(far, "far") == ids
+
+
 def test_without_pyarrow_parquet_is_refused_at_once(
     graph: ps.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,11 +58,9 @@ def write_out(out: Path, made: Path, graph: GraphView, node_type: str | None) ->
 
 def _ids_of(graph: GraphView, node_type: str | None) -> Callable[[int, int], Any]:
     """Return what gives the ids of nodes from one number to another: the users', or the numbers."""
-    kind = getattr(graph, "id_kind", None)
-    if kind is None or kind(node_type) is None:
+    if graph.id_kind(node_type) is None:
         return np.arange
-    ids: Any = graph.ids  # type: ignore[attr-defined]
-    return lambda first, last: ids(node_type, np.arange(first, last))
+    return lambda first, last: graph.ids(node_type, np.arange(first, last))
 
 
 def _write_parquet(path: Path, rows: Any, ids: Callable[[int, int], Any]) -> None:

@@ -38,10 +38,9 @@ DataLike: TypeAlias = (
 NodeIds: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[int]
 # Nodes to start from: ids, a mask, the name of a split or of a node type; with a type, or without.
 InputNodes: TypeAlias = NodeIds | str | tuple[str, NodeIds | str | None] | None
-# Edges to start from: their ends [2, edges], an edge type, or both.
-InputEdges: TypeAlias = (
-    Tensor | npt.NDArray[Any] | EdgeType | tuple[EdgeType, Tensor | npt.NDArray[Any] | None] | None
-)
+# Links to start from: their ends [2, links] or the name of a split, an edge type, or both.
+Links: TypeAlias = Tensor | npt.NDArray[Any] | str
+InputEdges: TypeAlias = Links | EdgeType | tuple[EdgeType, Links | None] | None
 # How many neighbours to sample in each hop: for all edge types, or for each of them.
 FanOuts: TypeAlias = Sequence[int] | Mapping[EdgeType, Sequence[int]] | NumNeighbors
 # One value for each input.
