@@ -64,6 +64,7 @@ def test_edges_are_those_of_pyg_for_graphs_of_all_kinds() -> None:
     ],
 )
 def test_names_of_nodes_are_ids_where_they_can_be(names: Any, ids: Any) -> None:
+    """CONTRACT 78"""
     given = networkx.DiGraph()
     given.add_nodes_from(names)
     with ps.Graph.from_networkx(given) as graph:

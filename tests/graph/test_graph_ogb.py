@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.graph.schema import EDGE
 from tests.loader.reading import torch
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -197,7 +196,9 @@ def test_links_to_predict_belong_to_their_edge_type(
         assert graph.num_edges() == 6
         graph.save(tmp_path / "collab.graph")
     with ps.Graph.open(tmp_path / "collab.graph") as graph:
-        found = {name: each.tolist() for name, each in graph.graph_attributes(EDGE).items()}
+        found = {name: each.tolist() for name, each in graph.graph_attributes().items()}
+        with ps.LinkNeighborLoader(graph, [1], "val", batch_size=2) as loader:
+            assert [batch.n_id[batch.edge_label_index].tolist() for batch in loader] == [[[0], [1]]]
     assert found == {
         "train_links": [[0, 1], [1, 2]],
         "train_links_weight": [2, 3],
@@ -213,7 +214,7 @@ def test_links_may_have_candidates_of_their_own(tmp_path: Path) -> None:
     train = {"source_node": np.array([0, 2]), "target_node": np.array([1, 3])}
     valid = train | {"target_node_neg": np.array([[0, 1], [2, 3]], np.int16)}
     with ps.Graph.from_ogb(links(tmp_path / "ogbl_citation2", train=train, valid=valid)) as graph:
-        found = graph.graph_attributes(EDGE)
+        found = graph.graph_attributes()
         assert graph.num_edges() == 3
         assert found["train_links"].tolist() == [[0, 2], [1, 3]]
         assert found["val_links_target_node_neg"].tolist() == [[0, 1], [2, 3]]

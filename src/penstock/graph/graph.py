@@ -386,9 +386,9 @@ class Graph(GraphView):
         CSV or as `.npz`; the package `ogb` is not needed. Features are `x`, labels `y` and features
         of edges `edge_attr`; others keep their names (`node_year`, `edge_weight`). A single column
         becomes a vector. Nodes to train on are the splits "train", "val" and "test". Links to
-        predict belong to their edge type: `graph_attributes(edge_type)["train_links"]`, [2, links],
-        with `val_links`, `test_links`, and what is told of them (`train_links_time`,
-        `val_links_neg`).
+        predict are splits of links, which `LinkNeighborLoader` takes by name; what else is told of
+        them is among the `graph_attributes` of the edge type, or of the graph if it has no types:
+        `train_links_weight`, `val_links_neg`.
 
         Args:
             path: The dataset's folder, such as `dataset/ogbn_arxiv`, with `raw` and `split` in it.

@@ -96,8 +96,9 @@ def draft_from_ogb(path: Path, split: str | None, reverse: bool | None, report: 
 def _draft_of(found: _Dataset) -> Draft:
     draft = draft_from_coo(_arguments(found))
     for edge_type, links in found.links.items():
+        owner = edge_type if any(edge_type) else NODE
         for name, array in links.items():
-            draft.add_attribute(edge_type, name, name, array)
+            draft.add_attribute(owner, name, name, array)
     return draft
 
 

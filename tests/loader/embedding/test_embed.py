@@ -246,6 +246,7 @@ def test_parquet_has_the_numbers_of_nodes_where_there_are_no_ids(
 
 @pytest.mark.parametrize("kind", [str, int])
 def test_parquet_has_the_users_ids_from_any_source(kind: Any, tmp_path: Path) -> None:
+    """CONTRACT 78"""
     ids = [kind(7 * number) for number in range(NODES)]
     model = basic("GraphSAGE")
 
