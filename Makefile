@@ -33,7 +33,7 @@ AT_ONCE ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup native demo test docs bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-store bench-partition bench-gpu bench-calls bench-small bench-peers figures soak wheel check format stubs clean distclean \
+.PHONY: help setup native demo test docs bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-store bench-partition bench-build bench-gpu bench-calls bench-small bench-peers figures soak wheel check format stubs clean distclean \
         check-format check-lint check-types check-layers check-stubs check-docs check-wheel check-native \
         check-kernels sanitized
 
@@ -119,6 +119,9 @@ bench-store: setup ## Measure a graph in parts on several servers beside one ser
 
 bench-partition: setup ## Measure cutting a graph into parts beside saving it (ARGS=--small for a quick look)
 	@$(PY) benchmarks/partition.py $(ARGS)
+
+bench-build: setup ## Measure building a graph out of core beside DuckDB (ARGS=--small for a quick look, --billion)
+	@$(PY) benchmarks/build.py $(ARGS)
 
 bench-gpu: setup ## Measure what a GPU waits for, where there is one (ARGS=--small for a quick look)
 	@$(PY) benchmarks/gpu.py $(ARGS)

@@ -119,6 +119,9 @@ LINES = {
         75: "batches arrive on the device; no slot is reused before its copy has ended",
         76: "without a GPU, or after CUDA failed: a clear error or the old way, never a crash",
     },
+    "M. Tables": {
+        77: "larger than memory: a graph or a clear error; killed, started again, whole",
+    },
 }
 
 _CLAIM = re.compile(r"CONTRACT ((?:\d+(?:, | and |,)?)+)")
