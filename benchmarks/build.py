@@ -59,7 +59,7 @@ class Size(NamedTuple):
 SIZES = {
     "default": Size(100_000_000, 10_000_000, GIB),
     "small": Size(2_000_000, 200_000, GIB // 16),
-    "billion": Size(1_000_000_000, 100_000_000, 4 * GIB),
+    "billion": Size(1_000_000_000, 100_000_000, 5 * GIB),
 }
 
 
@@ -230,7 +230,7 @@ def main() -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--small", action="store_true", help="2 million edges, for a quick look")
     which.add_argument(
-        "--billion", action="store_true", help="1 billion edges, 100 million nodes, 4 GiB of memory"
+        "--billion", action="store_true", help="1 billion edges, 100 million nodes, 5 GiB of memory"
     )
     parser.add_argument("--edges", type=int, help="how many (default 100 million)")
     parser.add_argument("--nodes", type=int, help="how many (default 10 million)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import subprocess
 import sys
@@ -362,6 +364,37 @@ def test_an_error_while_rows_are_read_leaves_no_thread_and_no_file(
 
 def fail(*_: object) -> None:
     raise MemoryError
+
+
+def test_nothing_is_added_after_a_chunk_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edges = edges_of("even")
+    with external(tmp_path, edges) as sorting:
+        with monkeypatch.context() as patch:
+            patch.setattr("penstock.graph.buckets.append", full)
+            with pytest.raises(OSError, match="No space left"):
+                added(sorting, edges)
+        for again in (lambda: sorting.add(*next(edges.chunks(10))), sorting.finish):
+            with pytest.raises(OSError, match="No space left"):
+                again()
+    assert not any(tmp_path.iterdir())
+
+
+def full(path: Path, _: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+@given(st.data())
+def test_edges_of_two_integer_types_are_taken(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    kinds = st.sampled_from(["int32", "int64", "uint8", "int16", "uint32"])
+    sources, destinations = (np.arange(9)[::-1].astype(data.draw(kinds)) for _ in range(2))
+    with ExternalEdges(tmp_path_factory.getbasetemp(), 9, 9, MIB) as sorting:
+        sorting.add(sources, destinations)
+        expected = Edges(sources.astype("i8"), destinations.astype("i8"), 9, 9)
+        assert rows_of(sorting.finish()) == from_coo(expected)
 
 
 # --- builds that are killed -----------------------------------------------------------------------

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.graph.buckets import MOST_SOURCES, Bucket, Buckets
+from penstock.graph.buckets import MOST_KEYS, Bucket, Buckets
 from penstock.graph.checksum import PIECE_NBYTES, Bytes, pieces
 from penstock.graph.schema import ArrayKey, EdgeType
 from penstock.graph.scratch import Scratch, append, numbers_of
@@ -81,8 +81,8 @@ class ExternalEdges:
             self_loops: Whether edges of a node to itself are kept, dropped or refused.
             duplicates: Whether edges with the ends of an earlier one are kept, dropped or refused.
         """
-        self._num_sources = check_integer(num_sources, "num_sources", 0, MOST_SOURCES)
-        self._num_destinations = check_integer(num_destinations, "num_destinations", 0, 2**48)
+        self._num_sources = check_integer(num_sources, "num_sources", 0, MOST_KEYS)
+        self._num_destinations = check_integer(num_destinations, "num_destinations", 0, MOST_KEYS)
         self._memory = check_integer(memory, "memory", LEAST_MEMORY, 2**62)
         self._self_loops = _checked("self_loops", self_loops)
         self._duplicates = _checked("duplicates", duplicates)
@@ -90,12 +90,16 @@ class ExternalEdges:
         self._is_sorted = True
         self._last = -1
         self._loops: Path | None = None
-        self._scratch = Scratch(folder)
-        self._buckets = Buckets(
-            self._scratch, "edges", 0, num_destinations, num_sources, memory * 3 // 8
-        )
-        self._thread = ThreadPoolExecutor(1, "penstock-edges")
+        self._failed: BaseException | None = None
         self._waiting: deque[Future[None]] = deque()
+        self._thread = ThreadPoolExecutor(1, "penstock-edges")
+        self._scratch = Scratch(folder)
+        try:
+            keys, pool = self._num_destinations, self._memory * 3 // 8
+            self._buckets = Buckets(self._scratch, "edges", 0, keys, self._num_sources, pool)
+        except BaseException:
+            self.close()
+            raise
 
     def add(self, sources: Array, destinations: Array) -> None:
         """Add a chunk of edges: int32 or int64, whose memory must not be written to afterwards.
@@ -104,26 +108,23 @@ class ExternalEdges:
             ValueError: An end is out of range, or an edge is refused.
             OSError: The disk is full, or failed; maybe at an earlier chunk.
         """
-        sources, destinations = (
-            as_numbers(sources, "sources"),
-            as_numbers(destinations, "destinations"),
-        )
+        sources = as_numbers(sources, "sources")
+        destinations = as_numbers(destinations, "destinations")
         if len(sources) != len(destinations):
             raise ValueError(
                 f"{len(sources)} sources are given, and {len(destinations)} destinations"
             )
         self._check("source", sources, self._num_sources)
         self._check("destination", destinations, self._num_destinations)
-        first = self._num_given
+        first, count = self._num_given, len(sources)
         ids: Ids | int = first
-        self._num_given += len(sources)
         if self._self_loops != "keep":
             sources, destinations, ids = self._without_loops(sources, destinations, first)
+        self._num_given += count
         if not len(sources):
             return
         self._note_order(destinations)
-        while len(self._waiting) >= _MOST_WAITING:
-            self._waiting.popleft().result()
+        self._wait(_MOST_WAITING - 1)
         self._waiting.append(self._thread.submit(self._buckets.add, sources, destinations, ids))
 
     def finish(self) -> SortedEdges:
@@ -135,8 +136,7 @@ class ExternalEdges:
             ValueError: There is an edge twice, which was to be refused.
             OSError: The disk is full, or failed.
         """
-        while self._waiting:
-            self._waiting.popleft().result()
+        self._wait(0)
         self._thread.shutdown()
         work = _Work(self._scratch, self._num_sources, self._num_given, self._memory)
         buckets = list(work.expanded(self._buckets.finish(in_memory=True), work.is_large))
@@ -153,6 +153,13 @@ class ExternalEdges:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _wait(self, most: int) -> None:
+        """Return when no more than so many chunks wait. After an error there are no more edges."""
+        while self._failed is None and len(self._waiting) > most:
+            self._failed = self._waiting.popleft().exception()
+        if self._failed is not None:
+            raise self._failed
 
     def _check(self, end: str, ids: Array, bound: int) -> None:
         bad = first_outside(ids, bound)
