@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import GraphFormatError
-from penstock.graph.buckets import Bucket
 from penstock.graph.external import ExternalEdges, SortedEdges
+from penstock.graph.external.buckets import Bucket
 from penstock.graph.format import Meter, read, write_sources
 from penstock.graph.schema import EdgeTypeInfo, NodeTypeInfo, Schema
-from tests.graph.external_edges import (
+from tests.graph.external.edges import (
     MIB,
     NAME,
     SHAPES,
@@ -37,7 +37,7 @@ from tests.graph.shapes import edge_indices
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def external(folder: Path, edges: Edges, memory: int = MIB, **choices: str) -> ExternalEdges:
@@ -132,7 +132,7 @@ def test_rows_can_be_written_once(tmp_path: Path) -> None:
 TIGHT = """
 import sys, threading
 from pathlib import Path
-from tests.graph.external_edges import MIB, edges_of, save
+from tests.graph.external.edges import MIB, edges_of, save
 
 def private():
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -327,7 +327,7 @@ def test_a_temporary_file_that_somebody_wrote_to_is_found_out(tmp_path: Path) ->
 FULL = """
 import resource, sys
 from pathlib import Path
-from tests.graph.external_edges import edges_of, save
+from tests.graph.external.edges import edges_of, save
 
 edges = edges_of(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
@@ -372,7 +372,7 @@ def test_nothing_is_added_after_a_chunk_could_not_be_written(
     edges = edges_of("even")
     with external(tmp_path, edges) as sorting:
         with monkeypatch.context() as patch:
-            patch.setattr("penstock.graph.buckets.append", full)
+            patch.setattr("penstock.graph.external.buckets.append", full)
             with pytest.raises(OSError, match="No space left"):
                 added(sorting, edges)
         for again in (lambda: sorting.add(*next(edges.chunks(10))), sorting.finish):
@@ -402,7 +402,7 @@ def test_edges_of_two_integer_types_are_taken(
 BUILDER = """
 import sys
 from pathlib import Path
-from tests.graph.external_edges import edges_of, save
+from tests.graph.external.edges import edges_of, save
 from tests.graph.faults import die_at
 
 edges = edges_of("power law", seed=int(sys.argv[2]))

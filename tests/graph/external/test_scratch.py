@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.graph import scratch as module
-from penstock.graph.scratch import Scratch, append, numbers_of
+from penstock.graph.external import scratch as module
+from penstock.graph.external.scratch import Scratch, append, numbers_of
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOLDER = """
 import sys
 from pathlib import Path
-from penstock.graph.scratch import Scratch
+from penstock.graph.external.scratch import Scratch
 
 scratch = Scratch(Path(sys.argv[1]))
 scratch.path("a-1").write_bytes(b"a")

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from penstock.graph.checksum import Bytes
+from penstock.graph.external.scratch import Scratch, append
 from penstock.graph.folder import naming
-from penstock.graph.scratch import Scratch, append
 from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.buckets import (
     AT,
