@@ -121,7 +121,7 @@ LINES = {
     },
     "M. Tables": {
         77: "tables larger than memory become a graph, or an error with file and row; kills; restarts",
-        78: "the users' ids are kept; batches are told in them; unknown and duplicate ones are named",
+        78: "the users' ids are kept; batches are told in them; wrong ids are named",
     },
 }
 
