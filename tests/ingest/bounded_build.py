@@ -1,4 +1,4 @@
-"""A build in a fresh interpreter: prints the most private memory that it took, and the graph's version.
+"""A build in a fresh interpreter: prints the most private memory it took, and the version.
 
 Private means anonymous: pages of files belong to the system, which takes them back when it likes.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,11 @@ import penstock as ps
 from tests.ingest.tables import table_of
 
 KIND = ("user", "buys", "item")
-RING = {"data": {"s": np.arange(100), "t": (np.arange(100) + 1) % 100}, "source": "s", "target": "t"}
+RING = {
+    "data": {"s": np.arange(100), "t": (np.arange(100) + 1) % 100},
+    "source": "s",
+    "target": "t",
+}
 
 
 def splits(folder: Path, count: int, split: Any, **columns: Any) -> dict[str, list[int]]:
@@ -48,7 +53,7 @@ def test_random_splits_have_the_shares_that_were_asked_for(tmp_path: Path) -> No
     said = {"by": "random", "val": 0.2, "test": 0.1, "seed": 3}
     found = splits(tmp_path, 1000, said)
     assert [len(found[name]) for name in ("train", "val", "test")] == [700, 200, 100]
-    assert sorted(sum(found.values(), [])) == list(range(1000))
+    assert sorted(chain.from_iterable(found.values())) == list(range(1000))
     assert splits(tmp_path, 1000, said) == found
     assert splits(tmp_path, 1000, {**said, "seed": 4}) != found
     assert sorted(found["val"]) == found["val"] != list(range(200))
@@ -79,7 +84,7 @@ def test_by_time_the_latest_are_held_out(tmp_path: Path) -> None:
 def test_nodes_without_a_label_are_in_no_split(tmp_path: Path) -> None:
     labels = pa.array(["a", None, "b", None, "a", "b"])
     found = splits(tmp_path, 6, {"by": "random", "val": 0.25, "test": 0.25}, label=labels)
-    assert sorted(sum(found.values(), [])) == [0, 2, 4, 5]
+    assert sorted(chain.from_iterable(found.values())) == [0, 2, 4, 5]
 
 
 def test_equal_times_are_on_one_side(tmp_path: Path) -> None:
@@ -153,9 +158,7 @@ def test_a_loader_reads_links_by_name(shop: ps.Graph) -> None:
 
 def test_links_of_a_split_bring_their_times(shop: ps.Graph) -> None:
     options: dict[str, Any] = {"batch_size": 1, "num_workers": 0, "seed": 0}
-    loader = ps.LinkNeighborLoader(
-        shop, [-1, -1], (KIND, "val"), time_attr="edge_time", **options
-    )
+    loader = ps.LinkNeighborLoader(shop, [-1, -1], (KIND, "val"), time_attr="edge_time", **options)
     with loader:
         batches = list(loader)
     assert [batch[KIND].edge_label_time.tolist() for batch in batches] == [[30], [40]]
@@ -220,7 +223,10 @@ def test_reverse_edges_of_a_graph_with_one_type_are_of_that_type(tmp_path: Path)
     table = table_of({"s": [0, 1, 2, 1, 0], "t": [1, 0, 2, 2, 1], "w": [1.0, 2.0, 3.0, 4.0, 5.0]})
     edges = {"data": table, "source": "s", "target": "t", "weight": "w", "reverse": True}
     with ps.build(tmp_path / "g", edges=edges) as graph:
-        assert graph.edge_index().tolist() == [[0, 1, 2, 1, 0, 1, 0, 2, 1], [1, 0, 2, 2, 1, 0, 1, 1, 0]]
+        assert graph.edge_index().tolist() == [
+            [0, 1, 2, 1, 0, 1, 0, 2, 1],
+            [1, 0, 2, 2, 1, 0, 1, 1, 0],
+        ]
         assert graph.edge_attribute("edge_weight").tolist() == [1, 2, 3, 4, 5, 1, 2, 4, 5]
     with ps.build(tmp_path / "g", edges={**edges, "duplicates": "drop"}) as graph:
         assert graph.edge_index().tolist() == [[0, 2, 1, 1, 2], [1, 2, 2, 0, 1]]

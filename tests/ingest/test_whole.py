@@ -23,7 +23,7 @@ from tests.ingest.tables import table_of, write
 from tests.processes import until
 
 ROOT = Path(__file__).parents[2]
-# Builds a graph, and is killed at some call by which it changes the disk; prints how many there are.
+# Builds a graph, and is killed at some call by which it changes the disk; prints how many calls.
 BUILDER = """
 import sys
 import penstock as ps
@@ -128,7 +128,7 @@ def test_a_command_that_is_killed_is_started_again(tmp_path: Path) -> None:
         lambda: any(out.glob("data-*/*")),
     ):
         with subprocess.Popen([*map(str, [*command, spec, "-o", out])], cwd=ROOT) as process:
-            until(lambda: process.poll() is not None or is_far(), "the build is under way")
+            until(lambda: process.poll() is not None or is_far(), "it is under way")  # noqa: B023
             process.kill()
             process.wait()
         assert version_at(out) is None or process.returncode == 0
