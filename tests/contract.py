@@ -120,7 +120,8 @@ LINES = {
         76: "without a GPU, or after CUDA failed: a clear error or the old way, never a crash",
     },
     "M. Tables": {
-        78: "the users' ids are kept; batches are told in them; unknown and duplicate ones are named",
+        77: "tables larger than memory: a graph, or an error with file and row; kills; restarts",
+        78: "the users' ids are kept; batches are told in them; wrong ids are named",
     },
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def write(path: Path, table: pa.Table) -> Path:
 def spread(folder: Path, table: pa.Table, cuts: Sequence[int], form: str, name: str) -> str:
     """Write a table into several files, and return their pattern."""
     bounds = [0, *sorted(cuts), table.num_rows]
-    for number, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for number, (begin, end) in enumerate(pairwise(bounds)):
         write(folder / f"{name}-{number:03d}.{form}", table.slice(begin, end - begin))
     return str(folder / f"{name}-*.{form}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 import penstock as ps
 from tests.ingest.tables import table_of
+from tests.store.servers import StoreProcesses
 
 KIND = ("user", "buys", "item")
 RING = {
@@ -52,7 +54,7 @@ def test_random_splits_have_the_shares_that_were_asked_for(tmp_path: Path) -> No
     said = {"by": "random", "val": 0.2, "test": 0.1, "seed": 3}
     found = splits(tmp_path, 1000, said)
     assert [len(found[name]) for name in ("train", "val", "test")] == [700, 200, 100]
-    assert sorted(sum(found.values(), [])) == list(range(1000))
+    assert sorted(chain.from_iterable(found.values())) == list(range(1000))
     assert splits(tmp_path, 1000, said) == found
     assert splits(tmp_path, 1000, {**said, "seed": 4}) != found
     assert sorted(found["val"]) == found["val"] != list(range(200))
@@ -83,7 +85,7 @@ def test_by_time_the_latest_are_held_out(tmp_path: Path) -> None:
 def test_nodes_without_a_label_are_in_no_split(tmp_path: Path) -> None:
     labels = pa.array(["a", None, "b", None, "a", "b"])
     found = splits(tmp_path, 6, {"by": "random", "val": 0.25, "test": 0.25}, label=labels)
-    assert sorted(sum(found.values(), [])) == [0, 2, 4, 5]
+    assert sorted(chain.from_iterable(found.values())) == [0, 2, 4, 5]
 
 
 def test_equal_times_are_on_one_side(tmp_path: Path) -> None:
@@ -178,6 +180,19 @@ def test_a_server_gives_links_by_name(shop: ps.Graph) -> None:
         with loader:
             (batch,) = loader
         assert batch[KIND].edge_label_time.tolist() == [30, 40]
+
+
+def test_a_store_gives_links_by_name(shop: ps.Graph, tmp_path: Path) -> None:
+    parts = shop.partition(2, tmp_path / "parts")
+    options: dict[str, Any] = {"time_attr": "edge_time", "batch_size": 2, "seed": 0}
+    with StoreProcesses(list(parts)) as store:
+        with ps.connect(store.addresses[0], num_workers=1) as data:
+            for name, times in (("val", [30, 40]), ("test", [50]), ("train", [10, 20])):
+                # Of a link's own time its edge has to be left out.
+                links = (KIND, name)
+                with ps.LinkNeighborLoader(data, [2], links, exclude="self", **options) as loader:
+                    (batch,) = loader
+                assert batch[KIND].edge_label_time.tolist() == times
 
 
 def test_disjoint_links_of_train_are_no_edges(tmp_path: Path) -> None:

@@ -9,16 +9,8 @@ from typing import Any
 import click
 import msgspec
 from rich.filesize import decimal
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
-from penstock.cli.inspect import edge_table, memory_text, node_table
+from penstock.cli.inspect import edge_table, memory_text, node_table, progress_on_stderr
 from penstock.cli.interrupts import interruptible_once
 from penstock.cli.tables import new_table, plain_console
 from penstock.cli.words import counted
@@ -84,7 +76,7 @@ def build(spec: Path, out: Path, memory: str | None, dry_run: bool, as_json: boo
                 show_forecast(forecast(out, spec=spec, memory=memory), as_json)
                 return
             began = time.monotonic()
-            with _progress() as bars:
+            with progress_on_stderr() as bars:
                 task = bars.add_task(f"building {out}", total=None)
                 graph = build_graph(
                     out,
@@ -96,22 +88,6 @@ def build(spec: Path, out: Path, memory: str | None, dry_run: bool, as_json: boo
             raise click.ClickException(str(error)) from error
     with graph:
         show(out, graph, time.monotonic() - began, as_json)
-
-
-def _progress() -> Progress:
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
 
 
 def show(path: Path, graph: Graph, seconds: float, as_json: bool) -> None:

@@ -841,7 +841,12 @@ class Graph(GraphView):
         return taken(found, rows_here(members, nodes, partial(self._where, node_type), "index"))
 
     def nodes_of_keys(self, node_type: str, keys: Keys) -> npt.NDArray[np.int64]:
-        """Return the nodes with these ids, of a type that has some; -1 where there is none."""
+        """Return the nodes with these ids, of a type that has some; -1 where there is none.
+
+        Args:
+            node_type: The node type.
+            keys: The ids.
+        """
         found = look_up(keys_among(self._arrays, node_type), self._slots(node_type), keys)
         if self.part is None:
             return found

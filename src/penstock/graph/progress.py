@@ -27,7 +27,7 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 @contextmanager
-def shown(what: str, progress: Progress, unit: str = "bytes") -> Iterator[Report | None]:
+def shown(what: str, progress: Progress, unit: str = "B") -> Iterator[Report | None]:
     """Yield what the work is to call with bytes done and in all; None if nobody wants to know.
 
     Args:
@@ -43,7 +43,7 @@ def shown(what: str, progress: Progress, unit: str = "bytes") -> Iterator[Report
         return
     if progress is not None and not isinstance(progress, bool):
         raise ValueError(
-            f"progress is {progress!r}; expected True, False, None, or a function of {unit} done "
+            f"progress is {progress!r}; expected True, False, None, or a function of bytes done "
             "and in all"
         )
     stream = sys.stderr
@@ -97,18 +97,26 @@ class _Line:
 
     def _write(self) -> None:
         done, total = self._state
+        seconds = time.monotonic() - self._began
         share = f"{done / total:.0%} of {_size(total, self._unit)}, " if total else ""
-        text = f"{self._what}: {share}{time.monotonic() - self._began:.0f} s"
+        text = f"{self._what}: {share}{seconds:.0f} s{_left(done, total, seconds, self._unit)}"
         self._stream.write(f"\r{text}\x1b[K" if self._is_terminal else f"{text}\n")
         self._stream.flush()
         self._is_shown = True
 
 
-def _size(nbytes: float, unit: str) -> str:
-    if unit != "bytes":
-        return f"{nbytes:,} {unit}"
-    for scale in _UNITS:
-        if nbytes < 1000 or scale == _UNITS[-1]:
+def _left(done: int, total: int, seconds: float, unit: str) -> str:
+    """Return the rate and the time that is left, in words, once there is something to go by."""
+    if not 0 < done < total or seconds < AFTER_S:
+        return ""
+    return f", {_size(done / seconds, unit)}/s, {(total - done) * seconds / done:.0f} s left"
+
+
+def _size(count: float, unit: str) -> str:
+    if unit != "B":
+        return f"{count:,.0f} {unit}"
+    for unit in _UNITS:
+        if count < 1000 or unit == _UNITS[-1]:
             break
-        nbytes /= 1000
-    return f"{nbytes:.3g} {scale}"
+        count /= 1000
+    return f"{count:.3g} {unit}"

@@ -423,11 +423,21 @@ class GraphView(ABC):
 
     @abstractmethod
     def id_keys(self, node_type: str, nodes: npt.NDArray[np.int64] | None = None) -> Keys:
-        """Return the users' ids of nodes, of a type that has some; see `ids`."""
+        """Return the users' ids of nodes, of a type that has some; see `ids`.
+
+        Args:
+            node_type: The node type.
+            nodes: Which nodes; None for all, or those of a part.
+        """
 
     @abstractmethod
     def nodes_of_keys(self, node_type: str, keys: Keys) -> npt.NDArray[np.int64]:
-        """Return the nodes with these ids, of a type that has some; -1 where there is none."""
+        """Return the nodes with these ids, of a type that has some; -1 where there is none.
+
+        Args:
+            node_type: The node type.
+            keys: The ids.
+        """
 
     def named_type(self, node_type: str | None) -> str:
         """Return the name of a node type whose nodes have ids of users; else raise an error.

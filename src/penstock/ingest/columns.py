@@ -68,8 +68,9 @@ def numpy_dtype(kind: pa.DataType) -> np.dtype[Any]:
         return np.dtype(np.float32)
     if pa.types.is_decimal(kind):
         return np.dtype(np.float64)
-    found: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
-    return found
+    if pa.types.is_floating(kind):
+        return np.dtype(f"f{kind.bit_width // 8}")
+    return np.dtype(f"{'i' if pa.types.is_signed_integer(kind) else 'u'}{kind.bit_width // 8}")
 
 
 # --- numbers -------------------------------------------------------------------------------------

@@ -73,7 +73,8 @@ class ParquetPart:
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         with _refusing(self.source, "Parquet"):
-            with pq.ParquetFile(self.path, buffer_size=_BUFFER) as file:
+            # Without its buffer, which would hold whole row groups of a column.
+            with pq.ParquetFile(self.path, buffer_size=_BUFFER, pre_buffer=False) as file:
                 yield from file.iter_batches(batch_size=rows, columns=list(columns))
 
 

@@ -11,6 +11,7 @@ import glob
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
@@ -170,7 +171,7 @@ class Table:
         names = list(dict.fromkeys(columns))
         for part, begin in zip(self._parts, self.begins, strict=False):
             first, row = 0, part.nbytes(names) / max(1, part.num_rows)
-            for batch in part.batches(names, self._rows_at_once(part, names)):
+            for batch in _ahead(part.batches(names, self._rows_at_once(part, names))):
                 if batch.num_rows:
                     yield Rows(self, part.source, first, begin + first, batch)
                 first += batch.num_rows
@@ -217,6 +218,15 @@ class Table:
         width = part.nbytes(names) // max(1, part.num_rows) + 1
         room = min(_MOST_BYTES, self._memory // _SHARE)
         return min(MOST_ROWS, max(_FEWEST_ROWS, room // width))
+
+
+def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches while a thread reads the next one."""
+    with ThreadPoolExecutor(1, "penstock-read") as thread:
+        coming = thread.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = thread.submit(next, batches, None)
+            yield batch
 
 
 # --- opening -------------------------------------------------------------------------------------

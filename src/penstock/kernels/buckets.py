@@ -46,6 +46,9 @@ class Repeats(NamedTuple):
     row: int
 
 
+NO_REPEATS: Final = Repeats(0, -1, -1, -1)
+
+
 def most_sources(record: np.dtype[np.void]) -> int:
     """Return how many sources records of this type can tell apart."""
     return int(np.iinfo(record["source"]).max)

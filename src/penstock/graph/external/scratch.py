@@ -50,7 +50,7 @@ class Scratch:
             OSError: The disk is full. That is found out here, not when the array is written to.
         """
         nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        if nbytes <= room or sys.platform == "win32":
+        if nbytes <= room or sys.platform != "linux":
             return np.zeros(shape, dtype)
         path = self.path(name)
         with naming(path):

@@ -10,14 +10,15 @@ import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from penstock.graph.checksum import Bytes
+from penstock.graph.external.scratch import Scratch, append
 from penstock.graph.folder import naming
-from penstock.graph.scratch import Scratch, append
 from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.buckets import (
     AT,
@@ -44,8 +45,8 @@ _LEAST_BLOCK_NBYTES: Final = 256
 _BLOCKS_PER_BUCKET: Final = 4
 _GOOD_BLOCK_NBYTES: Final = 4096
 
-# More sources than that, and a bucket of buckets of them could not number its rows.
-MOST_SOURCES: Final = 2**40
+# Of more keys than that, a bucket could not number its rows.
+MOST_KEYS: Final = 2**40
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,15 +94,15 @@ class _Stream:
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._left = bucket.file_nbytes
-        self._fd = os.open(bucket.path, os.O_RDONLY) if bucket.file_nbytes else -1
+        self._file = FileIO(bucket.path) if bucket.file_nbytes else None
         self._tail = list(bucket.tail)
 
     def read(self, out: Bytes) -> None:
-        from_file = min(self._left, len(out))
-        with naming(self._bucket.path):
-            self._fill(out[:from_file])
-        self._left -= from_file
-        out = out[from_file:]
+        if self._file is not None and self._left:
+            count = min(self._left, len(out))
+            with naming(self._bucket.path):
+                self._fill(self._file, out[:count])
+            self._left, out = self._left - count, out[count:]
         while len(out):
             block = self._tail.pop(0)
             count = min(len(block), len(out))
@@ -110,16 +111,16 @@ class _Stream:
             if count < len(block):
                 self._tail.insert(0, block[count:])
 
-    def _fill(self, out: Bytes) -> None:
+    def _fill(self, file: FileIO, out: Bytes) -> None:
         while len(out):
-            count = os.readv(self._fd, [out.data])
+            count = file.readinto(out.data)
             if not count:
                 raise OSError(errno.EIO, "a temporary file was cut short", str(self._bucket.path))
             out = out[count:]
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
+        if self._file is not None:
+            self._file.close()
 
 
 class _Block(NamedTuple):
@@ -162,6 +163,8 @@ class Buckets:
 
     def add(self, sources: Array, keys: Array, ids: Ids | int) -> None:
         """Append edges, whose ids rise: `ids`, or those from that one on."""
+        wide = np.result_type(sources, keys)
+        sources, keys = sources.astype(wide, copy=False), keys.astype(wide, copy=False)
         done = 0
         while done < len(keys):
             left = ids + done if isinstance(ids, int) else ids[done:]
