@@ -1,9 +1,9 @@
 """How batches reach the device that a user asked for.
 
-A `Transfer` sees a batch three times: when it was taken from its channel (`receive`), when it was
-turned into what the user wants (`begin`), and when the user is given it (`finish`). Between the
-last two, other batches may be begun. All of it happens in the user's thread, which asks the GPU and
-does not wait for it.
+A `Transfer` is told when the user wants a batch (`want`). It sees the batch three times: when it was
+taken from its channel (`receive`), when it was turned into what the user wants (`begin`), and when
+the user is given it (`finish`). Between the last two, other batches may be begun. All of it happens
+in the user's thread, which asks the GPU and does not wait for it.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ class Transfer(ABC):
     """Brings the batches of one loader to where its user wants them. For one thread at a time."""
 
     transforms_last = False  # whether users' transforms see a batch where it arrives
+
+    def want(self) -> None:  # noqa: B027 - only a GPU's time is measured
+        """Note that the user wants a batch now, whether or not one is there."""
 
     def make_room(self, room: Room) -> None:  # noqa: B027 - most hold nothing
         """Let go of slots that were read; wait for some if the channel has no room left.
@@ -173,6 +176,7 @@ class DeviceTransfer(Transfer):
         self._there: _Tools | None = None
         self._held: deque[_Held] = deque()  # until they are copied
         self._clock = DeviceClock()
+        self._wanted: Mark | None = None  # behind what the user asked for before the batch
         self._moved = self._staged = 0
         self._owner = os.getpid()
 
@@ -181,6 +185,11 @@ class DeviceTransfer(Transfer):
         # stays until CUDA has ended, and in a fork there is no CUDA.
         if not is_exiting() and os.getpid() == getattr(self, "_owner", None):
             self.close()
+
+    def want(self) -> None:
+        """Mark the moment: the GPU has nothing to do from then on until the batch is there."""
+        if self._there is not None:
+            self._wanted = self._there.gpu.mark()
 
     def make_room(self, room: Room) -> None:
         """Give back slots that were copied."""
@@ -267,10 +276,10 @@ class DeviceTransfer(Transfer):
     def finish(self, begun: _Moving) -> Any:
         """Return the batch on the device; the current stream waits for it."""
         gpu = self._tools().gpu
-        asked = gpu.mark()
+        wanted = self._wanted or gpu.mark()  # of the first batch, only copies are waited for
         gpu.follow(begun.copied)
         gpu.keep(begun.tensors)
-        self._clock.note(Delivery(asked, begun.begun, begun.copied, gpu.mark()))
+        self._clock.note(Delivery(wanted, begun.begun, begun.copied, gpu.mark()))
         return begun.data
 
     def has_room(self, begun: Sequence[Any]) -> bool:

@@ -102,6 +102,7 @@ class Iteration(Iterator[Any]):
         loader, ahead = self._loader, self._ahead
         if loader._transfer is None:
             return self._made()
+        loader._transfer.want()
         while not ahead or (self._has_room() and self._is_near()):
             ahead.append(self._made())
         outcome = ahead.popleft()
