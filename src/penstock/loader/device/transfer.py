@@ -1,9 +1,9 @@
 """How batches reach the device that a user asked for.
 
-A `Transfer` is told when the user wants a batch (`want`). It sees the batch three times: when it was
-taken from its channel (`receive`), when it was turned into what the user wants (`begin`), and when
-the user is given it (`finish`). Between the last two, other batches may be begun. All of it happens
-in the user's thread, which asks the GPU and does not wait for it.
+A `Transfer` is told when the user wants a batch (`want`), and sees each batch three times: when it
+was taken from its channel (`receive`), when it was turned into what the user wants (`begin`), and
+when the user is given it (`finish`). Between the last two, other batches may be begun. All of it
+happens in the user's thread, which asks the GPU and does not wait for it.
 """
 
 from __future__ import annotations
