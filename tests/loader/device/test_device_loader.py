@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
 from collections import deque
 from itertools import islice
 from typing import Any
@@ -265,6 +267,28 @@ def test_a_batch_that_outlives_its_loader_stays_until_it_was_read(gpu: StandIn) 
     gc.collect()
     assert torch.equal(copy, expected)
     assert gpu.locked == {}
+
+
+def test_a_batch_that_outlives_its_loader_may_be_dropped_in_a_fork(
+    gpu: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONTRACT 76"""
+    parent = os.getpid()
+
+    def user_marks() -> list[Any]:
+        if os.getpid() != parent:
+            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+        return []
+
+    monkeypatch.setattr(gpu, "user_marks", user_marks)
+    with everyday(wide_data(), pin_memory=True) as loader:
+        batch = next(iter(loader))
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(sys, "unraisablehook", lambda _: os._exit(1))
+        del batch
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_views_of_a_pinned_batch_keep_it(gpu: StandIn) -> None:
