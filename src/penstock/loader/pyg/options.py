@@ -151,7 +151,7 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
     @property
     def pins_slots(self) -> bool:
         """Whether slots are page-locked, for a GPU."""
-        if self.torch_device is not None:
+        if self.torch_device is not None and self.torch_device.type != "cpu":
             return self.torch_device.type == "cuda"
         return self.pin_memory and torch.cuda.is_available()
 
