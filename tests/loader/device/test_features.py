@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.loader.pyg.options import options_of
 from penstock.store.handles import open_parts
 from tests.loader.device.standin import StandIn, stand_in_for_cuda
 from tests.loader.epochs import NODES, digests, everyday, small_data, torch, typed_data
@@ -250,6 +251,17 @@ def test_a_part_alone_has_no_rows_of_the_whole(gpu: StandIn, tmp_path: Path) -> 
         folders = graph.partition(2, tmp_path / "parts")
     with ps.Graph.open(folders[0]) as part, pytest.raises(ValueError, match="part 0"):
         ps.NeighborLoader(part, [2], part_only=True, features="cuda")
+
+
+@pytest.mark.parametrize(
+    ("device", "features", "there"),
+    [(None, "cuda:1", "cuda:1"), ("cuda:1", "cuda", "cuda:1"), ("cuda", 1, "cuda:1")],
+)
+def test_the_gpu_of_features_and_batches_is_named_once(
+    gpu: StandIn, device: Any, features: Any, there: str
+) -> None:
+    found = options_of({"device": device, "features": features}, "NeighborLoader", None)
+    assert found.torch_device == torch.device(there)
 
 
 def test_without_a_gpu_features_say_so() -> None:
