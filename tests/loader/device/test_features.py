@@ -110,10 +110,17 @@ def test_too_little_memory_is_told_before_anything_is_moved(gpu: StandIn) -> Non
         next(iter(loader))
     with (
         loader_of(wide_data(), device="cuda", feature_cache="1GB") as loader,
-        pytest.raises(ValueError, match="feature_cache takes 1GB of cpu"),
+        pytest.raises(ValueError, match=r"feature_cache takes 159\.8KB of cpu"),
     ):
         next(iter(loader))
     assert gpu.copied == 0
+
+
+def test_a_budget_is_no_more_than_all_rows_take(gpu: StandIn) -> None:
+    gpu.free = 2 * NODES * ROW
+    with loader_of(wide_data(), device="cuda", feature_cache="20GB") as loader:
+        next(iter(loader))
+        assert loader.statistics().device.features == NODES * ROW
 
 
 def test_a_closed_loader_keeps_no_rows(gpu: StandIn) -> None:
@@ -246,13 +253,6 @@ def test_what_cannot_be_is_refused(gpu: StandIn, options: Any, words: str) -> No
         loader_of(small_data(), **options)
 
 
-def test_a_part_alone_has_no_rows_of_the_whole(gpu: StandIn, tmp_path: Path) -> None:
-    with ps.Graph.from_pyg(wide_data()) as graph:
-        folders = graph.partition(2, tmp_path / "parts")
-    with ps.Graph.open(folders[0]) as part, pytest.raises(ValueError, match="part 0"):
-        ps.NeighborLoader(part, [2], part_only=True, features="cuda")
-
-
 @pytest.mark.parametrize(
     ("device", "features", "there"),
     [(None, "cuda:1", "cuda:1"), ("cuda:1", "cuda", "cuda:1"), ("cuda", 1, "cuda:1")],
@@ -262,6 +262,13 @@ def test_the_gpu_of_features_and_batches_is_named_once(
 ) -> None:
     found = options_of({"device": device, "features": features}, "NeighborLoader", None)
     assert found.torch_device == torch.device(there)
+
+
+def test_a_part_alone_has_no_rows_of_the_whole(gpu: StandIn, tmp_path: Path) -> None:
+    with ps.Graph.from_pyg(wide_data()) as graph:
+        folders = graph.partition(2, tmp_path / "parts")
+    with ps.Graph.open(folders[0]) as part, pytest.raises(ValueError, match="part 0"):
+        ps.NeighborLoader(part, [2], part_only=True, features="cuda")
 
 
 def test_without_a_gpu_features_say_so() -> None:
