@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from tests.loader.device.standin import StandIn, stand_in_for_cuda
-from tests.loader.epochs import NODES, Data, digests, everyday, small_data, torch, typed_data
+from tests.loader.epochs import NODES, Data, digests, everyday, pyg, small_data, torch, typed_data
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -187,6 +187,37 @@ def test_an_error_in_a_transform_names_its_batch_and_the_next_one_comes(gpu: Sta
         assert "step 2" in str(raised.value.__notes__)
         assert got + digests(iterator) == expected[:2] + expected[3:]
         assert loader.statistics().failed == 1
+
+
+def test_tensors_of_a_users_classes_stay_what_they_are(gpu: StandIn) -> None:
+    class Marked(torch.Tensor):
+        pass
+
+    class Own(ps.NeighborLoader):
+        def filter_fn(self, out: Any) -> Any:
+            batch = super().filter_fn(out)
+            batch.edge_index = pyg.EdgeIndex(batch.edge_index, sparse_size=2 * (batch.num_nodes,))
+            batch.marked = torch.arange(3).as_subclass(Marked)
+            return batch
+
+    with Own(wide_data(), [4], batch_size=16, device="cuda") as loader:
+        batch = next(iter(loader))
+        assert type(batch.edge_index) is pyg.EdgeIndex
+        assert batch.edge_index.sparse_size() == 2 * (batch.num_nodes,)
+        assert type(batch.marked) is Marked
+
+
+def test_what_a_users_collate_fn_makes_is_not_made_ahead(gpu: StandIn) -> None:
+    asked = []
+
+    class Own(ps.NeighborLoader):
+        def collate_fn(self, index: Any) -> Any:
+            asked.append(index)
+            return index
+
+    with Own(small_data(), [4], batch_size=16, device="cuda", num_workers=0) as loader:
+        for step, _ in zip(range(1, 4), loader, strict=False):
+            assert len(asked) == step
 
 
 def test_links_and_their_labels_are_moved(gpu: StandIn) -> None:

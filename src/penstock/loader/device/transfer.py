@@ -263,9 +263,11 @@ class DeviceTransfer(Transfer):
         """Ask for a copy of a tensor on the device."""
         tools = self._tools()
         gpu = tools.gpu
-        if tensor.device.type != "cpu" or tensor.requires_grad:
+        # What is copied by its bytes is plain: torch itself moves the users' own kinds of tensors.
+        is_plain = type(tensor) is Tensor and tensor.layout is torch.strided
+        if tensor.device.type != "cpu" or tensor.requires_grad or not is_plain:
             return tensor.to(gpu.device)
-        if tensor.layout is not torch.strided or not tensor.numel():
+        if not tensor.numel():
             return gpu.copy(tensor)
         self._moved += tensor.nbytes
         if tools.pins.covers(tensor.data_ptr(), tensor.nbytes) and gpu.is_pinned(tensor):
