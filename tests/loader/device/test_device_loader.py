@@ -322,6 +322,15 @@ def test_a_batch_that_outlives_its_loader_may_be_dropped_in_a_fork(
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.parametrize("options", [{}, {"device": "cpu"}])
+def test_the_hub_is_told_that_slots_are_page_locked(gpu: StandIn, options: Any) -> None:
+    """CONTRACT 75"""
+    with everyday(wide_data(), pin_memory=True, num_workers=1, **options) as loader:
+        next(iter(loader))
+        assert gpu.nbytes > 0
+        assert loader._batches_from._channel.registration.options.keep_pages
+
+
 def test_views_of_a_pinned_batch_keep_it(gpu: StandIn) -> None:
     with everyday(wide_data(), pin_memory=True, num_workers=1, prefetch=4) as loader:
         kept = [batch.x[3:5].t() for batch in loader]
@@ -353,13 +362,4 @@ def test_a_table_of_numpy_is_left_alone(gpu: StandIn) -> None:
     data = small_data()
     data.words = np.array(["a", "b"])  # belongs to the graph as a whole
     with everyday(data, device="cuda") as loader:
-@pytest.mark.parametrize("options", [{}, {"device": "cpu"}])
-def test_the_hub_is_told_that_slots_are_page_locked(gpu: StandIn, options: Any) -> None:
-    """CONTRACT 75"""
-    with everyday(wide_data(), pin_memory=True, num_workers=1, **options) as loader:
-        next(iter(loader))
-        assert gpu.nbytes > 0
-        assert loader._batches_from._channel.registration.options.keep_pages
-
-
         assert next(iter(loader)).words.tolist() == ["a", "b"]
