@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import psutil
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -33,13 +32,14 @@ from penstock.loader.device.lending import Lending
 from penstock.loader.device.pins import Pins
 from penstock.loader.device.staging import Staging
 from penstock.loader.device.statistics import DeviceStatistics
+from penstock.workers.limits import Readings
 
 log = logging.getLogger(__name__)
 
 Room = Callable[[], int | None]
 # Batches on the device ahead of the model: more only take memory.
 _MOST_AHEAD: Final = 8
-# The share of the machine's memory that is page-locked at most, and an absolute bound.
+# The share of the memory that this process may still use, and bytes, that are page-locked at most.
 _LOCKED_SHARE: Final = 0.25
 _MOST_LOCKED: Final = 16 << 30
 
@@ -377,6 +377,8 @@ def transfer_of(
     return None
 
 
-def most_locked() -> int:
+def most_locked(readings: Readings | None = None) -> int:
     """Return how many bytes a loader page-locks at most."""
-    return min(_MOST_LOCKED, int(psutil.virtual_memory().available * _LOCKED_SHARE))
+    found = readings or Readings.now()
+    rooms = [room for room in (found.memory_free, found.memory_room) if room is not None]
+    return min([_MOST_LOCKED, *(int(room * _LOCKED_SHARE) for room in rooms)])
