@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections import deque
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -15,13 +16,14 @@ import pytest
 import penstock as ps
 from tests.loader.device.standin import StandIn, stand_in_for_cuda
 from tests.loader.epochs import NODES, Data, digests, everyday, pyg, small_data, torch, typed_data
+from tests.loader.pools import pools_kept
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 both = pytest.mark.parametrize("workers", [0, 2])
 
 
-@pytest.fixture(params=[None, 1, 2], ids=["late", "by chance", "by chance again"])
+@pytest.fixture(params=[None, 1], ids=["late", "by chance"])
 def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     gpu = StandIn(request.param)
     stand_in_for_cuda(monkeypatch, gpu)
@@ -34,6 +36,12 @@ def wide_data() -> Any:
     make = torch.Generator().manual_seed(8)
     data.x = torch.randn(NODES, 500, generator=make)
     return data
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pools() -> Iterator[None]:
+    with pools_kept(wide_data(), typed_data()):
+        yield
 
 
 @both

@@ -15,6 +15,7 @@ from penstock.loader.pyg.options import options_of
 from penstock.store.handles import open_parts
 from tests.loader.device.standin import StandIn, stand_in_for_cuda
 from tests.loader.epochs import NODES, digests, everyday, small_data, torch, typed_data
+from tests.loader.pools import pools_kept
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -37,6 +38,12 @@ def wide_data() -> Any:
     make = torch.Generator().manual_seed(8)
     data.x = torch.randn(NODES, WIDTH, generator=make)
     return data
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pool() -> Iterator[None]:
+    with pools_kept(wide_data()):
+        yield
 
 
 def loader_of(data: Any, **options: Any) -> Any:
@@ -169,6 +176,7 @@ def test_the_rows_that_are_read_most_are_kept(gpu: StandIn) -> None:
 
 def test_links_and_walks_along_out_edges_have_their_rows(gpu: StandIn) -> None:
     data = wide_data()
+    data.x[0] = 0  # a graph of its own, which goes, and takes its out-edges along
     links: Any = {"neg_sampling": "binary", "shuffle": True, "seed": 3, "batch_size": 16}
     with ps.LinkNeighborLoader(data, [4, 3], data.edge_index[:, :100], **links) as plain:
         expected = digests(plain)
