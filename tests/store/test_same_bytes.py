@@ -93,7 +93,7 @@ def test_parts_that_cut_few_edges_give_the_batches_of_the_whole(
         cut(plain, tmp_path / "plain", 3, method) as parts,
         cut(typed, tmp_path / "typed", 3, method) as typed_parts,
     ):
-        for name in ("uniform", "PPR"):
+        for name in ("uniform", "weighted"):
             assert digests_of(parts, PLAIN[name]) == digests_of(plain, PLAIN[name])
         name = next(iter(TYPED))
         assert digests_of(typed_parts, TYPED[name]) == digests_of(typed, TYPED[name])
