@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -234,6 +235,19 @@ def test_a_part_says_that_its_book_is_given(tmp_path: Path) -> None:
 def test_more_passes_cut_fewer_edges() -> None:
     with blocks() as graph:
         assert share_cut(graph, "streaming", passes=1) > share_cut(graph, "streaming") + 0.1
+
+
+def test_streaming_holds_a_few_bytes_for_each_node_and_none_for_edges() -> None:
+    with blocks() as graph:
+        space = IndexSpace.of(graph)
+        tracemalloc.start()
+        try:
+            stream(space, BLOCKS)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        edges = graph.csc().adjacency.nbytes
+    assert peak < 3 * 2000 + 20_000 < edges / 10
 
 
 def test_votes_in_little_memory_are_as_good() -> None:
