@@ -36,6 +36,7 @@ BENCHMARKS = {
     "samplers": "bench-samplers",
     "pool": "bench-pool",
     "server": "bench-server",
+    "build": "bench-build",
     "scheduler": "bench-scheduler",
     "calls": "bench-calls",
 }

@@ -43,6 +43,8 @@ void bind_members(nb::module_& m);
 void bind_cutting(nb::module_& m);
 void bind_hops(nb::module_& m);
 void bind_locality(nb::module_& m);
+void bind_id_table(nb::module_& m);
+void bind_buckets(nb::module_& m);
 
 namespace {
 
@@ -329,4 +331,6 @@ NB_MODULE(_native, m) {
   bind_cutting(m);
   bind_hops(m);
   bind_locality(m);
+  bind_id_table(m);
+  bind_buckets(m);
 }

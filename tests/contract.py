@@ -119,6 +119,10 @@ LINES = {
         75: "batches arrive on the device; no slot is reused before its copy has ended",
         76: "without a GPU, or after CUDA failed: a clear error or the old way, never a crash",
     },
+    "M. Tables": {
+        77: "tables larger than memory: a graph, or an error with file and row; kills; restarts",
+        78: "the users' ids are kept; batches are told in them; wrong ids are named",
+    },
 }
 
 _CLAIM = re.compile(r"CONTRACT ((?:\d+(?:, | and |,)?)+)")

@@ -20,7 +20,7 @@ for name in sys.argv[1:]:
     importlib.import_module(name)
 json.dump(sorted({module.partition(".")[0] for module in sys.modules}), sys.stdout)
 """
-HEAVY = {"torch", "torch_geometric", "pyarrow"}
+HEAVY = {"torch", "torch_geometric", "pyarrow", "duckdb"}
 
 ROOT = Path(__file__).parents[1]
 # What tells users how to get the package.

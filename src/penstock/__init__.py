@@ -33,6 +33,8 @@ if _typing.TYPE_CHECKING:
     from penstock.core.slices import ServerSlice, compute_server_assignments
     from penstock.graph import Graph, SharedArray
     from penstock.graph.quantization import quantize
+    from penstock.graph.user_ids import ids
+    from penstock.ingest.build import build
     from penstock.loader.pyg.ablp_loader import ABLPLoader
     from penstock.loader.pyg.custom_loader import CustomLoader
     from penstock.loader.pyg.hgt_loader import HGTLoader
@@ -117,9 +119,11 @@ __all__ = [
     "WorkerDied",
     "WorkerOptions",
     "__version__",
+    "build",
     "compute_server_assignments",
     "connect",
     "get_server",
+    "ids",
     "init_compute_process",
     "init_server",
     "quantize",
@@ -163,8 +167,10 @@ _LOADED_ON_USE = {
     "SubgraphSpec": "penstock.sampling.spec",
     "WalkSpec": "penstock.sampling.spec",
     "WorkerOptions": "penstock.wire.requests",
+    "build": "penstock.ingest.build",
     "compute_server_assignments": "penstock.core.slices",
     "get_server": "penstock.server.ops.lifecycle",
+    "ids": "penstock.graph.user_ids",
     "init_compute_process": "penstock.loader.source.remote_dataset",
     "init_server": "penstock.server.ops.lifecycle",
     "quantize": "penstock.graph.quantization",

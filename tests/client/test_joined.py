@@ -208,6 +208,6 @@ def test_a_size_that_is_none_is_refused_by_name(wrong: Any, pool: HubProcess) ->
 def test_the_rank_imports_no_torch() -> None:
     program = (
         "import sys, penstock.client.backend; "
-        "sys.exit(bool({'torch', 'pyarrow'} & set(sys.modules)))"
+        "sys.exit(bool({'torch', 'pyarrow', 'duckdb'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

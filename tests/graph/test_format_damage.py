@@ -223,7 +223,7 @@ def test_a_folder_in_place_of_the_manifest_is_named(path: Path) -> None:
         ),
         (
             b'{"format": "penstock-graph", "format_version": 7, "whatever": []}',
-            "written by a newer Penstock: format 7, this one reads up to 3",
+            "written by a newer Penstock: format 7, this one reads up to 4",
         ),
         (b'{"format": "penstock-graph", "format_version": 1}', "not a manifest as expected"),
     ],

@@ -78,7 +78,7 @@ def test_a_folder_with_a_foreign_manifest_is_refused_and_left_alone(tmp_path: Pa
 
 
 def test_a_graph_of_a_newer_format_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / MANIFEST).write_text('{"format": "penstock-graph", "format_version": 4}')
+    (tmp_path / MANIFEST).write_text('{"format": "penstock-graph", "format_version": 5}')
     with pytest.raises(FileExistsError, match="written by a newer Penstock"):
         write(tmp_path, *tiny())
 

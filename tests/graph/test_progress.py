@@ -106,7 +106,9 @@ def test_longer_work_shows_a_line_in_a_terminal_and_takes_it_away(
         report(1_500_000, 6_000_000)
         assert written.seen.wait(60)
     *_, shown_last, last = written.getvalue().split("\r")
-    assert re.fullmatch(r"saving x: 25% of 6 MB, \d+ s\x1b\[K", shown_last)
+    assert re.fullmatch(
+        r"saving x: 25% of 6 MB, \d+ s, [\d.e+]+ \w?B/s, \d+ s left\x1b\[K", shown_last
+    )
     assert last == "\x1b[K"
 
 

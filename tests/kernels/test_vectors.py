@@ -1,4 +1,4 @@
-"""The test vectors in docs/random.md and docs/digest.md hold for native code and twin."""
+"""The test vectors in docs/random.md, digest.md and id-table.md hold for native code and twin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import pytest
 
 from penstock import kernels
 from penstock.kernels import Adjacency, KHop, Relation, _native, reference
+from penstock.kernels.arrays import Array
+from penstock.kernels.id_table import Keys, Text, fill_slots
 from penstock.kernels.random import _GROUPS_DOMAIN
+from penstock.kernels.twins import id_table
 from penstock.sampling.inputs import positions_of
 from penstock.sampling.spec import Feed
 from tests.kernels.strategies import Rows, assert_same, rows_of
@@ -63,6 +66,7 @@ def test_every_table_of_vectors_is_read_here() -> None:
         ("random.md", "GROUPS", _GROUPS_DOMAIN),
         ("digest.md", "DIGEST", reference.DIGEST_DOMAIN),
         ("digest.md", "FACTOR", reference.DIGEST_FACTOR),
+        ("id-table.md", "IDTAB", id_table.ID_DOMAIN),
     ],
 )
 def test_the_constants_are_those_of_the_twin(page: str, constant: str, value: int) -> None:
@@ -219,6 +223,27 @@ def test_digest(vector: Vector) -> None:
     data = np.frombuffer(_bytes(vector["bytes"], number(vector["length"])), np.uint8)
     assert kernels.digest(data).hex() == vector["digest"]
     assert reference.digest(data).hex() == vector["digest"]
+
+
+@each("id-table.md", "hash of a number")
+def test_hash_of_a_number(vector: Vector) -> None:
+    key, expected = number(vector["number"]), int(vector["hash"], 16)
+    assert id_table.hash_number(key) == expected
+    assert _home(np.array([key])) == expected >> 44
+
+
+@each("id-table.md", "hash of text")
+def test_hash_of_text(vector: Vector) -> None:
+    key, expected = vector["text"], int(vector["hash"], 16)
+    assert id_table.hash_text(key.encode()) == expected
+    assert _home(Text.of([key])) == expected >> 44
+
+
+def _home(key: Keys) -> int:
+    slots: Array = np.empty(2**20, np.int32)
+    assert fill_slots(key, slots) == -1
+    (home,) = np.flatnonzero(slots == 0).tolist()
+    return int(home)
 
 
 def _bytes(what: str, length: int) -> bytes:

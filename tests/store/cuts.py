@@ -21,6 +21,7 @@ from penstock.store.calls import STORE_VERBS
 from penstock.store.graph import StoreGraph
 from penstock.store.handles import open_parts, outline_of
 from penstock.store.outline import outline_of_parts
+from penstock.store.rows_target import RowsTarget
 from penstock.wire import payload
 from penstock.wire.frames import read
 from penstock.wire.values import pack, unpack
@@ -113,7 +114,9 @@ class FarParts:
     def num_parts(self) -> int:
         return len(self._answers)
 
-    def begin(self, part: int, verb: str, **arguments: Any) -> _Said:
+    def begin(
+        self, part: int, verb: str, into: RowsTarget | None = None, **arguments: Any
+    ) -> _Said:
         known = STORE_VERBS[verb]
         taken = unpack(*_moved(*pack(arguments)), known.takes)
         given = {name: getattr(taken, name) for name in taken.__struct_fields__}
@@ -131,6 +134,9 @@ class _Said:
 
     def result(self) -> Any:
         return self.answer
+
+    def abandon(self) -> None:
+        """Nothing is under way."""
 
 
 def _moved(plain: Any, arrays: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -25,7 +25,17 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 # What no worker needs before its first batch; each costs every start.
 UNWANTED = (
-    *("torch", "pyarrow", "asyncio", "multiprocessing", "rich", "click", "scipy", "pandas"),
+    *(
+        "torch",
+        "pyarrow",
+        "duckdb",
+        "asyncio",
+        "multiprocessing",
+        "rich",
+        "click",
+        "scipy",
+        "pandas",
+    ),
     *("logging", "traceback", "argparse", "email", "http", "unittest", "concurrent", "ssl"),
     *("penstock.client", "penstock.hub", "penstock.workers.pool", "penstock.workers.faults"),
 )

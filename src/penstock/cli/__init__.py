@@ -13,6 +13,7 @@ from penstock import __version__
 from penstock.cli.lazy import LazyCommand, LazyGroup
 
 COMMANDS = {
+    "build": LazyCommand("penstock.cli.build:build", "Build a graph from tables."),
     "demo": LazyCommand("penstock.cli.demo:demo", "Train a small GNN on a made-up graph."),
     "doctor": LazyCommand(
         "penstock.cli.doctor:doctor", "Say what holds this machine back, and what to do."
@@ -42,6 +43,7 @@ def main(traceback: bool) -> None:
     \b
     Examples:
       penstock demo                              build a graph, train on it
+      penstock build shop.toml -o shop.graph     a graph from tables
       penstock doctor                            what holds this machine back
       penstock inspect products.graph            what is in a saved graph
       penstock inspect products.graph --verify   check all its sums

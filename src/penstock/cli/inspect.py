@@ -40,7 +40,7 @@ from penstock.graph.partition.partition import parts_in
 @click.option(
     "--verify",
     is_flag=True,
-    help="Read all of it; check all sums, the topology and derived arrays.",
+    help="Read all of it; check all sums, the topology, ids and derived arrays.",
 )
 def inspect(path: Path, as_json: bool, verify: bool) -> None:
     """Describe the graph saved in the folder PATH, or a part of one, and check it.
@@ -144,7 +144,8 @@ def summary(path: Path, description: Description, *, verified: bool) -> Table:
     table.add_row("version", description.version or "not computed")
     if verified:
         derived_arrays = ", derived arrays agree with it" if description.memory.derived else ""
-        table.add_row("verified", f"all sums agree, the topology is sound{derived_arrays}")
+        ids = ", every id is there once" if description.memory.ids else ""
+        table.add_row("verified", f"all sums agree, the topology is sound{derived_arrays}{ids}")
     return table
 
 
@@ -188,9 +189,9 @@ def node_table(nodes: Iterable[NodeDescription]) -> Table:
     table = new_table("node type", "nodes", "attributes", "splits", numbers=("nodes",))
     for node in nodes:
         splits = "\n".join(f"{name} {size:,}" for name, size in node.splits.items())
-        table.add_row(
-            type_text(node.name) or "(all)", f"{node.num_nodes:,}", array_lines(node), splits
-        )
+        lines = [array_lines(node), f"ids {node.ids}" if node.ids else ""]
+        attributes = "\n".join(line for line in lines if line)
+        table.add_row(type_text(node.name) or "(all)", f"{node.num_nodes:,}", attributes, splits)
     return table
 
 

@@ -32,6 +32,7 @@ from penstock.wire.requests import (
     BookParts,
     DatasetMeta,
     EdgeDir,
+    ExternalIds,
     FeatureInfo,
     FetchABLPInputRequest,
     Fetched,
@@ -97,6 +98,24 @@ class DistQueries(ABC, Generic[ArrayT, ShapeT]):
             negative: Likewise for negative labels.
             max_labels: How many labels of each anchor are kept, the first ones. None: as the server
                 has it.
+        """
+
+    @call(reads=True)
+    def get_external_ids(self, node_type: str | None = None, index: IdsLike = None) -> ExternalIds:
+        """Return the users' ids of nodes, as they are stored; `graph.ids` returns them as strings.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+            index: The nodes. None: all that the server has.
+        """
+
+    @call(reads=True)
+    def look_up_ids(self, node_type: str | None, ids: ExternalIds) -> ArrayT:
+        """Return the nodes with these ids of users, -1 where the server has none; `graph.lookup`.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+            ids: The ids, of the kind that the type has.
         """
 
     # --- metadata ----------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 `graph` has `Graph`; `view` its interface, which remote graphs share. `schema`, `shared` and
 `segment` hold arrays; `coo`, `pyg`, `draft` and `build` make a graph; `format` saves it; `derived`
-adds arrays computed from it; `partition` splits it into parts.
+adds arrays computed from it; `partition` splits it into parts; `external` sorts edges that do not
+fit in memory.
 """
 
 from __future__ import annotations

@@ -135,6 +135,12 @@ def rows(column: PlainArray, expected: int, of: str) -> None:
         )
 
 
+def one_per_node(label: str, count: int, expected: int) -> None:
+    """Check that there is one of something for each of `expected` nodes."""
+    if count != expected:
+        raise ValueError(f"{label} has {count} ids; expected {expected}, one per node")
+
+
 def vector(column: PlainArray) -> None:
     """Check that an array has one dimension."""
     _one_dimension(column.label, column.array)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock import kernels
-from penstock.graph.schema import ArrayKey, Arrays, PartNote, Schema
+from penstock.graph.schema import SLOTS, ArrayKey, Arrays, PartNote, Schema
 
 # Arrays are digested in pieces, so that an array larger than memory is read once to be both
 # digested and written, and progress can be reported. The size is part of the format: another size
@@ -90,7 +90,7 @@ def counts(key: ArrayKey, part: PartNote | None = None) -> bool:
     """
     if key.group == "csr":
         return part is not None and part.is_compact and "out" in part.sides
-    return key.group != "aid"
+    return key.group != "aid" and (key.group, key.name) != ("ids", SLOTS)
 
 
 def in_order(keys: Iterable[ArrayKey]) -> list[ArrayKey]:

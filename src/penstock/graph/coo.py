@@ -44,6 +44,7 @@ class CooArguments(NamedTuple):
 
     edge_index: Any
     num_nodes: Any
+    node_ids: Any
     node_columns: Mapping[str, Any]
     splits: Mapping[str, Any]
     edge_columns: Mapping[str, Any]
@@ -69,6 +70,10 @@ def _add_nodes(draft: Draft, given: CooArguments) -> None:
         draft.mention(NODE)
     for node_type, label, count in _per_node_type(draft, "num_nodes", given.num_nodes):
         draft.add_count(node_type, label, count)
+    for node_type, label, ids in _per_node_type(draft, "node_ids", given.node_ids):
+        if given.num_nodes is None:
+            draft.mention(node_type)
+        draft.add_ids(node_type, label, ids)
     for key, label, column in _node_columns(draft, given):
         # Where `num_nodes` is given it lists all node types, so any other name is a mistake.
         if given.num_nodes is None:

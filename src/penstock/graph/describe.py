@@ -32,6 +32,7 @@ from penstock.graph.schema import (
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import segments_of
 from penstock.graph.topology import topology_of
+from penstock.graph.user_ids import IdKind, kind_among
 
 Backing = Literal["memory", "file", "mixed"]
 
@@ -62,7 +63,10 @@ class Degrees(msgspec.Struct, frozen=True):
 
 
 class NodeDescription(msgspec.Struct, frozen=True):
-    """A node type; in a homogeneous graph its name is empty."""
+    """A node type; in a homogeneous graph its name is empty.
+
+    `ids` says of which kind the users' ids of its nodes are, "int64" or "text"; None: it has none.
+    """
 
     name: str
     num_nodes: int
@@ -70,6 +74,7 @@ class NodeDescription(msgspec.Struct, frozen=True):
     splits: dict[str, int]
     values: dict[str, Any]
     arrays: tuple[ArrayDescription, ...]
+    ids: IdKind | None = None
 
 
 class EdgeDescription(msgspec.Struct, frozen=True):
@@ -101,6 +106,7 @@ class Memory(msgspec.Struct, frozen=True):
     derived: int
     total: int
     part: int = 0
+    ids: int = 0
 
 
 class PartDescription(msgspec.Struct, frozen=True):
@@ -212,6 +218,7 @@ def _node_type(info: NodeTypeInfo, schema: Schema, arrays: Arrays) -> NodeDescri
         values=info.attributes,
         # In a homogeneous graph the empty type means the graph as a whole.
         arrays=_described(arrays, "graph", info.name) if schema.is_hetero else (),
+        ids=kind_among(arrays, info.name),
     )
 
 
@@ -264,6 +271,7 @@ def _memory(arrays: Arrays) -> Memory:
         derived=of(("aid",)),
         total=sum(array.nbytes for array in arrays.values()),
         part=of(("part",)),
+        ids=of(("ids",)),
     )
 
 
@@ -300,3 +308,5 @@ def _words(
             yield f"{key.name}={codecs.get(key, array.dtype)}{list(array.shape)}"
         elif key.type == owner and key.group == "split":
             yield f"{key.name}={array.shape[0]}"
+    if isinstance(owner, str) and (kind := kind_among(arrays, owner)) is not None:
+        yield f"ids={kind}"

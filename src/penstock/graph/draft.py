@@ -26,6 +26,8 @@ from penstock.graph.schema import (
 )
 from penstock.graph.sparse import MatrixEdges, matrix_edges
 from penstock.graph.tensors import PlainArray, integers, is_array, is_sparse, plain
+from penstock.graph.user_ids import keys_of
+from penstock.kernels.id_table import Keys
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +37,14 @@ class EdgeList:
     label: str
     sources: npt.NDArray[Any]
     destinations: npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class NamedNodes:
+    """The users' ids of the nodes of one type, in the order of the nodes."""
+
+    label: str
+    keys: Keys
 
 
 class Draft:
@@ -48,6 +58,7 @@ class Draft:
         self.attributes: dict[str | EdgeType, dict[str, Any]] = {}
         self.matrix_weights: dict[EdgeType, PlainArray] = {}
         self.quantized: dict[ArrayKey, Quantization] = {}
+        self.ids: dict[str, NamedNodes] = {}
         self._shown: dict[str, int] = {}  # sizes of matrices
         self._splits: dict[ArrayKey, PlainArray] = {}
 
@@ -85,6 +96,10 @@ class Draft:
         """Add the nodes of a split, given as ids or as a mask."""
         self._splits[ArrayKey("split", node_type, name)] = _nodes_of_split(label, nodes)
 
+    def add_ids(self, node_type: str, label: str, ids: Any) -> None:
+        """Add the users' ids of the nodes of a type. That none stands twice is seen when built."""
+        self.ids[node_type] = NamedNodes(label, keys_of(label, ids))
+
     def add_attribute(self, owner: str | EdgeType, name: str, label: str, value: Any) -> None:
         """Add a value that belongs to the whole graph, or to a type as a whole."""
         if is_array(value):
@@ -113,6 +128,8 @@ class Draft:
                 check.rows(column, sizes[str(key.type)], "node")
             elif key.group == "edge":
                 check.rows(column, len(self.edges[_edge_type(key)].sources), "edge")
+        for node_type, named in self.ids.items():
+            check.one_per_node(named.label, len(named.keys), sizes[node_type])
         for key, nodes in self._splits.items():
             self.columns[key] = _ids_of_split(nodes, sizes[str(key.type)])
         return self._schema(sizes)
@@ -127,12 +144,13 @@ class Draft:
 
     def _check_node_types(self) -> None:
         """Check that attributes and splits belong to mentioned types: any other is misspelt."""
-        for key, column in [*self.columns.items(), *self._splits.items()]:
-            if key.group in ("node", "split") and key.type not in self.num_nodes:
+        columns = [*self.columns.items(), *self._splits.items()]
+        owned = [(key.type, each.label) for key, each in columns if key.group in ("node", "split")]
+        for owner, label in [*owned, *((name, each.label) for name, each in self.ids.items())]:
+            if owner not in self.num_nodes:
                 there = ", ".join(map(repr, self.num_nodes)) or "none"
                 raise ValueError(
-                    f"{column.label} is given, but there is no node type {key.type!r}; "
-                    f"there are: {there}"
+                    f"{label} is given, but there is no node type {owner!r}; there are: {there}"
                 )
 
     def _size_of(self, node_type: str) -> int:
@@ -142,6 +160,8 @@ class Draft:
 
     def _sizes_shown(self, node_type: str) -> Iterator[int]:
         """Yield candidates for the number of nodes, the most reliable first."""
+        if node_type in self.ids:
+            yield len(self.ids[node_type].keys)
         for key, column in self.columns.items():
             if (key.group, key.type) == ("node", node_type) and column.shape:
                 yield column.shape[0]

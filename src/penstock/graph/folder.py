@@ -199,6 +199,17 @@ def _lock(fd: int, folder: Path) -> None:
         pass
 
 
+def check_place(folder: Path) -> None:
+    """Raise an error if a graph cannot be saved in a folder: before there is anything to save."""
+    if folder.is_dir():
+        _check_ours(folder)
+    elif folder.exists():
+        what = "a graph is saved as a folder, and here is a file"
+        raise FileExistsError(errno.EEXIST, what, str(folder))
+    elif not folder.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(folder.parent))
+
+
 def _check_ours(folder: Path) -> None:
     """Refuse to save into a folder that holds files of anything but a graph."""
     try:

@@ -13,11 +13,12 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.errors import suggestion
 from penstock.graph import format as on_disk
 from penstock.graph import sharing
 from penstock.graph.build import build
@@ -55,6 +56,7 @@ from penstock.graph.quantization import Quantization
 from penstock.graph.schema import (
     BOOK,
     MEMBERS,
+    SLOTS,
     TOPOLOGIES,
     ArrayKey,
     Arrays,
@@ -68,12 +70,17 @@ from penstock.graph.schema import (
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import GraphHandle
 from penstock.graph.topology import Topology, coo
+from penstock.graph.user_ids import keys_among, taken
 from penstock.graph.validate import check_structure, topology_of, validate
 from penstock.graph.view import GraphView, OwnIds, named
 from penstock.kernels import Adjacency
+from penstock.kernels.id_table import Keys, Text, fill_slots, look_up, slot_dtype, slots_needed
 from penstock.kernels.members import Members
 
 StrPath = str | os.PathLike[str]
+
+# Among more ids, looking for one that was meant takes longer than anybody waits for an error.
+_FEW_IDS: Final = 10_000
 
 Ids = npt.NDArray[Any]
 # How attributes are stored, by name or by (type, name).
@@ -129,6 +136,7 @@ class Graph(GraphView):
         edge_index: Any,
         num_nodes: Any = None,
         *,
+        node_ids: Any = None,
         x: Any = None,
         y: Any = None,
         train: Any = None,
@@ -149,8 +157,8 @@ class Graph(GraphView):
 
         For a heterogeneous graph every argument is a mapping by type, or a list of (type, value);
         an edge type is (source, relation, destination). Types keep the order of first mention: node
-        types first those of `num_nodes`, or without it those of `x` and the other attributes, then
-        those that only edges name. Any other type is an error.
+        types first those of `num_nodes`, or without it those of `node_ids`, `x` and the other
+        attributes, then those that only edges name. Any other type is an error.
 
         Attributes are kept under PyG's names (`node_time` as `time`). By whichever argument they
         are given, weights (`edge_weight`) must be finite and not negative, and times (`time`,
@@ -161,7 +169,11 @@ class Graph(GraphView):
             edge_index: [2, edges], sources above destinations; or a sparse matrix of SciPy or torch
                 whose entry [i, j] is an edge from i to j (the transpose of PyG's `adj_t`). Values
                 other than 1 become `edge_weight`, if that is not given.
-            num_nodes: If None, taken from node attributes, masks or the largest id, in this order.
+            num_nodes: If None, taken from `node_ids`, node attributes, masks or the largest id, in
+                this order.
+            node_ids: The ids by which you know the nodes, in the order of their numbers: strings,
+                or integers of 64 bits, each once. `ids`, `lookup` and `names` translate. All other
+                arguments have numbers, from 0.
             x: Features of nodes, a row for each.
             y: Labels of nodes.
             train: The nodes of this split, as ids or a bool mask.
@@ -196,10 +208,14 @@ class Graph(GraphView):
             >>> shop = ps.Graph.from_coo(edges, num_nodes={"user": 2, "item": 3})
             >>> shop.node_types, shop.edge_types
             (('user', 'item'), (('user', 'buys', 'item'),))
+            >>> named = ps.Graph.from_coo([[0, 1], [1, 2]], node_ids=["ann", "bob", "cho"])
+            >>> named.lookup(ids=["cho", "ann"]).tolist(), named.ids(index=[1]).tolist()
+            ([2, 0], ['bob'])
         """
         given = CooArguments(
             edge_index=edge_index,
             num_nodes=num_nodes,
+            node_ids=node_ids,
             node_columns={"x": x, "y": y, "node_time": node_time},
             splits={"train": train, "val": val, "test": test},
             edge_columns={
@@ -659,6 +675,55 @@ class Graph(GraphView):
         if self.part is None:
             return np.arange(ids.shape[0])
         return self._arrays[ArrayKey("part", owner, positions_name(name))].array
+
+    # --- users' ids --------------------------------------------------------------------------
+
+    def id_keys(self, node_type: str, nodes: npt.NDArray[np.int64] | None = None) -> Keys:
+        """Return the users' ids of nodes, of a type that has some; see `ids`.
+
+        Args:
+            node_type: The node type.
+            nodes: Which nodes; None for all, or those of a part.
+        """
+        found = keys_among(self._arrays, node_type)
+        if nodes is None:
+            return found
+        members = self.members(node_type or None)
+        if members is None:
+            return taken(found, nodes)
+        return taken(found, rows_here(members, nodes, partial(self._where, node_type), "index"))
+
+    def nodes_of_keys(self, node_type: str, keys: Keys) -> npt.NDArray[np.int64]:
+        """Return the nodes with these ids, of a type that has some; -1 where there is none.
+
+        Args:
+            node_type: The node type.
+            keys: The ids.
+        """
+        found = look_up(keys_among(self._arrays, node_type), self._slots(node_type), keys)
+        if self.part is None:
+            return found
+        here = found >= 0
+        found[here] = self._own_nodes(node_type).array[found[here]]
+        return found
+
+    def _near(self, name: str, wanted: Any) -> str:
+        keys = keys_among(self._arrays, name)
+        if not isinstance(keys, Text) or len(keys) > _FEW_IDS:
+            return super()._near(name, wanted)
+        return suggestion(wanted, keys.strings()) + super()._near(name, wanted)
+
+    def _slots(self, node_type: str) -> Ids:
+        """Return the table over the ids, which was saved with them, or is made now and kept."""
+        key = ArrayKey("ids", node_type, SLOTS)
+        with self._making:
+            if key not in self._arrays:
+                keys = keys_among(self._arrays, node_type)
+                slots = np.empty(slots_needed(len(keys)), slot_dtype(len(keys)))
+                fill_slots(keys, slots)
+                made = SharedArray.from_array(slots, kind=self._kind_of_memory())
+                self._arrays = {**self._arrays, key: made}
+            return self._arrays[key].array
 
     # --- parts -------------------------------------------------------------------------------
 

@@ -25,8 +25,12 @@ from penstock.graph.schema import (
     BOOK,
     EDGE,
     FIRST_IDS,
+    KEYS,
     MEMBERS,
     NODE,
+    OFFSETS,
+    SLOTS,
+    TEXT,
     TOPOLOGIES,
     ArrayKey,
     EdgeType,
@@ -36,11 +40,15 @@ from penstock.graph.schema import (
     owner_of,
     positions_name,
 )
+from penstock.kernels.id_table import slot_dtype, slots_needed
 from penstock.kernels.members import WORD_BITS
 
 _Name = TypeVar("_Name", bound=Hashable)
 
 INDEX_DTYPES: Final = ("int32", "int64")
+IDS: Final = (KEYS, OFFSETS, TEXT, SLOTS)
+# Which arrays of ids a node type has, if it has any. The table may have to be made.
+_KINDS_OF_IDS: Final = ([KEYS], [KEYS, SLOTS], [OFFSETS, TEXT], [OFFSETS, TEXT, SLOTS])
 
 
 class Shaped(Protocol):
@@ -144,6 +152,7 @@ def _missing(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]
         if needed not in arrays:
             yield f"{key_text(needed)} is missing"
     yield from _unnumbered(schema, arrays)
+    yield from _unnamed(schema, arrays)
     for edge in schema.edges:
         csr = [ArrayKey("csr", edge.name, name) for name in ("indptr", "adjacency")]
         have = [key for key in csr if key in arrays]
@@ -173,6 +182,19 @@ def _unnumbered(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[s
                 here = "is there" if first_ids in arrays else "is missing"
                 form = list(arrays[key].shape)
                 yield f"{key_text(first_ids)} {here}, and {key_text(key)} has the shape {form}"
+
+
+def _unnamed(schema: Schema, arrays: Mapping[ArrayKey, Shaped]) -> Iterator[str]:
+    """Check that ids are numbers or text, all of it, where there are some."""
+    for node in schema.nodes:
+        here = [name for name in IDS if ArrayKey("ids", node.name, name) in arrays]
+        if here and here not in _KINDS_OF_IDS:
+            first = key_text(ArrayKey("ids", node.name, here[0]))
+            others = " and ".join(here[1:]) or "nothing else"
+            yield (
+                f"{first} is there with {others}: ids are {KEYS}, or {OFFSETS} and {TEXT}, and may "
+                f"have {SLOTS}"
+            )
 
 
 def _needed(schema: Schema, arrays: Iterable[ArrayKey]) -> Iterator[ArrayKey]:
@@ -227,6 +249,8 @@ class _Sizes:
                 return _rows(array, self.own_nodes[name], "node")
             case "split", str(name) if name in self.nodes:
                 return _ids(array)
+            case "ids", str(name) if name in self.nodes and key.name in IDS:
+                return _of_ids(key.name, array, self.own_nodes[name])
             case "part", name if self.part is not None and self._total(name) is not None:
                 return self._of_part(key, array)
             case "graph", name if name == NODE or name in self.nodes or name in self.edges:
@@ -293,6 +317,17 @@ class _Sizes:
             if is_of_split and key.name == positions_name(split.name):
                 return _positions(array, owned)
         return "a part has no array that is called so"
+
+
+def _of_ids(name: str, array: Shaped, count: int) -> str | None:
+    if name == TEXT:
+        fits = array.dtype == "uint8" and len(array.shape) == 1
+        return None if fits else "uint8, [bytes], is needed"
+    dtype, size = "int64", count + (name == OFFSETS)
+    if name == SLOTS:
+        dtype, size = dtype_name(slot_dtype(count)), slots_needed(count)
+    fits = (array.dtype, array.shape) == (dtype, (size,))
+    return None if fits else f"{dtype}[{size}] is needed"
 
 
 def _positions(array: Shaped, split: Shaped) -> str | None:

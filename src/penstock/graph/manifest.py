@@ -22,10 +22,11 @@ from penstock.graph.layout import array_nbytes
 from penstock.graph.schema import ArrayKey, Schema
 
 FORMAT: Final = "penstock-graph"
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 # A graph is written in the oldest format that has what it needs: parts came with version 2, codecs
-# with version 3. A reader that does not know codecs would take stored numbers for those meant.
-_WHOLE, _PART, _CODED = 1, 2, 3
+# with version 3, users' ids with version 4. A reader that does not know codecs would take stored
+# numbers for those meant; one that does not know ids would lose them when it saves.
+_WHOLE, _PART, _CODED, _NAMED = 1, 2, 3, 4
 
 # The names that a writer gives. A reader follows no others, so that a manifest cannot lead it
 # elsewhere, and a saver removes no others, whatever else is in the folder.
@@ -97,12 +98,15 @@ def file_name(position: int, key: ArrayKey) -> str:
 def encode(manifest: Manifest) -> bytes:
     """Return the manifest as the bytes of its file."""
     content = _one_array_a_line(manifest)
-    version = _format_version(manifest.schema)
+    version = _format_version(manifest)
     envelope = _Envelope(FORMAT, version, sum_of_bytes(content), msgspec.Raw(content))
     return msgspec.json.encode(envelope) + b"\n"
 
 
-def _format_version(schema: Schema) -> int:
+def _format_version(manifest: Manifest) -> int:
+    schema = manifest.schema
+    if any(entry.key.group == "ids" for entry in manifest.arrays):
+        return _NAMED
     if schema.codecs:
         return _CODED
     return _WHOLE if schema.part is None else _PART

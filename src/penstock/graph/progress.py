@@ -95,11 +95,19 @@ class _Line:
 
     def _write(self) -> None:
         done, total = self._state
+        seconds = time.monotonic() - self._began
         share = f"{done / total:.0%} of {_size(total)}, " if total else ""
-        text = f"{self._what}: {share}{time.monotonic() - self._began:.0f} s"
+        text = f"{self._what}: {share}{seconds:.0f} s{_left(done, total, seconds)}"
         self._stream.write(f"\r{text}\x1b[K" if self._is_terminal else f"{text}\n")
         self._stream.flush()
         self._is_shown = True
+
+
+def _left(done: int, total: int, seconds: float) -> str:
+    """Return the rate and the time that is left, in words, once there is something to go by."""
+    if not 0 < done < total or seconds < AFTER_S:
+        return ""
+    return f", {_size(done / seconds)}/s, {(total - done) * seconds / done:.0f} s left"
 
 
 def _size(nbytes: float) -> str:

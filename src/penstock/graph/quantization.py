@@ -188,25 +188,43 @@ def codec_of(column: PlainArray, how: Quantization) -> Codec:
     """
     if how.dtype != "int8":
         return Codec(how.dtype)
-    lows, highs = _range(column)
-    if not (np.isfinite(lows) & np.isfinite(highs)).all():
+    ranges = Ranges(_width(column))
+    ranges.add(column)
+    if not ranges.are_finite:
         expected = "a number that is finite as float32"
         _refuse(column, lambda block: ~np.isfinite(block.numbers), expected)
-    scales, offsets = _affine(lows, highs)
-    return Codec("int8", scale=scales.tobytes(), offset=offsets.tobytes())
+    return ranges.codec()
 
 
-def _range(column: PlainArray) -> tuple[Floats, Floats]:
-    """Return the smallest and the largest number of each column; NaN if it has one."""
-    width, rows = _width(column), column.shape[0]
-    if not rows:
-        return np.zeros(width, np.float32), np.zeros(width, np.float32)
-    lows, highs = np.full(width, np.inf, np.float32), np.full(width, -np.inf, np.float32)
-    for block in _blocks(column, 0, rows):
-        np.minimum(lows, block.numbers.min(axis=0), out=lows)
-        np.maximum(highs, block.numbers.max(axis=0), out=highs)
-    # Which of two zeros is the smaller depends on the processor: + 0.0 makes both positive.
-    return lows + np.float32(0), highs + np.float32(0)
+class Ranges:
+    """The smallest and the largest number of each column of an attribute that comes in pieces."""
+
+    def __init__(self, width: int) -> None:
+        self._lows = np.full(width, np.inf, np.float32)
+        self._highs = np.full(width, -np.inf, np.float32)
+        self._is_empty = True
+
+    def add(self, piece: PlainArray) -> None:
+        """Look at further rows."""
+        for block in _blocks(piece, 0, piece.shape[0]):
+            np.minimum(self._lows, block.numbers.min(axis=0), out=self._lows)
+            np.maximum(self._highs, block.numbers.max(axis=0), out=self._highs)
+            self._is_empty = False
+
+    @property
+    def are_finite(self) -> bool:
+        """Whether all numbers are finite as float32."""
+        return self._is_empty or bool((np.isfinite(self._lows) & np.isfinite(self._highs)).all())
+
+    def codec(self) -> Codec:
+        """Return the codec for int8 by which all of the numbers can be stored."""
+        if self._is_empty:
+            zeros = np.zeros(len(self._lows), np.float32)
+            scales, offsets = _affine(zeros, zeros)
+        else:
+            # Which of two zeros is the smaller depends on the processor: + 0.0 makes both positive.
+            scales, offsets = _affine(self._lows + np.float32(0), self._highs + np.float32(0))
+        return Codec("int8", scale=scales.tobytes(), offset=offsets.tobytes())
 
 
 def _affine(lows: Floats, highs: Floats) -> tuple[Floats, Floats]:

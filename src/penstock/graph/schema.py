@@ -21,7 +21,7 @@ EdgeType: TypeAlias = tuple[str, str, str]
 NODE = ""
 EDGE: EdgeType = ("", "", "")
 
-Group: TypeAlias = Literal["csc", "csr", "node", "edge", "split", "graph", "part", "aid"]
+Group: TypeAlias = Literal["csc", "csr", "node", "edge", "split", "graph", "part", "aid", "ids"]
 Side: TypeAlias = Literal["in", "out"]
 
 # The group of the rows of each side: in-edges are a csc, out-edges a csr.
@@ -31,6 +31,13 @@ FIRST_IDS: Final = "first_ids"
 # Names of arrays of the group "part".
 MEMBERS: Final = "members"
 BOOK: Final = "book"
+# The splits that a graph may have, of nodes and of links.
+SPLITS: Final = ("train", "val", "test")
+# Names of arrays of the group "ids": numbers, or text as offsets and bytes; and the table of them.
+KEYS: Final = "keys"
+OFFSETS: Final = "offsets"
+TEXT: Final = "text"
+SLOTS: Final = "slots"
 
 
 class ArrayKey(msgspec.Struct, frozen=True, order=True):
@@ -46,6 +53,8 @@ class ArrayKey(msgspec.Struct, frozen=True, order=True):
     - part: what a part of a graph needs beside its rows. `members` of a node or edge type says
       which ids are here, `book` of a node type which part has each node, and `positions.train` at
       which positions of the whole split "train" the nodes of this part stand.
+    - ids: the ids that users gave the nodes of a node type, "keys" or "offsets" and "text", and
+      "slots", the table that finds a node by its id; see `user_ids`.
     """
 
     group: Group
@@ -158,6 +167,19 @@ def owner_of(edge_type: EdgeType, side: Side) -> str:
 def found_by(edge_type: EdgeType, side: Side) -> str:
     """Return the node type that the rows of one side lead to."""
     return edge_type[0 if side == "in" else 2]
+
+
+def links_name(split: str) -> str:
+    """Return the name of the array with the links of a split: both ends, [2, links].
+
+    It belongs to the edge type as a whole, or to a homogeneous graph.
+    """
+    return f"{split}_links"
+
+
+def link_times_name(split: str) -> str:
+    """Return the name of the array with the times of the links of a split."""
+    return f"{split}_links_time"
 
 
 def positions_name(split: str) -> str:

@@ -1,8 +1,8 @@
 """Checks that a graph is sound: the contents of its arrays, not only their shapes.
 
 `check_structure` looks at shapes and at the ends of `indptr`, and costs nothing; `validate` reads
-all topology, splits and derived arrays, in pieces, with one additional byte per edge. Errors are
-`GraphFormatError`: arguments for building a graph are checked elsewhere.
+all topology, splits, ids and derived arrays, in pieces, with one additional byte per edge. Errors
+are `GraphFormatError`: arguments for building a graph are checked elsewhere.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from penstock.errors import GraphFormatError
 from penstock.graph.agreement import check_csr, check_derived
 from penstock.graph.check import PIECE, first_true
 from penstock.graph.derived import derived_among
+from penstock.graph.id_soundness import check_ids_of_type
 from penstock.graph.inventory import first_disagreement
 from penstock.graph.partition.soundness import basis_of, check_part
 from penstock.graph.schema import (
     FIRST_IDS,
+    OFFSETS,
+    TEXT,
     TOPOLOGIES,
     ArrayKey,
     Arrays,
@@ -43,6 +46,8 @@ def check_structure(schema: Schema, arrays: Arrays) -> None:
     for key, array in arrays.items():
         if key.group in ("csc", "csr") and key.name == "indptr":
             _check_ends(key, array, arrays[ArrayKey(key.group, key.type, "adjacency")].shape[0])
+        if key.group == "ids" and key.name == OFFSETS:
+            _check_ends(key, array, arrays[ArrayKey("ids", key.type, TEXT)].shape[0])
 
 
 def validate(schema: Schema, arrays: Arrays) -> None:
@@ -59,6 +64,8 @@ def validate(schema: Schema, arrays: Arrays) -> None:
     for key, array in arrays.items():
         if key.group == "split":
             check_ids(key, array, array.array, sizes[str(key.type)], "")
+    for node in schema.nodes:
+        check_ids_of_type(node.name, arrays)
     for derived in derived_among(arrays):
         check_derived(derived, arrays, basis_of(derived, schema, arrays))
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from penstock.errors import suggestion
+from penstock.graph import check
 from penstock.graph.codec import Codec
 from penstock.graph.derived import DerivedArrays
 from penstock.graph.features import DecodedFeatures, FeatureSource
@@ -32,6 +34,19 @@ from penstock.graph.schema import (
     Side,
 )
 from penstock.graph.shared import SharedArray
+from penstock.graph.tensors import integers
+from penstock.graph.user_ids import (
+    ON_MISSING,
+    IdKind,
+    OnMissing,
+    UserIdArray,
+    as_array,
+    keys_of,
+    kind_among,
+    kind_of,
+    taken,
+)
+from penstock.kernels.id_table import Keys
 
 if TYPE_CHECKING:
     from penstock.graph.exchange import Exchange
@@ -274,6 +289,191 @@ class GraphView(ABC):
         """Return what a sampler asks for rows that are elsewhere; None if they are all here."""
         return None
 
+    # --- users' ids --------------------------------------------------------------------------
+
+    def id_kind(self, node_type: str | None = None) -> IdKind | None:
+        """Return whether the users' ids of a type are "int64" or "text"; None if it has none.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
+        return kind_among(self.arrays, self._node_type(node_type))
+
+    def ids(self, node_type: str | None = None, index: Any = None) -> UserIdArray:
+        """Return the ids by which users know nodes: int64, or strings in an array of objects.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+            index: The numbers of the nodes. None: all nodes, or those of a part, in the order of
+                `node_ids`.
+
+        Raises:
+            ValueError: The graph was made without ids, or a number is out of range.
+
+        Examples:
+            >>> import penstock as ps
+            >>> edges = {("user", "buys", "item"): [[0, 1], [1, 0]]}
+            >>> ids = {"user": ["ann", "bob"], "item": [900, 17]}
+            >>> shop = ps.Graph.from_coo(edges, node_ids=ids)
+            >>> shop.ids("user").tolist(), shop.ids("item", [1, 1]).tolist()
+            (['ann', 'bob'], [17, 17])
+        """
+        name = self.named_type(node_type)
+        if index is None:
+            return as_array(self.id_keys(name))
+        nodes = integers("index", index)
+        check.id_dtype(nodes)
+        flat = nodes.array.astype(np.int64, copy=False).reshape(-1)
+        check.ids("index", flat, self._num_nodes[name])
+        return as_array(self.id_keys(name, flat))
+
+    def lookup(
+        self,
+        node_type: str | None = None,
+        ids: Any = None,
+        *,
+        on_missing: OnMissing = "raise",
+    ) -> npt.NDArray[np.int64]:
+        """Return the numbers of the nodes with these ids.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+            ids: The ids: strings, or integers, as the type has them.
+            on_missing: What becomes of ids that no node has: "raise" an error that names the first,
+                or "skip" them: then a warning says how many are left out of the answer.
+
+        Raises:
+            ValueError: There is no such id, or the graph was made without ids.
+
+        Examples:
+            >>> import penstock as ps
+            >>> edges = {("user", "buys", "item"): [[0, 1], [1, 0]]}
+            >>> ids = {"user": ["ann", "bob"], "item": [900, 17]}
+            >>> shop = ps.Graph.from_coo(edges, node_ids=ids)
+            >>> shop.lookup("user", ["bob"]).tolist(), shop.lookup("item", [17, 900]).tolist()
+            ([1], [1, 0])
+        """
+        if on_missing not in ON_MISSING:
+            near = suggestion(on_missing, ON_MISSING)
+            raise ValueError(f"on_missing is {on_missing!r}; expected 'raise' or 'skip'{near}")
+        return self.numbers(node_type, ids, "ids", on_missing)
+
+    def numbers(
+        self, node_type: str | None, ids: Any, label: str, on_missing: OnMissing = "raise"
+    ) -> npt.NDArray[np.int64]:
+        """Return what `lookup` does; errors call the ids `label`.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+            ids: The ids.
+            label: The argument's name.
+            on_missing: As for `lookup`.
+        """
+        name = self.named_type(node_type)
+        wanted = keys_of(label, ids)
+        if len(wanted) == 0:
+            return np.empty(0, np.int64)
+        self.check_keys(name, wanted, label)
+        found = self.nodes_of_keys(name, wanted)
+        missing = np.flatnonzero(found < 0)
+        if len(missing) == 0:
+            return found
+        first = as_array(taken(wanted, missing[:1])).tolist()[0]
+        told = f"{label}[{missing[0]}] is {first!r}, an id that no {_node(name)} has"
+        some = f"{len(missing)} of {len(found)} ids are missing"
+        if on_missing == "raise":
+            where = "" if self.part is None else f" in {self.part}"
+            raise ValueError(f"{told}{where} ({some}){self._near(name, first)}")
+        check.warn(f"{some}, and left out, the first of them {first!r}, {label}[{missing[0]}]")
+        return found[found >= 0]
+
+    def names(self, batch: Any) -> Any:
+        """Return the ids by which users know the nodes of a batch, in the order of `n_id`.
+
+        Args:
+            batch: What a loader gave, or anything else that has `n_id`.
+
+        Returns:
+            An array, as `ids` returns it. For a heterogeneous graph a dictionary of them, by node
+                type, of the types that have ids.
+
+        Raises:
+            ValueError: The graph was made without ids, or the batch has no `n_id`.
+
+        Examples:
+            >>> import penstock as ps
+            >>> graph = ps.Graph.from_coo([[0, 1], [1, 2]], node_ids=["ann", "bob", "cho"])
+            >>> with ps.NeighborLoader(graph, [1, 1], [2], num_workers=0) as loader:
+            ...     print([graph.names(batch).tolist() for batch in loader])
+            [['cho', 'bob', 'ann']]
+        """
+        if not self.is_hetero:
+            return self.ids(None, _n_id(batch, "batch"))
+        there = [name for name in self.node_types if self.id_kind(name) is not None]
+        if not there:
+            self.named_type(self.node_types[0])
+        held = getattr(batch, "node_types", None)
+        if held is None:
+            raise ValueError("batch has no node types, and the graph has: expected a HeteroData")
+        return {
+            name: self.ids(name, _n_id(batch[name], f"batch[{name!r}]"))
+            for name in there
+            if name in held
+        }
+
+    @abstractmethod
+    def id_keys(self, node_type: str, nodes: npt.NDArray[np.int64] | None = None) -> Keys:
+        """Return the users' ids of nodes, of a type that has some; see `ids`.
+
+        Args:
+            node_type: The node type.
+            nodes: Which nodes; None for all, or those of a part.
+        """
+
+    @abstractmethod
+    def nodes_of_keys(self, node_type: str, keys: Keys) -> npt.NDArray[np.int64]:
+        """Return the nodes with these ids, of a type that has some; -1 where there is none.
+
+        Args:
+            node_type: The node type.
+            keys: The ids.
+        """
+
+    def named_type(self, node_type: str | None) -> str:
+        """Return the name of a node type whose nodes have ids of users; else raise an error.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
+        name = self._node_type(node_type)
+        if self.id_kind(name or None) is not None:
+            return name
+        raise ValueError(
+            f"the {_node(name)}s of this graph have no ids but their numbers, 0 to "
+            f"{max(0, self._num_nodes[name] - 1)}: make it with node_ids (Graph.from_coo), and "
+            "save it again"
+        )
+
+    def check_keys(self, name: str, wanted: Keys, label: str = "ids") -> None:
+        """Raise `ValueError` for text where the ids of a type are numbers, and the reverse.
+
+        Args:
+            name: The node type, whose nodes have ids.
+            wanted: What will be looked up.
+            label: The argument's name.
+        """
+        kind = self.id_kind(name or None)
+        if kind_of(wanted) != kind and len(wanted):
+            first = as_array(taken(wanted, np.zeros(1, np.int64))).tolist()[0]
+            words = {"text": "strings", "int64": "integers", None: ""}
+            raise ValueError(
+                f"{label}[0] is {first!r}, and the ids of {_node(name)}s are {words[kind]}"
+            )
+
+    def _near(self, name: str, wanted: Any) -> str:
+        """Return which id may have been meant, if it is cheap to say, and what else to do."""
+        return "; on_missing='skip' of lookup() leaves such ids out"
+
     # --- edges -------------------------------------------------------------------------------
 
     @abstractmethod
@@ -430,6 +630,17 @@ class GraphView(ABC):
 
 def _read(found: ArrayView, codec: Codec | None) -> Array:
     return found.array if codec is None else codec.decode(found.array)
+
+
+def _n_id(store: Any, label: str) -> Array:
+    found = getattr(store, "n_id", None)
+    if found is None:
+        raise ValueError(f"{label} has no n_id: expected a batch of a loader")
+    return integers(f"{label}.n_id", found).array
+
+
+def _node(name: str) -> str:
+    return f"{name!r} node" if name else "node"
 
 
 def named(arrays: Mapping[ArrayKey, _T], group: Group, owner: str | EdgeType) -> dict[str, _T]:

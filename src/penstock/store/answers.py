@@ -24,6 +24,7 @@ from penstock.graph.schema import EdgeType, Side
 from penstock.kernels import Adjacency, Exclusion
 from penstock.kernels.arrays import Array, Ids, as_ids
 from penstock.kernels.hops import draw_hop, edges_within
+from penstock.kernels.id_table import Text
 from penstock.kernels.members import Members
 from penstock.rpc.buffer_pool import BufferPool
 from penstock.sampling.batches import Batches
@@ -46,6 +47,7 @@ from penstock.store.calls import (
     WithinRequest,
 )
 from penstock.wire.frames import BatchWriter, read
+from penstock.wire.requests import ExternalIds
 
 _ID_BYTES: Final = 8
 _INT32: Final = 2**31 - 1
@@ -213,6 +215,22 @@ class PartAnswers(StoreCalls):
             ids=self._graph.split(split, owner),
             positions=self._graph.split_positions(split, owner),
         )
+
+    def get_ids_share(self, node_type: str, nodes: Any) -> ExternalIds:
+        owner = self._graph.named_type(node_type or None)
+        wanted = as_ids(np.asarray(nodes), "nodes")
+        self._graph.node_book(owner or None).partition_of(wanted)  # raises for ids out of range
+        keys = self._graph.id_keys(owner, wanted[: self._most_entries])
+        if isinstance(keys, Text):
+            most = self._most_entries * 4 * _ID_BYTES
+            fit = int(np.searchsorted(keys.offsets, most, side="right")) - 1
+            keys = keys if fit >= len(keys) else keys.take(np.arange(max(1, fit)))
+        return ExternalIds.of(keys)
+
+    def get_nodes_share(self, node_type: str, ids: ExternalIds) -> Array:
+        owner, keys = self._graph.named_type(node_type or None), ids.together()
+        self._graph.check_keys(owner, keys)
+        return self._graph.nodes_of_keys(owner, keys)
 
     def get_edge_share(self, edge_type: EdgeType, first: int, count: int) -> list[Any]:
         kind = self._edge_type(edge_type)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from penstock.graph.schema import EDGE, EdgeType, Side
 from penstock.sampling.spec import Spec
+from penstock.wire.requests import ExternalIds
 from penstock.wire.rpc_schema import Form, IdsLike, Verbs, call, verbs_of
 
 Array = npt.NDArray[Any]
@@ -188,6 +189,24 @@ class StoreCalls(ABC):
         Args:
             split: The name of the split.
             node_type: The node type, "" in a homogeneous graph.
+        """
+
+    @call(reads=True)
+    def get_ids_share(self, node_type: str, nodes: IdsLike) -> ExternalIds:
+        """Return the users' ids of nodes of this part: of the first nodes, as many as fit.
+
+        Args:
+            node_type: The node type, "" in a homogeneous graph.
+            nodes: Whose ids.
+        """
+
+    @call(reads=True)
+    def get_nodes_share(self, node_type: str, ids: ExternalIds) -> np.ndarray[Any, Any]:
+        """Return the nodes of this part that have these ids of users; -1 for ids it has not.
+
+        Args:
+            node_type: The node type, "" in a homogeneous graph.
+            ids: The ids.
         """
 
     @call(reads=True)

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, ProtocolError
 from penstock.graph import Graph, sharing
 from penstock.graph.derived import Coo, DegreeSizes, DerivedArrays, keys_of
 from penstock.graph.exchange import Exchange
@@ -31,22 +31,27 @@ from penstock.graph.schema import ArrayKey, Arrays, EdgeType, Side
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import GraphHandle
 from penstock.graph.topology import id_dtype
+from penstock.graph.user_ids import IdKind, joined, kind_among, pieces_of, taken
 from penstock.graph.view import ArrayView, GraphView, OwnIds
 from penstock.kernels import Adjacency
+from penstock.kernels.id_table import Keys
 from penstock.store.cache import Degrees, cached_rows, is_cached
 from penstock.store.exchange import StoreExchange
-from penstock.store.features import StoreFeatures
+from penstock.store.features import StoreFeatures, shared_out
 from penstock.store.meter import Meter
 from penstock.store.outline import StoreOutline
 from penstock.store.parts import Awaited, Parts
 from penstock.store.rows_target import RowsTarget
 from penstock.wire.messages import Moved
+from penstock.wire.requests import ExternalIds
 
 Array = npt.NDArray[Any]
 
 # Bytes of an attribute that may be fetched as a whole.
 MOST_WHOLE_BYTES: Final = 1 << 30
 _EDGES_AT_ONCE: Final = 4 << 20
+# Nodes whose ids are fetched, and ids that are looked up, by one call.
+_IDS_AT_ONCE: Final = 1 << 17
 BOOK: Final = "book"
 
 
@@ -252,6 +257,65 @@ class StoreGraph(Graph):
             share = call.result()
             whole[share.positions] = share.ids
         return whole
+
+    # --- users' ids --------------------------------------------------------------------------
+
+    def id_kind(self, node_type: str | None = None) -> IdKind | None:
+        """Return whether the users' ids of a type are "int64" or "text"; None if it has none.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+        """
+        return kind_among(self._outline.forms, self._node_type(node_type))
+
+    def id_keys(self, node_type: str, nodes: npt.NDArray[np.int64] | None = None) -> Keys:
+        """Return the users' ids of nodes, fetched from the parts that have them, in pieces.
+
+        Args:
+            node_type: The node type.
+            nodes: Which nodes; None for all.
+        """
+        wanted = self.node_ids(node_type or None) if nodes is None else nodes
+        kind = self.id_kind(node_type or None)
+        assert kind is not None  # whoever asks has checked
+        owned = shared_out(self.node_book(node_type or None), wanted)
+        pieces = [
+            piece
+            for part, places in owned
+            for piece in self._keys_of_part(part, node_type, wanted[places])
+        ]
+        order = np.concatenate([np.empty(0, np.int64), *(places for _, places in owned)])
+        return taken(joined(pieces, kind), np.argsort(order))
+
+    def _keys_of_part(self, part: int, node_type: str, nodes: Array) -> Iterator[Keys]:
+        done = 0
+        while done < len(nodes):
+            some = nodes[done : done + _IDS_AT_ONCE]
+            share = self.ask(part, "get_ids_share", node_type=node_type, nodes=some).result()
+            yield (keys := share.together())
+            if len(keys) == 0:
+                raise ProtocolError(f"part {part} answered with no ids of {len(some)} nodes")
+            done += len(keys)
+
+    def nodes_of_keys(self, node_type: str, keys: Keys) -> npt.NDArray[np.int64]:
+        """Return the nodes with these ids, which all parts are asked for; -1 where there is none.
+
+        Args:
+            node_type: The node type.
+            keys: The ids.
+        """
+        found = [np.empty(0, np.int64)]
+        for piece in pieces_of(keys, _IDS_AT_ONCE):
+            ids = ExternalIds.of(piece)
+            calls = [
+                self.ask(part, "get_nodes_share", node_type=node_type, ids=ids)
+                for part in range(self.num_parts)
+            ]
+            found.append(np.max([call.result() for call in calls], axis=0))
+        return np.concatenate(found)
+
+    def _near(self, name: str, wanted: Any) -> str:
+        return GraphView._near(self, name, wanted)
 
     # --- arrays of the whole -----------------------------------------------------------------
 

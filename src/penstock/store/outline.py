@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from penstock.errors import GraphFormatError
-from penstock.graph.schema import ArrayKey, PartNote, Schema
+from penstock.graph.schema import OFFSETS, SLOTS, TEXT, ArrayKey, PartNote, Schema
 from penstock.wire.messages import AbsentArray, Outline
 
 
@@ -80,11 +80,16 @@ def _arrays(parts: Sequence[Outline], schema: Schema) -> list[AbsentArray]:
                 rows = (nodes if isinstance(each.key.type, str) else edges)[each.key.type]  # type: ignore[index]
                 found.append(AbsentArray(each.key, each.dtype, (rows, *each.shape[1:])))
             case "split":
-                found.append(AbsentArray(each.key, each.dtype, (_split_size(parts, each.key),)))
+                found.append(AbsentArray(each.key, each.dtype, (_total(parts, each.key),)))
+            case "ids" if each.key.name == TEXT:
+                found.append(AbsentArray(each.key, each.dtype, (_total(parts, each.key),)))
+            case "ids" if each.key.name != SLOTS:
+                rows = nodes[str(each.key.type)] + (each.key.name == OFFSETS)
+                found.append(AbsentArray(each.key, each.dtype, (rows,)))
             case "graph":
                 found.append(each)
     return found
 
 
-def _split_size(parts: Sequence[Outline], key: ArrayKey) -> int:
+def _total(parts: Sequence[Outline], key: ArrayKey) -> int:
     return sum(each.shape[0] for outline in parts for each in outline.arrays if each.key == key)

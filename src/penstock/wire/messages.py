@@ -36,8 +36,9 @@ from penstock.options import ChannelOptions, PoolOptions
 from penstock.sampling.spec import CustomSpec, Feed, Spec
 
 # Both ends of a connection must have the same number. 1 was the protocol over ZeroMQ, 2 had no
-# stores, 3 no codecs: who does not know them would take stored numbers for those meant.
-PROTOCOL: Final = 4
+# stores, 3 no codecs: who does not know them would take stored numbers for those meant. 4 had no
+# ids of users, which are arrays that an outline names.
+PROTOCOL: Final = 5
 # The most bytes of one message between hosts, without its payload. Decoded plain data takes many
 # times its bytes, so large data belongs in arrays.
 MOST_MESSAGE: Final = 1 << 20

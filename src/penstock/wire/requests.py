@@ -1,7 +1,8 @@
 """The requests to a `DistServer`, and its descriptions of its data, as plain structs.
 
 Names and fields of the requests are those of the reference design. Arrays in fields are NumPy
-arrays; `wire.values` says how they are sent. The structs have no behaviour.
+arrays; `wire.values` says how they are sent. The structs have no behaviour, but that `ExternalIds`
+are checked where they are put together.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from collections.abc import Iterator
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
+import numpy as np
 
 from penstock.core.slices import ServerSlice
 from penstock.graph.schema import EdgeType
+from penstock.kernels.arrays import as_ids
+from penstock.kernels.id_table import Keys, Text
 from penstock.sampling.spec import Spec
 
 EdgeDir: TypeAlias = Literal["in", "out"]
@@ -264,6 +268,47 @@ class BookParts(msgspec.Struct, frozen=True, kw_only=True):
     bounds: tuple[int, ...] | None = None
     parts: Any = None
     size: int = 0
+
+
+class ExternalIds(msgspec.Struct, frozen=True, kw_only=True):
+    """The users' ids of some nodes, as they are sent: numbers, or text in UTF-8.
+
+    Attributes:
+        keys: int64 [n]; None for text.
+        offsets: int64 [n + 1]: id i is the bytes from `offsets[i]` to `offsets[i + 1]`.
+        text: uint8 [bytes].
+    """
+
+    keys: Any = None
+    offsets: Any = None
+    text: Any = None
+
+    @classmethod
+    def of(cls, keys: Keys) -> ExternalIds:
+        """Return keys as they are sent."""
+        if isinstance(keys, Text):
+            return cls(offsets=keys.offsets, text=keys.data)
+        return cls(keys=keys)
+
+    def together(self) -> Keys:
+        """Return the keys, which may have come from anywhere.
+
+        Raises:
+            ValueError: They are neither numbers nor text.
+            GraphFormatError: Offsets lead outside of the text.
+        """
+        if (self.keys is None) == (self.offsets is None) or (self.keys is None) != (
+            self.text is not None
+        ):
+            raise ValueError("ids are keys, or offsets and text: expected either of the two")
+        if self.keys is not None:
+            return as_ids(self.keys, "keys")
+        found = Text(
+            np.require(self.offsets, requirements=["C", "A"]),
+            np.require(self.text, requirements=["C", "A"]),
+        )
+        found.check()
+        return found
 
 
 class BatchParts(msgspec.Struct, frozen=True, kw_only=True):

@@ -104,7 +104,7 @@ def test_a_server_loads_neither_torch_nor_pyarrow() -> None:
     """The server's process is NumPy, kernels, messages."""
     look = (
         "import sys, penstock.server.ops.lifecycle, penstock.server.dist.rpc\n"
-        "print(sorted({'torch', 'torch_geometric', 'pyarrow'} & set(sys.modules)))"
+        "print(sorted({'torch', 'torch_geometric', 'pyarrow', 'duckdb'} & set(sys.modules)))"
     )
     done: Any = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr

@@ -23,6 +23,7 @@ from penstock.graph.segment import Segment
 from penstock.graph.shared import SharedArray
 from penstock.graph.sharing import can_be_handed_on
 from penstock.graph.tensors import floats, plain
+from penstock.graph.user_ids import are_user_ids
 from penstock.graph.view import GraphView, OwnIds
 from penstock.sampling.inputs import ChannelInputs
 from penstock.sampling.kinds import InputKind, kind_of
@@ -107,7 +108,8 @@ def inputs_of(
     Args:
         graph: The graph that they refer to.
         given: Nodes: ids, a mask, the name of a split, None for all, or (node type, any of these).
-            Edges: their ends [2, n], None for all, (edge type, either of these), or the type alone.
+            Ids are numbers, or users' ids: a list of strings, and what `penstock.ids` marks. Edges:
+            their ends [2, n], None for all, (edge type, either of these), or the type alone.
         kind: Whether the inputs are nodes or edges.
         columns: Arrays with a row for each input.
         tables: Arrays that belong to all inputs.
@@ -180,6 +182,8 @@ def _nodes(graph: GraphView, given: Any) -> _Wanted:
         return _Wanted.own(graph.own_nodes(name), node_type=node_type)
     if isinstance(wanted, str):
         return _Wanted.own(graph.own_split(wanted, node_type), node_type=node_type)
+    if are_user_ids(wanted):
+        wanted = graph.numbers(name, wanted, "sampler_input")
     ids = _checked(wanted, graph.end_of_ids(name))
     graph.check_nodes(name, ids, "sampler_input")
     return _Wanted(len(ids), ids, node_type)
@@ -193,7 +197,8 @@ def _edges(graph: GraphView, given: Any) -> _Wanted:
         raise ValueError(f"sampler_input[1] is {wanted!r}; {_EDGES}")
     if wanted is None:
         return _Wanted.own(graph.own_edges(edge_type), edge_type=edge_type)
-    ends = np.asarray(wanted)
+    named = numbers_of_ends(graph, (edge_type[0], edge_type[2]), wanted, "sampler_input")
+    ends = np.asarray(wanted) if named is None else named
     if ends.ndim != 2 or len(ends) != 2:
         raise ValueError(f"sampler_input has shape {list(ends.shape)}; expected edges, [2, n]")
     if ends.dtype == np.bool_:
@@ -203,6 +208,30 @@ def _edges(graph: GraphView, given: Any) -> _Wanted:
     for row, node_type in enumerate((edge_type[0], edge_type[2])):
         graph.check_nodes(node_type, rows[row], f"sampler_input[{row}]")
     return _Wanted(ends.shape[1], np.stack(rows), edge_type=edge_type)
+
+
+def numbers_of_ends(
+    graph: GraphView, ends: tuple[str, str], given: Any, label: str
+) -> npt.NDArray[np.int64] | None:
+    """Return the ends of edges, [2, n], that were given in users' ids; None if they were not.
+
+    Args:
+        graph: The graph.
+        ends: The node types of the ends.
+        given: What was given: two rows.
+        label: The argument's name.
+    """
+    if not isinstance(given, list | tuple | np.ndarray) or len(given) != 2:
+        return None
+    if not any(map(are_user_ids, given)):
+        return None
+    rows = [
+        graph.numbers(end or None, row, f"{label}[{number}]") if are_user_ids(row) else row
+        for number, (end, row) in enumerate(zip(ends, given, strict=True))
+    ]
+    if len(rows[0]) != len(rows[1]):
+        raise ValueError(f"{label} has {len(rows[0])} sources and {len(rows[1])} destinations")
+    return np.stack([np.asarray(row, np.int64) for row in rows])
 
 
 def _type_apart(graph: GraphView, given: Any) -> tuple[EdgeType, Any]:

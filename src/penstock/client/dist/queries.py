@@ -27,6 +27,7 @@ from penstock.wire.requests import (
     ABLPInput,
     DatasetMeta,
     EdgeDir,
+    ExternalIds,
     FeatureInfo,
     FetchABLPInputRequest,
     FetchNodesRequest,
@@ -101,6 +102,27 @@ class Queries(DistQueries[Array, Shape]):
         anchors = self.get_node_ids(request.split, request.node_type, request.server_slice)
         cap = self._max_labels if request.max_labels is None else request.max_labels
         return ablp_input(self.dataset, anchors, request, cap, self._check_labels)
+
+    def get_external_ids(self, node_type: str | None = None, index: Any = None) -> ExternalIds:
+        name, graph = self._named_type(node_type), self.dataset.graph
+        nodes = None if index is None else list_of_ids(index)
+        if nodes is not None:
+            graph.node_book(name or None).partition_of(nodes)  # raises for ids out of range
+        count = graph.num_own_nodes(name) if nodes is None else len(nodes)
+        what = f"the ids of {count} nodes"
+        self._check_size(_ID_BYTES * count, what, "fewer nodes")
+        found = ExternalIds.of(graph.id_keys(name, nodes))
+        self._check_size(0 if found.text is None else found.text.nbytes, what, "fewer nodes")
+        return found
+
+    def look_up_ids(self, node_type: str | None, ids: ExternalIds) -> Ids:
+        name, keys = self._named_type(node_type), ids.together()
+        self.dataset.graph.check_keys(name, keys)
+        self._check_size(_ID_BYTES * len(keys), "look_up_ids", "fewer ids")
+        return self.dataset.graph.nodes_of_keys(name, keys)
+
+    def _named_type(self, node_type: str | None) -> str:
+        return self.dataset.graph.named_type(self.dataset.node_type(node_type))
 
     # --- metadata ----------------------------------------------------------------------------
 

@@ -89,5 +89,11 @@ def _with_arrays(request: RegisterBackendRequest) -> RegisterBackendRequest:
     given = request.sampler_input
     if not isinstance(getattr(given, "ids", None), list | tuple):
         return request
-    given = msgspec.structs.replace(given, ids=np.asarray(given.ids))
+    ids = np.asarray(given.ids)
+    if ids.dtype.kind in "US":
+        raise ValueError(
+            f"sampler_input.ids are {given.ids!r:.60}; expected numbers of nodes: look them up "
+            "(graph.lookup)"
+        )
+    given = msgspec.structs.replace(given, ids=ids)
     return msgspec.structs.replace(request, sampler_input=given)

@@ -27,10 +27,15 @@ from penstock.graph.inventory import first_disagreement, key_text
 from penstock.graph.layout import array_nbytes
 from penstock.graph.lookup import pick
 from penstock.graph.schema import ArrayKey, Arrays, EdgeType
+from penstock.graph.user_ids import joined, pieces_of
 from penstock.graph.view import ArrayView, GraphView, OwnIds
+from penstock.kernels.id_table import Keys
 from penstock.wire.messages import Outline
+from penstock.wire.requests import ExternalIds
 
 _FETCHED: Final = ("graph", "split")
+# Nodes whose ids are fetched, and ids that are looked up, by one call.
+_IDS_AT_ONCE: Final = 1 << 17
 
 
 class FarArray:
@@ -168,6 +173,27 @@ class RemoteGraph(GraphView):
     def own_edges(self, edge_type: EdgeType | None = None) -> OwnIds:
         """Return all edges of a type, which the server knows."""
         return OwnIds(self.num_own_edges(self._edge_type(edge_type)), is_away=True)
+
+    # --- users' ids ---
+
+    def id_keys(self, node_type: str, nodes: npt.NDArray[np.int64] | None = None) -> Keys:
+        """Return the users' ids of nodes, fetched in pieces; see `Graph.id_keys`."""
+        wanted = self.node_ids(node_type or None) if nodes is None else nodes
+        kind = self.id_kind(node_type or None)
+        assert kind is not None  # whoever asks has checked
+        pieces = (
+            self._server.get_external_ids(node_type or None, wanted[at : at + _IDS_AT_ONCE])
+            for at in range(0, len(wanted), _IDS_AT_ONCE)
+        )
+        return joined([piece.together() for piece in pieces], kind)
+
+    def nodes_of_keys(self, node_type: str, keys: Keys) -> npt.NDArray[np.int64]:
+        """Return the nodes with these ids, which the server looks up; -1 where there is none."""
+        found = [
+            self._server.look_up_ids(node_type or None, ExternalIds.of(piece))
+            for piece in pieces_of(keys, _IDS_AT_ONCE)
+        ]
+        return np.concatenate([np.empty(0, np.int64), *found])
 
     # --- arrays ---
 

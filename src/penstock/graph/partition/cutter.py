@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -22,11 +22,23 @@ from penstock.graph.checksum import sum_of_bytes
 from penstock.graph.format import ArraySource, Stored
 from penstock.graph.partition.assignment import Assignment
 from penstock.graph.partition.book import ArrayBook, Ids, RangeBook
-from penstock.graph.partition.sources import Held, Made, Once, SomeEntries, SomeRows, is_range
+from penstock.graph.partition.sources import (
+    Held,
+    Made,
+    Once,
+    SomeEntries,
+    SomeRows,
+    SomeText,
+    is_range,
+)
 from penstock.graph.schema import (
     BOOK,
     FIRST_IDS,
+    KEYS,
     MEMBERS,
+    OFFSETS,
+    SLOTS,
+    TEXT,
     TOPOLOGIES,
     ArrayKey,
     EdgeType,
@@ -38,7 +50,9 @@ from penstock.graph.schema import (
     positions_name,
 )
 from penstock.graph.topology import Topology, id_dtype
+from penstock.graph.user_ids import kind_among
 from penstock.kernels.cutting import count_cut, edge_members, row_offsets
+from penstock.kernels.id_table import fill_slots, slot_dtype, slots_needed
 from penstock.kernels.members import WORD_BITS, Members
 
 if TYPE_CHECKING:
@@ -213,12 +227,32 @@ class PartCutter:
             yield ArrayKey("part", name, BOOK), Held(assignment.parts)
         for label, column in graph.node_attributes(name).items():
             yield ArrayKey("node", name, label), SomeRows(column, len(nodes), lambda: nodes)
+        yield from self._of_ids(name, nodes)
         for label, split in graph.splits(name).items():
             ids = split.array
             positions = np.flatnonzero(assignment.parts[ids] == part)
             yield ArrayKey("split", name, label), Held(ids[positions])
             dtype = id_dtype(len(ids))
             yield ArrayKey("part", name, positions_name(label)), Held(positions.astype(dtype))
+
+    def _of_ids(self, name: str, nodes: Ids) -> Iterator[tuple[ArrayKey, ArraySource]]:
+        arrays, key = self._graph.arrays, partial(ArrayKey, "ids", name)
+        kind = kind_among(arrays, name)
+        if kind is None:
+            return
+        if kind == "int64":
+            yield key(KEYS), SomeRows(arrays[key(KEYS)], len(nodes), lambda: nodes)
+        else:
+            text = SomeText(arrays[key(OFFSETS)].array, arrays[key(TEXT)].array, nodes)
+            yield key(OFFSETS), Held(text.offsets)
+            yield key(TEXT), text
+        dtype, size = str(slot_dtype(len(nodes))), slots_needed(len(nodes))
+        yield key(SLOTS), Made(dtype, (size,), lambda: self._slots(name, nodes))
+
+    def _slots(self, name: str, nodes: Ids) -> Array:
+        slots = np.empty(slots_needed(len(nodes)), slot_dtype(len(nodes)))
+        fill_slots(self._graph.id_keys(name, nodes), slots)
+        return slots
 
     def _of_edges(
         self, name: EdgeType, nodes: dict[str, Ids]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,13 @@ from penstock.graph.shared import SharedArray
 from penstock.kernels import Adjacency
 from penstock.kernels.cutting import copy_rows
 from penstock.kernels.gather import Rows
+from penstock.kernels.id_table import Text
 
 Array = npt.NDArray[Any]
 Ids = npt.NDArray[np.int64]
 _T = TypeVar("_T")
+
+_TEXTS_AT_ONCE: Final = 1 << 16
 
 
 class Held:
@@ -84,6 +87,42 @@ class SomeRows:
             rows.gather(ids[first : first + count], out.view(dtype).reshape(count, *shape))
 
         return in_pieces(len(ids), itemsize(self.dtype) * math.prod(shape), fill)
+
+
+class SomeText:
+    """The bytes of the text of some nodes, in their order.
+
+    Attributes:
+        offsets: Where the text of each begins among these bytes, and where the last ends.
+    """
+
+    dtype = "uint8"
+
+    def __init__(self, offsets: Ids, text: npt.NDArray[np.uint8], nodes: Ids) -> None:
+        self._whole = Text(offsets, text)
+        self._nodes = nodes
+        self.offsets = np.zeros(len(nodes) + 1, np.int64)
+        np.cumsum(offsets[nodes + 1] - offsets[nodes], out=self.offsets[1:])
+        self.shape: tuple[int, ...] = (int(self.offsets[-1]),)
+
+    def pieces(self) -> Iterator[Bytes]:
+        if is_range(self._nodes):
+            begin = self._whole.offsets[self._nodes[0]]
+            return pieces(self._whole.data[begin : begin + self.shape[0]])
+        return self._gathered()
+
+    def _gathered(self) -> Iterator[Bytes]:
+        """Take texts a piece at a time; what is over goes with the next."""
+        held = np.empty(0, np.uint8)
+        for begin in range(0, len(self._nodes), _TEXTS_AT_ONCE):
+            some = self._whole.take(self._nodes[begin : begin + _TEXTS_AT_ONCE])
+            held = np.concatenate([held, some.data])
+            full = len(held) - len(held) % PIECE_NBYTES
+            for start in range(0, full, PIECE_NBYTES):
+                yield held[start : start + PIECE_NBYTES]
+            held = held[full:]
+        if len(held) or not self.shape[0]:
+            yield held
 
 
 class SomeEntries:

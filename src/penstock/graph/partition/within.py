@@ -40,7 +40,7 @@ def arrays_within(graph: Graph, kind: str | None) -> tuple[Schema, dict[ArrayKey
     kept = {
         key: array
         for key, array in graph.arrays.items()
-        if key.group in ("node", "edge", "split", "graph", "part")
+        if key.group in ("node", "edge", "split", "graph", "part", "ids")
     }
     alone = msgspec.structs.replace(part, alone=True)
     return msgspec.structs.replace(graph.schema, part=alone), {**made, **kept}

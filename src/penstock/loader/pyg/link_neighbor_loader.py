@@ -26,7 +26,12 @@ from penstock.loader.pyg.typed import (
     PyGLinkNeighborLoader,
     Transform,
 )
-from penstock.loader.source.inputs import LinkInputs, link_inputs, warn_of_own_times
+from penstock.loader.source.inputs import (
+    LinkInputs,
+    link_inputs,
+    names_a_split,
+    warn_of_own_times,
+)
 from penstock.loader.source.sources import source_of
 from penstock.option_types import LoaderKeywords
 from penstock.sampling.exclusion import check_exclude
@@ -48,11 +53,13 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
         num_neighbors: How many neighbours to sample in each hop (-1: all), as a list; or such a
             list for each edge type, as a dict. Types of labels (`…_positive`, `…_negative`) are
             walked only if they are in that dict.
-        edge_label_index: The links to start from: their ends [2, links]; with an edge type before
-            it, as a tuple, if the graph has types. None: all edges.
+        edge_label_index: The links to start from: their ends [2, links], as `input_nodes` of
+            `NeighborLoader` in either row; with an edge type before it, as a tuple, if the graph
+            has types. None: all edges. Or the name of a split of links that the graph has ("train",
+            "val", "test"), as `penstock.build` makes them.
         edge_label: The label of each link.
         edge_label_time: The time of each link; needs `time_attr`. Dates are nanoseconds since 1970,
-            as in `Graph.from_coo`.
+            as in `Graph.from_coo`. Links of a split have their own.
         replace: Whether a neighbour may be taken more than once.
         subgraph_type: "directional": the sampled edges. "bidirectional": and their reverse.
             "induced": all edges among the sampled nodes.
@@ -132,7 +139,8 @@ class LinkNeighborLoader(Batches[DataT, MadeT], Loader, PyGLinkNeighborLoader): 
         edge_dir: Literal["in", "out"] | None = None,
         **options: Unpack[LoaderKeywords],
     ) -> None:
-        if (edge_label_time is not None) != (time_attr is not None):
+        are_named = names_a_split(edge_label_index)  # which may have times
+        if (edge_label_time is not None) != (time_attr is not None) and not are_named:
             is_set = {True: "set", False: "not set"}
             raise ValueError(
                 "Received conflicting 'edge_label_time' and 'time_attr' arguments: "

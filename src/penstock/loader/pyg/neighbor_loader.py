@@ -78,8 +78,9 @@ class NeighborLoader(Batches[DataT, MadeT], Loader, PyGNeighborLoader):  # type:
         num_neighbors: How many neighbours to sample in each hop (-1: all), as a list; or such a
             list for each edge type, as a dict. Types of labels (`…_positive`, `…_negative`) are
             walked only if they are in that dict.
-        input_nodes: The nodes to start from: ids, a mask, or the name of a split; with a node type
-            before it, as a tuple, if the graph has types. None: all nodes.
+        input_nodes: The nodes to start from: numbers, a mask, or the name of a split; or ids that
+            the graph was made with (`node_ids`): a list of strings, or `penstock.ids`. With a node
+            type before it, as a tuple, if the graph has types. None: all nodes.
         input_time: The time of each input, if it is not that of its node. Dates are nanoseconds
             since 1970, as in `Graph.from_coo`.
         replace: Whether a neighbour may be taken more than once.

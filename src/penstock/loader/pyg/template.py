@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -19,9 +19,12 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader.utils import index_select
 
 from penstock.graph import EdgeType
+from penstock.graph.schema import SPLITS, link_times_name, links_name
 from penstock.graph.view import GraphView
 from penstock.loader.pyg.tensors import tensor_over
 from penstock.sampling.names import Owner
+
+_LINKS: Final = frozenset(name(split) for split in SPLITS for name in (links_name, link_times_name))
 
 Nodes = Mapping[str, Tensor]
 
@@ -155,7 +158,8 @@ def store_of(data: Any, owner: Owner) -> Any:
 def _wholes(graph: GraphView, owner: Owner) -> dict[str, Any]:
     """Return what belongs to a type, or the graph, as a whole.
 
-    A graph's own arrays are read-only, so they are copied.
+    A graph's own arrays are read-only, so they are copied. Links of splits are inputs of loaders,
+    and no batch has all of them.
     """
     arrays = {
         key.name: array
@@ -167,4 +171,5 @@ def _wholes(graph: GraphView, owner: Owner) -> dict[str, Any]:
         if name in arrays
         else value
         for name, value in graph.graph_attributes(owner or None).items()
+        if name not in _LINKS
     }

@@ -20,6 +20,7 @@ from typing_extensions import TypeVar
 
 from penstock.client.hub.hub import Provider
 from penstock.graph import EdgeType
+from penstock.graph.user_ids import UserIds
 from penstock.graph.view import GraphView
 from penstock.loader.source.remote_dataset import RemoteDistDataset
 
@@ -34,14 +35,13 @@ DataLike: TypeAlias = (
     | str
     | PathLike[str]
 )
-# Ids of nodes, or a mask over all nodes of a type.
-NodeIds: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[int]
+# Numbers of nodes, ids of users, or a mask over all nodes of a type.
+NodeIds: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[int] | Sequence[str] | UserIds
 # Nodes to start from: ids, a mask, the name of a split or of a node type; with a type, or without.
 InputNodes: TypeAlias = NodeIds | str | tuple[str, NodeIds | str | None] | None
-# Edges to start from: their ends [2, edges], an edge type, or both.
-InputEdges: TypeAlias = (
-    Tensor | npt.NDArray[Any] | EdgeType | tuple[EdgeType, Tensor | npt.NDArray[Any] | None] | None
-)
+# Links to start from: their ends [2, links] or the name of a split, an edge type, or both.
+Links: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[NodeIds] | str
+InputEdges: TypeAlias = Links | EdgeType | tuple[EdgeType, Links | None] | None
 # How many neighbours to sample in each hop: for all edge types, or for each of them.
 FanOuts: TypeAlias = Sequence[int] | Mapping[EdgeType, Sequence[int]] | NumNeighbors
 # One value for each input.

@@ -164,7 +164,12 @@ def _typed(graph: GraphView, anchors: Any, node_type: str) -> Any:
     if not graph.is_hetero or (isinstance(anchors, str) and anchors in graph.node_types):
         return anchors
     is_pair = isinstance(anchors, list | tuple) and len(anchors) == 2
-    return anchors if is_pair and isinstance(anchors[0], str) else (node_type, anchors)
+    if not is_pair or not isinstance(anchors[0], str):
+        return node_type, anchors
+    # Two strings are a type with a split, unless no type is called so: then they are ids of users.
+    is_named = isinstance(anchors[1], str) and anchors[0] not in graph.node_types
+    are_ids = is_named and graph.id_kind(node_type) == "text"
+    return (node_type, anchors) if are_ids else anchors
 
 
 def _padded(name: str, given: Any, num: int, size: int) -> Ids:

@@ -18,12 +18,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from penstock.client.channel.inputs import column_of
+from penstock.client.channel.inputs import column_of, numbers_of_ends
 from penstock.errors import suggestion
 from penstock.graph import EdgeType, Graph, check
 from penstock.graph.coo import are_dates
 from penstock.graph.coo import times as dated
-from penstock.graph.schema import EDGE, NODE
+from penstock.graph.schema import (
+    EDGE,
+    NODE,
+    SPLITS,
+    ArrayKey,
+    link_times_name,
+    links_name,
+)
+from penstock.graph.user_ids import are_user_ids
 from penstock.graph.view import GraphView
 from penstock.kernels import Adjacency
 from penstock.loader.pyg.specs import (
@@ -207,7 +215,8 @@ def node_inputs(
     Args:
         source: where the nodes are.
         input_nodes: None for all nodes, ids, a bool mask, the name of a split; or (node type, any
-            of these). A node type alone stands for all of its nodes.
+            of these). A node type alone stands for all of its nodes. Ids are numbers, or users'
+            ids: strings, and what `penstock.ids` marks.
         input_time: the time of each input.
         input_id: what batches show as `input_id`.
         time_attr: the attribute with times, if sampling uses them.
@@ -247,13 +256,17 @@ def link_inputs(
 ) -> LinkInputs:
     """Read which edges are the inputs.
 
-    They are None for all edges, or their ends [2, n]; or (edge type, either of these), or an edge
-    type.
+    They are None for all edges, their ends [2, n], or the name of a split; or (edge type, any of
+    these), or an edge type. Links of a split bring their times along, if `time_attr` is given.
     """
-    check_link_times(edge_label_time, time_attr)
     graph = source.graph
     edge_type, given = _edge_type_apart(graph, edge_label_index)
     kind = edge_type or EDGE
+    if isinstance(given, str):
+        split, given = given, _links_of_split(graph, kind, given)
+        if time_attr is not None and edge_label_time is None:
+            edge_label_time = _times_of_split(graph, kind, split, given, time_attr)
+    check_link_times(edge_label_time, time_attr)
     ends = None if given is None else _checked_ends(graph, kind, given)
     num = graph.num_own_edges(kind) if ends is None else ends.shape[1]
     label, label_dtype = _label(edge_label, num)
@@ -319,6 +332,9 @@ def _nodes_of(graph: GraphView, node_type: str | None, nodes: Any, name: str) ->
         own = graph.own_nodes(node_type) if nodes is None else _split(graph, node_type, nodes, name)
         ids = None if own.array is None else integers_of(own.array.array, name)
         return _Nodes("all" if nodes is None else "split", own.num, ids, own.split)
+    if are_user_ids(nodes):
+        numbers = graph.numbers(node_type, nodes, name)
+        return _Nodes("ids", len(numbers), numbers)
     size, array = graph.end_of_ids(node_type or NODE), array_of(nodes)
     if array.dtype != np.bool_:
         ids = _checked_ids(name, array.reshape(-1), size)
@@ -334,7 +350,9 @@ def _split(graph: GraphView, node_type: str | None, split: str, name: str) -> An
     try:
         return graph.own_split(split, node_type)
     except ValueError as error:
-        raise ValueError(f"{name} is {split!r}: {error}") from None
+        kind = graph.id_kind(node_type)
+        alone = "; for the node with this id, give a list of it" if kind == "text" else ""
+        raise ValueError(f"{name} is {split!r}: {error}{alone}") from None
 
 
 def _checked_ids(name: str, given: Any, size: int) -> Ids:
@@ -362,6 +380,43 @@ def _edge_type_apart(graph: GraphView, given: Any) -> tuple[EdgeType | None, Any
     )
 
 
+def names_a_split(edge_label_index: Any) -> bool:
+    """Return whether links are given as the name of a split, with an edge type or without."""
+    if isinstance(edge_label_index, list | tuple) and len(edge_label_index) == 2:
+        kind, edge_label_index = edge_label_index
+        return isinstance(edge_label_index, str) and isinstance(kind, list | tuple)
+    return isinstance(edge_label_index, str)
+
+
+def _links_of_split(graph: GraphView, kind: EdgeType, split: str) -> Array | None:
+    """Return the ends of the links of a split; None: they are all edges of the type."""
+    owner = kind if any(kind) else NODE
+    keys = {name: ArrayKey("graph", owner, links_name(name)) for name in SPLITS}
+    there = [name for name, key in keys.items() if key in graph.arrays]
+    if split in there:
+        return graph.arrays[keys[split]].array
+    if split == "train" and there:
+        return None
+    known = there if not there or "train" in there else ["train", *there]
+    names = ", ".join(map(repr, known)) or "none"
+    raise ValueError(
+        f"edge_label_index is {split!r}, and there are no such links of {kind!r}; there are: "
+        f"{names}{suggestion(split, known)}"
+    )
+
+
+def _times_of_split(
+    graph: GraphView, kind: EdgeType, split: str, links: Array | None, time_attr: str
+) -> Array | None:
+    """Return the times of the links of a split, if they have some."""
+    if links is None:
+        has_times = time_attr in graph.edge_attributes(kind)
+        return graph.edge_attribute(time_attr, kind) if has_times else None
+    owner = kind if any(kind) else NODE
+    found = graph.arrays.get(ArrayKey("graph", owner, link_times_name(split)))
+    return None if found is None else found.array
+
+
 def canonical(graph: GraphView, given: Any) -> EdgeType:
     """Return an edge type by its three names, or by its ends if only one (or 'to') fits."""
     names = tuple(given)
@@ -386,7 +441,8 @@ def _check_node_type(graph: GraphView, name: str, node_type: str) -> None:
 
 
 def _checked_ends(graph: GraphView, kind: EdgeType, given: Any) -> Ids:
-    ends = integers_of(given, "edge_label_index")
+    named = numbers_of_ends(graph, (kind[0], kind[2]), given, "edge_label_index")
+    ends = integers_of(given, "edge_label_index") if named is None else named
     if ends.ndim != 2 or len(ends) != 2:
         raise ValueError(f"edge_label_index has shape {list(ends.shape)}; expected [2, edges]")
     for row, end in ((0, kind[0]), (1, kind[2])):

@@ -26,6 +26,7 @@ from penstock.client.remote.dist_server import RemoteDistServer
 from penstock.client.remote.hub import RemoteHub
 from penstock.client.remote.same_host import hub_on_this_host
 from penstock.graph.dtypes import storage_dtype
+from penstock.graph.user_ids import OnMissing, UserIdArray
 from penstock.graph.view import GraphView
 from penstock.loader.pyg.tensors import array_of, tensor_over
 from penstock.rpc.deadline import Deadline, positive_seconds
@@ -88,6 +89,37 @@ class RemoteDistDataset(DistQueries[Tensor, torch.Size]):
     def is_on_this_host(self) -> bool:
         """Return whether batches come through shared memory."""
         return self.graph.address is None
+
+    # --- users' ids --------------------------------------------------------------------------
+
+    def ids(self, node_type: str | None = None, index: Any = None) -> UserIdArray:
+        """Return the ids by which users know nodes; see `Graph.ids`.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+            index: The numbers of the nodes; None for all that the server has.
+        """
+        return self.graph.ids(node_type, index)
+
+    def lookup(
+        self, node_type: str | None = None, ids: Any = None, *, on_missing: OnMissing = "raise"
+    ) -> Tensor:
+        """Return the numbers of the nodes with these ids; see `Graph.lookup`.
+
+        Args:
+            node_type: The node type; None for a homogeneous graph.
+            ids: The ids: strings, or integers, as the type has them.
+            on_missing: "raise" an error for ids that no node has, or "skip" them.
+        """
+        return tensor_over(self.graph.lookup(node_type, ids, on_missing=on_missing))
+
+    def names(self, batch: Any) -> Any:
+        """Return the ids by which users know the nodes of a batch; see `Graph.names`.
+
+        Args:
+            batch: What a loader gave.
+        """
+        return self.graph.names(batch)
 
     def ask(self, verb: Verb, arguments: dict[str, Any]) -> Any:
         """Return the answer to a call, given all its arguments by name; arrays become tensors."""
