@@ -42,6 +42,7 @@ void bind_hgt(nb::module_& m);
 void bind_members(nb::module_& m);
 void bind_cutting(nb::module_& m);
 void bind_hops(nb::module_& m);
+void bind_locality(nb::module_& m);
 void bind_id_table(nb::module_& m);
 void bind_buckets(nb::module_& m);
 
@@ -329,6 +330,7 @@ NB_MODULE(_native, m) {
   bind_members(m);
   bind_cutting(m);
   bind_hops(m);
+  bind_locality(m);
   bind_id_table(m);
   bind_buckets(m);
 }

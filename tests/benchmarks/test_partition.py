@@ -17,10 +17,18 @@ def test_the_benchmark_of_cutting_reports_all_its_figures(tmp_path: Path) -> Non
         [sys.executable, str(script), *options], capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    report = found["cutting"]
     assert {"range-parts-2", "hash-parts-7", "given-parts-7", "hash-whole-2"} <= report.keys()
     for name, row in report.items():
         assert row["speed_least"] <= row["speed"] <= row["speed_most"]
         # Parts are lean, in the layout where each has the edges of its own nodes.
         assert row["size"] < 1.25 or "whole" in name
+    rows = found["locality"]["block model"]["2 parts"]
+    assert rows.keys() == {"range", "hash", "locality", "streaming"}
+    for method in ("locality", "streaming"):
+        assert rows[method]["cut_over_hash"] < 0.6
+        assert rows[method]["rows_over_hash"] < 0.9
+        assert rows[method]["bytes_over_hash"] < 0.9
+        assert rows[method]["nodes"] <= 1.05
     assert not any(tmp_path.iterdir())

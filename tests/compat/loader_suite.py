@@ -1,10 +1,11 @@
 """What PyG's own tests of loaders look at, in our words, for our classes and for PyG's.
 
-    python -m tests.compat.loader_suite (ours | pyg | induced) [CASE ...]
+    python -m tests.compat.loader_suite [CASE ...]
 
-Runs every case with Penstock's loaders, or with PyG's own over our kernels, installed without or
-with `induced=True`; prints what failed. In a process of its own, since `install` is for a whole
-process. PyG's distribution contains no tests; these follow its documentation.
+Runs every case with Penstock's loaders ("ours"), and with PyG's own over our kernels, installed
+without ("pyg") and with `induced=True` ("induced"); prints what failed each time. In a process of
+its own, since `install` is for a whole process. PyG's distribution contains no tests; these follow
+its documentation.
 """
 
 from __future__ import annotations
@@ -23,9 +24,6 @@ import pytest
 import penstock as ps
 from penstock.compat import pyg_lib
 
-WAY = sys.argv[1] if __name__ == "__main__" else "ours"
-if WAY != "ours":
-    pyg_lib.install(induced=WAY == "induced")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # they warn of themselves while being imported
     import numpy as np
@@ -39,7 +37,7 @@ with warnings.catch_warnings():
     from torch_geometric.testing import MyFeatureStore, MyGraphStore
     from torch_geometric.utils import subgraph, trim_to_layer
 
-MODULE: Any = ps if WAY == "ours" else pyg_loaders
+MODULE: Any = ps  # whose loaders are looked at
 CITES, WRITES, WRITTEN = (
     ("paper", "to", "paper"),
     ("author", "to", "paper"),
@@ -493,15 +491,26 @@ def layers_and_transforms_do_as_before() -> None:
     assert lines["b"].shape == (100, 4)
 
 
-def main() -> None:
+def failed_cases() -> dict[str, str]:
     failed = {}
-    for name in sys.argv[2:] or CASES:
+    for name in sys.argv[1:] or CASES:
         try:
             CASES[name]()
         except Exception as error:
             failed[name] = f"{type(error).__name__}: {error}"
             traceback.print_exc()
-    print(json.dumps({"cases": len(CASES), "failed": failed}))
+    return failed
+
+
+def main() -> None:
+    global MODULE
+    failed = {"ours": failed_cases()}
+    MODULE = pyg_loaders
+    for way in ("pyg", "induced"):
+        pyg_lib.install(induced=way == "induced")
+        failed[way] = failed_cases()
+        pyg_lib.uninstall()
+    print(json.dumps(failed))
 
 
 if __name__ == "__main__":

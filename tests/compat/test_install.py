@@ -37,8 +37,33 @@ def test_importing_it_imports_no_torch() -> None:
 
 
 @needs_torch
-def test_pyg_lib_can_be_imported_while_it_is_installed_and_not_after() -> None:
-    program = """
+def test_the_real_thing_is_not_hidden(tmp_path: Path) -> None:
+    wanted = {"pyg_lib": {}, "torch_sparse": {"induced": True}}
+    for name in wanted:
+        (tmp_path / f"with {name}").mkdir()
+        (tmp_path / f"with {name}" / f"{name}.py").write_text("")
+    program = f"""
+for name, options in {wanted!r}.items():
+    sys.path.insert(0, f"with {{name}}")
+    try:
+        pyg_lib.install(**options)
+    except RuntimeError as error:
+        print(error)
+    print(name in sys.modules)
+    del sys.path[0]
+"""
+    assert run(program, tmp_path).splitlines() == [
+        "there is a pyg_lib, and PyG will use that: remove it first",
+        "False",
+        "there is a torch_sparse, and PyG will use that: remove it first",
+        "False",
+    ]
+
+
+# Each of these leaves things as it found them, so one process runs them all: torch and PyG take
+# longer to be imported than all the rest.
+PROGRAMS = {
+    "alone": """
 pyg_lib.install()
 pyg_lib.install()  # nothing new
 import pyg_lib as found, pyg_lib.sampler, torch
@@ -50,31 +75,9 @@ try:
     import pyg_lib
 except ImportError as error:
     print(error)
-print(hasattr(torch.ops.pyg, "neighbor_sample"))
-"""
-    assert run(program) == "True\nNo module named 'pyg_lib'\nFalse\n"
-
-
-@needs_torch
-@pytest.mark.parametrize(("name", "options"), [("pyg_lib", ""), ("torch_sparse", "induced=True")])
-def test_the_real_thing_is_not_hidden(tmp_path: Path, name: str, options: str) -> None:
-    (tmp_path / f"{name}.py").write_text("")
-    program = f"""
-try:
-    pyg_lib.install({options})
-except RuntimeError as error:
-    print(error)
-print({name!r} in sys.modules)
-"""
-    assert (
-        run(program, tmp_path)
-        == f"there is a {name}, and PyG will use that: remove it first\nFalse\n"
-    )
-
-
-@needs_pyg
-def test_pyg_finds_it_as_long_as_it_is_installed() -> None:
-    program = """
+print(hasattr(torch.ops.pyg, "neighbor_sample"), "torch_geometric" in sys.modules)
+""",
+    "before PyG": """
 pyg_lib.install()
 import torch
 from torch_geometric import typing
@@ -94,19 +97,8 @@ try:
     next(iter(NeighborLoader(Data(edge_index=edges, num_nodes=3), [1])))
 except ImportError as error:
     print(error)
-"""
-    assert run(program).splitlines() == [
-        "True True True False False",
-        "[[0, 1], [1, 2], [1, 2], [2, 0]]",
-        "[0, 2]",
-        "False",
-        "'NeighborSampler' requires either 'pyg-lib' or 'torch-sparse'",
-    ]
-
-
-@needs_pyg
-def test_it_may_come_after_pyg() -> None:
-    program = """
+""",
+    "after PyG": """
 import torch_geometric.nn  # copies some of what PyG found
 import torch
 from torch_geometric.data import Data
@@ -117,13 +109,8 @@ print(torch_geometric.nn.Node2Vec(edges, 4, walk_length=3, context_size=2).sampl
 print(next(iter(NeighborLoader(Data(edge_index=edges, num_nodes=3), [1]))).n_id.tolist())
 pyg_lib.uninstall()
 print(torch_geometric.nn.models.node2vec.WITH_PYG_LIB)
-"""
-    assert run(program).splitlines() == ["torch.Size([2, 2])", "[0, 2]", "False"]
-
-
-@needs_pyg
-def test_induced_samples_come_on_request_and_torch_sparse_is_missing_elsewhere() -> None:
-    program = """
+""",
+    "induced": """
 from importlib.util import find_spec
 import torch
 pyg_lib.install()
@@ -150,16 +137,51 @@ try:
     sampled()
 except ImportError as error:
     print(error)
-"""
-    refused = "'NeighborSampler' requires either 'pyg-lib' or 'torch-sparse'"
-    assert run(program).splitlines() == [
-        refused,
+""",
+}
+REFUSED = "'NeighborSampler' requires either 'pyg-lib' or 'torch-sparse'"
+SAID = {
+    "alone": ["True", "No module named 'pyg_lib'", "False False"],
+    "before PyG": [
+        "True True True False False",
+        "[[0, 1], [1, 2], [1, 2], [2, 0]]",
+        "[0, 2]",
+        "False",
+        REFUSED,
+    ],
+    "after PyG": ["torch.Size([2, 2])", "[0, 2]", "False"],
+    "induced": [
+        REFUSED,
         "3",
         "False None",
         "torch.sparse_csr",
         "[[1.0], [1.0], [1.0]]",
-        refused,
-    ]
+        REFUSED,
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def said() -> dict[str, list[str]]:
+    """What each of the programs prints."""
+    program = "".join(
+        f"print({name!r}, flush=True)\nexec(compile({text!r}, {name!r}, 'exec'))\n"
+        for name, text in PROGRAMS.items()
+    )
+    found: dict[str, list[str]] = {}
+    for line in run(program).splitlines():
+        if line in PROGRAMS:
+            lines = found[line] = []
+        else:
+            lines.append(line)
+    return found
+
+
+@needs_pyg
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_pyg_finds_it_as_long_as_it_is_installed(said: dict[str, list[str]], name: str) -> None:
+    """By itself, before PyG is imported, after that, and with induced samples on request."""
+    assert said[name] == SAID[name]
 
 
 # --- processes that Python starts ----------------------------------------------------------------
@@ -197,8 +219,13 @@ STARTED = (
     "torch.multiprocessing.set_start_method('spawn')",
     "batches(workers=1, method='spawn')",
     "batches(workers=1, method='forkserver')",
-    "torch.multiprocessing.spawn(batches, nprocs=1)",
     "one = torch.multiprocessing.Process(target=batches); one.start(); one.join()",
+)
+
+# The last one fails, since there is nothing to sample with.
+WITHOUT = (
+    "pyg_lib.uninstall(); one = torch.multiprocessing.Process(target=batches);"
+    "one.start(); one.join(); print(one.exitcode)"
 )
 
 
@@ -213,8 +240,17 @@ def spawning(folder: Path, started: str, *, imported: str = "", induced: bool = 
 
 
 @needs_pyg
-def test_processes_that_are_started_have_it_however_they_are(tmp_path: Path) -> None:
-    assert spawning(tmp_path, "; ".join(STARTED)) == 4 * "[2, 2, 2]\n"
+def test_processes_that_are_started_have_it_however_they_are_until_it_is_uninstalled(
+    tmp_path: Path,
+) -> None:
+    started = "; ".join((*STARTED, WITHOUT))
+    assert spawning(tmp_path, started) == 3 * "[2, 2, 2]\n" + "1\n"
+
+
+@pytest.mark.soak
+@needs_pyg
+def test_processes_that_torch_spawns_have_it(tmp_path: Path) -> None:
+    assert spawning(tmp_path, "torch.multiprocessing.spawn(batches, nprocs=1)") == "[2, 2, 2]\n"
 
 
 @needs_pyg
@@ -226,12 +262,3 @@ def test_a_process_has_it_though_its_script_imports_pyg_first(tmp_path: Path) ->
         induced=True,
     )
     assert out == "[3, 3, 3]\n"
-
-
-@needs_pyg
-def test_a_process_does_without_after_uninstall(tmp_path: Path) -> None:
-    started = (
-        "pyg_lib.uninstall(); import multiprocessing as m; c = m.get_context('spawn');"
-        "one = c.Process(target=batches); one.start(); one.join(); print(one.exitcode)"
-    )
-    assert spawning(tmp_path, started) == "1\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -145,6 +146,22 @@ def test_a_state_of_one_rank_is_every_rank_s(expected: list[list[str]]) -> None:
         assert digests(second)[:4] == expected[0][7::2]
 
 
+def test_ranks_to_which_a_loader_is_pickled_share_out_its_list(expected: list[list[str]]) -> None:
+    """CONTRACT 6: as Lightning does with ranks that it spawns."""
+    seen = []
+    with everyday(small_data()) as loader:
+        pickled = pickle.dumps(loader)
+    for rank in range(2):
+        with pickle.loads(pickled) as there:
+            sampler = DistributedSampler(there.dataset, 2, rank, shuffle=True)
+            with made_again(there, sampler) as again:
+                seen.append(digests(again))
+    assert [batch for step in zip(*seen, strict=True) for batch in step] == [
+        *expected[0],
+        expected[0][0],
+    ]
+
+
 def test_ranks_that_both_name_must_be_the_same() -> None:
     with everyday(small_data(), rank=1, world_size=2) as loader:
         with made_again(loader, DistributedSampler(loader.dataset, 2, 1)) as again:
@@ -191,6 +208,7 @@ def test_two_ranks_that_lightning_starts_share_out_what_hooks_and_callers_give(
         assert [node for batch in batches for node in batch] == nodes[rank::2]
 
 
+@pytest.mark.soak
 def test_two_ranks_that_are_spawned_share_out_loaders_of_hooks_and_of_callers(
     tmp_path: Path, expected: list[list[str]]
 ) -> None:

@@ -15,6 +15,7 @@ from penstock.server.serving import serve
 from tests.loader.device.sources import SOURCES, source_named
 from tests.loader.device.standin import StandIn, stand_in_for_cuda
 from tests.loader.epochs import digests, torch
+from tests.loader.pools import pools_kept
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -67,9 +68,9 @@ def check_rows(batch: Any, graph: Graph) -> None:
         assert np.array_equal(found, read[ids])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def graph() -> Iterator[Graph]:
-    with coded() as graph:
+    with coded() as graph, pools_kept(graph):
         yield graph
 
 
@@ -194,10 +195,10 @@ def test_links_have_rows_as_they_are_read(graph: Graph) -> None:
         check_rows(next(iter(loader)), graph)
 
 
-def test_ranked_neighbours_have_rows_as_they_are_read(graph: Graph) -> None:
-    with ps.PPRLoader(graph, input_nodes="train", batch_size=16) as loader:
+def test_ranked_neighbours_have_rows_as_they_are_read() -> None:
+    with coded() as graph, ps.PPRLoader(graph, input_nodes="train", batch_size=16) as loader:
         batch = next(iter(loader))
-    assert np.array_equal(batch.x, graph.node_attribute("x")[batch.n_id])
+        assert np.array_equal(batch.x, graph.node_attribute("x")[batch.n_id])
 
 
 def test_all_rows_are_read_decoded(graph: Graph) -> None:

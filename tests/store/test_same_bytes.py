@@ -82,6 +82,23 @@ def test_parts_give_the_batches_of_a_whole_graph_without_types(
     assert digests_of(parts, PLAIN[name]) == digests_of(whole, PLAIN[name])
 
 
+@pytest.mark.parametrize("method", ["locality", "streaming"])
+def test_parts_that_cut_few_edges_give_the_batches_of_the_whole(
+    tmp_path: Path, method: str
+) -> None:
+    """CONTRACT 65."""
+    with (
+        plain_graph() as plain,
+        typed_graph() as typed,
+        cut(plain, tmp_path / "plain", 3, method) as parts,
+        cut(typed, tmp_path / "typed", 3, method) as typed_parts,
+    ):
+        for name in ("uniform", "weighted"):
+            assert digests_of(parts, PLAIN[name]) == digests_of(plain, PLAIN[name])
+        name = next(iter(TYPED))
+        assert digests_of(typed_parts, TYPED[name]) == digests_of(typed, TYPED[name])
+
+
 CHOSEN = {
     "weighted": hops(direction="out", weight_attr="edge_weight"),
     "weighted, replaced": hops(direction="out", weight_attr="edge_weight", replace=True),

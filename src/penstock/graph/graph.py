@@ -44,7 +44,15 @@ from penstock.graph.matrices import matrix_arguments, with_values
 from penstock.graph.networkx import coo_arguments
 from penstock.graph.ogb import draft_from_ogb
 from penstock.graph.partition.book import ArrayBook, HashBook, PartitionBook, RangeBook
-from penstock.graph.partition.partition import Edges, Layout, Method, Parts, partition
+from penstock.graph.partition.partition import (
+    Edges,
+    Layout,
+    Method,
+    Parts,
+    assigned,
+    check_place,
+    write_parts,
+)
 from penstock.graph.partition.within import arrays_within
 from penstock.graph.progress import Progress, Report, shown
 from penstock.graph.pyg import draft_from_pyg
@@ -469,6 +477,7 @@ class Graph(GraphView):
         edges: Edges = "destination",
         topology: Layout = "parts",
         progress: Progress = None,
+        passes: int | None = None,
     ) -> Parts:
         """Write `n` parts of the graph into the folder `path`, one for each server to hold.
 
@@ -480,22 +489,29 @@ class Graph(GraphView):
             n: The number of parts.
             path: The folder for the parts. Parts that are there are replaced when all new ones are
                 on disk.
-            method: How nodes are assigned: by "range" of ids, by "hash", or as given: the part of
-                each node as an array, for a heterogeneous graph by node type.
+            method: How nodes are assigned: by "range" of ids, by "hash", or so that few edges lead
+                from one part to another: by "locality", in memory, with KaMinPar (`pip install
+                'penstock-gnn[locality]'`), or by "streaming", for graphs larger than memory. Or as
+                given: the part of each node as an array, for a heterogeneous graph by node type.
             edges: Whether edges go with their "destination" or their "source": a part serves the
                 in-edges or the out-edges of its nodes. With "both" it serves both, and attributes
                 of edges go with the destination.
             topology: "parts": a part has the edges of its own nodes. "whole": every part has all
                 edges, and only attributes are in parts.
-            progress: Whether to show how far it is, as for `from_coo`.
+            progress: Whether to show how far it is, as for `from_coo`. A function is told of
+                "streaming" first, and then of writing.
+            passes: How often "streaming" goes through all edges at most (20). More find a better
+                cut; it ends when nodes hardly move.
 
         Returns:
             The folders of the parts, as a list; `edges_cut` of it says how many edges of each type
-            lead from one part to another, and `num_edges` how many there are.
+            lead from one part to another, `num_edges` how many there are, and `balance` how many
+            nodes and edges of each type the largest part has, over the mean.
 
         Raises:
             ValueError: An argument is not valid, or the graph is a part itself.
             GraphFormatError: The folder has something else than parts.
+            PenstockError: KaMinPar is needed, and is not installed or failed.
 
         Examples:
             >>> import penstock as ps
@@ -507,8 +523,11 @@ class Graph(GraphView):
             ...     print(part.part.number, part.node_ids().tolist(), part.num_nodes())
             1 [2, 3] 4
         """
+        check_place(path)
+        with shown("assigning nodes to parts", progress) as report:
+            cutter = assigned(self, n, method, edges, topology, passes, report, path)
         with shown(f"cutting into {os.fspath(path)}", progress) as report:
-            return partition(self, path, n, method, edges, topology, report)
+            return write_parts(cutter, path, report)
 
     @classmethod
     def attach(cls, handle: GraphHandle, fds: Sequence[int] = ()) -> Self:

@@ -171,7 +171,7 @@ def test_parts_together_are_hardly_larger_than_the_graph(tmp_path: Path, method:
         ({"n": True}, "n is True; expected 1 to 65536 parts"),
         (
             {"n": 2, "method": "metis"},
-            "method is 'metis'; expected one of range, hash, or the part",
+            "method is 'metis'; expected one of range, hash, locality, streaming, or",
         ),
         ({"n": 2, "edges": "all"}, "edges is 'all'; expected one of destination, source, both"),
         ({"n": 2, "topology": "none"}, "topology is 'none'; expected one of parts, whole"),

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 POISON = 0x5A
@@ -103,7 +104,7 @@ class StandIn:
         return any(a <= begin and end <= b for a, b in (*self.locked.copy().items(), *own))
 
     def pinned(self, nbytes: int) -> torch.Tensor:
-        self._own.append(torch.empty(nbytes, dtype=torch.uint8))
+        self._own.append(torch.empty(nbytes, dtype=torch.uint8, device="cpu"))
         return self._own[-1]
 
     # --- copying ---
@@ -128,7 +129,7 @@ class StandIn:
         self.go_on_by_chance()
 
     def empty(self, shape: Any, dtype: torch.dtype) -> torch.Tensor:
-        out = torch.empty(tuple(shape), dtype=dtype)
+        out = torch.empty(tuple(shape), dtype=dtype, device=self.device)
         if out.numel():
             out.view(-1).view(torch.uint8).fill_(POISON)
         return out
@@ -210,7 +211,7 @@ class _Copy:
     def carry_out(self) -> None:
         if self.nbytes:
             there = (ctypes.c_char * self.nbytes).from_address(self.begin)
-            source = torch.frombuffer(bytearray(there), dtype=torch.uint8)
+            source = torch.from_numpy(np.frombuffer(bytearray(there), np.uint8))
             self.out.view(-1).view(torch.uint8).copy_(source)
 
 

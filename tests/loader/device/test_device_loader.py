@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
 from collections import deque
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -12,14 +15,15 @@ import pytest
 
 import penstock as ps
 from tests.loader.device.standin import StandIn, stand_in_for_cuda
-from tests.loader.epochs import NODES, Data, digests, everyday, small_data, torch, typed_data
+from tests.loader.epochs import NODES, Data, digests, everyday, pyg, small_data, torch, typed_data
+from tests.loader.pools import pools_kept
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 both = pytest.mark.parametrize("workers", [0, 2])
 
 
-@pytest.fixture(params=[None, 1, 2], ids=["late", "by chance", "by chance again"])
+@pytest.fixture(params=[None, 1], ids=["late", "by chance"])
 def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     gpu = StandIn(request.param)
     stand_in_for_cuda(monkeypatch, gpu)
@@ -32,6 +36,12 @@ def wide_data() -> Any:
     make = torch.Generator().manual_seed(8)
     data.x = torch.randn(NODES, 500, generator=make)
     return data
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pools() -> Iterator[None]:
+    with pools_kept(wide_data(), typed_data()):
+        yield
 
 
 @both
@@ -187,6 +197,37 @@ def test_an_error_in_a_transform_names_its_batch_and_the_next_one_comes(gpu: Sta
         assert loader.statistics().failed == 1
 
 
+def test_tensors_of_a_users_classes_stay_what_they_are(gpu: StandIn) -> None:
+    class Marked(torch.Tensor):
+        pass
+
+    class Own(ps.NeighborLoader):
+        def filter_fn(self, out: Any) -> Any:
+            batch = super().filter_fn(out)
+            batch.edge_index = pyg.EdgeIndex(batch.edge_index, sparse_size=2 * (batch.num_nodes,))
+            batch.marked = torch.arange(3).as_subclass(Marked)
+            return batch
+
+    with Own(wide_data(), [4], batch_size=16, device="cuda") as loader:
+        batch = next(iter(loader))
+        assert type(batch.edge_index) is pyg.EdgeIndex
+        assert batch.edge_index.sparse_size() == 2 * (batch.num_nodes,)
+        assert type(batch.marked) is Marked
+
+
+def test_what_a_users_collate_fn_makes_is_not_made_ahead(gpu: StandIn) -> None:
+    asked = []
+
+    class Own(ps.NeighborLoader):
+        def collate_fn(self, index: Any) -> Any:
+            asked.append(index)
+            return index
+
+    with Own(small_data(), [4], batch_size=16, device="cuda", num_workers=0) as loader:
+        for step, _ in zip(range(1, 4), loader, strict=False):
+            assert len(asked) == step
+
+
 def test_links_and_their_labels_are_moved(gpu: StandIn) -> None:
     data = wide_data()
     options = {"batch_size": 16, "neg_sampling": "binary", "shuffle": True, "seed": 3}
@@ -265,6 +306,37 @@ def test_a_batch_that_outlives_its_loader_stays_until_it_was_read(gpu: StandIn) 
     gc.collect()
     assert torch.equal(copy, expected)
     assert gpu.locked == {}
+
+
+def test_a_batch_that_outlives_its_loader_may_be_dropped_in_a_fork(
+    gpu: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONTRACT 76"""
+    parent = os.getpid()
+
+    def user_marks() -> list[Any]:
+        if os.getpid() != parent:
+            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+        return []
+
+    monkeypatch.setattr(gpu, "user_marks", user_marks)
+    with everyday(wide_data(), pin_memory=True) as loader:
+        batch = next(iter(loader))
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(sys, "unraisablehook", lambda _: os._exit(1))
+        del batch
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"device": "cpu"}])
+def test_the_hub_is_told_that_slots_are_page_locked(gpu: StandIn, options: Any) -> None:
+    """CONTRACT 75"""
+    with everyday(wide_data(), pin_memory=True, num_workers=1, **options) as loader:
+        next(iter(loader))
+        assert gpu.nbytes > 0
+        assert loader._batches_from._channel.registration.options.keep_pages
 
 
 def test_views_of_a_pinned_batch_keep_it(gpu: StandIn) -> None:

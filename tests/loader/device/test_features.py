@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.loader.pyg.options import options_of
 from penstock.store.handles import open_parts
 from tests.loader.device.standin import StandIn, stand_in_for_cuda
 from tests.loader.epochs import NODES, digests, everyday, small_data, torch, typed_data
+from tests.loader.pools import pools_kept
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -36,6 +38,12 @@ def wide_data() -> Any:
     make = torch.Generator().manual_seed(8)
     data.x = torch.randn(NODES, WIDTH, generator=make)
     return data
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pool() -> Iterator[None]:
+    with pools_kept(wide_data()):
+        yield
 
 
 def loader_of(data: Any, **options: Any) -> Any:
@@ -109,10 +117,17 @@ def test_too_little_memory_is_told_before_anything_is_moved(gpu: StandIn) -> Non
         next(iter(loader))
     with (
         loader_of(wide_data(), device="cuda", feature_cache="1GB") as loader,
-        pytest.raises(ValueError, match="feature_cache takes 1GB of cpu"),
+        pytest.raises(ValueError, match=r"feature_cache takes 159\.8KB of cpu"),
     ):
         next(iter(loader))
     assert gpu.copied == 0
+
+
+def test_a_budget_is_no_more_than_all_rows_take(gpu: StandIn) -> None:
+    gpu.free = 2 * NODES * ROW
+    with loader_of(wide_data(), device="cuda", feature_cache="20GB") as loader:
+        next(iter(loader))
+        assert loader.statistics().device.features == NODES * ROW
 
 
 def test_a_closed_loader_keeps_no_rows(gpu: StandIn) -> None:
@@ -161,6 +176,7 @@ def test_the_rows_that_are_read_most_are_kept(gpu: StandIn) -> None:
 
 def test_links_and_walks_along_out_edges_have_their_rows(gpu: StandIn) -> None:
     data = wide_data()
+    data.x[0] = 0  # a graph of its own, which goes, and takes its out-edges along
     links: Any = {"neg_sampling": "binary", "shuffle": True, "seed": 3, "batch_size": 16}
     with ps.LinkNeighborLoader(data, [4, 3], data.edge_index[:, :100], **links) as plain:
         expected = digests(plain)
@@ -243,6 +259,17 @@ def test_a_servers_and_a_stores_rows_are_kept(
 def test_what_cannot_be_is_refused(gpu: StandIn, options: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         loader_of(small_data(), **options)
+
+
+@pytest.mark.parametrize(
+    ("device", "features", "there"),
+    [(None, "cuda:1", "cuda:1"), ("cuda:1", "cuda", "cuda:1"), ("cuda", 1, "cuda:1")],
+)
+def test_the_gpu_of_features_and_batches_is_named_once(
+    gpu: StandIn, device: Any, features: Any, there: str
+) -> None:
+    found = options_of({"device": device, "features": features}, "NeighborLoader", None)
+    assert found.torch_device == torch.device(there)
 
 
 def test_a_part_alone_has_no_rows_of_the_whole(gpu: StandIn, tmp_path: Path) -> None:

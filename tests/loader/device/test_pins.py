@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.loader.device.pins import Pins, address_of
+from penstock.loader.device.transfer import most_locked
 from penstock.rpc.buffer_pool import BufferPool, lasting
+from penstock.workers.limits import Readings
 from tests.loader.device.standin import StandIn
 
 PAGE = mmap.PAGESIZE
@@ -114,3 +116,14 @@ def test_cuda_may_fail_at_any_time() -> None:
 def test_arrays_of_numpy_s_own_are_covered_by_nothing() -> None:
     array = np.zeros(100)
     assert not Pins(StandIn(), 1 << 40).covers(address_of(array), array.nbytes)
+
+
+GIB = 1 << 30
+
+
+def test_the_bound_is_a_share_of_what_is_free_for_this_process() -> None:
+    assert most_locked(Readings(4, memory_free=8 * GIB)) == 2 * GIB
+    assert most_locked(Readings(4, memory_free=512 * GIB)) == 16 * GIB
+    # In a container that may have less than the machine has.
+    assert most_locked(Readings(4, memory_free=512 * GIB, memory_room=8 * GIB)) == 2 * GIB
+    assert most_locked(Readings(4)) == 16 * GIB

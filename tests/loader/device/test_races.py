@@ -26,6 +26,7 @@ from tests.loader.device.paces import (
     torch_pins_with,
 )
 from tests.loader.device.sources import SOURCES, STEPS, near, source_named, wide_graph
+from tests.loader.pools import pools_kept
 from tests.processes import until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -40,12 +41,12 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 EPOCHS = 3
 # Interrupts for each way and pace; `make soak` strikes at every call.
-AT_MOST = 25
+AT_MOST = 12
 
 
 @pytest.fixture(scope="module")
 def graph() -> Iterator[Any]:
-    with wide_graph() as made:
+    with wide_graph() as made, pools_kept(made):
         yield made
 
 

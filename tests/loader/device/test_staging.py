@@ -53,3 +53,20 @@ def test_small_tensors_share_a_buffer() -> None:
         ring.copy(torch.tensor(number))
     assert len(gpu._own) == 1
     assert gpu.waits == 0
+
+
+def test_rows_that_are_larger_than_a_buffer_come_whole() -> None:
+    gpu = StandIn()
+    rows = torch.arange(3 * 2 * SMALL, dtype=torch.uint8).view(3, 2 * SMALL)
+    out = gpu.empty(rows.shape, rows.dtype)
+
+    def write(room: Any, first: int, last: int) -> None:
+        room.numpy()[:] = rows[first:last].view(-1)
+
+    torch.set_default_device("meta")  # as some set "cuda"
+    try:
+        Staging(gpu).fill(out, write)
+    finally:
+        torch.set_default_device(None)
+    gpu.run_until(gpu.mark())
+    assert torch.equal(out, rows)

@@ -1,4 +1,4 @@
-"""Which part gets each node: by ranges of ids, by hashes, or as the user says.
+"""Which part gets each node: by ranges of ids, by hashes, by its neighbours, or as the user says.
 
 An `Assignment` has all that a cutter asks for: the part of a node, and the nodes of a part.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -22,14 +23,20 @@ from penstock.graph.partition.book import (
     RangeBook,
     part_dtype,
 )
+from penstock.graph.partition.index_space import IndexSpace
+from penstock.graph.partition.kaminpar import by_locality
+from penstock.graph.partition.streaming import PASSES, stream
+from penstock.graph.progress import Report
 from penstock.graph.tensors import plain
 
 if TYPE_CHECKING:
     from penstock.graph.graph import Graph
 
-Method: TypeAlias = Literal["range", "hash"] | npt.ArrayLike | Mapping[str, npt.ArrayLike]
+Method: TypeAlias = (
+    Literal["range", "hash", "locality", "streaming"] | npt.ArrayLike | Mapping[str, npt.ArrayLike]
+)
 
-METHODS: Final = ("range", "hash")
+METHODS: Final = ("range", "hash", "locality", "streaming")
 
 
 class Assignment:
@@ -72,34 +79,68 @@ class Assignment:
         return np.argsort(self.parts, kind="stable")
 
     @cached_property
-    def _starts(self) -> list[int]:
+    def counts(self) -> list[int]:
+        """How many nodes each part has."""
+        if self.bounds is not None:
+            return [int(count) for count in np.diff(self.bounds)]
         counts = np.bincount(self.parts, minlength=self.book.num_partitions)
-        return [0, *np.cumsum(counts).tolist()]
+        return [int(count) for count in counts]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *np.cumsum(self.counts).tolist()]
 
 
-def assignments(graph: Graph, parts: int, method: Method) -> dict[str, Assignment]:
+def assignments(
+    graph: Graph,
+    parts: int,
+    method: Method,
+    passes: int | None = None,
+    report: Report | None = None,
+    beside: Path | None = None,
+) -> dict[str, Assignment]:
     """Return the assignment of each node type.
+
+    Args:
+        graph: The whole graph.
+        parts: How many parts there are.
+        method: As for `Graph.partition`.
+        passes: The most passes of "streaming"; None for the default.
+        report: Called with bytes of edges that "streaming" has read, and will read at most.
+        beside: The folder for temporary files of "locality"; None for the system's.
 
     Raises:
         ValueError: The method is not known, or does not have a part for each node.
+        PenstockError: The package that "locality" needs is not installed, or failed.
     """
-    if isinstance(method, str):
-        if method not in METHODS:
-            raise ValueError(
-                f"method is {method!r}; expected one of {', '.join(METHODS)}, or the part of each "
-                "node as an array"
-            )
+    _check_passes(passes, method)
+    if not isinstance(method, str):
         return {
-            name: Assignment(
-                RangeBook.even(size, parts) if method == "range" else HashBook(size, parts)
-            )
-            for name in graph.node_types
-            for size in [graph.num_nodes(name)]
+            name: Assignment(_given(label, numbers, graph.num_nodes(name), parts))
+            for name, (label, numbers) in _by_type(graph, method).items()
         }
-    return {
-        name: Assignment(_given(label, numbers, graph.num_nodes(name), parts))
-        for name, (label, numbers) in _by_type(graph, method).items()
-    }
+    if method in ("range", "hash"):
+        book = RangeBook.even if method == "range" else HashBook
+        return {name: Assignment(book(graph.num_nodes(name), parts)) for name in graph.node_types}
+    if method == "locality":
+        found = by_locality(IndexSpace.of(graph), parts, beside)
+    elif method == "streaming":
+        found = stream(IndexSpace.of(graph), parts, passes or PASSES, report)
+    else:
+        raise ValueError(
+            f"method is {method!r}; expected one of {', '.join(METHODS)}, or the part of each "
+            "node as an array"
+        )
+    return {name: Assignment(ArrayBook(numbers, parts)) for name, numbers in found.items()}
+
+
+def _check_passes(passes: Any, method: Any) -> None:
+    if passes is None:
+        return
+    if not isinstance(method, str) or method != "streaming":
+        raise ValueError(f"passes is {passes!r}; only method='streaming' makes passes")
+    if isinstance(passes, bool) or not isinstance(passes, int) or passes < 1:
+        raise ValueError(f"passes is {passes!r}; expected at least 1")
 
 
 def _by_type(graph: Graph, method: Any) -> dict[str, tuple[str, Any]]:

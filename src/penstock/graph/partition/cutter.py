@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -65,6 +66,19 @@ EDGES: Final = ("destination", "source", "both")
 LAYOUTS: Final = ("parts", "whole")
 
 
+@dataclass(frozen=True)
+class Balance:
+    """How even the parts of a graph are: what the largest part has, over the mean of all parts.
+
+    Attributes:
+        nodes: The ratio for nodes of each type; 1.0 is even.
+        edges: The ratio for edges of each type.
+    """
+
+    nodes: dict[str, float]
+    edges: dict[EdgeType, float]
+
+
 class PartCutter:
     """Cuts one graph, in one way."""
 
@@ -106,6 +120,18 @@ class PartCutter:
             for name in self._graph.edge_types
         }
 
+    @cached_property
+    def balance(self) -> Balance:
+        """How even the parts are."""
+        return Balance(
+            {name: _ratio(each.counts) for name, each in self._assignments.items()},
+            {name: _ratio(counts) for name, counts in self.num_edges.items()},
+        )
+
+    @property
+    def num_parts(self) -> int:
+        return self._parts
+
     @property
     def _owning(self) -> Side:
         return "out" if self._edges == "source" else "in"
@@ -138,7 +164,7 @@ class PartCutter:
             topology=self._layout,
             version=graph.version,
             cut=self._cut,
-            num_nodes=tuple(len(each.nodes(part)) for each in self._assignments.values()),
+            num_nodes=tuple(each.counts[part] for each in self._assignments.values()),
             num_edges=tuple(counts[part] for counts in self.num_edges.values()),
             edges_cut=tuple(counts[part] for counts in self.edges_cut.values()),
             bounds={name: found for name, found in bounds.items() if found is not None},
@@ -243,6 +269,12 @@ class PartCutter:
         yield ArrayKey("part", name, MEMBERS), Made("int64", shape, lambda: _words(members()))
         for label, column in columns.items():
             yield ArrayKey("edge", name, label), SomeRows(column, count, ids)
+
+
+def _ratio(counts: list[int]) -> float:
+    """Return what the largest part has over the mean; 1.0 where there is nothing."""
+    total = sum(counts)
+    return max(counts) * len(counts) / total if total else 1.0
 
 
 def _entries(rows: Topology, nodes: Ids, offsets: Ids, dtype: str) -> ArraySource:

@@ -15,21 +15,36 @@ import shutil
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from penstock.errors import GraphFormatError
 from penstock.graph.folder import has_manifest, is_old_part, sync_folder
 from penstock.graph.format import ArraySource, Meter, write_sources
 from penstock.graph.layout import array_nbytes
 from penstock.graph.partition.assignment import Method, assignments
-from penstock.graph.partition.cutter import EDGES, LAYOUTS, Edges, Layout, PartCutter
+from penstock.graph.partition.cutter import EDGES, LAYOUTS, Balance, Edges, Layout, PartCutter
 from penstock.graph.progress import Report
 from penstock.graph.schema import ArrayKey, EdgeType
 
 if TYPE_CHECKING:
     from penstock.graph.graph import Graph
 
-__all__ = ["EDGES", "LAYOUTS", "MOST_PARTS", "Edges", "Layout", "Method", "Parts", "partition"]
+__all__ = [
+    "EDGES",
+    "LAYOUTS",
+    "MOST_PARTS",
+    "Balance",
+    "Edges",
+    "Layout",
+    "Method",
+    "PartCutter",
+    "Parts",
+    "assigned",
+    "check_place",
+    "write_parts",
+]
+
+StrPath: TypeAlias = str | os.PathLike[str]
 
 MOST_PARTS: Final = 1 << 16
 # Arrays that are written at a time, and parts that they are of.
@@ -45,6 +60,7 @@ class Parts(list[Path]):
     Attributes:
         num_edges: How many edges of each type the graph has.
         edges_cut: How many of them lead from one part to another.
+        balance: How many nodes and edges of each type the largest part has, over the mean.
     """
 
     def __init__(
@@ -52,29 +68,38 @@ class Parts(list[Path]):
         paths: Iterable[Path],
         num_edges: Mapping[EdgeType, int],
         edges_cut: Mapping[EdgeType, int],
+        balance: Balance,
     ) -> None:
         super().__init__(paths)
         self.num_edges = dict(num_edges)
         self.edges_cut = dict(edges_cut)
+        self.balance = balance
 
 
-def partition(
+def assigned(
     graph: Graph,
-    path: str | os.PathLike[str],
     parts: int,
     method: Method = "range",
     edges: Edges = "destination",
     topology: Layout = "parts",
+    passes: int | None = None,
     report: Report | None = None,
-) -> Parts:
-    """Write the parts of a graph into the folder `path`; see `Graph.partition`."""
+    path: StrPath | None = None,
+) -> PartCutter:
+    """Assign the nodes of a graph to parts, which are not written yet; see `Graph.partition`."""
     _check(graph, parts, edges, topology)
-    assigned = assignments(graph, parts, method)
+    beside = None if path is None else _parent_there(Path(os.path.abspath(path)))
+    found = assignments(graph, parts, method, passes, report, beside)
+    return PartCutter(graph, parts, found, edges, topology)
+
+
+def write_parts(cutter: PartCutter, path: StrPath, report: Report | None = None) -> Parts:
+    """Write the parts of a graph into the folder `path`; see `Graph.partition`."""
+    parts = cutter.num_parts
     folder = Path(os.path.abspath(path))
-    _check_place(folder)
+    check_place(folder)
     beside = folder.with_name(f".{folder.name}.new-{os.getpid()}")
     shutil.rmtree(beside, ignore_errors=True)
-    cutter = PartCutter(graph, parts, assigned, edges, topology)
     try:
         beside.mkdir(parents=True)
         _write(cutter, beside, parts, report)
@@ -87,6 +112,7 @@ def partition(
         [Path(path) / f"part-{part}" for part in range(parts)],
         {name: sum(counts) for name, counts in cutter.num_edges.items()},
         {name: sum(counts) for name, counts in cutter.edges_cut.items()},
+        cutter.balance,
     )
 
 
@@ -159,12 +185,18 @@ def parts_in(folder: Path) -> list[Path]:
     return sorted(there, key=lambda each: int(each.name.removeprefix("part-")))
 
 
-def _check_place(folder: Path) -> None:
+def check_place(path: StrPath) -> None:
     """Raise unless the folder is missing or empty, or has only parts, which are replaced."""
+    folder = Path(path)
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not folder.is_dir() or len(parts_in(folder)) != len(list(folder.iterdir())):
         raise GraphFormatError(f"{folder} {_STRANGER}")
+
+
+def _parent_there(path: Path) -> Path:
+    """Return the nearest folder above a path that is there."""
+    return next(each for each in path.parents if each.is_dir())
 
 
 def _move(beside: Path, folder: Path) -> None:

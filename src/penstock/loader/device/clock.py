@@ -18,7 +18,7 @@ _MOST: Final = 256  # deliveries that were not read yet
 class Delivery(NamedTuple):
     """Marks of one batch: two in the stream that computes, two in the one that copies."""
 
-    asked: Mark  # all that was asked for before this batch
+    wanted: Mark  # all that was asked for before the user wanted this batch
     begun: Mark
     copied: Mark
     went_on: Mark
@@ -39,8 +39,8 @@ class DeviceClock:
     def look(self) -> None:
         """Read the deliveries that the GPU has passed."""
         while self._unread and self._unread[0].went_on.passed():
-            asked, begun, copied, went_on = self._unread.popleft()
-            waited = max(0.0, went_on.since(asked))
-            copying = max(0.0, min(copied.since(begun), copied.since(asked), waited))
+            wanted, begun, copied, went_on = self._unread.popleft()
+            waited = max(0.0, went_on.since(wanted))
+            copying = max(0.0, min(copied.since(begun), copied.since(wanted), waited))
             self.copies += copying
             self.batches += waited - copying

@@ -127,7 +127,7 @@ class DeviceFeatures:
             self._check_room(gpu, self._missing_bytes(gpu), "features")
             tables = self._whole_tables(gpu, staging)
         else:
-            self._check_room(gpu, self._budget, "feature_cache")
+            self._check_room(gpu, min(self._budget, self._all_bytes()), "feature_cache")
             tables = self._hot_tables(gpu, staging)
         self._tables = tables
         self.nbytes = sum(table.rows.nbytes for table in tables.values())
@@ -145,6 +145,9 @@ class DeviceFeatures:
             f"{option} takes {written_bytes(nbytes)} of {gpu.device}, which has "
             f"{written_bytes(room)} to spare: {advice}"
         )
+
+    def _all_bytes(self) -> int:
+        return sum(_row_bytes(source) * source.num_rows for source in self._sources.values())
 
     def _missing_bytes(self, gpu: Gpu) -> int:
         """Return the bytes of rows of which no other loader has a table there."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 # Torch has no types for much of this.
 _cuda: Final[Any] = torch.cuda
+_core: Final[Any] = torch._C
 # Page-locked for all devices of the process.
 _PORTABLE: Final = 1
 
@@ -85,6 +86,11 @@ class Gpu(Protocol):
 
     def keep(self, tensors: Iterable[Tensor]) -> None:
         """Let memory of these tensors not be used again before the current stream has passed."""
+
+
+def _is_used(device: int) -> bool:
+    """Return whether this process uses a GPU already; to ask one that it does not takes memory."""
+    return bool(_core._cuda_hasPrimaryContext(device))
 
 
 class CudaMark:
@@ -181,10 +187,16 @@ class CudaGpu:
         return CudaMark(_cuda.current_stream(self.device))
 
     def user_marks(self) -> list[Mark]:
-        """Return marks in the current stream and in the default one."""
-        current = _cuda.current_stream(self.device)
-        default = _cuda.default_stream(self.device)
-        return [CudaMark(stream) for stream in ({current, default})]
+        """Return marks in the current stream and in the default one, of each GPU in use.
+
+        Users copy to another GPU than the current one, too: `batch.to(f"cuda:{rank}")`.
+        """
+        others = (at for at in range(_cuda.device_count()) if at != self.device.index)
+        found = [self.device.index, *filter(_is_used, others)]
+        streams = {
+            each(at) for at in found for each in (_cuda.current_stream, _cuda.default_stream)
+        }
+        return [CudaMark(stream) for stream in streams]
 
     def follow(self, mark: Mark) -> None:
         """Let the current stream wait for a mark in another one."""

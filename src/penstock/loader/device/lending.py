@@ -69,11 +69,18 @@ class Lending:
         self.is_closed = True
         self.look(lambda: 0)
 
-    def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        # The loader has gone, and now the user's last batch. At exit everything goes at once, and
-        # in a fork there is no CUDA.
-        if not is_exiting() and os.getpid() == getattr(self, "_owner", None):
+    def end(
+        self,
+        is_exiting: Callable[[], bool] = sys.is_finalizing,
+        process: Callable[[], int] = os.getpid,
+    ) -> None:
+        """Close, from a finalizer."""
+        # At exit everything goes at once, and in a fork there is no CUDA.
+        if not is_exiting() and process() == getattr(self, "_owner", None):
             self.close()
+
+    def __del__(self) -> None:
+        self.end()  # the loader has gone, and now the user's last batch
 
 
 class _Token:
@@ -91,7 +98,7 @@ class _Token:
         lending = self._lending
         lending.dropped.append(arrays)
         if lending.is_closed:  # nobody else will look
-            lending.close()
+            lending.end()
 
 
 class _View:

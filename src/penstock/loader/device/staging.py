@@ -55,7 +55,7 @@ class Staging:
             return
         row_bytes = out.nbytes // len(out)
         if row_bytes > BUFFER:
-            given = torch.empty(out.nbytes, dtype=torch.uint8)
+            given = torch.empty(out.nbytes, dtype=torch.uint8, device="cpu")
             write(given, 0, len(out))
             self._fill_bytes(_flat(out), 1, lambda room, first, last: room.copy_(given[first:last]))
             return
@@ -79,8 +79,8 @@ class Staging:
             self._marks[self._at] = self._gpu.mark()
             self._at, self._filled = (self._at + 1) % BUFFERS, 0
         if self._at == len(self._ring):
+            self._marks.append(None)  # first: an interrupt may leave one too many
             self._ring.append(self._gpu.pinned(BUFFER))
-            self._marks.append(None)
         elif (mark := self._marks[self._at]) is not None:
             mark.wait()  # once more, if an interrupt ends it
             self._marks[self._at] = None

@@ -1,9 +1,9 @@
 """How batches reach the device that a user asked for.
 
-A `Transfer` sees a batch three times: when it was taken from its channel (`receive`), when it was
-turned into what the user wants (`begin`), and when the user is given it (`finish`). Between the
-last two, other batches may be begun. All of it happens in the user's thread, which asks the GPU and
-does not wait for it.
+A `Transfer` is told when the user wants a batch (`want`), and sees each batch three times: when it
+was taken from its channel (`receive`), when it was turned into what the user wants (`begin`), and
+when the user is given it (`finish`). Between the last two, other batches may be begun. All of it
+happens in the user's thread, which asks the GPU and does not wait for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import psutil
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -33,13 +32,14 @@ from penstock.loader.device.lending import Lending
 from penstock.loader.device.pins import Pins
 from penstock.loader.device.staging import Staging
 from penstock.loader.device.statistics import DeviceStatistics
+from penstock.workers.limits import Readings
 
 log = logging.getLogger(__name__)
 
 Room = Callable[[], int | None]
 # Batches on the device ahead of the model: more only take memory.
 _MOST_AHEAD: Final = 8
-# The share of the machine's memory that is page-locked at most, and an absolute bound.
+# The share of the memory that this process may still use, and bytes, that are page-locked at most.
 _LOCKED_SHARE: Final = 0.25
 _MOST_LOCKED: Final = 16 << 30
 
@@ -48,6 +48,9 @@ class Transfer(ABC):
     """Brings the batches of one loader to where its user wants them. For one thread at a time."""
 
     transforms_last = False  # whether users' transforms see a batch where it arrives
+
+    def want(self) -> None:  # noqa: B027 - only a GPU's time is measured
+        """Note that the user wants a batch now, whether or not one is there."""
 
     def make_room(self, room: Room) -> None:  # noqa: B027 - most hold nothing
         """Let go of slots that were read; wait for some if the channel has no room left.
@@ -173,6 +176,7 @@ class DeviceTransfer(Transfer):
         self._there: _Tools | None = None
         self._held: deque[_Held] = deque()  # until they are copied
         self._clock = DeviceClock()
+        self._wanted: Mark | None = None  # behind what the user asked for before the batch
         self._moved = self._staged = 0
         self._owner = os.getpid()
 
@@ -181,6 +185,11 @@ class DeviceTransfer(Transfer):
         # stays until CUDA has ended, and in a fork there is no CUDA.
         if not is_exiting() and os.getpid() == getattr(self, "_owner", None):
             self.close()
+
+    def want(self) -> None:
+        """Mark the moment: the GPU has nothing to do from then on until the batch is there."""
+        if self._there is not None:
+            self._wanted = self._there.gpu.mark()
 
     def make_room(self, room: Room) -> None:
         """Give back slots that were copied."""
@@ -254,9 +263,11 @@ class DeviceTransfer(Transfer):
         """Ask for a copy of a tensor on the device."""
         tools = self._tools()
         gpu = tools.gpu
-        if tensor.device.type != "cpu" or tensor.requires_grad:
+        # What is copied by its bytes is plain: torch itself moves the users' own kinds of tensors.
+        is_plain = type(tensor) is Tensor and tensor.layout is torch.strided
+        if tensor.device.type != "cpu" or tensor.requires_grad or not is_plain:
             return tensor.to(gpu.device)
-        if tensor.layout is not torch.strided or not tensor.numel():
+        if not tensor.numel():
             return gpu.copy(tensor)
         self._moved += tensor.nbytes
         if tools.pins.covers(tensor.data_ptr(), tensor.nbytes) and gpu.is_pinned(tensor):
@@ -267,10 +278,10 @@ class DeviceTransfer(Transfer):
     def finish(self, begun: _Moving) -> Any:
         """Return the batch on the device; the current stream waits for it."""
         gpu = self._tools().gpu
-        asked = gpu.mark()
+        wanted = self._wanted or gpu.mark()  # of the first batch, only copies are waited for
         gpu.follow(begun.copied)
         gpu.keep(begun.tensors)
-        self._clock.note(Delivery(asked, begun.begun, begun.copied, gpu.mark()))
+        self._clock.note(Delivery(wanted, begun.begun, begun.copied, gpu.mark()))
         return begun.data
 
     def has_room(self, begun: Sequence[Any]) -> bool:
@@ -366,6 +377,8 @@ def transfer_of(
     return None
 
 
-def most_locked() -> int:
+def most_locked(readings: Readings | None = None) -> int:
     """Return how many bytes a loader page-locks at most."""
-    return min(_MOST_LOCKED, int(psutil.virtual_memory().available * _LOCKED_SHARE))
+    found = readings or Readings.now()
+    rooms = [room for room in (found.memory_free, found.memory_room) if room is not None]
+    return min([_MOST_LOCKED, *(int(room * _LOCKED_SHARE) for room in rooms)])

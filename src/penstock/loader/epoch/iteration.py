@@ -102,6 +102,7 @@ class Iteration(Iterator[Any]):
         loader, ahead = self._loader, self._ahead
         if loader._transfer is None:
             return self._made()
+        loader._transfer.want()
         while not ahead or (self._has_room() and self._is_near()):
             ahead.append(self._made())
         outcome = ahead.popleft()
@@ -116,6 +117,8 @@ class Iteration(Iterator[Any]):
 
     def _has_room(self) -> bool:
         assert self._loader._transfer is not None
+        if self._run.by_user:  # nothing is moved beside the model
+            return False
         # The first of them is about to be delivered.
         return self._loader._transfer.has_room([outcome.data for outcome in self._ahead][1:])
 

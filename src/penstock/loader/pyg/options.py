@@ -79,8 +79,9 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
             )
         parse_bytes(self.device_prefetch, "device_prefetch")
         self._check_features()
-        name = "features" if self.device is None else "device"
-        _check_there(self.torch_device, name, getattr(self, name))
+        for name in ("device", "features"):
+            if (given := getattr(self, name)) is not None:
+                _check_there(_device(name, given), name, given)
         for name in ("sampler", "batch_sampler"):
             _check_iterable(name, getattr(self, name))
         if self.order is not None and (type(self.order) is not str or self.order not in _ORDERS):
@@ -111,9 +112,13 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
     @cached_property
     def torch_device(self) -> torch.device | None:
         """Where batches arrive; None: in this process's memory."""
-        if self.device is not None:
-            return _device("device", self.device)
-        return None if self.features is None else _device("features", self.features)
+        device, features = (
+            None if given is None else _device(name, given)
+            for name, given in (("device", self.device), ("features", self.features))
+        )
+        # "cuda" is any GPU: the number may be given once.
+        names_more = features is not None and device == torch.device(features.type)
+        return features if device is None or names_more else device
 
     @cached_property
     def feature_bytes(self) -> int | None:
@@ -142,7 +147,10 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
                 f"{option} is {getattr(self, option)!r}, which keeps rows on a GPU, but batches "
                 f"arrive {'here' if device is None else f'on {device}'}: give device='cuda'"
             )
-        if self.features is not None and _device("features", self.features) != device:
+        if self.features is not None and _device("features", self.features) not in (
+            device,
+            torch.device(device.type),
+        ):
             raise ValueError(
                 f"features is {self.features!r}, and device is {self.device!r}: rows can be kept "
                 "only where batches arrive"
@@ -151,7 +159,7 @@ class LoaderOptions(LoadingOptions, frozen=True, kw_only=True, eq=False, dict=Tr
     @property
     def pins_slots(self) -> bool:
         """Whether slots are page-locked, for a GPU."""
-        if self.torch_device is not None:
+        if self.torch_device is not None and self.torch_device.type != "cpu":
             return self.torch_device.type == "cuda"
         return self.pin_memory and torch.cuda.is_available()
 
@@ -350,9 +358,9 @@ def _device(name: str, given: Any) -> torch.device:
     raise ValueError(f"{name} is {given!r}; expected a device of torch's, such as 'cuda'{near}")
 
 
-def _check_there(device: torch.device | None, name: str, given: Any) -> None:
+def _check_there(device: torch.device, name: str, given: Any) -> None:
     """Raise ValueError for a GPU that torch does not find."""
-    if device is None or device.type != "cuda":
+    if device.type != "cuda":
         return
     if not torch.cuda.is_available():
         built: str | None = torch.version.cuda
