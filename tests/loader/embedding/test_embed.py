@@ -194,6 +194,29 @@ def test_they_are_the_same_from_every_source(graph: ps.Graph, tmp_path: Path) ->
             part.close()
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")  # torch says that its layouts are young
+def test_edges_may_be_a_matrix(graph: ps.Graph, tmp_path: Path) -> None:
+    ends = torch.from_numpy(graph.edge_index().copy())
+    ones = torch.ones(ends.shape[1])
+    data = pyg.data.Data(x=torch.from_numpy(graph.node_attribute("x").copy()), names=["a"] * NODES)
+    data.adj_t = torch.sparse_coo_tensor(ends.flip(0), ones, (NODES, NODES))
+    model = basic("GraphSAGE")
+    np.testing.assert_allclose(embedded(model, data, tmp_path), whole(model, graph), atol=1e-5)
+
+
+def test_edges_of_labels_are_not_walked(tmp_path: Path) -> None:
+    """A layer sees their type, without edges."""
+    model = TypedLayers()
+    with typed_graph() as graph:
+        expected = whole_typed(model, graph)["paper"]
+        edges = {kind: graph.edge_index(kind) for kind in graph.edge_types}
+        x = {name: graph.node_attribute("x", name) for name in graph.node_types}
+    edges["author", "writes_positive", "paper"] = np.array([[0, 1], [1, 2]])
+    with ps.Graph.from_coo(edges, COUNTS, x=x) as graph:
+        found = embedded(model, graph, tmp_path, node_type="paper", batch_size=16)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_features_in_fewer_bytes_are_read_as_they_are(tmp_path: Path) -> None:
     model = basic("GraphSAGE")
     with plain_graph(features={"x": ps.quantize("int8")}) as graph:

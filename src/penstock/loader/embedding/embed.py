@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from penstock.loader.embedding.run import Run, Wanted, shards_of
 from penstock.loader.embedding.steps import Step, steps_of
 from penstock.loader.embedding.workspace import Workspace
 from penstock.loader.epoch.ranks import RankShare, ranks_of
+from penstock.loader.pyg.template import template_of
 from penstock.loader.source.sources import DataSource, source_of
 
 StrPath = str | os.PathLike[str]
@@ -116,6 +118,8 @@ def embed(
             raise ValueError(f"{name} is {value!r}; expected a number of 1 or more")
     ranks = ranks_of(rank, world_size)
     source = source_of(data, part_only=False)
+    # Batches of the graph, whatever the user's data are: nothing is needed that it does not have.
+    source = replace(source, template=template_of(source.graph))
     wanted = Wanted(
         _type_of(source, node_type),
         batch_size,
