@@ -71,12 +71,13 @@ def test_a_linear_model_is_as_accurate(name: str) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["cora", "citeseer"])
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 def test_networks_are_as_accurate_on_average(
     name: str, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study, data = data_of(name, model, seeds=8)
+    study, data = data_of(name, model, seeds=5)
 
     def accuracies(data: Any) -> list[float]:
         return [on_whole_graph(study, data, seed) for seed in range(study.seeds)]
