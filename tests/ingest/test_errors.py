@@ -226,6 +226,14 @@ def test_a_word_that_makes_no_sense_is_an_error(nodes: Any, words: str, tmp_path
     assert words in attempt(tmp_path, nodes)
 
 
+def test_self_loops_are_for_edges_within_a_type(tmp_path: Path) -> None:
+    said = {"data": EDGE_DATA, "source": "s", "target": "t", "self_loops": "drop"}
+    with pytest.raises(ValueError, match=r"self_loops is 'drop', and no edge from 'a' to 'b'"):
+        ps.build(tmp_path / "g", edges={("a", "to", "b"): said})
+    with ps.build(tmp_path / "g", edges={("a", "to", "a"): said}) as graph:
+        assert graph.num_edges(("a", "to", "a")) == 3
+
+
 def test_a_description_in_toml_is_checked_too(tmp_path: Path) -> None:
     spec = tmp_path / "g.toml"
     for text, words in (

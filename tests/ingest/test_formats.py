@@ -191,6 +191,29 @@ def test_features_in_fewer_bytes_are_those_of_quantize(store: str, tmp_path: Pat
         assert graph.version == other.version
 
 
+def test_csv_is_read_as_the_description_says(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("s\tt\n0\t1\n")
+    (tmp_path / "b.txt").write_text("1|0|-\n1|1|2.5\n")
+    csv = {"names": ["s", "t", "w"], "delim": "|", "nullstr": "-", "types": {"w": "FLOAT"}}
+    edges = {
+        ("a", "to", "a"): {"files": str(tmp_path / "a.tsv")},
+        ("a", "of", "a"): {
+            "files": str(tmp_path / "b.txt"),
+            "format": "csv",
+            "csv": csv,
+            "label": "w",
+        },
+    }
+    edges = {kind: {**said, "source": "s", "target": "t"} for kind, said in edges.items()}
+    with ps.build(tmp_path / "g", edges=edges) as graph:
+        assert graph.edge_index(("a", "to", "a")).tolist() == [[0], [1]]
+        assert graph.edge_index(("a", "of", "a")).tolist() == [[1, 1], [0, 1]]
+        label = graph.edge_attribute("edge_label", ("a", "of", "a"))
+        assert label.dtype == np.float32
+        assert np.isnan(label[0])
+        assert label[1] == 2.5
+
+
 def test_ids_that_are_written_as_numbers_in_csv_are_text_where_others_are(tmp_path: Path) -> None:
     write(tmp_path / "nodes.csv", table_of({"id": ["007", "x1"]}))
     (tmp_path / "edges.csv").write_text("a,b\n007,007\n")
