@@ -1,15 +1,19 @@
 """Measure how fast a graph is built from pairs of ids that do not fit in memory.
 
 The pairs are int64 columns of Parquet files, made for the run; one end of an edge is drawn evenly,
-the other so that nodes of low ids have more edges. Each of these is done by a process of its own,
-which begins with files that are not cached:
+the other so that nodes of low ids have more edges. With `--text` they are text of 16 characters,
+and a table of nodes has it in another order. Each of these is done by a process of its own, which
+begins with files that are not cached:
 
   read    reading both columns with pyarrow, and nothing else
   sort    DuckDB's external sort of the pairs, written to a file, under the same memory limit
-  build   from the Parquet files to a saved graph
+  join    DuckDB's joins of both columns with the table of nodes, to numbers, written to a file
+  build   from the columns of numbers to a saved graph, without a look at the nodes
+  tables  `penstock.build`, from the tables of nodes and of edges to a saved graph
 
-Ratios are of seconds of `build`: to those of `read` and to those of `sort`; `--rounds` times in
-turn. Private memory is the most that was seen of a process (RssAnon), a hundred times a second.
+Ratios are of seconds of `build`, or with `--text` of `tables`, to those of the others; `--rounds`
+times in turn. Private memory is the most that was seen of a process (RssAnon), a hundred times a
+second.
 """
 
 from __future__ import annotations
@@ -30,12 +34,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.dataset
 import pyarrow.parquet
 
+import penstock
 from penstock.graph.external import ExternalEdges
 from penstock.graph.format import Meter, write_sources
 from penstock.graph.schema import EDGE, NODE, EdgeTypeInfo, NodeTypeInfo, Schema
+from penstock.kernels.random import permutation
 
 GIB = 2**30
 # Pairs at a time, and in each file.
@@ -80,16 +87,41 @@ def _mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return words ^ (words >> np.uint64(32))
 
 
-def write_pairs(folder: Path, edges: int, nodes: int) -> None:
-    """Write Parquet files of all pairs."""
+def write_pairs(folder: Path, edges: int, nodes: int, *, text: bool = False) -> None:
+    """Write Parquet files of all pairs, and beside them one of the nodes."""
     folder.mkdir()
-    schema = pa.schema([("source", pa.int64()), ("target", pa.int64())])
+    kind = pa.string() if text else pa.int64()
+    write_nodes(nodes_of(folder), nodes, text=text)
+    schema = pa.schema([("source", kind), ("target", kind)])
     for number, begin in enumerate(range(0, edges, PER_FILE)):
         end = min(begin + PER_FILE, edges)
         with pa.parquet.ParquetWriter(folder / f"pairs-{number:04}.parquet", schema) as writer:
             for first in range(begin, end, CHUNK):
                 sources, targets = pairs(first, min(CHUNK, end - first), nodes)
-                writer.write_table(pa.table([sources, targets], schema))
+                columns = [_named(ids, text=text) for ids in (sources, targets)]
+                writer.write_table(pa.table(columns, schema))
+
+
+def nodes_of(folder: Path) -> Path:
+    """Return the file of nodes beside the folder of pairs."""
+    return folder.with_name("nodes.parquet")
+
+
+def write_nodes(path: Path, nodes: int, *, text: bool) -> None:
+    """Write the ids of all nodes: numbers in order, or text in another order."""
+    kind = pa.string() if text else pa.int64()
+    with pa.parquet.ParquetWriter(path, pa.schema([("id", kind)])) as writer:
+        for begin in range(0, nodes, CHUNK):
+            end = min(begin + CHUNK, nodes)
+            numbers = permutation(0, 0, nodes, begin, end) if text else np.arange(begin, end)
+            writer.write_table(pa.table({"id": _named(numbers, text=text)}))
+
+
+def _named(numbers: Ids, *, text: bool) -> pa.Array:
+    if not text:
+        return pa.array(numbers)
+    digits = pa.compute.utf8_lpad(pa.array(numbers).cast(pa.string()), 11, "0")
+    return pa.compute.binary_join_element_wise("node", digits, "-")
 
 
 # --- what is measured: each runs in a process of its own -----------------------------------------
@@ -137,7 +169,33 @@ def build(folder: Path, size: Size, out: Path) -> None:
         write_sources(out, schema, found.arrays(EDGE), Meter(0, None))
 
 
-TASKS = {"read": read, "sort": sort, "build": build}
+def join(folder: Path, size: Size, out: Path) -> None:
+    """Turn the ids of both columns into numbers of nodes, with DuckDB."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.execute(f"SET memory_limit = '{size.memory // 2**20}MiB'")
+        connection.execute(f"SET temp_directory = '{out.parent / 'duckdb'}'")
+        numbered = f"(SELECT id, file_row_number AS n FROM read_parquet('{nodes_of(folder)}', "
+        numbered += "file_row_number = true))"
+        connection.execute(
+            f"COPY (SELECT s.n AS source, t.n AS target FROM read_parquet('{folder}/*.parquet') p "
+            f"JOIN {numbered} s ON p.source = s.id JOIN {numbered} t ON p.target = t.id) "
+            f"TO '{out}' (FORMAT parquet, COMPRESSION uncompressed)"
+        )
+
+
+def tables(folder: Path, size: Size, out: Path) -> None:
+    """Save the graph of the tables."""
+    nodes = {"files": str(nodes_of(folder)), "id": "id"}
+    edges = {"files": f"{folder}/*.parquet", "source": "source", "target": "target"}
+    penstock.build(out, nodes=nodes, edges=edges, memory=size.memory).close()
+
+
+TASKS = {"read": read, "sort": sort, "join": join, "build": build, "tables": tables}
+# Those that make sense of numbers, and of text.
+OF_NUMBERS = ["read", "sort", "build", "tables"]
+OF_TEXT = ["read", "join", "tables"]
 
 
 # --- measuring -----------------------------------------------------------------------------------
@@ -190,29 +248,32 @@ def check_disk(folder: Path, edges: int) -> None:
         )
 
 
-def measure(folder: Path, size: Size, tasks: list[str], rounds: int) -> dict[str, Any]:
-    """Measure the tasks in turn, and compare `build` with the others."""
-    write_pairs(folder / "pairs", size.edges, size.nodes)
+def measure(
+    folder: Path, size: Size, tasks: list[str], rounds: int, *, text: bool
+) -> dict[str, Any]:
+    """Measure the tasks in turn, and compare `build`, or `tables`, with the others."""
+    write_pairs(folder / "pairs", size.edges, size.nodes, text=text)
     found: dict[str, list[dict[str, float]]] = {task: [] for task in tasks}
     for _ in range(rounds):
         for task in tasks:
             found[task].append(measured(task, folder / "pairs", size, folder / f"{task}.out"))
             remove(folder / f"{task}.out")
-    return {task: figures(task, found) for task in tasks}
+    ours = "tables" if text else "build"
+    return {task: figures(task, found, ours) for task in tasks}
 
 
 def remove(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def figures(task: str, found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
+def figures(task: str, found: dict[str, list[dict[str, float]]], of: str) -> dict[str, Any]:
     runs = found[task]
     row: dict[str, Any] = {
         "seconds": statistics.median(run["seconds"] for run in runs),
         "private_gib": max(run["private_gib"] for run in runs),
     }
-    if task != "build" and "build" in found:
-        pairs_of_runs = zip(found["build"], runs, strict=True)
+    if task != of and of in found:
+        pairs_of_runs = zip(found[of], runs, strict=True)
         ratios = sorted(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs_of_runs)
         row |= {"ratio": statistics.median(ratios), "ratios": [ratios[0], ratios[-1]]}
     return row
@@ -236,7 +297,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, help="how many (default 10 million)")
     parser.add_argument("--memory", type=float, help="the limit in GiB (default 1)")
     parser.add_argument("--rounds", type=int, default=1, help="how often (default 1)")
-    parser.add_argument("--only", nargs="+", choices=TASKS, default=list(TASKS), metavar="TASK")
+    parser.add_argument("--text", action="store_true", help="ids that are text of 16 characters")
+    parser.add_argument("--only", nargs="+", choices=TASKS, metavar="TASK", help="not all tasks")
     parser.add_argument("--folder", type=Path, help="where to write (default: a temporary one)")
     given = parser.parse_args()
     size = SIZES["small" if given.small else "billion" if given.billion else "default"]
@@ -247,13 +309,15 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         check_disk(Path(folder), size.edges)
-        result = measure(Path(folder), size, given.only, given.rounds)
+        tasks = given.only or (OF_TEXT if given.text else OF_NUMBERS)
+        result = measure(Path(folder), size, tasks, given.rounds, text=given.text)
     if given.json:
         print(json.dumps(result, indent=2))
         return
     print(f"{size.edges:,} edges, {size.nodes:,} nodes, {size.memory / GIB:.3g} GiB of memory")
     for task, row in result.items():
-        beside = f", build takes {row['ratio']:.2f} times as long" if "ratio" in row else ""
+        ours = "tables" if given.text else "build"
+        beside = f", {ours} takes {row['ratio']:.2f} times as long" if "ratio" in row else ""
         memory = f"{row['private_gib']:.2f} GiB of private memory"
         print(f"{task:>6}: {row['seconds']:8.2f} s, {memory}{beside}")
 

@@ -19,11 +19,20 @@ NBYTES_PER_EDGE = 40
 
 def test_the_benchmark_of_building_compares_with_reading_and_sorting(tmp_path: Path) -> None:
     report = measured("build.py", tmp_path, "--edges", "300000")
-    assert list(report) == ["read", "sort", "build"]
+    assert list(report) == ["read", "sort", "build", "tables"]
     for task, row in report.items():
         assert row["seconds"] > 0
         assert row["private_gib"] > 0.01
         assert ("ratio" in row) == (task != "build")
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_benchmark_of_text_compares_with_reading_and_joining(tmp_path: Path) -> None:
+    report = measured("build.py", tmp_path, "--edges", "100000", "--nodes", "5000", "--text")
+    assert list(report) == ["read", "join", "tables"]
+    for task, row in report.items():
+        assert row["seconds"] > 0
+        assert ("ratio" in row) == (task != "tables")
     assert not any(tmp_path.iterdir())
 
 
@@ -33,21 +42,24 @@ def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "size",
+    ("task", "size"),
     [
-        build.Size(3_000_000, 50_000, build.GIB // 32),
+        ("build", build.Size(3_000_000, 50_000, build.GIB // 32)),
+        ("tables", build.Size(3_000_000, 50_000, build.GIB // 16)),
         pytest.param(
-            build.SIZES["billion"], marks=[pytest.mark.soak, pytest.mark.timeout(2 * 3600)]
+            "tables",
+            build.SIZES["billion"],
+            marks=[pytest.mark.soak, pytest.mark.timeout(2 * 3600)],
         ),
     ],
-    ids=["small", "billion"],
+    ids=["small", "tables", "billion"],
 )
-def test_the_graph_has_the_edges_of_the_files(size: build.Size, tmp_path: Path) -> None:
+def test_the_graph_has_the_edges_of_the_files(task: str, size: build.Size, tmp_path: Path) -> None:
     """CONTRACT 77: a billion edges are built within 6 GiB of memory that no file backs."""
     if shutil.disk_usage(tmp_path).free < size.edges * NBYTES_PER_EDGE:
         pytest.skip(f"{tmp_path} has less than {size.edges * NBYTES_PER_EDGE:,} bytes free")
     build.write_pairs(tmp_path / "pairs", size.edges, size.nodes)
-    found = build.measured("build", tmp_path / "pairs", size, tmp_path / "x.graph")
+    found = build.measured(task, tmp_path / "pairs", size, tmp_path / "x.graph")
     shutil.rmtree(tmp_path / "pairs")
     assert found["private_gib"] < MOST_GIB
     with Graph.open(tmp_path / "x.graph") as graph:

@@ -14,6 +14,7 @@ import pytest
 
 import penstock as ps
 from tests.ingest.tables import table_of
+from tests.store.servers import StoreProcesses
 
 KIND = ("user", "buys", "item")
 RING = {
@@ -179,6 +180,19 @@ def test_a_server_gives_links_by_name(shop: ps.Graph) -> None:
         with loader:
             (batch,) = loader
         assert batch[KIND].edge_label_time.tolist() == [30, 40]
+
+
+def test_a_store_gives_links_by_name(shop: ps.Graph, tmp_path: Path) -> None:
+    parts = shop.partition(2, tmp_path / "parts")
+    options: dict[str, Any] = {"time_attr": "edge_time", "batch_size": 2, "seed": 0}
+    with StoreProcesses(list(parts)) as store:
+        with ps.connect(store.addresses[0], num_workers=1) as data:
+            for name, times in (("val", [30, 40]), ("test", [50]), ("train", [10, 20])):
+                # Of a link's own time its edge has to be left out.
+                links = (KIND, name)
+                with ps.LinkNeighborLoader(data, [2], links, exclude="self", **options) as loader:
+                    (batch,) = loader
+                assert batch[KIND].edge_label_time.tolist() == times
 
 
 def test_disjoint_links_of_train_are_no_edges(tmp_path: Path) -> None:

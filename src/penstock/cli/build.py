@@ -9,16 +9,15 @@ from typing import Any
 import click
 import msgspec
 from rich.filesize import decimal
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
-from penstock.cli.inspect import edge_table, memory_text, node_table
+from penstock.cli.inspect import (
+    edge_table,
+    memory_text,
+    node_table,
+    progress_on_stderr,
+    table_of_the_whole,
+    things_of_the_whole,
+)
 from penstock.cli.interrupts import interruptible_once
 from penstock.cli.tables import new_table, plain_console
 from penstock.cli.words import counted
@@ -84,7 +83,7 @@ def build(spec: Path, out: Path, memory: str | None, dry_run: bool, as_json: boo
                 show_forecast(forecast(out, spec=spec, memory=memory), as_json)
                 return
             began = time.monotonic()
-            with _progress() as bars:
+            with progress_on_stderr() as bars:
                 task = bars.add_task(f"building {out}", total=None)
                 graph = build_graph(
                     out,
@@ -96,22 +95,6 @@ def build(spec: Path, out: Path, memory: str | None, dry_run: bool, as_json: boo
             raise click.ClickException(str(error)) from error
     with graph:
         show(out, graph, time.monotonic() - began, as_json)
-
-
-def _progress() -> Progress:
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
 
 
 def show(path: Path, graph: Graph, seconds: float, as_json: bool) -> None:
@@ -130,6 +113,9 @@ def show(path: Path, graph: Graph, seconds: float, as_json: bool) -> None:
     console.print(f"{path}: {memory_text(description)}, built in {seconds:.1f} s")
     console.print(node_table(description.nodes))
     console.print(edge_table(description.edges))
+    whole = [row for row in things_of_the_whole(description) if row[1] != "left_out"]
+    if whole:  # links that are held out, and what codes of categories mean
+        console.print(table_of_the_whole(whole))
     for table, reasons in left_out.items():
         for reason, count in reasons.items():
             console.print(f"left out: {counted(count, 'row')} of {table} ({_WORDS[reason]})")

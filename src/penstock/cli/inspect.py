@@ -16,7 +16,14 @@ import click
 import msgspec
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 from penstock.cli.tables import new_table, plain_console
@@ -104,6 +111,7 @@ def progress_on_stderr() -> Progress:
         TextColumn("{task.description}"),
         BarColumn(),
         DownloadColumn(),
+        TransferSpeedColumn(),
         TimeRemainingColumn(),
         console=console,
         transient=True,
