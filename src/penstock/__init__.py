@@ -35,6 +35,7 @@ if _typing.TYPE_CHECKING:
     from penstock.graph.quantization import quantize
     from penstock.graph.user_ids import ids
     from penstock.ingest.build import build
+    from penstock.loader.embedding.embed import embed
     from penstock.loader.pyg.ablp_loader import ABLPLoader
     from penstock.loader.pyg.custom_loader import CustomLoader
     from penstock.loader.pyg.hgt_loader import HGTLoader
@@ -122,6 +123,7 @@ __all__ = [
     "build",
     "compute_server_assignments",
     "connect",
+    "embed",
     "get_server",
     "ids",
     "init_compute_process",
@@ -169,6 +171,7 @@ _LOADED_ON_USE = {
     "WorkerOptions": "penstock.wire.requests",
     "build": "penstock.ingest.build",
     "compute_server_assignments": "penstock.core.slices",
+    "embed": "penstock.loader.embedding.embed",
     "get_server": "penstock.server.ops.lifecycle",
     "ids": "penstock.graph.user_ids",
     "init_compute_process": "penstock.loader.source.remote_dataset",

@@ -29,8 +29,12 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# tests/examples/test_guides.py runs these, with more around them.
-ELSEWHERE: Final = {"README.md: In your training script", "docs/guides/serving.md"}
+# tests/examples/test_guides.py and test_recommender.py run these, with more around them.
+ELSEWHERE: Final = {
+    "README.md: In your training script",
+    "docs/guides/recommender.md",
+    "docs/guides/serving.md",
+}
 SERVER: Final = re.compile(r"tcp://[\w.-]+:7070")
 # The servers of a store with two parts of the graph; the environment names both.
 PART: Final = re.compile(r"tcp://([ab]):7070")
@@ -73,6 +77,7 @@ def given(folder: Path) -> dict[str, Any]:
         "__name__": "my_samplers",  # where a class of a block is at home
         "ps": ps,
         "torch": torch,
+        "SAGEConv": nn.SAGEConv,
         "F": torch.nn.functional,
         "data": data,
         "graph": graph,

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
 
@@ -39,6 +40,9 @@ from penstock.graph.features import FeatureSource, LocalFeatures, PartFeatures, 
 from penstock.graph.handles import DescriptorHandle, MemfdHandle, NamedHandle
 from penstock.graph.inventory import key_text
 from penstock.graph.lookup import pick
+from penstock.graph.matrices import matrix_arguments, with_values
+from penstock.graph.networkx import coo_arguments
+from penstock.graph.ogb import draft_from_ogb
 from penstock.graph.partition.book import ArrayBook, HashBook, PartitionBook, RangeBook
 from penstock.graph.partition.partition import (
     Edges,
@@ -90,8 +94,9 @@ Features = Mapping[str | tuple[str | EdgeType, str], Quantization] | None
 class Graph(GraphView):
     """A graph, homogeneous or heterogeneous, or a part of one.
 
-    Made by `from_coo`, `from_pyg`, `open` or `attach`. Methods that take a type need it only for a
-    heterogeneous graph. Arrays are read-only views; they stay valid after `close()`.
+    Made by `from_coo`, `from_pyg`, `from_networkx`, `from_scipy`, `from_ogb`, `open` or `attach`.
+    Methods that take a type need it only for a heterogeneous graph. Arrays are read-only views;
+    they stay valid after `close()`.
 
     A part (`part` is not None) speaks the ids of the whole graph and has its types and sizes.
     Attributes are those of the part's own nodes and edges, in the order of their ids; `node_ids`
@@ -268,6 +273,167 @@ class Graph(GraphView):
         """
         with shown("building a graph", progress) as report:
             return cls._from_draft(draft_from_pyg(data), features, kind, report)
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        *,
+        node_attrs: Any = None,
+        edge_attrs: Any = None,
+        weight: str | None = "weight",
+        features: Features = None,
+        kind: str | None = None,
+        progress: Progress = None,
+    ) -> Self:
+        """Make a graph from one of networkx.
+
+        Nodes are numbered in the order of `graph.nodes`. If they are strings or integers, these are
+        kept as the users' ids (see `ids`), unless they are these numbers. An edge of an undirected
+        graph leads both ways: first come all edges as networkx lists them, then their reverses in
+        the same order; a loop is one edge. Parallel edges of a multigraph are edges of their own.
+
+        Args:
+            graph: A `Graph`, `DiGraph`, `MultiGraph` or `MultiDiGraph`.
+            node_attrs: Attributes of nodes to keep: names, or a mapping from a name here to one
+                there, or to several, which become one array side by side (`{"x": ["age",
+                "size"]}`). None: all that every node has as a number or as numbers; a warning names
+                the others. `train_mask`, `val_mask` and `test_mask` also become the splits.
+            edge_attrs: Likewise of edges.
+            weight: The attribute of edges that is kept as `edge_weight`, if they have it. None:
+                attributes keep their names.
+            features: Which attributes are stored in fewer bytes, as for `from_coo`.
+            kind: The kind of shared memory, as for `from_coo`.
+            progress: Whether to show how far it is, as for `from_coo`.
+
+        Returns:
+            The graph, in shared memory.
+
+        Raises:
+            ValueError: An attribute that is wanted is no number, or missing somewhere; the error
+                names the node or the edge.
+
+        Examples:
+            >>> import networkx
+            >>> import penstock as ps
+            >>> friends = networkx.Graph([("ann", "bob", {"weight": 2.0})])
+            >>> friends.add_node("ann", age=41); friends.add_node("bob", age=39)
+            >>> graph = ps.Graph.from_networkx(friends, node_attrs={"x": ["age"]})
+            >>> graph.edge_index().tolist(), graph.edge_attribute("edge_weight").tolist()
+            ([[0, 1], [1, 0]], [2.0, 2.0])
+            >>> graph.ids().tolist()
+            ['ann', 'bob']
+        """
+        with shown("building a graph", progress) as report:
+            given = coo_arguments(graph, node_attrs, edge_attrs, weight)
+            return cls._from_draft(draft_from_coo(given), features, kind, report)
+
+    @classmethod
+    def from_scipy(
+        cls,
+        matrix: Any,
+        *,
+        edge_type: EdgeType | None = None,
+        reverse: bool = False,
+        values: str | None = "edge_weight",
+        **arguments: Any,
+    ) -> Self:
+        """Make a graph from a sparse matrix of SciPy, or from several by edge type.
+
+        Entry [i, j] is an edge from i to j; explicit zeros and repeated entries are edges, too.
+        Edges are numbered in the order in which the matrix stores its entries.
+
+        Args:
+            matrix: The matrix, of any format; or a mapping from edge type to matrix.
+            edge_type: Source, relation and destination, if rows and columns are nodes of two types,
+                such as `("user", "buys", "item")`. None: they are the same nodes.
+            reverse: Whether every entry is an edge back, too: of the type `("item", "rev_buys",
+                "user")`, or behind the other edges if there is one node type, where a loop is one
+                edge. A symmetric matrix has both directions already.
+            values: The name under which values are kept as an attribute of edges, unless all are 1.
+                None: they are not kept.
+            **arguments: `x`, `y`, `train` and all others of `from_coo`.
+
+        Returns:
+            The graph, in shared memory.
+
+        Raises:
+            ValueError: An argument is not valid; the error names it.
+
+        Examples:
+            >>> import penstock as ps
+            >>> from scipy.sparse import csr_array
+            >>> ps.Graph.from_scipy(csr_array([[0, 2, 0], [0, 0, 3], [0, 0, 0]]))
+            Graph(num_nodes=3, num_edges=2, edge_weight=int64[2])
+            >>> ratings = csr_array([[5, 0, 3], [0, 4, 0]])
+            >>> shop = ps.Graph.from_scipy(
+            ...     ratings, edge_type=("user", "rates", "item"), values="stars", reverse=True)
+            >>> shop.num_nodes("user"), shop.num_nodes("item"), shop.edge_types[1]
+            (2, 3, ('item', 'rev_rates', 'user'))
+        """
+        found = matrix_arguments(matrix, edge_type, reverse)
+        given = {"num_nodes": found.num_nodes, **arguments}
+        if values is not None and found.values is not None:
+            given = with_values(given, values, found.values)
+        return cls.from_coo(found.edge_index, **given)
+
+    @classmethod
+    def from_ogb(
+        cls,
+        path: StrPath,
+        *,
+        split: str | None = None,
+        reverse: bool | None = None,
+        features: Features = None,
+        kind: str | None = None,
+        progress: Progress = None,
+    ) -> Self:
+        """Make a graph from a folder of the Open Graph Benchmark, as `ogb` leaves it on disk.
+
+        Datasets for nodes (`ogbn_…`) and for links (`ogbl_…`) are read, with types or without, as
+        CSV or as `.npz`; the package `ogb` is not needed. Features are `x`, labels `y` and features
+        of edges `edge_attr`; others keep their names (`node_year`, `edge_weight`). A single column
+        becomes a vector. Nodes to train on are the splits "train", "val" and "test". Links to
+        predict are splits of links, which `LinkNeighborLoader` takes by name; what else is told of
+        them is among the `graph_attributes` of the edge type, or of the graph if it has no types:
+        `train_links_weight`, `val_links_neg`.
+
+        Args:
+            path: The dataset's folder, such as `dataset/ogbn_arxiv`, with `raw` and `split` in it.
+            split: The folder in `split` that is read. None: the only one.
+            reverse: Whether every edge leads back, too, right behind it. None: as `ogb` does, which
+                adds reverses for the undirected graphs (products, proteins, ppa, collab, ddi).
+            features: Which attributes are stored in fewer bytes, as for `from_coo`.
+            kind: The kind of shared memory, as for `from_coo`.
+            progress: Whether to show how far it is, as for `from_coo`.
+
+        Returns:
+            The graph, in shared memory.
+
+        Raises:
+            FileNotFoundError: There is no such dataset.
+            ValueError: A file is not what it should be; the error names it.
+
+        Examples:
+            >>> import gzip
+            >>> from pathlib import Path
+            >>> import penstock as ps
+            >>> raw = Path("dataset/ogbn_tiny/raw")
+            >>> raw.mkdir(parents=True)
+            >>> for name, text in {"edge": "0,1\\n1,2\\n", "num-node-list": "3\\n"}.items():
+            ...     with gzip.open(raw / f"{name}.csv.gz", "wt") as file:
+            ...         _ = file.write(text)
+            >>> ps.Graph.from_ogb("dataset/ogbn_tiny")
+            Graph(num_nodes=3, num_edges=2)
+        """
+        folder = Path(path)
+        with shown(f"reading {folder}", progress) as report:
+            draft = draft_from_ogb(folder, split, reverse, report or (lambda done, total: None))
+        with shown("building a graph", progress) as report:
+            try:
+                return cls._from_draft(draft, features, kind, report)
+            except ValueError as error:
+                raise ValueError(f"{folder}: {error}") from None
 
     @classmethod
     def _from_draft(

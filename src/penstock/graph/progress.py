@@ -27,12 +27,13 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 @contextmanager
-def shown(what: str, progress: Progress) -> Iterator[Report | None]:
+def shown(what: str, progress: Progress, unit: str = "B") -> Iterator[Report | None]:
     """Yield what the work is to call with bytes done and in all; None if nobody wants to know.
 
     Args:
         what: What is done, in words.
         progress: What the user asked for.
+        unit: What is counted, if not bytes.
 
     Raises:
         ValueError: That is neither a boolean, nor a function, nor None.
@@ -49,18 +50,19 @@ def shown(what: str, progress: Progress) -> Iterator[Report | None]:
     if stream is None or progress is False or (progress is None and not stream.isatty()):
         yield None
         return
-    with _Line(what, stream, 0.0 if progress else AFTER_S) as line:
+    with _Line(what, stream, 0.0 if progress else AFTER_S, unit) as line:
         yield line.report
 
 
 class _Line:
     """A line about work, written by a thread of its own until the work ends."""
 
-    def __init__(self, what: str, stream: TextIO, after: float) -> None:
+    def __init__(self, what: str, stream: TextIO, after: float, unit: str) -> None:
         self._what = what
         self._stream = stream
         self._is_terminal = stream.isatty()
         self._after = after
+        self._unit = unit
         self._state = (0, 0)
         self._began = time.monotonic()
         self._over = threading.Event()
@@ -96,23 +98,25 @@ class _Line:
     def _write(self) -> None:
         done, total = self._state
         seconds = time.monotonic() - self._began
-        share = f"{done / total:.0%} of {_size(total)}, " if total else ""
-        text = f"{self._what}: {share}{seconds:.0f} s{_left(done, total, seconds)}"
+        share = f"{done / total:.0%} of {_size(total, self._unit)}, " if total else ""
+        text = f"{self._what}: {share}{seconds:.0f} s{_left(done, total, seconds, self._unit)}"
         self._stream.write(f"\r{text}\x1b[K" if self._is_terminal else f"{text}\n")
         self._stream.flush()
         self._is_shown = True
 
 
-def _left(done: int, total: int, seconds: float) -> str:
+def _left(done: int, total: int, seconds: float, unit: str) -> str:
     """Return the rate and the time that is left, in words, once there is something to go by."""
     if not 0 < done < total or seconds < AFTER_S:
         return ""
-    return f", {_size(done / seconds)}/s, {(total - done) * seconds / done:.0f} s left"
+    return f", {_size(done / seconds, unit)}/s, {(total - done) * seconds / done:.0f} s left"
 
 
-def _size(nbytes: float) -> str:
+def _size(count: float, unit: str) -> str:
+    if unit != "B":
+        return f"{count:,.0f} {unit}"
     for unit in _UNITS:
-        if nbytes < 1000 or unit == _UNITS[-1]:
+        if count < 1000 or unit == _UNITS[-1]:
             break
-        nbytes /= 1000
-    return f"{nbytes:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} {unit}"

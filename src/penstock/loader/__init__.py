@@ -1,7 +1,8 @@
 """PyG's loaders over a hub. Torch is used from here on; no package below imports it.
 
 `pyg`: arguments, data and batches of the loaders. `epoch`: order, ranks, position, iteration.
-`source`: data as graphs, inputs, hubs, servers. `watch`: statistics, live. `errors`: their errors.
+`source`: data as graphs, inputs, hubs, servers. `device`: batches on a GPU. `embedding`: embeddings
+of all nodes, in files. `watch`: statistics, live. `errors`: their errors.
 """
 
 from __future__ import annotations

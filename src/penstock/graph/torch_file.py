@@ -1,0 +1,145 @@
+"""Reads arrays from files that torch saved, without torch and without running what is in them.
+
+A file has Python's pickles; of these only mappings, lists, texts, numbers, NumPy's arrays and
+torch's tensors are made. Anything else is refused by its name, so that a file can do no harm.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+# How files begin that torch wrote before it used zip files.
+_OLD_MAGIC: Final = 0x1950A86A20F9469CFC6C
+_STORAGES: Final = {
+    "BoolStorage": "?",
+    "ByteStorage": "u1",
+    "CharStorage": "i1",
+    "ShortStorage": "<i2",
+    "IntStorage": "<i4",
+    "LongStorage": "<i8",
+    "HalfStorage": "<f2",
+    "FloatStorage": "<f4",
+    "DoubleStorage": "<f8",
+}
+
+
+def read_torch_file(path: Path) -> Any:
+    """Return what a file has, with arrays for tensors.
+
+    Args:
+        path: The file, written by `torch.save`.
+
+    Raises:
+        ValueError: It is no such file, or it has something else than arrays.
+    """
+    try:
+        with open(path, "rb") as file:
+            return _read_zip(file) if zipfile.is_zipfile(file) else _read_old(file)
+    except (pickle.UnpicklingError, EOFError, struct.error, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} cannot be read ({error}); expected arrays by torch.save"
+        ) from None
+
+
+def _read_zip(file: BinaryIO) -> Any:
+    with zipfile.ZipFile(file) as archive:
+        names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+        if len(names) != 1:
+            raise pickle.UnpicklingError("it has no data.pkl")
+        folder = names[0].removesuffix("data.pkl")
+        reader = _Reader(io.BytesIO(archive.read(names[0])))
+        found = reader.load()
+        for key, storage in reader.storages.items():
+            try:
+                data = archive.read(f"{folder}data/{key}")
+            except KeyError:
+                raise pickle.UnpicklingError(f"it has no data/{key}") from None
+            _fill(storage, data)
+    return found
+
+
+def _read_old(file: BinaryIO) -> Any:
+    file.seek(0)
+    if _Reader(file).load() != _OLD_MAGIC:
+        raise pickle.UnpicklingError("it does not begin as such files do")
+    for _ in ("version", "system"):
+        _Reader(file).load()
+    reader = _Reader(file)
+    found = reader.load()
+    for key in _Reader(file).load():
+        storage = reader.storages.get(str(key))
+        (count,) = struct.unpack("<q", file.read(8))
+        if storage is None or count != len(storage):
+            raise pickle.UnpicklingError(f"storage {key} is not the one that is used")
+        _fill(storage, file.read(storage.nbytes))
+    return found
+
+
+def _fill(storage: Array, data: bytes) -> None:
+    if len(data) < storage.nbytes:
+        raise pickle.UnpicklingError("it ends too early")
+    storage[:] = np.frombuffer(data, storage.dtype, len(storage))
+
+
+class _Reader(pickle.Unpickler):
+    """Makes what is allowed; tensors are views of storages, which are filled afterwards."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file)
+        self.storages: dict[str, Array] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and name in _STORAGES:
+            return _STORAGES[name]
+        found = _ALLOWED.get((module.replace("numpy._core", "numpy.core"), name))
+        if found is None:
+            raise pickle.UnpicklingError(f"it has a {module}.{name}, which is not made here")
+        return found
+
+    def persistent_load(self, pid: Any) -> Array:
+        match pid:
+            case ("storage", str(dtype), key, str(), int(count), *_) if 0 <= count < 1 << 40:
+                made = self.storages.get(str(key))
+                if made is None:
+                    made = self.storages[str(key)] = np.zeros(count, dtype)
+                return made
+        raise pickle.UnpicklingError("it refers to something else than a storage")
+
+
+def _tensor(storage: Array, offset: int, size: Any, strides: Any, *_: object) -> Array:
+    last = offset + sum((count - 1) * step for count, step in zip(size, strides, strict=True))
+    is_within = min([offset, *size, *strides]) >= 0 and (0 in size or last < len(storage))
+    if not is_within:
+        raise pickle.UnpicklingError("a tensor reaches beyond its storage")
+    if 0 in size:
+        return np.empty(size, storage.dtype)
+    steps = [step * storage.itemsize for step in strides]
+    return np.lib.stride_tricks.as_strided(storage[offset:], tuple(size), steps)
+
+
+def _bytes(text: str, encoding: str) -> bytes:
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it has bytes as {encoding}")
+    return text.encode("latin1")
+
+
+_ALLOWED: Final[dict[tuple[str, str], Any]] = {
+    ("collections", "OrderedDict"): OrderedDict,
+    ("_codecs", "encode"): _bytes,
+    ("numpy", "dtype"): np.dtype,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy.core.multiarray", "_reconstruct"): np.ndarray.__reduce__(np.empty(0))[0],
+    ("torch._utils", "_rebuild_tensor"): _tensor,
+    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+}
