@@ -12,7 +12,8 @@ begins with files that are not cached:
   tables  `penstock.build`, from the tables of nodes and of edges to a saved graph
 
 Ratios are of seconds of `build`, or with `--text` of `tables`, to those of the others; `--rounds`
-times in turn. Private memory is the most that was seen of a process (RssAnon), a hundred times a second.
+times in turn. Private memory is the most that was seen of a process (RssAnon), a hundred times a
+second.
 """
 
 from __future__ import annotations

@@ -12,6 +12,9 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
+from penstock.ingest.features import Streamed
+from penstock.ingest.parts import ParquetPart
+from penstock.ingest.tables import Table
 from tests.ingest.tables import spread, table_of, write
 
 EDGE_DATA = {"s": [0, 1, 1], "t": [1, 0, 2]}
@@ -224,6 +227,29 @@ def test_self_loops_and_duplicates_are_refused_with_file_and_row(tmp_path: Path)
 )
 def test_a_word_that_makes_no_sense_is_an_error(nodes: Any, words: str, tmp_path: Path) -> None:
     assert words in attempt(tmp_path, nodes)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_an_array_with_other_rows_than_were_counted_is_an_error(rows: int) -> None:
+    changed = Streamed("int64", (2,), lambda: iter([np.zeros(rows, np.int64)]))
+    with pytest.raises(ValueError, match="changed while it was read"):
+        list(changed.pieces())
+
+
+def test_a_file_that_grows_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", table_of({"v": [1, 2]}))
+    table = Table("nodes", [ParquetPart.of(path)], 1 << 26)
+    write(path, table_of({"v": [1, 2, 3]}))
+    with pytest.raises(ValueError, match=r"a\.parquet had 2 rows, and now 3: it was changed"):
+        list(table.rows(["v"]))
+
+
+def test_self_loops_are_for_edges_within_a_type(tmp_path: Path) -> None:
+    said = {"data": EDGE_DATA, "source": "s", "target": "t", "self_loops": "drop"}
+    with pytest.raises(ValueError, match=r"self_loops is 'drop', and no edge from 'a' to 'b'"):
+        ps.build(tmp_path / "g", edges={("a", "to", "b"): said})
+    with ps.build(tmp_path / "g", edges={("a", "to", "a"): said}) as graph:
+        assert graph.num_edges(("a", "to", "a")) == 3
 
 
 def test_a_description_in_toml_is_checked_too(tmp_path: Path) -> None:

@@ -14,6 +14,10 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
+from penstock.ingest.numbering import numbered
+from penstock.ingest.parts import MemoryPart
+from penstock.ingest.tables import Table
+from penstock.ingest.workspace import workspace_of
 from tests.ingest.tables import FORMATS, same_graph, spread, table_of, write
 
 BUYS = ("user", "buys", "item")
@@ -187,6 +191,29 @@ def test_features_in_fewer_bytes_are_those_of_quantize(store: str, tmp_path: Pat
         assert graph.version == other.version
 
 
+def test_csv_is_read_as_the_description_says(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("s\tt\n0\t1\n")
+    (tmp_path / "b.txt").write_text("1|0|-\n1|1|2.5\n")
+    csv = {"names": ["s", "t", "w"], "delim": "|", "nullstr": "-", "types": {"w": "FLOAT"}}
+    edges = {
+        ("a", "to", "a"): {"files": str(tmp_path / "a.tsv")},
+        ("a", "of", "a"): {
+            "files": str(tmp_path / "b.txt"),
+            "format": "csv",
+            "csv": csv,
+            "label": "w",
+        },
+    }
+    edges = {kind: {**said, "source": "s", "target": "t"} for kind, said in edges.items()}
+    with ps.build(tmp_path / "g", edges=edges) as graph:
+        assert graph.edge_index(("a", "to", "a")).tolist() == [[0], [1]]
+        assert graph.edge_index(("a", "of", "a")).tolist() == [[1, 1], [0, 1]]
+        label = graph.edge_attribute("edge_label", ("a", "of", "a"))
+        assert label.dtype == np.float32
+        assert np.isnan(label[0])
+        assert label[1] == 2.5
+
+
 def test_ids_that_are_written_as_numbers_in_csv_are_text_where_others_are(tmp_path: Path) -> None:
     write(tmp_path / "nodes.csv", table_of({"id": ["007", "x1"]}))
     (tmp_path / "edges.csv").write_text("a,b\n007,007\n")
@@ -196,6 +223,36 @@ def test_ids_that_are_written_as_numbers_in_csv_are_text_where_others_are(tmp_pa
         edges={"files": str(tmp_path / "edges.csv"), "source": "a", "target": "b"},
     ) as graph:
         assert graph.edge_index().tolist() == [[0], [0]]
+
+
+@pytest.mark.parametrize(
+    "ids", [["2024-01-01", "2024-01-02"], ["18446744073709551616", "18446744073709551617"]]
+)
+def test_ids_of_csv_that_are_no_whole_numbers_are_text(ids: list[str], tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text(f"a,b\n{ids[0]},{ids[1]}\n")
+    edges = {"files": str(tmp_path / "edges.csv"), "source": "a", "target": "b"}
+    with ps.build(tmp_path / "g", edges=edges) as graph:
+        assert graph.ids().tolist() == ids
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 20])
+def test_a_table_of_ids_that_does_not_fit_in_memory_is_in_a_file(
+    memory: int, tmp_path: Path
+) -> None:
+    ids = np.random.default_rng(0).permutation(10_000) * 7
+    part = MemoryPart(table_of({"id": ids}), "data")
+    with workspace_of(tmp_path / "g") as workspace:
+        found = numbered(
+            Table("nodes", [part], 1 << 20),
+            "id",
+            text=False,
+            skip=False,
+            workspace=workspace,
+            memory=memory,
+        )
+        assert found.numbering.find(ids).tolist() == list(range(10_000))
+        assert found.numbering.find(ids + 1).tolist() == [-1] * 10_000
+        assert any("slots" in path.name for path in workspace.folder.iterdir()) == (memory == 0)
 
 
 def test_nodes_without_a_table_are_what_edges_name_in_order(tmp_path: Path) -> None:

@@ -183,6 +183,7 @@ def test_the_command_says_what_it_built(tmp_path: Path) -> None:
     assert re.search(r"g: .*built in", done.stdout, re.DOTALL)
     assert "x int8 → float32[50, 1]" in done.stdout
     assert "train" in done.stdout
+    assert re.search(r"a-to-a +val_links +int64\[2, 1\d\]", done.stdout)
     assert done.stderr == ""
 
 

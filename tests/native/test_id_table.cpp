@@ -59,6 +59,23 @@ TEST(text_of_every_length_is_found_up_to_the_last_byte) {
   }
 }
 
+TEST(a_table_that_is_extended_is_that_of_all_keys) {
+  Numbers keys;
+  for (std::int64_t i = 0; i < 200; ++i) keys.push_back(i * i % 151);
+  const NumberKeys all(keys.data(), 200);
+  std::vector<std::int32_t> whole(512, 77);
+  const std::int64_t repeated = IdTable<NumberKeys, std::int32_t>(all, whole.data(), 512).fill();
+  for (const std::int64_t first : {0, 1, 64, 150, 200}) {
+    std::vector<std::int32_t> slots(512, 77);
+    const NumberKeys some(keys.data(), first);
+    const std::int64_t before = IdTable<NumberKeys, std::int32_t>(some, slots.data(), 512).fill();
+    const std::int64_t after =
+        IdTable<NumberKeys, std::int32_t>(all, slots.data(), 512).extend(first);
+    CHECK_EQUAL(slots, whole);
+    CHECK_EQUAL(before < 0 ? after : before, repeated);
+  }
+}
+
 TEST(offsets_that_lead_outside_have_no_key) {
   Strings damaged({"a", "b", "c"});
   damaged.offsets = {0, 100, -5, 3};

@@ -110,8 +110,8 @@ def test_loaders_of_a_store_give_the_batches_of_the_whole(
     plain: Both, plain_data: Any, name: str, way: str
 ) -> None:
     """CONTRACT 65, 66: with all attributes, bfloat16 and those of the whole graph among them."""
-    expected = read(PLAIN[name](plain.whole, num_workers=0))
-    assert read(PLAIN[name](plain_data, **how(way))) == expected
+    expected = read(PLAIN[name](plain.whole, num_workers=0), 1)
+    assert read(PLAIN[name](plain_data, **how(way)), 1) == expected
 
 
 @every_way
@@ -136,7 +136,7 @@ def test_a_position_on_a_store_is_gone_on_with_on_the_whole(
     half = len(expected) // 2
     sources = [(plain_data, how(way)), (plain.whole, {"num_workers": 0})]
     for (first, own), (second, other) in (sources, sources[::-1]):
-        for taken in (0, 1, 7, half, half + 4):
+        for taken in (0, 7, half + 4):
             with near(first, **own) as loader:
                 reading = iter(loader)
                 seen = [digest_of(batch) for batch in islice(reading, min(taken, half))]

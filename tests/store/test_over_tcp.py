@@ -72,12 +72,15 @@ CASES = {
     "HGT": of(HGTSpec(num_samples=(50, 50)), SEEDS[:60], batch_size=20),
     "subgraphs": of(SubgraphSpec(num_hops=1), SEEDS[:20], batch_size=10),
 }
+# These are read by workers from every store, the others from one alone: workers are started for
+# each, and whose servers they ask is no matter of the kind of batches.
+BY_WORKERS = {"uniform", "weighted", "links, triplet", "anchors"}
 # (parts, servers of each part, how the graph is cut)
 STORES: dict[str, tuple[int, int, dict[str, Any]]] = {
     "1 part, twice": (1, 2, {"method": "range"}),
     "2 parts, each twice": (2, 2, {"method": "hash"}),
     "4 parts, whole topology": (4, 1, {"method": "given", "topology": "whole"}),
-    "7 parts": (7, 1, {"method": "given", "edges": "both"}),
+    "5 parts": (5, 1, {"method": "given", "edges": "both"}),
 }
 
 
@@ -149,11 +152,14 @@ def data(store: StoreProcesses) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_servers_give_the_batches_of_the_whole(whole: Graph, data: Any, name: str) -> None:
+def test_servers_give_the_batches_of_the_whole(
+    whole: Graph, store: StoreProcesses, data: Any, name: str
+) -> None:
     """CONTRACT 65, 66: put together in this process, and by workers of a hub."""
     case = CASES[name]
     assert read(data.graph, case, num_workers=0) == expected(whole, case)
-    assert read(data.provider, case) == expected(whole, case)
+    if name in BY_WORKERS or (data.graph.num_parts, store.replicas) == (2, 2):
+        assert read(data.provider, case) == expected(whole, case)
     assert len(set(expected(whole, case))) >= 4
 
 

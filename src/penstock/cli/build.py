@@ -10,7 +10,14 @@ import click
 import msgspec
 from rich.filesize import decimal
 
-from penstock.cli.inspect import edge_table, memory_text, node_table, progress_on_stderr
+from penstock.cli.inspect import (
+    edge_table,
+    memory_text,
+    node_table,
+    progress_on_stderr,
+    table_of_the_whole,
+    things_of_the_whole,
+)
 from penstock.cli.interrupts import interruptible_once
 from penstock.cli.tables import new_table, plain_console
 from penstock.cli.words import counted
@@ -106,6 +113,9 @@ def show(path: Path, graph: Graph, seconds: float, as_json: bool) -> None:
     console.print(f"{path}: {memory_text(description)}, built in {seconds:.1f} s")
     console.print(node_table(description.nodes))
     console.print(edge_table(description.edges))
+    whole = [row for row in things_of_the_whole(description) if row[1] != "left_out"]
+    if whole:  # links that are held out, and what codes of categories mean
+        console.print(table_of_the_whole(whole))
     for table, reasons in left_out.items():
         for reason, count in reasons.items():
             console.print(f"left out: {counted(count, 'row')} of {table} ({_WORDS[reason]})")

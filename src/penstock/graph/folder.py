@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -101,7 +102,7 @@ def new_generation(folder: Path) -> Iterator[Path]:
     except BaseException:
         if not _is_named(generation):
             _unlink(folder / NEW_MANIFEST)
-            _remove_generation(generation)
+            remove_folder(generation, FILE_NAME)
         raise
 
 
@@ -254,7 +255,7 @@ def _sweep(folder: Path) -> None:
     _unlink(folder / NEW_MANIFEST)
     for name in os.listdir(folder):
         if name != counts and GENERATION_NAME.fullmatch(name):
-            _remove_generation(folder / name)
+            remove_folder(folder / name, FILE_NAME)
 
 
 def _unlink(path: Path) -> None:
@@ -262,12 +263,13 @@ def _unlink(path: Path) -> None:
         os.unlink(path)
 
 
-def _remove_generation(generation: Path) -> None:
+def remove_folder(folder: Path, names: re.Pattern[str]) -> None:
+    """Remove the files of such names, and the folder if it is empty then; or as much as can be."""
     with suppress(OSError):
-        for name in os.listdir(generation):
-            if FILE_NAME.fullmatch(name):
-                os.unlink(generation / name)
-        os.rmdir(generation)
+        for name in os.listdir(folder):
+            if names.fullmatch(name):
+                os.unlink(folder / name)
+        os.rmdir(folder)
 
 
 def _without_manifest(folder: Path) -> Exception:

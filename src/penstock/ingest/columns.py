@@ -271,9 +271,10 @@ def key_is_text(table: Table, column: str, what: str) -> bool:
                 f"{table.label}.{what}: column {column!r} of {source} is {kind}; ids are text or "
                 "whole numbers"
             )
-        kinds.add(is_text(value))
+        if not pa.types.is_null(value):
+            kinds.add(is_text(value))
     if len(kinds) > 1:
         raise ValueError(
             f"{table.label}.{what}: column {column!r} is text in one file and numbers in another"
         )
-    return kinds.pop()
+    return True in kinds

@@ -253,6 +253,11 @@ def _edges_by_type(given: Mapping[Any, Any]) -> dict[EdgeType, EdgeTable]:
             raise ValueError(f"edges has the type {','.join(kind)!r} twice")
         found[kind] = _table(edges_label(kind), table, EdgeTable)
     for kind, edge_table in found.items():
+        if edge_table.self_loops != "keep" and kind[0] != kind[2]:
+            raise ValueError(
+                f"{edges_label(kind)}.self_loops is {edge_table.self_loops!r}, and no edge from "
+                f"{kind[0]!r} to {kind[2]!r} leads to where it begins: leave it out"
+            )
         if edge_table.reverse and reversed_type(kind) in found:
             raise ValueError(
                 f"{edges_label(kind)} has reverse = true, and {edges_label(reversed_type(kind))} "

@@ -59,14 +59,12 @@ class MadeEdges:
         arrays: The arrays, to be written in this order.
         columns: Those of them that have codecs or attributes, by type.
         left_out: How many rows are no edges, by the reason.
-        links: How many links each split has.
     """
 
     sizes: dict[EdgeType, int]
     arrays: dict[ArrayKey, ArraySource] = field(default_factory=dict)
     columns: list[tuple[ArrayKey, Column]] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
-    links: dict[str, int] = field(default_factory=dict)
 
 
 class EdgeMaker:
@@ -265,7 +263,7 @@ class EdgeMaker:
         are_edges = not (alone or self._is_doubled or self._states.count(EDGE_ALONE, LOOP_ALONE))
         owner = self._kind if any(self._kind) else NODE
         for name, states in (("train", train), ("val", (VAL,)), ("test", (TEST,))):
-            count = made.links[name] = self._states.count(*states)
+            count = self._states.count(*states)
             if name == "train" and are_edges:
                 continue
             key = ArrayKey("graph", owner, links_name(name))

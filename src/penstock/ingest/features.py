@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from penstock.graph.checksum import PIECE_NBYTES, Bytes
 from penstock.graph.codec import MOST_COLUMNS, Codec
 from penstock.graph.dtypes import dtype_name
+from penstock.graph.layout import array_nbytes
 from penstock.graph.quantization import Ranges, encode
 from penstock.graph.tensors import PlainArray
 from penstock.ingest.columns import (
@@ -87,10 +88,13 @@ class Streamed:
         self._blocks = blocks
 
     def pieces(self) -> Iterator[Bytes]:
-        buffer, held, is_first = np.empty(PIECE_NBYTES, np.uint8), 0, True
+        left = array_nbytes(self.dtype, self.shape)
+        buffer, held, is_first = np.empty(min(PIECE_NBYTES, left), np.uint8), 0, True
         for block in self._blocks():
             data = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
-            done = 0
+            done, left = 0, left - len(data)
+            if left < 0:
+                break
             while done < len(data):
                 count = min(PIECE_NBYTES - held, len(data) - done)
                 buffer[held : held + count] = data[done : done + count]
@@ -98,6 +102,8 @@ class Streamed:
                 if held == PIECE_NBYTES:
                     yield buffer
                     held, is_first = 0, False
+        if left:
+            raise ValueError("a table was changed while it was read: it has other rows now")
         if held or is_first:
             yield buffer[:held]
 

@@ -41,14 +41,12 @@ class MadeNodes:
         arrays: Their arrays.
         columns: Those of them that are made of columns.
         left_out: How many rows are no nodes, by the reason.
-        splits: How many nodes each split has.
     """
 
     count: int
     arrays: dict[ArrayKey, ArraySource] = field(default_factory=dict)
     columns: list[tuple[ArrayKey, Column]] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
-    splits: dict[str, int] = field(default_factory=dict)
 
 
 def ids_of(node_type: str, numbering: Numbering) -> dict[ArrayKey, ArraySource]:
@@ -119,7 +117,6 @@ def _add_splits(
     for name, spool in spools.items():
         if spool.num_rows or name == "train":
             made.arrays[ArrayKey("split", node_type, name)] = of_spool(spool, MOST_ROWS)
-            made.splits[name] = spool.num_rows
 
 
 class _Labelled:

@@ -63,10 +63,6 @@ class Numbering(Protocol):
         """Return the table that finds them."""
         ...
 
-    def ids_at(self, numbers: Ids) -> Keys:
-        """Return the ids of some nodes."""
-        ...
-
 
 @dataclass(frozen=True)
 class RowNumbers:
@@ -89,9 +85,6 @@ class RowNumbers:
 
     def slots(self) -> None:
         return None
-
-    def ids_at(self, numbers: Ids) -> Keys:
-        return numbers
 
 
 class KeySpool:
@@ -158,9 +151,6 @@ class KeyNumbers:
 
     def slots(self) -> Array:
         return self._slots
-
-    def ids_at(self, numbers: Ids) -> Keys:
-        return self._ids.take(numbers) if isinstance(self._ids, Text) else self._ids[numbers]
 
 
 @dataclass(frozen=True)
@@ -248,8 +238,10 @@ def _counted(end: int, workspace: Workspace) -> KeySpool:
 
 
 def _slots_for(count: int, workspace: Workspace, memory: int) -> Array:
+    """Return room for the table of so many ids: in memory, or else in a file."""
     size, dtype = slots_needed(count), slot_dtype(count)
-    if size * dtype.itemsize <= memory // 2:
+    if workspace.held + size * dtype.itemsize <= memory // 2:
+        workspace.held += size * dtype.itemsize
         return np.empty(size, dtype)
     return np.asarray(np.memmap(workspace.path("slots"), dtype, "w+", shape=(size,)))
 

@@ -24,6 +24,8 @@ Array = npt.NDArray[Any]
 WHOLE: Final = "data"
 # Bytes of a file that are read at a time.
 _BUFFER: Final = 1 << 20
+# Bytes of the values of Parquet's types.
+_WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "BYTE_ARRAY": 16}
 
 
 class Part(Protocol):
@@ -65,7 +67,9 @@ class ParquetPart:
                 for at in range(metadata.num_columns):
                     chunk = metadata.row_group(group).column(at)
                     name = chunk.path_in_schema.partition(".")[0]
-                    sizes[name] = sizes.get(name, 0) + chunk.total_uncompressed_size
+                    # Values that repeat are short in the file, and long where they are read.
+                    read = chunk.num_values * _WIDTHS.get(chunk.physical_type, 0)
+                    sizes[name] = sizes.get(name, 0) + max(read, chunk.total_uncompressed_size)
             return cls(path, source or str(path), file.schema_arrow, metadata.num_rows, sizes)
 
     def nbytes(self, columns: Sequence[str]) -> int:

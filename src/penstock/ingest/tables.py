@@ -63,6 +63,8 @@ MOST_ROWS: Final = 1 << 17
 _FEWEST_ROWS: Final = 256
 _SHARE: Final = 32
 _MOST_BYTES: Final = 64 << 20
+# DuckDB's types of whole numbers that ids may be.
+_WHOLE_NUMBERS: Final = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "UINTEGER", "UBIGINT")
 # Libraries whose tables can be read as often as one likes, in the same order.
 _TABLES: Final = ("pyarrow", "pandas", "polars")
 
@@ -293,10 +295,13 @@ class OpenedTable:
         return self._csv is not None
 
     def is_text(self, column: str) -> bool | None:
-        """Return whether a column is text; None if there is no such column."""
+        """Return whether the ids in a column are text; None if there is no such column.
+
+        In CSV, whatever does not look like whole numbers is: dates, and numbers of 20 digits.
+        """
         if self._csv is not None:
             kind = self._csv.types.get(column)
-            return None if kind is None else kind.upper() in ("VARCHAR", "TEXT", "STRING")
+            return None if kind is None else kind.upper() not in _WHOLE_NUMBERS
         for part in self._parts:
             if column in part.schema.names:
                 return is_text(part.schema.field(column).type)

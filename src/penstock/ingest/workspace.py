@@ -35,6 +35,8 @@ class Workspace:
         self.folder = folder
         self._numbers = itertools.count()
         self._spools: list[Spool] = []
+        # Bytes of tables of ids that are in memory.
+        self.held = 0
 
     def path(self, name: str) -> Path:
         """Return a new path for a file or a folder."""
@@ -50,10 +52,6 @@ class Workspace:
         """End the writing of all files."""
         for spool in self._spools:
             spool.close()
-
-    def free(self) -> int:
-        """Return the bytes that the file system has left."""
-        return shutil.disk_usage(self.folder).free
 
 
 class Spool:
@@ -120,11 +118,6 @@ def workspace_of(graph: Path) -> Iterator[Workspace]:
         shutil.rmtree(folder, ignore_errors=True)
         if fd is not None:
             os.close(fd)
-
-
-def is_left(graph: Path) -> bool:
-    """Return whether a workspace is there, of a build that goes on or was killed."""
-    return graph.with_name(f".{graph.name}.build").exists()
 
 
 def _claimed(folder: Path) -> int | None:

@@ -12,7 +12,7 @@ import pytest
 import penstock
 from tests.loader.epochs import BATCH, digests, everyday, pids_of, small_data, torch
 
-pytestmark = pytest.mark.usefixtures("no_leaks")
+pytestmark = pytest.mark.usefixtures("no_leaks", "small_pool")
 
 
 @pytest.mark.parametrize(

@@ -13,88 +13,16 @@ import pytest
 import penstock as ps
 from penstock.errors import SamplingError
 from penstock.graph.handles import DescriptorHandle
-from penstock.kernels import batch_key
 from tests.client.samplers import Dropped
 from tests.loader.epochs import NODES, small_data, torch, typed_data
+from tests.loader.pyg.own_samplers import Degrees, FirstEdges, Pairs, Papers, Placed
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 PAPERS = 120
-HERE = "tests.loader.pyg.test_custom_loader"
+OURS = "tests.loader.pyg.own_samplers"
 ALL = {"batch_size": 32, "shuffle": True, "seed": 3}
 workers = pytest.mark.parametrize("num_workers", [0, 1])
-
-
-class FirstEdges:
-    """The first in-edge of each seed that has one; some numbers, and what it was made with."""
-
-    def __init__(self, graph: ps.Graph, *, table: Any = None, factor: int = 1) -> None:
-        self.rows, self.table, self.factor = graph.csc(), table, factor
-
-    def sample(self, seeds: Any, *, seed: int, epoch: int, index: int) -> dict[str, Any]:
-        rows = self.rows
-        there = rows.degrees[seeds] > 0
-        at = rows.indptr[seeds[there]]
-        sources, places = rows.indices[at], np.flatnonzero(there)
-        nodes = np.concatenate([seeds, sources]).astype(np.int64)
-        ends = np.stack([len(seeds) + np.arange(len(sources)), places])
-        random = np.random.default_rng(batch_key(seed, epoch, index))
-        found = {"n_id": nodes, "edge_index": ends, "e_id": rows.edge_ids[at].astype(np.int64)}
-        if self.table is not None:
-            found["looked_up"] = self.table[seeds] * self.factor
-        return {**found, "noise": random.random(len(seeds))}
-
-
-class Pairs:
-    """The ends of links, with the times that come with them."""
-
-    input_kind = "link"
-    columns = ("time",)
-    node_attributes = ("x",)
-
-    def __init__(self, graph: ps.Graph) -> None: ...
-
-    def sample(
-        self, seeds: Any, *, seed: int, epoch: int, index: int, columns: dict[str, Any]
-    ) -> dict[str, Any]:
-        nodes, places = np.unique(seeds, return_inverse=True)
-        return {"n_id": nodes, "pairs": places.reshape(2, -1), "when": columns["time"]}
-
-
-class Papers:
-    """Papers alone, of a graph that has other types as well."""
-
-    def __init__(self, graph: ps.Graph) -> None: ...
-
-    def sample(self, seeds: Any, *, seed: int, epoch: int, index: int) -> dict[str, Any]:
-        return {"paper/n_id": seeds, "paper/double": seeds * 2}
-
-
-class Degrees:
-    """A sampler that is made before there is a graph."""
-
-    def __init__(self, factor: int, table: Any) -> None:
-        self.factor, self.more = factor, {"tables": [table]}
-
-    def sample(self, seeds: Any, *, seed: int, epoch: int, index: int) -> dict[str, Any]:
-        table = self.more["tables"][0]
-        degrees = self.graph.csc().degrees[seeds]  # type: ignore[attr-defined]
-        return {"n_id": seeds, "degrees": degrees * self.factor + table[seeds]}
-
-
-class Placed:
-    """Says where its table lies: the inode of the memory that is mapped there."""
-
-    def __init__(self, graph: ps.Graph, *, table: Any) -> None:
-        self.table = table
-
-    def sample(self, seeds: Any, *, seed: int, epoch: int, index: int) -> dict[str, Any]:
-        address = self.table.__array_interface__["data"][0]
-        with open("/proc/self/maps") as maps:
-            lines = [line.split() for line in maps]
-        ranges = [([int(end, 16) for end in line[0].split("-")], line) for line in lines]
-        (inode,) = [int(line[4]) for (first, end), line in ranges if first <= address < end]
-        return {"inode": np.array([inode]), "frozen": np.array([not self.table.flags.writeable])}
 
 
 def values(batch: Any) -> dict[str, Any]:
@@ -136,7 +64,7 @@ def test_workers_make_the_same_batches_by_class_or_by_name() -> None:
     data, table = small_data(), torch.arange(NODES) * 2
     options = {"table": table, "factor": 3}
     here = epoch_of(ps.CustomLoader(data, FirstEdges, options=options, **ALL))
-    name = f"{HERE}:FirstEdges"
+    name = f"{OURS}:FirstEdges"
     pooled = epoch_of(ps.CustomLoader(data, name, options=options, num_workers=1, **ALL))
     assert here == pooled
     for batch in here:
@@ -361,7 +289,7 @@ def test_a_loader_tries_again_and_counts_it(tmp_path: Path) -> None:
 
 def test_a_server_runs_the_samplers_that_it_was_started_with(served: Any) -> None:
     expected = epoch_of(ps.CustomLoader(small_data(), FirstEdges, **ALL))
-    for sampler in (FirstEdges, f"{HERE}:FirstEdges"):
+    for sampler in (FirstEdges, f"{OURS}:FirstEdges"):
         found = epoch_of(ps.CustomLoader(served, sampler, **ALL))
         assert [batch.pop("None/num_nodes") for batch in found] == [64] * 12 + [32]
         assert found == expected
@@ -378,7 +306,7 @@ def test_a_server_gets_no_arrays_and_maps_no_memory_that_a_rank_names(served: An
         ps.SharedArray.from_array(np.arange(3)) as table,
     ):
         loader._batches_from._spec = ps.CustomSpec(
-            sampler=f"{HERE}:FirstEdges",
+            sampler=f"{OURS}:FirstEdges",
             options={"table": {"$array": 0}},
             arrays=(table.path_handle(),),
         )

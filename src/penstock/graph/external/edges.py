@@ -72,6 +72,7 @@ class ExternalEdges:
         self._is_sorted = True
         self._last = -1
         self._loops: Path | None = None
+        self._is_finished = False
         self._failed: BaseException | None = None
         self._waiting: deque[Future[None]] = deque()
         self._thread = ThreadPoolExecutor(1, "penstock-edges")
@@ -119,6 +120,7 @@ class ExternalEdges:
             OSError: The disk is full, or failed.
         """
         self._wait(0)
+        self._is_finished = True
         self._thread.shutdown()
         work = Work(self._scratch, self._num_sources, self._num_given, self._memory)
         buckets = self._buckets.finish(in_memory=True)
@@ -139,6 +141,10 @@ class ExternalEdges:
 
     def _wait(self, most: int) -> None:
         """Return when no more than so many chunks wait. After an error there are no more edges."""
+        if self._is_finished:
+            raise ValueError(
+                "these edges are finished already: sort others with an object of their own"
+            )
         while self._failed is None and len(self._waiting) > most:
             self._failed = self._waiting.popleft().exception()
         if self._failed is not None:

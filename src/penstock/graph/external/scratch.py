@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.graph.folder import naming
+from penstock.graph.folder import naming, remove_folder
 
 if sys.platform != "win32":
     import fcntl
@@ -65,7 +65,7 @@ class Scratch:
     def close(self) -> None:
         """Remove the folder. Arrays of it that are mapped stay valid."""
         if self._lock >= 0:
-            _remove(self.folder)
+            remove_folder(self.folder, FILE_NAME)
             os.close(self._lock)
             self._lock = -1
 
@@ -133,14 +133,6 @@ def _remove_if_left(folder: Path) -> None:
         try:
             if sys.platform != "win32":
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(folder)
+                remove_folder(folder, FILE_NAME)
         finally:
             os.close(fd)
-
-
-def _remove(folder: Path) -> None:
-    with suppress(OSError):
-        for name in os.listdir(folder):
-            if FILE_NAME.fullmatch(name):
-                os.unlink(folder / name)
-        os.rmdir(folder)
