@@ -130,7 +130,8 @@ def test_a_gpu_decodes_rows_to_the_same_bytes(
     with coded(dtype) as graph:
         with loader_of(graph) as plain:
             expected = [digests(plain) for _ in range(2)]
-        with loader_of(graph, num_workers=1, **kept) as loader:
+        # Workers know nothing of codecs, so one type that comes from them will do.
+        with loader_of(graph, num_workers=int(dtype == "int8"), **kept) as loader:
             assert [digests(loader) for _ in range(2)] == expected
 
 
