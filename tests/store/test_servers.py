@@ -42,6 +42,13 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return cut(tmp_path_factory.mktemp("whole") / "parts")
 
 
+@pytest.fixture(scope="module")
+def pair(parts: list[Path]) -> Iterator[tuple[Running, Running]]:
+    """A server of each part, for tests that leave them as they are."""
+    with part_server(parts[0]) as one, part_server(parts[1]) as other:
+        yield one, other
+
+
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(8) as found:
@@ -123,19 +130,19 @@ def test_a_server_by_two_addresses_is_one_server(parts: list[Path]) -> None:
             assert len(store.handle().servers) == 2
 
 
-def test_a_handle_leads_another_process_to_the_same_servers(parts: list[Path]) -> None:
+def test_a_handle_leads_another_process_to_the_same_servers(pair: tuple[Running, Running]) -> None:
     """Nothing is connected before it is asked."""
-    with part_server(parts[0]) as one, part_server(parts[1]) as other:
-        with StoreServers.find([one.address, other.address], patience=7.0) as store:
-            handle = store.handle()
-        sent = msgspec.msgpack.decode(msgspec.msgpack.encode(handle), type=StoreHandle)
-        assert sent == handle
-        assert sent.patience == 7.0
-        with StoreServers.of(sent) as again:
-            assert {each.state for each in again.statistics().servers} == {"lost"}
-            calls = [ask(again, part, IDS[part]) for part in (0, 1)]
-            assert [rows_of(call) for call in calls] == [*IDS]
-            assert again.handle() == handle
+    one, other = pair
+    with StoreServers.find([one.address, other.address], patience=7.0) as store:
+        handle = store.handle()
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(handle), type=StoreHandle)
+    assert sent == handle
+    assert sent.patience == 7.0
+    with StoreServers.of(sent) as again:
+        assert {each.state for each in again.statistics().servers} == {"lost"}
+        calls = [ask(again, part, IDS[part]) for part in (0, 1)]
+        assert [rows_of(call) for call in calls] == [*IDS]
+        assert again.handle() == handle
 
 
 # --- which store ---------------------------------------------------------------------------------
@@ -143,7 +150,7 @@ def test_a_handle_leads_another_process_to_the_same_servers(parts: list[Path]) -
 
 @pytest.mark.parametrize("other", ["another graph", "another cut", "another number of parts"])
 def test_parts_that_do_not_fit_together_are_refused_by_name(
-    parts: list[Path], tmp_path: Path, other: str
+    pair: tuple[Running, Running], tmp_path: Path, other: str
 ) -> None:
     """CONTRACT 71."""
     given = {
@@ -152,7 +159,8 @@ def test_parts_that_do_not_fit_together_are_refused_by_name(
         "another number of parts": {"parts": 3},
     }[other]
     foreign = cut(tmp_path / "parts", **given)[1]  # type: ignore[arg-type]
-    with part_server(parts[0]) as one, part_server(foreign) as two:
+    one = pair[0]
+    with part_server(foreign) as two:
         with pytest.raises(ValueError, match="do not belong to one store") as raised:
             StoreServers.find([one.address, two.address], timeout=PATIENCE_S)
     assert any(each in str(raised.value) for each in (one.address, two.address))
@@ -316,17 +324,17 @@ def test_a_server_that_was_stopped_for_a_while_is_used_again(
         readers.end()
 
 
-def test_a_lone_server_that_was_stopped_is_waited_for(parts: list[Path]) -> None:
+def test_a_lone_server_that_was_stopped_is_waited_for(pair: tuple[Running, Running]) -> None:
     """Its connection is given up by the heartbeat, and made again when it goes on."""
-    with part_server(parts[0]) as one, part_server(parts[1]) as other:
-        with StoreServers.find([one.address, other.address], patience=1e6) as store:
-            stop(one.process.pid)
-            call = ask(store, 0, IDS[0])
-            try:
-                until(lambda: call.wait(0.05) or store.statistics().waits > 0, "it is missed")
-            finally:
-                os.kill(one.process.pid, signal.SIGCONT)
-            assert rows_of(call) == IDS[0]
+    one, other = pair
+    with StoreServers.find([one.address, other.address], patience=1e6) as store:
+        stop(one.process.pid)
+        call = ask(store, 0, IDS[0])
+        try:
+            until(lambda: call.wait(0.05) or store.statistics().waits > 0, "it is missed")
+        finally:
+            os.kill(one.process.pid, signal.SIGCONT)
+        assert rows_of(call) == IDS[0]
 
 
 def test_a_replica_that_is_added_live_takes_over(parts: list[Path]) -> None:
@@ -388,9 +396,9 @@ def test_servers_are_replaced_one_by_one_while_others_read(
         store = ends.enter_context(StoreServers.find([address_of(ports[0])]))
         connected(store, 4)
         readers = Readers(store, threads)
-        for number, (server, port) in enumerate(zip(running, ports, strict=True)):
+        for number, port in enumerate(ports[:2]):  # one of each part
             readers.read_on()
-            assert server.end(signal.SIGTERM)[0] == 0
+            assert running[number].end(signal.SIGTERM)[0] == 0
             readers.read_on()
             ends.enter_context(part_server(parts[number % 2], port, ports))
             connected(store, 4)
@@ -476,38 +484,38 @@ def test_a_slow_network_changes_no_answer(
 # --- answers -------------------------------------------------------------------------------------
 
 
-def test_what_goes_wrong_at_a_server_is_raised_here(parts: list[Path]) -> None:
-    with part_server(parts[0]) as one, part_server(parts[1]) as other:
-        with StoreServers.find([one.address, other.address]) as store:
-            with pytest.raises(ValueError, match=f"{HALF}.* part 1"):
-                rows_of(ask(store, 0, [HALF]))
-            with pytest.raises(ValueError, match="part is 2"):
-                ask(store, 2, [0])
-            assert rows_of(ask(store, 0, [3])) == [3]
+def test_what_goes_wrong_at_a_server_is_raised_here(pair: tuple[Running, Running]) -> None:
+    one, other = pair
+    with StoreServers.find([one.address, other.address]) as store:
+        with pytest.raises(ValueError, match=f"{HALF}.* part 1"):
+            rows_of(ask(store, 0, [HALF]))
+        with pytest.raises(ValueError, match="part is 2"):
+            ask(store, 2, [0])
+        assert rows_of(ask(store, 0, [3])) == [3]
 
 
-def test_large_arguments_and_answers_arrive_as_they_are(parts: list[Path]) -> None:
-    with part_server(parts[0]) as one, part_server(parts[1]) as other:
-        with StoreServers.find([one.address, other.address]) as store:
-            ids = np.random.default_rng(0).integers(0, HALF, 2_000_000)
-            calls = [ask(store, 0, ids), ask(store, 1, HALF + ids)]
-            assert rows_of(calls[1])[:1000] == (HALF + ids[:1000]).tolist()
-            assert rows_of(calls[0])[-1000:] == ids[-1000:].tolist()
-            numbers = store.statistics().servers[0]
-            assert numbers.bytes_out > ids.nbytes
-            assert numbers.bytes_in > 16 * len(ids)
+def test_large_arguments_and_answers_arrive_as_they_are(pair: tuple[Running, Running]) -> None:
+    one, other = pair
+    with StoreServers.find([one.address, other.address]) as store:
+        ids = np.random.default_rng(0).integers(0, HALF, 2_000_000)
+        calls = [ask(store, 0, ids), ask(store, 1, HALF + ids)]
+        assert rows_of(calls[1])[:1000] == (HALF + ids[:1000]).tolist()
+        assert rows_of(calls[0])[-1000:] == ids[-1000:].tolist()
+        numbers = store.statistics().servers[0]
+        assert numbers.bytes_out > ids.nbytes
+        assert numbers.bytes_in > 16 * len(ids)
 
 
-def test_a_call_may_be_given_up(parts: list[Path]) -> None:
-    with part_server(parts[0]) as one, part_server(parts[1]) as other:
-        with StoreServers.find([one.address, other.address]) as store:
-            with stopped(one.process.pid):
-                call = ask(store, 0, IDS[0])
-                assert not call.wait(0.01)
-                with pytest.raises(TimeoutError, match="part 0"):
-                    call.result(0.01)
-                call.abandon()
-            assert rows_of(ask(store, 0, IDS[0])) == IDS[0]
+def test_a_call_may_be_given_up(pair: tuple[Running, Running]) -> None:
+    one, other = pair
+    with StoreServers.find([one.address, other.address]) as store:
+        with stopped(one.process.pid):
+            call = ask(store, 0, IDS[0])
+            assert not call.wait(0.01)
+            with pytest.raises(TimeoutError, match="part 0"):
+                call.result(0.01)
+            call.abandon()
+        assert rows_of(ask(store, 0, IDS[0])) == IDS[0]
 
 
 # --- its end -------------------------------------------------------------------------------------
