@@ -7,6 +7,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
@@ -15,7 +16,17 @@ import pytest
 
 import penstock as ps
 from tests.loader.device.standin import StandIn, stand_in_for_cuda
-from tests.loader.epochs import NODES, Data, digests, everyday, pyg, small_data, torch, typed_data
+from tests.loader.epochs import (
+    NODES,
+    Data,
+    digest,
+    digests,
+    everyday,
+    pyg,
+    small_data,
+    torch,
+    typed_data,
+)
 from tests.loader.pools import pools_kept
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -52,6 +63,24 @@ def test_batches_on_a_device_are_the_same_in_the_same_order(gpu: StandIn, worker
     options = {"num_workers": workers, "batch_size": 16}
     with everyday(wide_data(), device="cuda", **options) as loader:
         assert [digests(loader) for _ in range(4)] == expected
+    assert gpu.copied > 0
+
+
+def test_ranks_of_a_hub_have_their_batches_on_their_devices(gpu: StandIn) -> None:
+    """CONTRACT 75"""
+
+    def loaders(stack: ExitStack, **options: Any) -> list[Any]:
+        ranks = ({"rank": rank, "world_size": 2, "num_workers": 2} for rank in range(2))
+        return [stack.enter_context(everyday(wide_data(), **options, **each)) for each in ranks]
+
+    def in_turn(stack: ExitStack, **options: Any) -> list[str]:
+        pairs = zip(*loaders(stack, **options), strict=True)
+        return [digest(batch) for pair in pairs for batch in pair]
+
+    with ExitStack() as stack:
+        expected = in_turn(stack)
+        assert in_turn(stack, device="cuda") == expected
+        assert in_turn(stack, features="cuda") == expected
     assert gpu.copied > 0
 
 

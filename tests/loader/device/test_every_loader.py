@@ -46,6 +46,13 @@ def _of_a_module(**options: Any) -> Any:
     return ps.LightningNodeData(small_data(), num_neighbors=[4, 3], **options).train_dataloader()
 
 
+def _of_a_link_module(**options: Any) -> Any:
+    data = small_data()
+    return ps.LightningLinkData(
+        data, data.edge_index[:, :40], num_neighbors=[4, 3], **options
+    ).train_dataloader()
+
+
 def _pickled(**options: Any) -> Any:
     loader = ps.NeighborLoader(small_data(), [4, 3], **options)
     return pickle.loads(pickle.dumps(loader))
@@ -64,6 +71,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
     "labelled": _labelled,
     "custom": _custom,
     "of Lightning": _of_a_module,
+    "links of Lightning": _of_a_link_module,
     "pickled": _pickled,
 }
 WAYS: dict[str, dict[str, Any]] = {

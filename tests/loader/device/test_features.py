@@ -252,6 +252,7 @@ def test_a_servers_and_a_stores_rows_are_kept(
         ({"features": "cpu"}, "keeps rows on a GPU"),
         ({"features": "cuda:1", "device": "cuda:0"}, "only where batches arrive"),
         ({"features": "cud"}, "did you mean 'cuda'"),
+        ({"device": "gpu"}, "did you mean 'cuda'"),
         ({"feature_cache": "much", "device": "cuda"}, "feature_cache is 'much'"),
         ({"features": "cuda", "transform_sampler_output": lambda out: out}, "leave out one"),
     ],

@@ -354,7 +354,9 @@ def _device(name: str, given: Any) -> torch.device:
             return torch.device(given)
     except RuntimeError:
         pass
-    near = suggestion(given, ("cuda", "cpu")) if isinstance(given, str) else ""
+    near = ""
+    if isinstance(given, str):
+        near = suggestion(given.lower().replace("gpu", "cuda"), ("cuda", "cpu"))
     raise ValueError(f"{name} is {given!r}; expected a device of torch's, such as 'cuda'{near}")
 
 
