@@ -484,15 +484,16 @@ class TcpStream(Sender, Generic[Received]):
                 # An encrypted socket may have data left that no selector reports.
                 self.has_more = True
                 return
-            nbytes = self._receive_some()
-            is_short = nbytes < SCRATCH and self._current is None
+            nbytes, asked = self._receive_some()
+            is_short = nbytes < asked and self._current is None
             if not nbytes or (is_short and not self._has_buffered()):
                 return  # the socket had no more, or a selector will report it
             taken += nbytes
 
-    def _receive_some(self) -> int:
-        """Receive once, and parse the data; return the number of bytes."""
+    def _receive_some(self) -> tuple[int, int]:
+        """Receive once, and parse the data; return how many bytes came, and how many might have."""
         current, scratch = self._current, self._scratch
+        asked = scratch.nbytes
         try:
             room = None if current is None else current.room(self._chunk_left)
             if room is None:
@@ -500,24 +501,26 @@ class TcpStream(Sender, Generic[Received]):
                 direct = 0
             elif room.nbytes < self._chunk_left:  # the rest of the chunk is next, and not copied
                 nbytes = direct = self._socket.recv_into(room)
+                asked = room.nbytes
             else:
                 nbytes = self._socket.recvmsg_into([room, scratch[: HEADER.size]])[0]
+                asked = room.nbytes + HEADER.size
                 direct = min(nbytes, room.nbytes)
         except (BlockingIOError, InterruptedError):
-            return 0
+            return 0, asked
         except OSError as error:  # for example a reset: the other end closed without reading all
             self._lose(error)
-            return 0
+            return 0, asked
         if not nbytes:
             self.ended = True
             self.reason = self.reason or "the other side closed the connection"
-            return 0
+            return 0, asked
         self.bytes_in += nbytes
         if direct:
             self._note_chunk(direct)
         if nbytes > direct:
             self._parse(scratch[: nbytes - direct])
-        return nbytes
+        return nbytes, asked
 
     def _lose(self, error: OSError) -> None:
         self._break(f"the connection was lost: {error.strerror or error}")
