@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.rpc import link
+from penstock.rpc import io_thread, link
 from penstock.rpc.connection import RemoteConnection
 from penstock.rpc.deadline import Deadline
 from penstock.rpc.endpoint import SILENCE_S
@@ -74,8 +74,23 @@ def short_silence(monkeypatch: pytest.MonkeyPatch) -> float:
     return 0.25
 
 
-def threads_of_ours() -> list[threading.Thread]:
+# The threads of connections that others had in this process before a test.
+_others: list[threading.Thread] = []
+
+
+@pytest.fixture(autouse=True)
+def _a_thread_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of when the thread ends do not share it with connections that others have left."""
+    _others[:] = _io_threads()
+    monkeypatch.setattr(io_thread, "_threads", {})
+
+
+def _io_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "penstock-io"]
+
+
+def threads_of_ours() -> list[threading.Thread]:
+    return [thread for thread in _io_threads() if thread not in _others]
 
 
 def start_epoch(server: Puppet, connection: RemoteConnection) -> None:
