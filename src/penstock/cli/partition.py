@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.cli.inspect import progress_on_stderr
 from penstock.cli.tables import new_table, plain_console
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, suggestion
 from penstock.graph import Graph
 from penstock.graph.inventory import type_text
 from penstock.graph.partition.assignment import METHODS
@@ -143,7 +143,8 @@ def _numbers(method: str) -> Any:
         return method
     if Path(method).suffix not in (".npy", ".npz"):
         raise click.BadParameter(
-            f"{method!r}; expected {', '.join(METHODS)}, or a file that ends in .npy or .npz",
+            f"{method!r}; expected {', '.join(METHODS)}, or a file that ends in .npy or .npz"
+            f"{suggestion(method, METHODS)}",
             param_hint="--method",
         )
     found = np.load(method, mmap_mode="r", allow_pickle=False)

@@ -173,6 +173,7 @@ def test_parts_together_are_hardly_larger_than_the_graph(tmp_path: Path, method:
             {"n": 2, "method": "metis"},
             "method is 'metis'; expected one of range, hash, locality, streaming, or",
         ),
+        ({"n": 2, "method": "localty"}, "did you mean 'locality'"),
         ({"n": 2, "edges": "all"}, "edges is 'all'; expected one of destination, source, both"),
         ({"n": 2, "topology": "none"}, "topology is 'none'; expected one of parts, whole"),
         ({"n": 2, "method": np.zeros(3, int)}, r"method has shape \[3\]; expected \[60\]"),

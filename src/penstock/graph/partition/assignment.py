@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from penstock.errors import suggestion
 from penstock.graph.checksum import sum_of_array
 from penstock.graph.lookup import known
 from penstock.graph.partition.book import (
@@ -129,7 +130,7 @@ def assignments(
     else:
         raise ValueError(
             f"method is {method!r}; expected one of {', '.join(METHODS)}, or the part of each "
-            "node as an array"
+            f"node as an array{suggestion(method, METHODS)}"
         )
     return {name: Assignment(ArrayBook(numbers, parts)) for name, numbers in found.items()}
 
