@@ -8,7 +8,12 @@ the GPU.
 
   device          device="cuda" over the model alone, with batches that are on the GPU already
   device, bf16    the same under autocast to bfloat16
+  new shapes      the model alone with batches that it has not met, over the model alone with the
+                  same 100 again and again, under autocast to bfloat16: CUDA's libraries look for
+                  a kernel for every new shape, which takes the program a while
   features        features="cuda" over the model alone, under autocast to bfloat16
+  features, met   the same, of an epoch that is read again and again, as the batches of the model
+                  alone are: what is left is the cost of the loader
   cache           a cache of a tenth of the rows: row bytes moved, as a share of all row bytes; and
                   with the best choice of as many rows for the very batches that were read
   cache, fed      the same cache: the fed model over the model alone, under autocast to bfloat16
@@ -32,7 +37,7 @@ import pstats
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +129,18 @@ def rate_without_model(source: Iterable[Any]) -> Any:
     return rate
 
 
+class Again:
+    """The first epoch of a loader, as often as one asks."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._first = loader.state_dict()
+
+    def __iter__(self) -> Iterator[Any]:
+        self._loader.load_state_dict(self._first)
+        return iter(self._loader)
+
+
 class Measuring:
     """The figures, of one graph."""
 
@@ -158,16 +175,37 @@ class Measuring:
             self._here = [few[number % len(few)] for number in range(self._batches)]
         return self._here
 
-    def fed(self, *, bf16: bool = False, move: Any = None, **options: Any) -> dict[str, Any]:
-        """Return the ratio of a model that a loader feeds to the model alone."""
+    def fed(
+        self, *, bf16: bool = False, move: Any = None, again: bool = False, **options: Any
+    ) -> dict[str, Any]:
+        """Return the ratio of a model that a loader feeds to the model alone.
+
+        Args:
+            bf16: Whether both are under autocast.
+            move: Moves a batch to the GPU.
+            again: Whether the loader gives the same batches in every measurement.
+            **options: The loader's.
+        """
         alone, fed = Training(bf16=bf16), Training(bf16=bf16)
         with self.loader(**options) as loader:
-            rate = fed.rate_of(loader, move)
+            source = Again(loader) if again else loader
+            rate = fed.rate_of(source, move)
             found = pairs(rate, alone.rate_of(self.alone()), self._batches, self._repeats)
             self._tell(loader)
             if self._profiles:
                 profiled(rate, self._batches)
         return found
+
+    def new_shapes(self) -> dict[str, Any]:
+        """Return the ratio of the model with new batches to itself with batches it has met."""
+        alone, new = Training(bf16=True), Training(bf16=True)
+        with self.loader(features="cuda", seed=8) as loader:
+
+            def rate(batches: int) -> float:
+                here = list(loader)
+                return float(new.rate_of(here)(batches))
+
+            return pairs(rate, alone.rate_of(self.alone()), self._batches, self._repeats)
 
     def _tell(self, loader: Any) -> None:
         numbers = loader.statistics()
@@ -239,7 +277,9 @@ def figures(of: Measuring, edges: Any) -> dict[str, Callable[[], dict[str, Any]]
     return {
         "device": lambda: of.fed(device="cuda"),
         "device, bf16": lambda: of.fed(bf16=True, device="cuda"),
+        "new shapes": of.new_shapes,
         "features": lambda: of.fed(bf16=True, features="cuda"),
+        "features, met": lambda: of.fed(bf16=True, again=True, features="cuda"),
         "cache": of.cache,
         "cache, fed": lambda: of.fed(bf16=True, device="cuda", feature_cache=of.tenth),
         "int8": lambda: of.int8(edges),

@@ -74,6 +74,27 @@ def test_batches_are_the_same_if_the_device_has_all_rows(
     assert found.bytes < found.row_bytes  # neither through slots
 
 
+@pytest.mark.parametrize(
+    "kept", [{"features": "cuda"}, {"device": "cuda", "feature_cache": NODES * ROW}]
+)
+def test_slots_are_free_before_garbage_is_collected(gpu: StandIn, kept: dict[str, Any]) -> None:
+    """Otherwise batches would be copied out of their slots, and copied once more to the device."""
+    with loader_of(wide_data(), num_workers=2, **kept) as loader:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                for batch in loader:
+                    del batch
+        finally:
+            gc.enable()
+        found = loader.statistics()
+    assert found.batches == 3 * len(loader)
+    assert found.copied == 0
+    if "features" in kept:
+        assert found.device.staged == 0
+
+
 def test_types_have_tables_of_their_own(gpu: StandIn) -> None:
     options = {"input_nodes": ("paper", None)}
     with everyday(typed_data(), **options) as plain:

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-import penstock as ps
 from tests.loader.device.test_features import NODES, ROW, loader_of, wide_data
-from tests.loader.epochs import digests, everyday, torch, typed_data
+from tests.loader.epochs import digests, everyday, small_data, torch, typed_data
 from tests.loader.test_quantized import coded
 from tests.loader.test_quantized import loader_of as coded_loader_of
 
@@ -93,23 +92,41 @@ def test_a_batch_out_of_turn_has_its_rows() -> None:
 @kept
 def test_batches_may_be_dropped_while_they_are_made(kept: dict[str, Any]) -> None:
     """The model is slow, the program is far ahead of it, and memory is used again and again."""
+    epochs = 20
     with loader_of(wide_data()) as plain:
-        expected = torch.stack([batch.x.sum(dtype=torch.float64) for batch in plain]).cuda()
+        expected = [
+            torch.stack([batch.x.sum(dtype=torch.float64) for batch in plain])
+            for _ in range(epochs)
+        ]
     with loader_of(wide_data(), num_workers=2, **kept) as loader:
-        for _ in range(20):
-            sums = []
+        for sums in expected:
+            found = []
             for batch in loader:
                 torch.cuda._sleep(200_000)
-                sums.append(batch.x.sum(dtype=torch.float64))
+                found.append(batch.x.sum(dtype=torch.float64))
                 del batch
-            assert torch.allclose(torch.stack(sums), expected, rtol=1e-12)
+            assert torch.allclose(torch.stack(found).cpu(), sums, rtol=0, atol=1e-9)
 
 
-def test_a_graph_that_does_not_fit_says_so() -> None:
+@pytest.mark.parametrize(
+    ("kept", "advice"),
+    [
+        ({"features": "cuda"}, "to spare: give feature_cache="),
+        ({"device": "cuda", "feature_cache": "1GB"}, "to spare: give less"),
+    ],
+)
+def test_rows_that_do_not_fit_say_so(kept: dict[str, Any], advice: str) -> None:
+    data = small_data()
+    data.x = torch.zeros(len(data.x), 1 << 18)  # 400 MiB
+    torch.cuda.empty_cache()
     free = torch.cuda.mem_get_info()[0]
-    with ps.NeighborLoader(wide_data(), [2], device="cuda", feature_cache=2 * free) as loader:
-        with pytest.raises(ValueError, match="to spare: give less"):
+    others = torch.empty(free - (256 << 20), dtype=torch.uint8, device="cuda")
+    try:
+        with loader_of(data, **kept) as loader, pytest.raises(ValueError, match=advice):
             next(iter(loader))
+    finally:
+        del others
+        torch.cuda.empty_cache()
 
 
 def test_the_memory_of_rows_is_free_once_a_loader_is_closed() -> None:

@@ -193,52 +193,46 @@ class DeviceFeatures:
 
     # --- rows of a batch -----------------------------------------------------------------------
 
-    def batch(
-        self, gpu: Gpu, staging: Staging, decoder: Decoder, move: Callable[[Tensor], Tensor]
-    ) -> BatchRows:
+    def batch(self, gpu: Gpu, staging: Staging, decoder: Decoder) -> BatchRows:
         """Return what takes the rows of one batch.
 
         Args:
             gpu: The device; the stream for copies is the current one.
             staging: Moves what lies in no page-locked memory.
             decoder: Decodes rows on the device.
-            move: Moves ids of the batch.
         """
-        return BatchRows(self, gpu, staging, decoder, move)
+        return BatchRows(self, gpu, staging, decoder)
 
 
 class BatchRows:
     """Takes the rows of one batch from tables; which nodes have rows there is looked up once."""
 
     def __init__(
-        self,
-        features: DeviceFeatures,
-        gpu: Gpu,
-        staging: Staging,
-        decoder: Decoder,
-        move: Callable[[Tensor], Tensor],
+        self, features: DeviceFeatures, gpu: Gpu, staging: Staging, decoder: Decoder
     ) -> None:
         self._features = features
         self._gpu = gpu
         self._staging = staging
         self._decoder = decoder
-        self._move = move
         self._splits: dict[int, _Split] = {}
 
-    def take(self, later: RowsLater) -> Tensor:
-        """Ask for the rows on the device, in the current stream."""
+    def take(self, later: RowsLater, move: Callable[[Tensor], Tensor]) -> Tensor:
+        """Ask for the rows on the device, in the current stream; `move` moves ids of the batch.
+
+        Nothing of a batch stays in a cycle of references: its slot is to be free at once.
+        """
         codec = self._features._codecs.get(later.column)
-        rows = self._stored(later)
+        rows = self._stored(later, move)
         return rows if codec is None else self._decoder.decode(rows, codec)
 
-    def _stored(self, later: RowsLater) -> Tensor:
+    def _stored(self, later: RowsLater, move: Callable[[Tensor], Tensor]) -> Tensor:
         """Ask for the rows as they are stored."""
         features, gpu = self._features, self._gpu
         table = features._tables[later.column]
         out = gpu.empty(later.shape, table.rows.dtype)
         features.row_bytes += out.nbytes
         if table.members is None:
-            gpu.run(_take, out, table.rows, self._move(later.ids))
+            gpu.run(_take, out, table.rows, move(later.ids))
             return out
         split = self._split(table.members, later.ids)
         if split.is_some_here:

@@ -230,33 +230,18 @@ class DeviceTransfer(Transfer):
         gpu = tools.gpu
         if self._features is not None:
             self._features.load(gpu, tools.staging)
-        # By its identity, each tensor of the batch, which so lives on, and what it is moved to.
-        there: dict[int, tuple[Tensor, Tensor]] = {}
-        rows: BatchRows | None = None
-
-        def moved(tensor: Tensor) -> Tensor:
-            if id(tensor) not in there:
-                if isinstance(tensor, RowsLater):
-                    assert rows is not None
-                    out = rows.take(tensor)
-                elif isinstance(tensor, CodedRows):
-                    out = tools.decoder.decode(self._asked(tensor.stored), tensor.codec)
-                else:
-                    out = self._asked(tensor)
-                there[id(tensor)] = tensor, out
-            return there[id(tensor)][1]
-
         # Held from now on, whatever happens: without enough memory on the device, for example, only
         # some tensors are moved.
         held = _Held(batch.arrays)
         self._held.append(held)
+        move = _Move(self._asked, tools.decoder)
         with gpu.copying():
             if self._features is not None:
-                rows = self._features.batch(gpu, tools.staging, tools.decoder, moved)
+                move.rows = self._features.batch(gpu, tools.staging, tools.decoder)
             begun = gpu.mark()
-            data = applied(data, moved)
+            data = applied(data, move)
             held.mark = copied = gpu.mark()
-        tensors = [tensor for _, tensor in there.values()]
+        tensors = move.moved
         return _Moving(data, tensors, sum(each.nbytes for each in tensors), begun, copied)
 
     def _asked(self, tensor: Tensor) -> Tensor:
@@ -330,6 +315,42 @@ class _Tools:
     pins: Pins
     staging: Staging
     decoder: Decoder
+
+
+class _Move:
+    """Asks for copies of the tensors of one batch, of each once.
+
+    A closure that calls itself would be a cycle of references: the slot of a batch would be held
+    until the garbage collector comes by.
+    """
+
+    def __init__(self, ask: Callable[[Tensor], Tensor], decoder: Decoder) -> None:
+        self._ask = ask
+        self._decoder = decoder
+        self.rows: BatchRows | None = None
+        # By its identity, each tensor of the batch, which so lives on, and what it is moved to.
+        self._there: dict[int, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def moved(self) -> list[Tensor]:
+        """What the tensors were moved to."""
+        return [out for _, out in self._there.values()]
+
+    def __call__(self, tensor: Any) -> Any:
+        if not isinstance(tensor, Tensor):  # PyG asks for everything in a batch
+            return tensor
+        found = self._there.get(id(tensor))
+        if found is None:
+            found = self._there[id(tensor)] = tensor, self._moved(tensor)
+        return found[1]
+
+    def _moved(self, tensor: Tensor) -> Tensor:
+        if isinstance(tensor, RowsLater):
+            assert self.rows is not None
+            return self.rows.take(tensor, self)
+        if isinstance(tensor, CodedRows):
+            return self._decoder.decode(self._ask(tensor.stored), tensor.codec)
+        return self._ask(tensor)
 
 
 @dataclass(slots=True, eq=False)
