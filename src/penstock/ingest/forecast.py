@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from penstock.graph.folder import check_place
-from penstock.ingest.build import Tables, columns_of_edges, columns_of_nodes
 from penstock.ingest.description import Description, described
+from penstock.ingest.found import Tables, columns_of_edges, columns_of_nodes
 from penstock.ingest.memory import memory_of
 from penstock.ingest.tables import Table
 from penstock.ingest.workspace import Workspace, workspace_of
