@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import suggestion
-from penstock.graph.checksum import sum_of_array
 from penstock.graph.lookup import known
 from penstock.graph.partition.book import (
     ArrayBook,
@@ -68,12 +67,6 @@ class Assignment:
             return self.book.ids_of(part)
         first, end = self._starts[part : part + 2]
         return np.asarray(self._order[first:end], np.int64)
-
-    def identity(self) -> object:
-        """Return plain data that differs for other assignments."""
-        if isinstance(self.book, ArrayBook):
-            return sum_of_array(self.book.parts)
-        return self.bounds
 
     @cached_property
     def _order(self) -> npt.NDArray[np.intp]:

@@ -22,7 +22,8 @@ from penstock.graph.folder import has_manifest, is_old_part, sync_folder
 from penstock.graph.format import ArraySource, Meter, write_sources
 from penstock.graph.layout import array_nbytes
 from penstock.graph.partition.assignment import Method, assignments
-from penstock.graph.partition.cutter import EDGES, LAYOUTS, Balance, Edges, Layout, PartCutter
+from penstock.graph.partition.cutter import PartCutter
+from penstock.graph.partition.note import EDGES, LAYOUTS, Balance, Edges, Layout
 from penstock.graph.progress import Report
 from penstock.graph.schema import ArrayKey, EdgeType
 
