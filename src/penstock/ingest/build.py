@@ -7,25 +7,68 @@ there before, or the new one.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from penstock.graph import Graph
 from penstock.graph.external import LEAST_MEMORY
 from penstock.graph.folder import check_place
 from penstock.graph.format import ArraySource, write_sources
 from penstock.graph.layout import array_nbytes
+from penstock.graph.partition.partition import Parts
+from penstock.graph.partition.partition import check_place as check_place_of_parts
 from penstock.graph.progress import Progress, shown
 from penstock.graph.schema import ArrayKey
-from penstock.ingest.description import described
+from penstock.ingest.cutting.build import PartsBuild
+from penstock.ingest.description import Description, described
 from penstock.ingest.edges import EdgeMaker
 from penstock.ingest.making import Making
 from penstock.ingest.memory import memory_of
 from penstock.ingest.work import WorkMeter
 from penstock.ingest.workspace import workspace_of
+
+
+@overload
+def build(
+    out: str | os.PathLike[str],
+    *,
+    nodes: Mapping[str, Any] | None = None,
+    edges: Mapping[Any, Any],
+    memory: str | int | None = None,
+    progress: Progress = None,
+    parts: None = None,
+) -> Graph: ...
+
+
+@overload
+def build(
+    out: str | os.PathLike[str],
+    *,
+    nodes: Mapping[str, Any] | None = None,
+    edges: Mapping[Any, Any] | None = None,
+    spec: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    memory: str | int | None = None,
+    progress: Progress = None,
+    parts: int | Mapping[str, Any],
+) -> Parts: ...
+
+
+# What a file says of parts no type checker knows: a graph, most often.
+@overload
+def build(
+    out: str | os.PathLike[str],
+    *,
+    nodes: Mapping[str, Any] | None = None,
+    edges: Mapping[Any, Any] | None = None,
+    spec: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    memory: str | int | None = None,
+    progress: Progress = None,
+    parts: int | Mapping[str, Any] | None = None,
+) -> Graph | Any: ...
 
 
 def build(
@@ -36,8 +79,9 @@ def build(
     spec: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     memory: str | int | None = None,
     progress: Progress = None,
-) -> Graph:
-    """Build a graph from tables, and save it in the folder `out`.
+    parts: int | Mapping[str, Any] | None = None,
+) -> Graph | Parts:
+    """Build a graph from tables, and save it in the folder `out`: whole, or in parts.
 
     Tables are Parquet, CSV, Arrow or NumPy files, or in memory: pandas, polars, DuckDB, pyarrow,
     anything that has `__arrow_c_stream__`, or arrays by name. They may be larger than memory.
@@ -58,10 +102,14 @@ def build(
             control group or the machine has.
         progress: Whether to show on standard error how far it is. None: in a terminal, after a
             second. Or called as `progress(done, total)` with bytes, now and then.
+        parts: To build the graph in parts, which is never there as a whole: how many, or the words
+            of `penstock.ingest.cutting.words.Cutting` (`n`, `method`, `edges`, `topology`,
+            `passes`), which are those of `Graph.partition`. None: as `spec` says, or else whole.
 
     Returns:
-        The graph, opened. Rows that were left out (`on_missing="skip"`, duplicates, self-loops) are
-            counted in its attribute `left_out`.
+        The graph, opened; or the folders of its parts, as `Graph.partition` returns them. Rows that
+            were left out (`on_missing="skip"`, duplicates, self-loops) are counted in the graph's
+            attribute `left_out`, which every part has.
 
     Raises:
         ValueError: The description or a table is not valid; the error names file, row and column.
@@ -80,14 +128,27 @@ def build(
         >>> graph.num_nodes("user"), graph.num_edges(("user", "buys", "item"))
         (2, 3)
     """
-    said = described(nodes, edges, spec)
+    said = described(nodes, edges, spec, parts)
     limit = memory_of(said.memory if memory is None else memory)
     folder = Path(os.path.abspath(out))
-    check_place(folder)
+    _check_place(folder, said)
     with shown(f"building {os.fspath(out)}", progress) as report:
         with workspace_of(folder) as workspace:
-            _Build(Making(said, workspace, limit, report), folder).run()
+            making = Making(said, workspace, limit, report)
+            if said.cutting is not None:
+                return PartsBuild(making, said.cutting, Path(out)).run()
+            _Build(making, folder).run()
     return Graph.open(out)
+
+
+def _check_place(folder: Path, said: Description) -> None:
+    """Raise an error if there is something else than what is to be replaced."""
+    if said.cutting is None:
+        check_place(folder)
+        return
+    if not folder.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(folder.parent))
+    check_place_of_parts(folder)
 
 
 class _Build:

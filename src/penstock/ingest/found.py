@@ -148,7 +148,7 @@ def ends_of(kind: EdgeType, said: EdgeTable) -> tuple[tuple[str, str], tuple[str
 
 def columns_of_nodes(said: NodeTable) -> list[tuple[str, str]]:
     """Return the columns that a table of nodes needs, each with what it is for."""
-    named = [("id", said.id), ("label", said.label), *_common(said)]
+    named = [("id", said.id), ("label", said.label), ("part", said.part), *_common(said)]
     return [(what, column) for what, column in named if column is not None]
 
 

@@ -93,6 +93,11 @@ class Cut:
             splits={name: sizes for name, sizes in self.splits.items() if sizes},
         )
 
+    @property
+    def balance(self) -> Balance:
+        """How even the parts are."""
+        return Balance.of(self.num_nodes, self.num_edges)
+
     @cached_property
     def _digest(self) -> str:
         assigned = {name: _identity(book) for name, book in self.books.items()}
