@@ -141,7 +141,7 @@ class PartMaker:
 
     def _offsets(self, nodes: SharedNodes, part: int) -> Segment:
         """Return the file of where texts begin, which the table of ids reads, too."""
-        path = self._folder / f"{nodes.name}-{part}.tmp"
+        path = self._folder / f"{list(self._nodes).index(nodes.name)}-{part}.tmp"
         return Segment(path, "int64", (nodes.counts[part] + 1,), is_kept=True)
 
     def _slots(self, count: int, keys: Callable[[], Keys]) -> Made:
