@@ -131,7 +131,7 @@ def build(
     said = described(nodes, edges, spec, parts)
     limit = memory_of(said.memory if memory is None else memory)
     folder = Path(os.path.abspath(out))
-    _check_place(folder, said)
+    check_destination(folder, said)
     with shown(f"building {os.fspath(out)}", progress) as report:
         with workspace_of(folder) as workspace:
             making = Making(said, workspace, limit, report)
@@ -141,7 +141,7 @@ def build(
     return Graph.open(out)
 
 
-def _check_place(folder: Path, said: Description) -> None:
+def check_destination(folder: Path, said: Description) -> None:
     """Raise an error if there is something else than what is to be replaced."""
     if said.cutting is None:
         check_place(folder)

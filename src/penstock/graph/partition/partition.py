@@ -23,7 +23,7 @@ from penstock.graph.format import ArraySource, Meter, write_sources
 from penstock.graph.layout import array_nbytes
 from penstock.graph.partition.assignment import Method, assignments
 from penstock.graph.partition.cutter import PartCutter
-from penstock.graph.partition.note import EDGES, LAYOUTS, Balance, Edges, Layout
+from penstock.graph.partition.note import EDGES, LAYOUTS, Balance, Cut, Edges, Layout
 from penstock.graph.progress import Report
 from penstock.graph.schema import ArrayKey, EdgeType
 
@@ -76,6 +76,16 @@ class Parts(list[Path]):
         self.edges_cut = dict(edges_cut)
         self.balance = balance
 
+    @classmethod
+    def of(cls, paths: Iterable[Path], cut: Cut | PartCutter) -> Parts:
+        """Return parts that have been cut so; none, if they are only looked at."""
+        return cls(
+            paths,
+            {name: sum(counts) for name, counts in cut.num_edges.items()},
+            {name: sum(counts) for name, counts in cut.edges_cut.items()},
+            cut.balance,
+        )
+
 
 def assigned(
     graph: Graph,
@@ -107,12 +117,7 @@ def write_parts(cutter: PartCutter, path: StrPath, report: Report | None = None)
         move_parts(beside, folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return Parts(
-        [Path(path) / f"part-{part}" for part in range(parts)],
-        {name: sum(counts) for name, counts in cutter.num_edges.items()},
-        {name: sum(counts) for name, counts in cutter.edges_cut.items()},
-        cutter.balance,
-    )
+    return Parts.of([Path(path) / f"part-{part}" for part in range(parts)], cutter)
 
 
 class _SharedMeter(Meter):

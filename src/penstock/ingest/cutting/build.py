@@ -61,12 +61,7 @@ class PartsBuild:
         self._map_nodes(books)
         cut = self._cut(books, version_from_sums(schema, self._wholes))
         self._reduce(schema, cut)
-        return Parts(
-            [self._path / f"part-{part}" for part in range(cut.parts)],
-            {name: sum(counts) for name, counts in cut.num_edges.items()},
-            {name: sum(counts) for name, counts in cut.edges_cut.items()},
-            cut.balance,
-        )
+        return Parts.of([self._path / f"part-{part}" for part in range(cut.parts)], cut)
 
     # --- map: edges ---
 
