@@ -29,6 +29,7 @@ from penstock.kernels.members import WORD_BITS, Members
 # What is sorted at a time: enough that threads are kept busy, and that few pieces have to be put
 # together of two.
 _MOST_UNIT_NBYTES: Final = 4 * PIECE_NBYTES
+_MOST_UNIT_ROWS: Final = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +163,10 @@ class SortedEdges:
         unit = _Unit(0)
         for bucket, count in zip(self._buckets, self._counts, strict=True):
             is_large = self._work.is_large(bucket)
-            if unit.buckets and (is_large or unit.is_large or unit.count + count > limit):
+            is_full = (
+                unit.count + count > limit or unit.num_rows + bucket.num_rows > _MOST_UNIT_ROWS
+            )
+            if unit.buckets and (is_large or unit.is_large or is_full):
                 yield unit
                 unit = _Unit(unit.begin + unit.count)
             unit.add(bucket, count, is_large)
@@ -252,6 +256,7 @@ class _Unit:
     def __init__(self, begin: int) -> None:
         self.begin = begin
         self.count = 0
+        self.num_rows = 0
         self.buckets: list[Bucket] = []
         self.counts: list[int] = []
         self.is_large = False
@@ -260,6 +265,7 @@ class _Unit:
         self.buckets.append(bucket)
         self.counts.append(count)
         self.count += count
+        self.num_rows += bucket.num_rows
         self.is_large = is_large
 
 

@@ -150,7 +150,7 @@ class CutCounter:
         for begin in range(0, len(entries), _PIECE):
             some = entries[begin : begin + _PIECE]
             here = targets[begin : begin + _PIECE]
-            there = self._others.of(np.ascontiguousarray(some[:, 0] if some.ndim == 2 else some))
+            there = self._others.of(some[:, 0] if some.ndim == 2 else some)
             owners = here if self._owning == "in" else there
             size = len(self.num_edges)
             self.num_edges += np.bincount(owners, minlength=size)

@@ -38,11 +38,18 @@ class NodeOwners:
         self.dtype = part_dtype(book.num_partitions)
 
     def parts(self, begin: int, end: int) -> Array:
-        return self.of(np.arange(begin, end, dtype=np.int64))
+        found = np.empty(end - begin, self.dtype)
+        for first in range(begin, end, _ROWS):
+            nodes = np.arange(first, min(end, first + _ROWS), dtype=np.int64)
+            found[first - begin : first - begin + len(nodes)] = self.book.partition_of(nodes)
+        return found
 
     def of(self, nodes: Array) -> Array:
         """Return the parts of some nodes."""
-        return self.book.partition_of(nodes).astype(self.dtype, copy=False)
+        found = np.empty(len(nodes), self.dtype)
+        for first in range(0, len(nodes), _ROWS):
+            found[first : first + _ROWS] = self.book.partition_of(nodes[first : first + _ROWS])
+        return found
 
     def counts(self) -> list[int]:
         """Return how many nodes each part has."""

@@ -114,6 +114,8 @@ def offsets_of(pieces: Iterator[Bytes]) -> Iterator[tuple[Array, Array]]:
     """Yield the lengths of rows, and where they begin, from the bytes of their offsets."""
     last = np.empty(0, np.int64)
     for piece in pieces:
-        offsets = np.concatenate([last, piece.view(np.int64)])
-        yield np.diff(offsets), offsets[:-1]
-        last = offsets[-1:].copy()
+        whole = piece.view(np.int64)
+        for first in range(0, len(whole), _ROWS):
+            offsets = np.concatenate([last, whole[first : first + _ROWS]])
+            yield np.diff(offsets), offsets[:-1]
+            last = offsets[-1:].copy()
