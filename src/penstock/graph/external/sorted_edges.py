@@ -29,7 +29,7 @@ from penstock.kernels.members import WORD_BITS, Members
 # What is sorted at a time: enough that threads are kept busy, and that few pieces have to be put
 # together of two.
 _MOST_UNIT_NBYTES: Final = 4 * PIECE_NBYTES
-_MOST_UNIT_ROWS: Final = 1 << 20
+_MOST_UNIT_ROWS: Final = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
