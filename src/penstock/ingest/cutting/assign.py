@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.graph.partition.assignment import assignments
 from penstock.graph.partition.book import ArrayBook, PartitionBook, part_dtype
+from penstock.graph.partition.index_space import IndexSpace
 from penstock.graph.progress import Report
 from penstock.graph.schema import EdgeType
 from penstock.graph.topology import Topology
@@ -20,12 +21,14 @@ from penstock.ingest.cutting.rows import StoredRows
 from penstock.ingest.cutting.words import Cutting
 from penstock.ingest.making import Making
 from penstock.ingest.workspace import Workspace
+from penstock.kernels.streaming import is_undirected
 
 Array = npt.NDArray[Any]
 
-# What KaMinPar's graph takes: of a node, and of the two ends of an edge with their weights.
+# The memory that "locality" takes, in bytes: of a node; of an edge; of one without a reverse.
 _NODE: Final = 8
-_EDGE: Final = 16
+_EDGE: Final = 25
+_LONE_EDGE: Final = 60
 
 
 class Sorted:
@@ -70,11 +73,11 @@ def books_by_neighbours(
     Raises:
         ValueError: The graph takes more memory than there is, in which "locality" holds it.
     """
-    workspace, memory = making.workspace, making.memory
+    workspace, memory, graph = making.workspace, making.memory, Sorted(making, edges)
     if cutting.method == "locality":
-        _check_memory(making, edges)
+        _check_memory(graph, memory)
     found = assignments(
-        Sorted(making, edges),
+        graph,
         cutting.n,
         cutting.method,
         cutting.passes,
@@ -95,15 +98,16 @@ def _filed(book: PartitionBook, workspace: Workspace, memory: int) -> PartitionB
     return ArrayBook(spool.mapped(), book.num_partitions)
 
 
-def _check_memory(making: Making, edges: Mapping[EdgeType, StoredRows]) -> None:
-    num_nodes = sum(nodes.count for nodes in making.nodes.values())
-    num_edges = sum(each.num_edges for each in edges.values())
-    needed = _NODE * num_nodes + _EDGE * num_edges
-    if needed > making.memory:
+def _check_memory(graph: Sorted, memory: int) -> None:
+    rows = IndexSpace.of(graph).rows
+    num_nodes = sum(map(graph.num_nodes, graph.node_types))
+    num_edges = sum(graph.csc(kind).num_edges for kind in graph.edge_types)
+    needed = _NODE * num_nodes + (_EDGE if is_undirected(rows) else _LONE_EDGE) * num_edges
+    if needed > memory:
         raise ValueError(
             f"parts.method is 'locality', which holds the graph in memory: {num_nodes:,} nodes and "
-            f"{num_edges:,} edges take about {needed >> 20} MiB, and memory is "
-            f"{making.memory >> 20} MiB. Use method 'streaming', or give more memory"
+            f"{num_edges:,} edges take about {needed >> 20} MiB, and memory is {memory >> 20} MiB. "
+            "Use method 'streaming', or give more memory"
         )
 
 
