@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import GraphFormatError
+from penstock.graph.checksum import sum_of_array
 from penstock.graph.format import verify
+from penstock.ingest.cutting.sums import Sum
 from tests.ingest.folders import contents, same_parts
 
 BUYS, NEAR, KNOWS = ("user", "buys", "item"), ("item", "near", "item"), ("user", "knows", "person")
@@ -114,7 +116,7 @@ def test_parts_that_are_given_as_arrays_are_taken(tmp_path: Path) -> None:
     same_parts(tmp_path, {"n": 2, "method": given}, **shop(2))
 
 
-@pytest.mark.parametrize("parts", [1, 2, 50, 300])
+@pytest.mark.parametrize("parts", [1, 2, 50, 257])
 def test_a_graph_with_one_type_may_have_more_parts_than_nodes(parts: int, tmp_path: Path) -> None:
     """CONTRACT 77: reverse edges are of the same type, and loops are their own."""
     rng = np.random.default_rng(1)
@@ -123,7 +125,7 @@ def test_a_graph_with_one_type_may_have_more_parts_than_nodes(parts: int, tmp_pa
     said = {"data": edges, "source": "s", "target": "t", "weight": "w", "reverse": True}
     tables = {"edges": {**said, "split": {"by": "random", "val": 0.2, "disjoint": 0.3}}}
     same_parts(tmp_path, {"n": parts, "method": "hash"}, **tables)
-    if parts < 300:
+    if parts < 257:
         same_parts(tmp_path, {"n": parts, "method": "streaming", "edges": "both"}, **tables)
 
 
@@ -156,6 +158,26 @@ def test_rows_longer_than_what_is_sorted_in_memory_are_given_out(tmp_path: Path)
     words = {"n": 3, "method": "hash", "edges": "both"}
     same_parts(tmp_path, words, nodes=nodes, edges=edges, memory="64MB")
     same_parts(tmp_path, {**words, "method": "streaming"}, nodes=nodes, edges=edges, memory="64MB")
+
+
+def test_arrays_larger_than_a_piece_of_a_file_are_summed_and_given_out(tmp_path: Path) -> None:
+    """CONTRACT 77: of rows that end in the midst of a piece."""
+    rng = np.random.default_rng(0)
+    data = {"x": rng.random((70_000, 65), dtype=np.float32), "shard": np.arange(70_000) % 7 // 6}
+    nodes = {"data": data, "features": {"x": "x", "shard": "shard"}, "part": "shard"}
+    edges = {"data": {"s": [0, 69_999], "t": [1, 0]}, "source": "s", "target": "t"}
+    same_parts(tmp_path, {"n": 2, "method": "column"}, nodes=nodes, edges=edges)
+
+
+@given(st.lists(st.integers(0, 5_000_000), max_size=12), st.integers(0, 2))
+@settings(max_examples=10)
+def test_a_sum_does_not_depend_on_the_pieces_that_come(cuts: list[int], extra: int) -> None:
+    data = np.random.default_rng(0).integers(0, 256, (2 << 24) + extra - 1, dtype=np.uint8)
+    total = Sum()
+    for piece in np.split(data, np.cumsum(cuts)):
+        total.add(piece)
+    assert total.checksum() == sum_of_array(data)
+    assert Sum().checksum() == sum_of_array(data[:0])
 
 
 @st.composite

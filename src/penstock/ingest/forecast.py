@@ -13,7 +13,7 @@ import msgspec
 from penstock.ingest.build import check_destination
 from penstock.ingest.cutting.words import Cutting
 from penstock.ingest.description import Description, described
-from penstock.ingest.found import Tables, columns_of_edges, columns_of_nodes
+from penstock.ingest.found import Tables, columns_of_edges, columns_of_nodes, read_of_nodes
 from penstock.ingest.memory import memory_of
 from penstock.ingest.tables import Table
 from penstock.ingest.workspace import Workspace, workspace_of
@@ -117,10 +117,7 @@ def forecast(
 
 def _forecast(said: Description, workspace: Workspace, limit: int, folder: Path) -> Forecast:
     found = Tables(said, workspace, limit, only_look=True)
-    told = [
-        _told(found, found.nodes[name], columns_of_nodes(table))
-        for name, table in said.nodes.items()
-    ]
+    told = [_told(found, found.nodes[name], read_of_nodes(said, name)) for name in said.nodes]
     told += [
         _told(found, found.edges[kind], columns_of_edges(table))
         for kind, table in said.edges.items()

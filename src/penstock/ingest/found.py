@@ -35,7 +35,7 @@ class Tables:
         self._unread = {each.label for each in opened if each.is_csv and only_look}
         text = _text_among_csv(said, opened_nodes, opened_edges)
         self.nodes = {
-            name: _table_of(opened, columns_of_nodes(said.nodes[name]), text, only_look)
+            name: _table_of(opened, read_of_nodes(said, name), text, only_look)
             for name, opened in opened_nodes.items()
         }
         self.edges = {
@@ -61,7 +61,7 @@ class Tables:
         """Return how much there is to read, about."""
         total = 0
         for name, table in self.nodes.items():
-            total += table.nbytes(column for _, column in columns_of_nodes(self._said.nodes[name]))
+            total += table.nbytes(column for _, column in read_of_nodes(self._said, name))
         without = self.nodes_without_table()
         for kind, table in self.edges.items():
             said = self._said.edges[kind]
@@ -148,8 +148,16 @@ def ends_of(kind: EdgeType, said: EdgeTable) -> tuple[tuple[str, str], tuple[str
 
 def columns_of_nodes(said: NodeTable) -> list[tuple[str, str]]:
     """Return the columns that a table of nodes needs, each with what it is for."""
-    named = [("id", said.id), ("label", said.label), ("part", said.part), *_common(said)]
+    named = [("id", said.id), ("label", said.label), *_common(said)]
     return [(what, column) for what, column in named if column is not None]
+
+
+def read_of_nodes(said: Description, name: str) -> list[tuple[str, str]]:
+    """Return the columns that a build reads of a table of nodes, each with what it is for."""
+    found, column = columns_of_nodes(said.nodes[name]), said.nodes[name].part
+    if column is not None and said.cutting is not None and said.cutting.by_column:
+        found.append(("part", column))
+    return found
 
 
 def columns_of_edges(said: EdgeTable) -> list[tuple[str, str]]:
