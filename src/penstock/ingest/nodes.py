@@ -25,7 +25,7 @@ from penstock.ingest.numbering import Numbered, Numbering
 from penstock.ingest.splits import NAMES, Splitter
 from penstock.ingest.states import States
 from penstock.ingest.tables import MOST_ROWS, Mask, Rows, Table
-from penstock.ingest.workspace import Workspace
+from penstock.ingest.workspace import Spool, Workspace
 from penstock.kernels.id_table import hash_keys
 
 Array = npt.NDArray[Any]
@@ -42,6 +42,7 @@ class MadeNodes:
         columns: Those of them that are made of columns.
         left_out: How many rows are no nodes, by the reason.
         mask: Which rows of their table are nodes; None: all.
+        spools: Temporary files that arrays are made of.
     """
 
     count: int
@@ -49,6 +50,7 @@ class MadeNodes:
     columns: list[tuple[ArrayKey, Column]] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
     mask: Mask | None = None
+    spools: list[Spool] = field(default_factory=list)
 
 
 def ids_of(node_type: str, numbering: Numbering) -> dict[ArrayKey, ArraySource]:
@@ -116,6 +118,7 @@ def _add_splits(
         numbers = nodes.take(len(states))
         for name, state in NAMES.items():
             spools[name].append(numbers[states == state])
+    made.spools.extend(spools.values())
     for name, spool in spools.items():
         if spool.num_rows or name == "train":
             made.arrays[ArrayKey("split", node_type, name)] = of_spool(spool, MOST_ROWS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -129,22 +128,21 @@ class PartsBuild:
                 each.remove()
 
     def _share(self, sides: _Sides, tap: _EdgeTap, books: Books) -> None:
-        """Give out the edges of a type."""
-        kind, found = sides.kind, sides.by_target
-        total, work = Sum(), self._making.work
+        """Give out the edges of a type, and sum up what they are as a whole."""
+        kind, found, total = sides.kind, sides.by_target, Sum()
         counter = CutCounter(kind, owning_side(self._cutting.edges), books)
-        rows = counter.counted(summed_rows(found.rows(), total, work))
-        shared = SharedEdges(kind)
-        if self._cutting.topology == "whole":
-            if isinstance(found, StoredRows):
-                shared.whole, _ = found, deque(rows, maxlen=0)
-            else:
-                shared.whole = stored(found, rows, self._workspace.path("rows"), self._room)
-        elif self._cutting.edges == "source":
-            deque(rows, maxlen=0)
-        else:
+        rows = counter.counted(summed_rows(found.rows(), total, self._making.work))
+        shared = self._edges[kind] = SharedEdges(kind)
+        is_whole = self._cutting.topology == "whole"
+        if is_whole and isinstance(found, StoredRows):
+            shared.whole = found
+        elif is_whole:
+            shared.whole = stored(found, rows, self._workspace.path("rows"), self._room)
+        elif self._cutting.edges != "source":
             sharer = RowSharer(kind, "in", books, self._workspace, self._room)
             shared.sides["in"] = sharer.share(found, rows)
+        for _ in rows:  # if nobody has asked for them: they are counted and summed up all the same
+            pass
         self._wholes[ArrayKey("csc", kind, "adjacency")] = Summed(
             found.adjacency.dtype, found.adjacency.shape, total.checksum()
         )
@@ -155,7 +153,6 @@ class PartsBuild:
         shared.num_edges = counter.num_edges.tolist()
         shared.edges_cut = counter.edges_cut.tolist()
         shared.owners = tap.owners(kind, books)
-        self._edges[kind] = shared
 
     # --- map: attributes ---
 
@@ -193,7 +190,7 @@ class PartsBuild:
             self._nodes[name], wholes = sharer.share(nodes, numbering)
             self._wholes |= wholes
             nodes.arrays.clear()
-            for spool in numbering.key_spools().values():
+            for spool in (*nodes.spools, *numbering.key_spools().values()):
                 spool.remove()
 
     def _cut(self, books: Books, version: str) -> Cut:
