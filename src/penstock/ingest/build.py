@@ -23,10 +23,10 @@ from penstock.graph.partition.partition import Parts
 from penstock.graph.partition.partition import check_place as check_place_of_parts
 from penstock.graph.progress import Progress, shown
 from penstock.graph.schema import ArrayKey
+from penstock.ingest.context import BuildContext
 from penstock.ingest.cutting.build import PartsBuild
 from penstock.ingest.description import Description, described
 from penstock.ingest.edges import EdgeMaker
-from penstock.ingest.making import Making
 from penstock.ingest.memory import memory_of
 from penstock.ingest.work import WorkMeter
 from penstock.ingest.workspace import workspace_of
@@ -134,10 +134,10 @@ def build(
     check_destination(folder, said)
     with shown(f"building {os.fspath(out)}", progress) as report:
         with workspace_of(folder) as workspace:
-            making = Making(said, workspace, limit, report)
+            context = BuildContext(said, workspace, limit, report)
             if said.cutting is not None:
-                return PartsBuild(making, said.cutting, Path(out)).run()
-            _Build(making, folder).run()
+                return PartsBuild(context, said.cutting, Path(out)).run()
+            _Build(context, folder).run()
     return Graph.open(out)
 
 
@@ -154,42 +154,42 @@ def check_destination(folder: Path, said: Description) -> None:
 class _Build:
     """The build of a whole graph."""
 
-    def __init__(self, making: Making, folder: Path) -> None:
-        self._making = making
+    def __init__(self, context: BuildContext, folder: Path) -> None:
+        self._context = context
         self._folder = folder
 
     def run(self) -> None:
         """Read all tables, and write the graph."""
-        self._making.number_nodes()
+        self._context.number_nodes()
         with ExitStack() as stack:
             self._make_edges(stack)
             self._write()
 
     def _make_edges(self, stack: ExitStack) -> None:
-        making = self._making
-        tables = making.found.edges
+        context = self._context
+        tables = context.found.edges
         rows = {kind: tables[kind].num_rows + 1 for kind in tables}
-        for kind, said in making.said.edges.items():
+        for kind, said in context.said.edges.items():
             # What is sorted last is in memory until it is written, so that all share it.
-            memory = making.memory // 2 * rows[kind] // sum(rows.values())
+            memory = context.memory // 2 * rows[kind] // sum(rows.values())
             maker = EdgeMaker(
                 tables[kind],
                 kind,
                 said,
-                making.ends(kind),
-                making.workspace,
+                context.ends(kind),
+                context.workspace,
                 max(2 * LEAST_MEMORY, memory),
                 stack,
             )
-            making.edges.append(maker.made())
+            context.edges.append(maker.made())
 
     def _write(self) -> None:
-        making = self._making
+        context = self._context
         arrays: dict[ArrayKey, ArraySource] = {}
-        for nodes in making.nodes.values():
+        for nodes in context.nodes.values():
             arrays.update(nodes.arrays)
-        for edges in making.edges:
+        for edges in context.edges:
             arrays.update(edges.arrays)
         total = sum(array_nbytes(array.dtype, array.shape) for array in arrays.values())
-        making.work.expect(total)
-        write_sources(self._folder, making.schema(), arrays, WorkMeter(total, making.work))
+        context.work.expect(total)
+        write_sources(self._folder, context.schema(), arrays, WorkMeter(total, context.work))

@@ -71,13 +71,13 @@ class MadeEdges:
     spools: list[Spool] = field(default_factory=list)
 
 
-class Tap(Protocol):
+class Observer(Protocol):
     """Something that is told of edges on their way to be sorted: of their type, and their ends."""
 
     def __call__(self, kind: EdgeType, sources: Array, targets: Array, /) -> object: ...
 
 
-def _no_tap(kind: EdgeType, sources: Array, targets: Array) -> None:
+def _ignore(kind: EdgeType, sources: Array, targets: Array) -> None:
     """Ignore edges."""
 
 
@@ -93,7 +93,7 @@ class EdgeMaker:
         workspace: Workspace,
         memory: int,
         stack: ExitStack,
-        tap: Tap = _no_tap,
+        observer: Observer = _ignore,
     ) -> None:
         """Prepare for a table.
 
@@ -105,7 +105,7 @@ class EdgeMaker:
             workspace: For temporary files.
             memory: What sorting may take, in bytes.
             stack: Closes what sorts the edges.
-            tap: Told of all edges, in order of their ids.
+            observer: Told of all edges, in order of their ids.
         """
         self._table = table
         self._kind = kind
@@ -114,7 +114,7 @@ class EdgeMaker:
         self._workspace = workspace
         self._memory = memory
         self._stack = stack
-        self._tap = tap
+        self._observer = observer
         self._states = States(workspace)
         self._is_doubled = said.reverse and not any(kind)
         self._left_out: dict[str, int] = {}
@@ -353,10 +353,10 @@ class EdgeMaker:
         )
         for sources, targets in ends:
             forward.add(sources, targets)
-            self._tap(self._kind, sources, targets)
+            self._observer(self._kind, sources, targets)
             if backward is not None:
                 backward.add(targets, sources)
-                self._tap(reversed_type(self._kind), targets, sources)
+                self._observer(reversed_type(self._kind), targets, sources)
         return forward.finish(), None if backward is None else backward.finish()
 
     def _sorter(

@@ -16,10 +16,10 @@ from penstock.graph.progress import Report
 from penstock.graph.schema import EdgeType
 from penstock.graph.topology import Topology
 from penstock.ingest.columns import numbers
+from penstock.ingest.context import BuildContext
 from penstock.ingest.cutting.edges import Books
 from penstock.ingest.cutting.rows import StoredRows
 from penstock.ingest.cutting.words import Cutting
-from penstock.ingest.making import Making
 from penstock.ingest.workspace import Workspace
 from penstock.kernels.streaming import is_undirected
 
@@ -34,9 +34,11 @@ _LONE_EDGE: Final = 60
 class Sorted:
     """The nodes of a graph, and its edges if they have been sorted, as methods ask for them."""
 
-    def __init__(self, making: Making, edges: Mapping[EdgeType, StoredRows] | None = None) -> None:
-        self.is_hetero = making.said.is_hetero
-        self._sizes = {name: nodes.count for name, nodes in making.nodes.items()}
+    def __init__(
+        self, context: BuildContext, edges: Mapping[EdgeType, StoredRows] | None = None
+    ) -> None:
+        self.is_hetero = context.said.is_hetero
+        self._sizes = {name: nodes.count for name, nodes in context.nodes.items()}
         self._edges = edges or {}
 
     @property
@@ -54,17 +56,17 @@ class Sorted:
         return self._edges[edge_type].topology
 
 
-def books_of(cutting: Cutting, making: Making) -> Books:
+def books_of(cutting: Cutting, context: BuildContext) -> Books:
     """Return which part has each node, by a method that asks for no edges."""
     if cutting.by_column:
-        return {name: _by_column(making, name, cutting.n) for name in making.nodes}
-    found = assignments(Sorted(making), cutting.n, cutting.method)
+        return {name: _by_column(context, name, cutting.n) for name in context.nodes}
+    found = assignments(Sorted(context), cutting.n, cutting.method)
     return {name: each.book for name, each in found.items()}
 
 
 def books_by_neighbours(
     cutting: Cutting,
-    making: Making,
+    context: BuildContext,
     edges: Mapping[EdgeType, StoredRows],
     report: Report | None = None,
 ) -> Books:
@@ -73,7 +75,7 @@ def books_by_neighbours(
     Raises:
         ValueError: The graph takes more memory than there is, in which "locality" holds it.
     """
-    workspace, memory, graph = making.workspace, making.memory, Sorted(making, edges)
+    workspace, memory, graph = context.workspace, context.memory, Sorted(context, edges)
     if cutting.method == "locality":
         _check_memory(graph, memory)
     found = assignments(
@@ -111,13 +113,13 @@ def _check_memory(graph: Sorted, memory: int) -> None:
         )
 
 
-def _by_column(making: Making, name: str, num_parts: int) -> ArrayBook:
+def _by_column(context: BuildContext, name: str, num_parts: int) -> ArrayBook:
     """Return the parts that a column says.
 
     Raises:
         ValueError: A value is missing, or no number of a part; it is named with file and row.
     """
-    table, column = making.found.nodes[name], making.said.nodes[name].part
+    table, column = context.found.nodes[name], context.said.nodes[name].part
     assert column is not None
     for source, kind in table.types(column):
         value = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -126,8 +128,8 @@ def _by_column(making: Making, name: str, num_parts: int) -> ArrayBook:
                 f"{table.label}.part: column {column!r} of {source} is {kind}; expected whole "
                 "numbers, those of parts"
             )
-    spool = making.workspace.spool(part_dtype(num_parts))
-    for rows in table.kept([column], making.nodes[name].mask):
+    spool = context.workspace.spool(part_dtype(num_parts))
+    for rows in table.kept([column], context.nodes[name].mask):
         parts = numbers(rows, column)
         wrong = (parts < 0) | (parts >= num_parts)
         if wrong.any():

@@ -20,6 +20,7 @@ from penstock.graph.partition.partition import Parts, move_parts
 from penstock.graph.progress import Report
 from penstock.graph.schema import ArrayKey, EdgeType, Schema, owner_of
 from penstock.graph.topology import id_dtype
+from penstock.ingest.context import BuildContext
 from penstock.ingest.cutting.assign import books_by_neighbours, books_of
 from penstock.ingest.cutting.edges import Books, CutCounter, RowSharer, SharedEdges, share_rows
 from penstock.ingest.cutting.nodes import NodeSharer, SharedNodes, Wholes
@@ -32,7 +33,6 @@ from penstock.ingest.cutting.words import Cutting
 from penstock.ingest.description import EdgeTable, reversed_type
 from penstock.ingest.edges import Array, EdgeMaker, MadeEdges
 from penstock.ingest.features import Streamed
-from penstock.ingest.making import Making
 from penstock.ingest.work import WorkMeter
 from penstock.ingest.workspace import Spool
 
@@ -40,13 +40,13 @@ from penstock.ingest.workspace import Spool
 class PartsBuild:
     """One build of parts."""
 
-    def __init__(self, making: Making, cutting: Cutting, path: Path) -> None:
-        self._making = making
+    def __init__(self, context: BuildContext, cutting: Cutting, path: Path) -> None:
+        self._context = context
         self._cutting = cutting
         self._path = path
-        self._workspace = making.workspace
+        self._workspace = context.workspace
         # What is held of rows that are given out; half of the memory is for sorting.
-        self._room = making.memory // 16
+        self._room = context.memory // 16
         self._wholes: Wholes = {}
         self._nodes: dict[str, SharedNodes] = {}
         self._edges: dict[EdgeType, SharedEdges] = {}
@@ -54,9 +54,9 @@ class PartsBuild:
 
     def run(self) -> Parts:
         """Read all tables, and write the parts."""
-        self._making.number_nodes()
+        self._context.number_nodes()
         books = self._map_by_neighbours() if self._cutting.by_neighbours else self._map_edges()
-        schema = self._making.schema()
+        schema = self._context.schema()
         self._map_nodes(books)
         cut = self._cut(books, version_from_sums(schema, self._wholes))
         self._reduce(schema, cut)
@@ -66,51 +66,53 @@ class PartsBuild:
 
     def _map_edges(self) -> Books:
         """Give out the edges of all tables as they are sorted; return which part has each node."""
-        books = books_of(self._cutting, self._making)
-        for kind, said in self._making.said.edges.items():
-            tap = _EdgeTap(self._making, self._cutting, kind, said, books)
+        books = books_of(self._cutting, self._context)
+        for kind, said in self._context.said.edges.items():
+            observer = _EdgeObserver(self._context, self._cutting, kind, said, books)
             with ExitStack() as stack:
-                made = self._made(tap, kind, said, stack)
-                for each in tap.sides(made):
-                    self._share(each, tap, books)
+                made = self._made(observer, kind, said, stack)
+                for each in observer.sides(made):
+                    self._share(each, observer, books)
             self._map_columns(made)
         return books
 
     def _map_by_neighbours(self) -> Books:
         """Sort the edges of all tables to files first, since they say which part has a node."""
-        taps: list[_EdgeTap] = []
+        observers: list[_EdgeObserver] = []
         kept: dict[EdgeType, _Sides] = {}
-        for kind, said in self._making.said.edges.items():
-            tap = _EdgeTap(self._making, self._cutting, kind, said, None)
-            taps.append(tap)
+        for kind, said in self._context.said.edges.items():
+            observer = _EdgeObserver(self._context, self._cutting, kind, said, None)
+            observers.append(observer)
             with ExitStack() as stack:
-                made = self._made(tap, kind, said, stack)
-                kept |= {each.kind: self._stored(each) for each in tap.sides(made)}
+                made = self._made(observer, kind, said, stack)
+                kept |= {each.kind: self._stored(each) for each in observer.sides(made)}
         books = books_by_neighbours(
             self._cutting,
-            self._making,
+            self._context,
             {kind: _as_stored(each.by_target) for kind, each in kept.items()},
-            _progress(self._making),
+            _progress(self._context),
         )
-        for tap, made in zip(taps, self._making.edges, strict=True):
+        for observer, made in zip(observers, self._context.edges, strict=True):
             for kind in made.sizes:
-                self._share(kept[kind], tap, books)
+                self._share(kept[kind], observer, books)
                 self._remove(kept.pop(kind))
             self._map_columns(made)
         return books
 
-    def _made(self, tap: _EdgeTap, kind: EdgeType, said: EdgeTable, stack: ExitStack) -> MadeEdges:
-        making = self._making
-        memory = making.memory // 2
-        if tap.opens_sorters:
+    def _made(
+        self, observer: _EdgeObserver, kind: EdgeType, said: EdgeTable, stack: ExitStack
+    ) -> MadeEdges:
+        context = self._context
+        memory = context.memory // 2
+        if observer.opens_sorters:
             memory //= 2
-            tap.open(memory, stack)
-        table, ends = making.found.edges[kind], making.ends(kind)
+            observer.open(memory, stack)
+        table, ends = context.found.edges[kind], context.ends(kind)
         memory = max(2 * LEAST_MEMORY, memory)
-        maker = EdgeMaker(table, kind, said, ends, self._workspace, memory, stack, tap)
+        maker = EdgeMaker(table, kind, said, ends, self._workspace, memory, stack, observer)
         made = maker.made()
-        making.edges.append(made)
-        making.work.expect(sum(_nbytes(each.adjacency) for each in made.sorted.values()))
+        context.edges.append(made)
+        context.work.expect(sum(_nbytes(each.adjacency) for each in made.sorted.values()))
         return made
 
     def _stored(self, sides: _Sides) -> _Sides:
@@ -127,11 +129,11 @@ class PartsBuild:
             if isinstance(each, StoredRows) and each is not self._edges[sides.kind].whole:
                 each.remove()
 
-    def _share(self, sides: _Sides, tap: _EdgeTap, books: Books) -> None:
+    def _share(self, sides: _Sides, observer: _EdgeObserver, books: Books) -> None:
         """Give out the edges of a type, and sum up what they are as a whole."""
         kind, found, total = sides.kind, sides.by_target, Sum()
         counter = CutCounter(kind, owning_side(self._cutting.edges), books)
-        rows = counter.counted(summed_rows(found.rows(), total, self._making.work))
+        rows = counter.counted(summed_rows(found.rows(), total, self._context.work))
         shared = self._edges[kind] = SharedEdges(kind)
         is_whole = self._cutting.topology == "whole"
         if is_whole and isinstance(found, StoredRows):
@@ -152,7 +154,7 @@ class PartsBuild:
             shared.sides["out"] = sharer.share(sides.by_source, sides.by_source.rows())
         shared.num_edges = counter.num_edges.tolist()
         shared.edges_cut = counter.edges_cut.tolist()
-        shared.owners = tap.owners(kind, books)
+        shared.owners = observer.owners(kind, books)
 
     # --- map: attributes ---
 
@@ -183,9 +185,9 @@ class PartsBuild:
 
     def _map_nodes(self, books: Books) -> None:
         """Give out nodes. Their numbers are not looked up any more, so that they can go."""
-        making = self._making
-        for name, nodes in making.nodes.items():
-            numbering = making.numberings.pop(name)
+        context = self._context
+        for name, nodes in context.nodes.items():
+            numbering = context.numberings.pop(name)
             sharer = NodeSharer(name, NodeOwners(books[name]), self._workspace, self._room)
             self._nodes[name], wholes = sharer.share(nodes, numbering)
             self._wholes |= wholes
@@ -214,13 +216,13 @@ class PartsBuild:
     def _reduce(self, schema: Schema, cut: Cut) -> None:
         """Write one part after the other, and let them take their place."""
         maker = PartMaker(
-            self._nodes, self._edges, self._graph, self._workspace, self._making.memory // 4
+            self._nodes, self._edges, self._graph, self._workspace, self._context.memory // 4
         )
         total = sum(
             _nbytes(array) for part in range(cut.parts) for array in maker.arrays(part).values()
         )
-        self._making.work.expect(total)
-        meter = WorkMeter(total, self._making.work)
+        self._context.work.expect(total)
+        meter = WorkMeter(total, self._context.work)
         beside = self._workspace.path("parts")
         beside.mkdir()
         for part in range(cut.parts):
@@ -238,7 +240,7 @@ class _Sides(NamedTuple):
     by_source: EdgeRows | None
 
 
-class _EdgeTap:
+class _EdgeObserver:
     """Notes of edges, on their way to be sorted, what parts need besides.
 
     That is the node, or its part, that an edge goes with, if edges have attributes; and the edges
@@ -247,13 +249,13 @@ class _EdgeTap:
 
     def __init__(
         self,
-        making: Making,
+        context: BuildContext,
         cutting: Cutting,
         kind: EdgeType,
         said: EdgeTable,
         books: Books | None,
     ) -> None:
-        self._making = making
+        self._context = context
         self._side = owning_side(cutting.edges)
         self._books = books
         is_apart = said.reverse and any(kind)
@@ -268,8 +270,8 @@ class _EdgeTap:
         """Prepare to sort edges by their sources."""
         memory = max(LEAST_MEMORY, memory // len(self._kinds))
         for kind in self._kinds:
-            sources, targets = (each.count for each in self._making.ends(kind))
-            folder = self._making.workspace.path("edges")
+            sources, targets = (each.count for each in self._context.ends(kind))
+            folder = self._context.workspace.path("edges")
             folder.mkdir()
             sorter = ExternalEdges(folder, targets, sources, memory)
             self._sorters[kind] = stack.enter_context(sorter)
@@ -299,13 +301,13 @@ class _EdgeTap:
             return None
         if self._books is not None:
             return EdgeOwners(spool)
-        return owners_of_edges(spool, books[owner_of(kind, self._side)], self._making.workspace)
+        return owners_of_edges(spool, books[owner_of(kind, self._side)], self._context.workspace)
 
     def _spool(self, kind: EdgeType) -> Spool:
         name = owner_of(kind, self._side)
         if self._books is None:
-            return self._making.workspace.spool(id_dtype(self._making.numberings[name].count))
-        return self._making.workspace.spool(NodeOwners(self._books[name]).dtype)
+            return self._context.workspace.spool(id_dtype(self._context.numberings[name].count))
+        return self._context.workspace.spool(NodeOwners(self._books[name]).dtype)
 
 
 def _as_stored(found: EdgeRows) -> StoredRows:
@@ -329,14 +331,14 @@ def _summed(array: ArraySource) -> Summed:
     return Summed(array.dtype, array.shape, total.checksum())
 
 
-def _progress(making: Making) -> Report:
+def _progress(context: BuildContext) -> Report:
     """Return what tells of passes over all edges as of a part of the work."""
     done: list[int] = []
 
     def report(now: int, total: int) -> None:
         if not done:
-            making.work.expect(total)
-        making.work.add(now - sum(done))
+            context.work.expect(total)
+        context.work.add(now - sum(done))
         done[:] = [now]
 
     return report

@@ -28,7 +28,7 @@ from penstock.ingest.workspace import Workspace
 LEFT_OUT: Final = "left_out"
 
 
-class Making:
+class BuildContext:
     """What a build has found and made so far.
 
     Attributes:
