@@ -25,7 +25,7 @@ from penstock.ingest.numbering import Numbered, Numbering
 from penstock.ingest.splits import NAMES, Splitter
 from penstock.ingest.states import States
 from penstock.ingest.tables import MOST_ROWS, Mask, Rows, Table
-from penstock.ingest.workspace import Workspace
+from penstock.ingest.workspace import Spool, Workspace
 from penstock.kernels.id_table import hash_keys
 
 Array = npt.NDArray[Any]
@@ -41,12 +41,16 @@ class MadeNodes:
         arrays: Their arrays.
         columns: Those of them that are made of columns.
         left_out: How many rows are no nodes, by the reason.
+        mask: Which rows of their table are nodes; None: all.
+        spools: Temporary files that arrays are made of.
     """
 
     count: int
     arrays: dict[ArrayKey, ArraySource] = field(default_factory=dict)
     columns: list[tuple[ArrayKey, Column]] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
+    mask: Mask | None = None
+    spools: list[Spool] = field(default_factory=list)
 
 
 def ids_of(node_type: str, numbering: Numbering) -> dict[ArrayKey, ArraySource]:
@@ -66,7 +70,7 @@ def made_nodes(
 ) -> MadeNodes:
     """Return the nodes of a table as they will be written."""
     count, mask = numbered.numbering.count, numbered.mask
-    made = MadeNodes(count, left_out=numbered.left_out)
+    made = MadeNodes(count, left_out=numbered.left_out, mask=mask)
     made.arrays.update(ids_of(node_type, numbered.numbering))
     for name, column in _columns(table, said, mask):
         key = ArrayKey("node", node_type, name)
@@ -114,6 +118,7 @@ def _add_splits(
         numbers = nodes.take(len(states))
         for name, state in NAMES.items():
             spools[name].append(numbers[states == state])
+    made.spools.extend(spools.values())
     for name, spool in spools.items():
         if spool.num_rows or name == "train":
             made.arrays[ArrayKey("split", node_type, name)] = of_spool(spool, MOST_ROWS)

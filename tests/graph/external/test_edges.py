@@ -100,6 +100,35 @@ def test_pieces_of_a_file_are_put_together_of_several_buckets(tmp_path: Path) ->
             assert rows_of(added(sorting, edges)) == from_coo(edges)
 
 
+@pytest.mark.parametrize(
+    ("shape", "paired"),
+    [*((shape, False) for shape in (*SHAPES, "nearly empty")), ("sorted", True)],
+)
+def test_rows_come_in_order_with_their_degrees(shape: str, paired: bool, tmp_path: Path) -> None:
+    """A row that is too long comes in pieces; of many rows without edges some come at a time."""
+    edges = edges_of("even", 3000, 700_000) if shape == "nearly empty" else edges_of(shape)
+    with external(tmp_path, edges) as sorting:
+        for sources, destinations in edges.chunks(40_000):
+            sorting.add(sources, destinations)
+        found = sorting.finish(paired=paired)
+        rows = [(first, degrees, entries.copy()) for first, degrees, entries in found.rows()]
+        indptr = np.frombuffer(bytes_of(found.indptr), np.int64)
+    degrees = np.zeros(edges.num_destinations, np.int64)
+    for first, some, entries in rows:
+        degrees[first : first + len(some)] += some
+        assert len(entries) == some.sum()
+    assert [first for first, _, _ in rows] == sorted(first for first, _, _ in rows)
+    np.testing.assert_array_equal(degrees, np.diff(indptr))
+    whole = np.concatenate([entries for _, _, entries in rows])
+    order = np.argsort(edges.destinations, kind="stable")
+    neighbours = whole[:, 0] if whole.ndim == 2 else whole
+    np.testing.assert_array_equal(neighbours, edges.sources[order])
+    assert whole.ndim == 2 or not paired
+    if whole.ndim == 2:
+        np.testing.assert_array_equal(whole[:, 1], order)
+    assert max(len(some) for _, some, _ in rows) < 400_000
+
+
 @pytest.mark.parametrize("shape", ["power law", "giant", "sorted"])
 def test_offsets_may_be_written_before_the_rows(shape: str, tmp_path: Path) -> None:
     edges = edges_of(shape)

@@ -15,6 +15,7 @@ import pytest
 from penstock import Graph
 from penstock.errors import GraphFormatError
 from penstock.graph.derived import made_arrays
+from penstock.graph.folder import exchange
 from penstock.graph.format import verify
 from penstock.graph.schema import ArrayKey
 from penstock.kernels import Adjacency
@@ -348,3 +349,27 @@ def test_whole_graphs_are_written_as_before(tmp_path: Path) -> None:
     assert '"format_version":1' in whole.read_text()
     assert '"part"' not in whole.read_text()
     assert '"format_version":2' in cut_part.read_text()
+
+
+def test_folders_change_places_in_one_step(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    if not exchange(tmp_path / "one", tmp_path / "other"):
+        pytest.skip("the file system cannot do that")
+    assert [(path.parent.name, path.name) for path in sorted(tmp_path.glob("*/*"))] == [
+        ("one", "other"),
+        ("other", "one"),
+    ]
+    assert not exchange(tmp_path / "one", tmp_path / "nowhere")
+
+
+def test_parts_take_the_place_of_others_where_folders_cannot_change_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.graph.partition.partition.exchange", lambda one, other: False)
+    with homogeneous() as graph:
+        graph.partition(3, tmp_path / "parts")
+        graph.partition(2, tmp_path / "parts")
+    assert sorted(each.name for each in (tmp_path / "parts").iterdir()) == ["part-0", "part-1"]
+    assert [each.name for each in tmp_path.iterdir()] == ["parts"]
