@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
+from penstock.hub.channels import slots_for
+from penstock.options import ChannelOptions, PoolOptions
+
 NARROW = 2**31 - 1  # up to here an id takes 4 bytes
 HEADINGS = {"parts": "edges in parts", "whole": "edges whole"}
 
@@ -189,25 +192,63 @@ def table_of_network(stored: Stored = LARGE) -> str:
                         in_words(batch.to_servers(given)),
                         in_words(batch.to_reader(given)),
                         *(f"{rate(speed, given, batch):.3g}" for speed in (25, 100)),
+                        f"{rate(100, given, batch) * batch.seeds / 8:,.0f}",
                     ]
                 )
     heads = ["batch", "layout", "rows", "ids sent", "comes back", "a second at 25 Gbit/s", "at 100"]
+    heads.append("seeds a second of each of 8 ranks, at 100")
     return _markdown(heads, rows)
 
 
-def table_of_ranks() -> str:
-    """Return what a batch takes on the reader's host, and with the slots of eight ranks."""
-    rows = [
-        [name, f"{batch.nodes:,}", f"{batch.edges:,}"]
-        + [in_words(batch.slot_bytes(size)) for size in ROWS.values()]
-        + [in_words(8 * 4 * batch.slot_bytes(ROWS["float32"]))]
-        for name, batch in BATCHES.items()
-    ]
-    heads = ["batch", "nodes", "edges", *(f"a slot, {name}" for name in ROWS), "8 ranks, 4 slots"]
+def table_of_bytes() -> str:
+    """Return what a node, an edge and a seed add, for a graph below 2³¹ and for the large one."""
+    rows = []
+    small = replace(LARGE, nodes=10**7, edges=10**9, servers=4)
+    for name, stored in (("10 million nodes, 1 billion edges", small), ("the graph below", LARGE)):
+        sizes = stored.server_bytes()
+        in_order = replace(stored, edges_sorted=True)
+        rows.append(
+            [
+                name,
+                f"{8 + stored.row_bytes} + {sizes['whose'] * stored.parts / stored.nodes:.3g}",
+                f"{stored.edge_bytes}",
+                f"{in_order.edge_bytes}",
+                f"{stored.drawn_bytes + id_bytes(stored.nodes) + stored.row_bytes}",
+            ]
+        )
+    heads = ["", "a node: row and offset + bitmaps", "an edge", "sorted", "moved for a new node"]
     return _markdown(heads, rows)
 
 
-TABLES = {"memory": table_of_memory, "network": table_of_network, "ranks": table_of_ranks}
+def table_of_ranks(ranks: int = 8, workers: int = 14) -> str:
+    """Return what a batch takes on the reader's host, and all slots of its ranks by default."""
+    concurrency = PoolOptions().worker_concurrency
+    rows = []
+    for name, batch in BATCHES.items():
+        sizes = [batch.slot_bytes(size) for size in ROWS.values()]
+        slots = slots_for(ChannelOptions(), workers, concurrency, sizes[0])
+        rows.append(
+            [
+                name,
+                f"{batch.nodes:,}",
+                f"{batch.edges:,}",
+                *map(in_words, sizes),
+                f"{slots}",
+                in_words(ranks * slots * sizes[0]),
+                in_words(ranks * 6 * sizes[-1]),
+            ]
+        )
+    heads = ["batch", "nodes", "edges", *(f"a slot, {name}" for name in ROWS), "slots of a rank"]
+    last = [f"{ranks} ranks, float32", f"{ranks} ranks, 6 slots, int8"]
+    return _markdown([*heads, *last], rows)
+
+
+TABLES = {
+    "bytes": table_of_bytes,
+    "memory": table_of_memory,
+    "network": table_of_network,
+    "ranks": table_of_ranks,
+}
 
 
 def main() -> None:
