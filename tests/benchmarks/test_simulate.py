@@ -1,4 +1,4 @@
-"""A small cluster by a virtual clock: shares are fair, nobody starves, a slow host slows no other."""
+"""A small cluster by a virtual clock: shares are fair, nobody starves, slow hosts stay alone."""
 
 from __future__ import annotations
 
