@@ -58,7 +58,7 @@ def test_no_worker_is_idle_while_a_rank_could_be_served(name: str) -> None:
 def test_a_server_whose_part_has_another_one_holds_nobody_up(name: str) -> None:
     assert of_before(name, "others", "while") > 0.93
     assert of_before(name, "others", "after") > 0.95
-    assert run(name)["servers"]["while"]["victim"] < 0.3
+    assert run(name)["servers"]["while"]["victim"] < 0.5
 
 
 def test_servers_of_a_part_share_the_questions() -> None:

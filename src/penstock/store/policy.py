@@ -18,9 +18,11 @@ LEAVING: Final = 1 << 10
 # A server is slow if it takes so many times as long as the fastest of its part, and so much longer.
 SLOW: Final = 3.0
 SLOW_S: Final = 0.002
-# The weight of a new time in the mean, if it is above the mean, and if it is below.
+# The weight of a new time in the mean, if it is above the mean, and if it is below. What is above
+# counts as so many means at most: a reader that was busy hears of an answer late.
 ABOVE: Final = 1 / 8
 BELOW: Final = 1 / 2
+OUTLIER: Final = 4.0
 # How often a slow server is passed over until it is asked again; then twice as often, and so on.
 FIRST_PASSES: Final = 16
 MOST_PASSES: Final = 256
@@ -51,7 +53,7 @@ class Pace:
         if seconds < before:
             self._most = FIRST_PASSES
         weight = ABOVE if seconds > before else BELOW
-        self._seconds[kind] = before + weight * (seconds - before)
+        self._seconds[kind] = before + weight * (min(seconds, OUTLIER * before) - before)
 
     def note_at_least(self, kind: Hashable, seconds: float) -> None:
         """Note that an answer would have taken longer than that: it was not waited for."""
