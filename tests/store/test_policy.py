@@ -136,7 +136,7 @@ def test_an_answer_that_was_not_waited_for_counts_if_it_is_longer_than_usual() -
     pace.note_at_least("get_rows", 0.01)
     assert pace.seconds("get_rows") == 0.02
     pace.note_at_least("get_rows", 0.06)
-    assert pace.seconds("get_rows") == pytest.approx(0.025)
+    assert pace.seconds("get_rows") == pytest.approx(0.03)
 
 
 def test_pauses_double_up_to_the_longest() -> None:

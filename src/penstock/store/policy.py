@@ -20,7 +20,7 @@ SLOW: Final = 3.0
 SLOW_S: Final = 0.002
 # The weight of a new time in the mean, if it is above the mean, and if it is below. What is above
 # counts as so many means at most: a reader that was busy hears of an answer late.
-ABOVE: Final = 1 / 8
+ABOVE: Final = 1 / 4
 BELOW: Final = 1 / 2
 OUTLIER: Final = 4.0
 # How often a slow server is passed over until it is asked again; then twice as often, and so on.
