@@ -53,6 +53,8 @@ from penstock.store.servers import LOOK_AROUND_S
 
 ENDLESS = range(10**9)
 TRAVEL_S = 0.0002  # of a message, one way
+# What a hub expects the first batches to cost (`sampling.kinds.seconds_of`), over what they do.
+ESTIMATED = 0.5
 
 
 @dataclass(frozen=True)
@@ -459,7 +461,8 @@ class Hub:
         rank.idle_since = self.clock.now
         self.ranks[channel] = rank
         options = ChannelOptions(deadline=3600.0)
-        self.send(ChannelRegistered(self.clock.now, channel, "", size.slots, options))
+        estimate = cost * size.compute * ESTIMATED
+        self.send(ChannelRegistered(self.clock.now, channel, "", size.slots, options, estimate))
         self.send(EpochStarted(self.clock.now, channel, 0, ENDLESS))
         return rank
 
