@@ -33,7 +33,7 @@ AT_ONCE ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup native demo test docs bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-store bench-partition bench-build bench-ids bench-gpu bench-calls bench-small bench-peers figures soak wheel check format stubs clean distclean \
+.PHONY: help setup native demo test docs bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-store bench-partition bench-build bench-ids bench-gpu bench-calls bench-small bench-peers simulate figures soak wheel check format stubs clean distclean \
         check-format check-lint check-types check-layers check-stubs check-docs check-wheel check-native \
         check-kernels sanitized
 
@@ -145,6 +145,9 @@ build/peers/%/.made: benchmarks/peer_environments.py $(VENV)/.installed
 bench-peers: setup ## Measure our loader beside PyG's and DGL's (ARGS=--small for a quick look)
 	@$(MAKE) --keep-going --no-print-directory build/peers/torch-sparse/.made build/peers/dgl/.made || true
 	@$(PY) benchmarks/peers.py $(ARGS)
+
+simulate: setup ## Simulate 1,000 ranks and 64 servers: who gets how much, what a slow host does (some minutes)
+	@$(PY) benchmarks/simulate.py $(ARGS)
 
 figures: setup ## Write docs/figures.md from docs/figures/*.json
 	@$(PY) -m benchmarks.figures

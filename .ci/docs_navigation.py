@@ -13,7 +13,12 @@ from typing import Any
 Entry = str | dict[str, Any]
 
 SECTIONS = {
-    "Guides": ["docs/guides/training.md", "docs/guides/*.md", "examples/README.md"],
+    "Guides": [
+        "docs/guides/training.md",
+        "docs/guides/*.md",
+        "deploy/README.md",
+        "examples/README.md",
+    ],
     "Coming from": ["docs/coming-from/*.md"],
     "Reference": ["docs/reference/index.md", "docs/reference/*.md", "docs/options.md"],
     "How it works": [

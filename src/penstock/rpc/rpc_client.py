@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any, Final, Protocol, TypeAlias
 
 from penstock.errors import ProtocolError
@@ -60,17 +61,19 @@ class ArraySink(Sink, Protocol):
 class Reply:
     """What becomes of a call: its answer, or why there will be none. The first outcome stands."""
 
-    __slots__ = ("inbox", "is_arriving", "outcome", "sink")
+    __slots__ = ("inbox", "is_arriving", "outcome", "sink", "told_at")
 
     def __init__(self, inbox: Inbox, sink: ArraySink | None = None) -> None:
         self.inbox = inbox
         self.sink = sink
         self.is_arriving = False  # the arrays of the answer have begun to come
         self.outcome: Answered | Failure | None = None
+        self.told_at = 0.0
 
     def tell(self, outcome: Answered | Failure) -> None:
         """Note the outcome, and wake whoever waits for it."""
         if self.outcome is None:
+            self.told_at = monotonic()
             self.outcome = outcome
         self.inbox.put(LOOK)
 
@@ -185,6 +188,11 @@ class PendingCall:
     def has_come(self) -> bool:
         """Whether the outcome is here; `result` then returns, or raises, at once."""
         return self._reply.outcome is not None
+
+    @property
+    def told_at(self) -> float:
+        """When the outcome came, by the monotonic clock."""
+        return self._reply.told_at
 
     @property
     def is_arriving(self) -> bool:

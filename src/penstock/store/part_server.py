@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from penstock.rpc.endpoint import Endpoint, EndpointSpec
 from penstock.rpc.rpc_client import RpcClient
 from penstock.rpc.tries import Tries
+from penstock.store.policy import Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class PartServer:
         self.tries = Tries()
         self.is_tried = False  # a thread tries to connect
         self.refusal: Exception | None = None  # why trying again makes no sense
+        self.pace = Pace()
         self.late_at = -1  # the number of answers at the time that one was late
         self.calls = self.losses = self.hedges = self.hedges_won = 0
         self._bytes_before = (0, 0)
@@ -82,7 +84,7 @@ class PartServer:
         client, self.client = self.client, None
         if client is not None:
             self._bytes_before = self._bytes(client)
-            self.late_at = -1
+            self.late_at, self.pace = -1, Pace()
         return client
 
     def _bytes(self, client: RpcClient | None) -> tuple[int, int]:

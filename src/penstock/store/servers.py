@@ -22,7 +22,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeAlias
@@ -49,6 +49,7 @@ from penstock.rpc.server import ATTEMPT_S, PATIENCE_S
 from penstock.store.lateness import Lateness
 from penstock.store.part_call import PartCall
 from penstock.store.part_server import PartServer, PartServerStatistics
+from penstock.store.policy import Choice, load_of, pauses
 from penstock.wire import payload
 from penstock.wire.messages import Outline, Welcome
 from penstock.wire.transport.tls import StrPath
@@ -69,14 +70,9 @@ MOST_SERVERS: Final = 4096
 _LOOK_AGAIN_S: Final = 0.5
 # Seconds that `find` waits for the first word of servers without which every part has one.
 _FIRST_WORD_S: Final = 1.0
-_FIRST_PAUSE_S: Final = 0.02
-_LONGEST_PAUSE_S: Final = 0.5
 _NEVER: Final = Deadline(None)
 # Errors of an attempt to connect that another attempt may not have.
 _PERHAPS_LATER: Final = (OSError, HubGone, Overloaded)
-# Added to the load of a server that is late, or that is leaving, so that others are preferred.
-_LATE: Final = 1 << 20
-_IS_LEAVING: Final = 1 << 10
 _NOBODY: Final = (
     "nobody is known to have it: give the addresses of all servers, or start them with --store"
 )
@@ -157,7 +153,8 @@ class StoreServers:
         self._is_finding = False
         self._is_looking = 0  # how many threads look for further servers
         self._look_at = time.monotonic() + LOOK_AROUND_S
-        self._turn = 0
+        self._choice = Choice()
+        self._turn = 0  # whose peers are asked for next
         self._calls = self._waits = 0
         self._waited = 0.0
         # Reentrant, because a signal handler may call meanwhile.
@@ -369,35 +366,32 @@ class StoreServers:
     # --- for calls: which server, and what became of it --------------------------------------
 
     def choose(
-        self, part: int, without: Sequence[PartServer]
+        self, part: int, kind: Hashable, without: Sequence[PartServer]
     ) -> tuple[PartServer, RpcClient] | None:
-        """Return the connected server of a part with the fewest unanswered calls, if any."""
+        """Return the connected server of a part that a question of this kind is best asked of."""
         live = self._live[part]
         if len(live) == 1:
             (server,) = live
             client = server.client
             return None if client is None or server in without else (server, client)
-        self._turn += 1  # so that equally loaded servers take turns
-        best, least = None, -1
-        for place in range(len(live)):
-            server = live[(place + self._turn) % len(live)]
-            client = server.client
-            if client is None or server in without:
-                continue
-            if client.is_over(look=False):  # by silence, while nobody waited for it
-                self.note_loss(server, client, client.calls.error())
-                continue
-            load = len(client.calls.sent)
-            if client.connection.is_leaving:
-                if not load:  # it need not wait for us
-                    self.note_loss(server, client, ConnectionResetError("it is leaving"))
-                    continue
-                load += _IS_LEAVING
-            if server.is_late(client):
-                load += _LATE
-            if best is None or load < least:
-                best, least = (server, client), load
-        return best
+        candidates = [
+            (server, client)
+            for server in live
+            if (client := server.client) is not None and server not in without
+        ]
+        return self._choice.among(candidates, kind, self._load, lambda each: each[0].pace)
+
+    def _load(self, candidate: tuple[PartServer, RpcClient]) -> int | None:
+        """Return how loaded a server is; None if it cannot be asked."""
+        server, client = candidate
+        if client.is_over(look=False):  # by silence, while nobody waited for it
+            self.note_loss(server, client, client.calls.error())
+            return None
+        unanswered, is_leaving = len(client.calls.sent), client.connection.is_leaving
+        if is_leaving and not unanswered:  # it need not wait for us
+            self.note_loss(server, client, ConnectionResetError("it is leaving"))
+            return None
+        return load_of(unanswered, is_late=server.is_late(client), is_leaving=is_leaving)
 
     def late_at(self, part: int, verb: str, since: float, asked: int) -> float | None:
         """Return when another server should be asked, too; None if there is no other one."""
@@ -583,9 +577,10 @@ class StoreServers:
 
     def _keep_trying(self, server: PartServer, until: Deadline) -> None:
         """Try to connect, until that succeeds or makes no sense; or until then, if nobody waits."""
-        pause = _FIRST_PAUSE_S
         try:
-            while not self._closed:
+            for pause in pauses():
+                if self._closed:
+                    return
                 try:
                     self._connect(server)
                     return
@@ -599,7 +594,6 @@ class StoreServers:
                     if until.passed and not self._is_needed:
                         return
                     self._changed.wait_for(lambda: self._closed, pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
         except Exception as error:  # trying again makes no sense
             if not self._closed:
                 log.warning("the server at %s cannot be used: %s", server.address, error)
