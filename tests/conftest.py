@@ -15,7 +15,14 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.leaks import MARK, Holdings, leaks_since, marked_processes
+from tests.leaks import (
+    MARK,
+    Holdings,
+    leaks_since,
+    marked_processes,
+    own_threads,
+    threads_since,
+)
 
 # Threads that a library makes for itself, whenever it likes, would be taken for leaks. It looks at
 # this when it is loaded, which no test has done yet.
@@ -47,6 +54,18 @@ def no_leaks_in_all() -> Iterator[None]:
     """As `no_leaks`, but over all tests of a module: they share servers and hubs."""
     with pytest.MonkeyPatch.context() as patch:
         yield from _watched(patch)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_threads_left() -> Iterator[None]:
+    """Fails any module that leaves a thread of ours behind, for the next ones to stumble over.
+
+    It is the first fixture of a module, and so looks when the servers of all others have ended.
+    """
+    before = own_threads()
+    yield
+    if left := threads_since(before):
+        pytest.fail("left behind by this module:\n  " + "\n  ".join(left), pytrace=False)
 
 
 def _watched(patch: pytest.MonkeyPatch) -> Iterator[None]:
