@@ -35,6 +35,8 @@ settings.register_profile(
 )
 _default = settings.get_profile("default")
 settings.register_profile("ci", _default, max_examples=40, derandomize=True, print_blob=True)
+# Under sanitizers, which see each access: whether results are right is known by then.
+settings.register_profile("sanitized", settings.get_profile("ci"), max_examples=20)
 settings.register_profile("soak", _default, max_examples=5000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -74,10 +76,10 @@ def _watched(patch: pytest.MonkeyPatch) -> Iterator[None]:
     before = Holdings.now(mark)
     yield
     leaks = leaks_since(before, mark)
-    for process in marked_processes(mark):
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
     if leaks:
+        for process in marked_processes(mark):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         pytest.fail("left behind:\n  " + "\n  ".join(leaks), pytrace=False)
 
 

@@ -103,7 +103,8 @@ def marked_processes(mark: str) -> list[psutil.Process]:
 def _carries(pid: int, mark: str) -> bool:
     # Every process of the machine is looked at, twice in a test: no time to take them apart.
     if sys.platform == "linux":
-        return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            return f"{MARK}={mark}".encode() in file.readall()
     return psutil.Process(pid).environ().get(MARK) == mark
 
 
