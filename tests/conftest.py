@@ -83,14 +83,20 @@ def _watched(patch: pytest.MonkeyPatch) -> Iterator[None]:
         pytest.fail("left behind:\n  " + "\n  ".join(leaks), pytrace=False)
 
 
-# Where tests start whole programs. They are few and long: one that begins last keeps all waiting.
-LONG = frozenset({"benchmarks", "compat", "demo", "examples", "faults", "loader", "wheel"})
+# Where tests start processes. Such files are few and long: one that begins last keeps all waiting.
+LONG = frozenset(
+    {
+        *("benchmarks", "client", "compat", "demo", "docs", "examples", "faults", "hub"),
+        *("loader", "server", "store", "wheel", "workers"),
+    }
+)
+TESTS = Path(__file__).parent
 MANY = 100
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the folders with the longest tests first; all else stays in its order."""
-    items.sort(key=lambda item: item.path.parent.name not in LONG)
+    items.sort(key=lambda item: os.path.relpath(item.path, TESTS).split(os.sep)[0] not in LONG)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
