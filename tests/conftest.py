@@ -15,7 +15,14 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.leaks import MARK, Holdings, leaks_since, marked_processes
+from tests.leaks import (
+    MARK,
+    Holdings,
+    leaks_since,
+    marked_processes,
+    own_threads,
+    threads_since,
+)
 
 # Threads that a library makes for itself, whenever it likes, would be taken for leaks. It looks at
 # this when it is loaded, which no test has done yet.
@@ -28,6 +35,8 @@ settings.register_profile(
 )
 _default = settings.get_profile("default")
 settings.register_profile("ci", _default, max_examples=40, derandomize=True, print_blob=True)
+# Under sanitizers, which see each access: whether results are right is known by then.
+settings.register_profile("sanitized", settings.get_profile("ci"), max_examples=20)
 settings.register_profile("soak", _default, max_examples=5000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -49,27 +58,45 @@ def no_leaks_in_all() -> Iterator[None]:
         yield from _watched(patch)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_threads_left() -> Iterator[None]:
+    """Fails any module that leaves a thread of ours behind, for the next ones to stumble over.
+
+    It is the first fixture of a module, and so looks when the servers of all others have ended.
+    """
+    before = own_threads()
+    yield
+    if left := threads_since(before):
+        pytest.fail("left behind by this module:\n  " + "\n  ".join(left), pytrace=False)
+
+
 def _watched(patch: pytest.MonkeyPatch) -> Iterator[None]:
     mark = uuid.uuid4().hex
     patch.setenv(MARK, mark)
     before = Holdings.now(mark)
     yield
     leaks = leaks_since(before, mark)
-    for process in marked_processes(mark):
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
     if leaks:
+        for process in marked_processes(mark):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         pytest.fail("left behind:\n  " + "\n  ".join(leaks), pytrace=False)
 
 
-# Where tests start whole programs. They are few and long: one that begins last keeps all waiting.
-LONG = frozenset({"benchmarks", "compat", "demo", "examples", "faults", "loader", "wheel"})
+# Where tests start processes. Such files are few and long: one that begins last keeps all waiting.
+LONG = frozenset(
+    {
+        *("benchmarks", "client", "compat", "demo", "docs", "examples", "faults", "hub"),
+        *("loader", "server", "store", "wheel", "workers"),
+    }
+)
+TESTS = Path(__file__).parent
 MANY = 100
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the folders with the longest tests first; all else stays in its order."""
-    items.sort(key=lambda item: item.path.parent.name not in LONG)
+    items.sort(key=lambda item: os.path.relpath(item.path, TESTS).split(os.sep)[0] not in LONG)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -73,6 +73,21 @@ def leaks_since(earlier: Holdings, mark: str) -> list[str]:
     return leaks
 
 
+def own_threads() -> set[threading.Thread]:
+    """Threads that Penstock has started in this process: they bear its name."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("penstock-")}
+
+
+def threads_since(earlier: set[threading.Thread]) -> list[str]:
+    """Threads of ours that were not there then; waits a little for those that are just ending."""
+    if own_threads() - earlier:
+        gc.collect()
+    deadline, moment = time.monotonic() + PATIENCE_S, threading.Event()
+    while (left := own_threads() - earlier) and time.monotonic() < deadline:
+        moment.wait(_LOOK_EVERY_S)
+    return sorted(f"thread {thread.name}" for thread in left)
+
+
 def marked_processes(mark: str) -> list[psutil.Process]:
     """Every process but this one whose environment carries the mark."""
     found = []
@@ -88,7 +103,8 @@ def marked_processes(mark: str) -> list[psutil.Process]:
 def _carries(pid: int, mark: str) -> bool:
     # Every process of the machine is looked at, twice in a test: no time to take them apart.
     if sys.platform == "linux":
-        return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            return f"{MARK}={mark}".encode() in file.readall()
     return psutil.Process(pid).environ().get(MARK) == mark
 
 

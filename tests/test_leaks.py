@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from penstock.graph.named import DIRECTORY_VARIABLE, NamedMemory
-from tests.leaks import MARK, SHARED_MEMORY, Holdings, leaks_since
+from tests import leaks
+from tests.leaks import MARK, SHARED_MEMORY, Holdings, leaks_since, own_threads, threads_since
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and /dev/shm")
 
@@ -205,3 +206,20 @@ def test_the_fixture_fails_a_test_that_leaves_a_descriptor_open(tmp_path: Path) 
         [*command, "-c", os.devnull, str(leaky)], cwd=root, capture_output=True, text=True
     )
     assert "left behind:\n  descriptor" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("name", ["penstock-io", "another"])
+def test_a_thread_of_ours_that_outlives_a_module_is_seen(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaks, "PATIENCE_S", 0.05)
+    before, end = own_threads(), threading.Event()
+    thread = threading.Thread(target=end.wait, name=name)
+    thread.start()
+    try:
+        found = threads_since(before)
+    finally:
+        end.set()
+        thread.join()
+    assert found == (["thread penstock-io"] if name == "penstock-io" else [])
+    assert threads_since(before) == []

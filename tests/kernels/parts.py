@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from hypothesis import strategies as st
@@ -30,12 +30,12 @@ def rows_of_nodes(rows: Rows, nodes: Ids, *columns: Ids | None) -> tuple[Adjacen
 
     They are paired if the given rows are, or else have the first edge id of each row.
     """
-    spans = [np.arange(rows.indptr[node], rows.indptr[node + 1]) for node in nodes]
-    at = np.concatenate([np.empty(0, np.int64), *spans])
-    indptr = np.cumsum([0, *map(len, spans)]).astype(np.int64)
+    first, counts = rows.indptr[nodes], np.diff(rows.indptr)[nodes]
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    at = np.repeat(first - indptr[:-1], counts) + np.arange(indptr[-1])
     members, dtype = Members.of(nodes, len(rows.indptr) - 1), rows.entries.dtype
     if rows.entries.ndim == 1:
-        first_ids = rows.indptr[nodes].astype(dtype)
+        first_ids = first.astype(dtype)
         adjacency = Adjacency(indptr, rows.entries[at], members, first_ids)
     else:
         entries = np.stack([rows.neighbors[at], rows.edge_ids[at]], axis=1)
@@ -60,6 +60,7 @@ class PartedJob:
     owners: list[Ids]
     count: int
     excluded: list[Exclusion]
+    _parts: dict[int, list[Part]] = field(default_factory=dict, repr=False, compare=False)
 
     def assembly(self) -> HopAssembly:
         job = self.job
@@ -75,10 +76,12 @@ class PartedJob:
     def draw(self, relation: int, hop: int, nodes: Ids, trees: Ids | None) -> Drawn:
         """What these nodes give, each drawn for by its owner."""
         chosen = self.job.chosen[relation]
-        owners = self.owners[chosen.edges.expands][nodes]
+        everybody = self.owners[chosen.edges.expands]
+        owners = everybody[nodes]
         drawn: list[tuple[Ids, Drawn]] = []
-        parts = parts_of(chosen, self.owners[chosen.edges.expands], self.count)
-        for number, part in enumerate(parts):
+        if relation not in self._parts:
+            self._parts[relation] = parts_of(chosen, everybody, self.count)
+        for number, part in enumerate(self._parts[relation]):
             mine = np.flatnonzero(owners == number)
             whose = None if trees is None else trees[mine]
             drawn.append((mine, self._draw_one(part, relation, hop, nodes[mine], whose)))

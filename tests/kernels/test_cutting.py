@@ -13,6 +13,7 @@ from penstock.kernels.arrays import Array, Ids
 from penstock.kernels.cutting import copy_rows, count_cut, edge_members, row_offsets
 from penstock.kernels.members import Members
 from penstock.kernels.twins import cutting as twin
+from tests.kernels.large import rows_with_degrees
 
 
 @st.composite
@@ -53,6 +54,18 @@ def test_rows_are_copied_as_the_twin_copies_them(
     for begin in range(0, len(alone), piece):
         copy_rows(adjacency, nodes, offsets, begin, alone[begin : begin + piece])
     assert alone.tolist() == expected[:, 0].tolist()
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_rows_that_are_fetched_ahead_are_those_that_are_copied(paired: bool, dtype: str) -> None:
+    degrees = np.random.default_rng(1).integers(0, 4, 100)
+    adjacency = rows_with_degrees(degrees, 100, paired=paired, dtype=dtype).adjacency
+    nodes = np.arange(0, 100, 2)
+    expected = twin.copy_rows(adjacency.indptr, adjacency.neighbors, adjacency.edge_ids, nodes)
+    found = np.empty(expected.shape, dtype)
+    copy_rows(adjacency, nodes, row_offsets(adjacency, nodes), 0, found)
+    assert found.tolist() == expected.tolist()
 
 
 @given(rows(), st.data())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 
 import numpy as np
 import pytest
@@ -148,6 +149,12 @@ def test_rows_in_the_midst_of_blocks_give_their_edges_in_order(
     by: str, replace: bool, fanout: int
 ) -> None:
     """Two hops from 300 seeds: some rows lose edges, hubs among them, and most do not."""
+    job, pairs, expected = _amid_blocks(by, replace, fanout)
+    assert_same_trees(native(job, pairs), expected)
+
+
+@cache  # the twin knows no vector instructions, and takes its time
+def _amid_blocks(by: str, replace: bool, fanout: int) -> tuple[TreeJob, Pairs, reference.Sample]:
     rng = np.random.default_rng(7)
     rows = rows_with_degrees(degrees_around(max(fanout, 3), 200), 200)
     amounts = rng.integers(0, 9, len(rows.entries))
@@ -167,7 +174,7 @@ def test_rows_in_the_midst_of_blocks_give_their_edges_in_order(
     some = [edges[at] for at in rng.integers(0, len(edges), 4000)]
     trees = rng.integers(0, 300, 4000) if job.disjoint else np.zeros(4000, int)
     pairs: Pairs = [{(n, int(t), f) for (n, f), t in zip(some, trees, strict=True)}]
-    assert_same_trees(native(job, pairs), twin(job, pairs))
+    return job, pairs, twin(job, pairs)
 
 
 def test_the_edges_left_are_equally_likely() -> None:

@@ -276,9 +276,10 @@ def test_rows_come_and_go_as_the_twins(steps: list[tuple[str, list[int]]], dtype
 
 
 def test_thousands_of_rows_are_found_again() -> None:
-    size = 20_000
     fetched = FetchedRows(10**9, num_edges=10)
-    nodes = np.random.default_rng(1).permutation(10**9 // 7)[:size] * 7
+    rng = np.random.default_rng(1)
+    nodes = rng.permutation(np.unique(rng.integers(0, 10**9 // 7, 20_000))) * 7
+    size = len(nodes)
     assert draw_hop(fetched.adjacency, nodes, -1, 0).counts.sum() == 0
     assert fetched.take_missing().tolist() == nodes.tolist()
     fetched.add(nodes, np.full(size, 2), np.repeat(nodes, 2), np.arange(2 * size))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kernels.each_simd import each_simd
+from tests.kernels.large import rows_with_degrees
 from tests.kernels.ppr_jobs import Edges, Job, assert_same, both_ways, push_jobs
 from tests.kernels.strategies import Rows, rows_of
 
@@ -41,6 +42,17 @@ def test_pushes_without_some_edges_are_the_twins(job: Job, data: st.DataObject) 
         ends = sample.nodes[each.expands][found.edge_index[1]].tolist()
         others = sample.nodes[each.finds][found.edge_index[0]].tolist()
         assert not pairs[number].intersection(zip(ends, others, strict=True))
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("most", [1000, 2])
+def test_pushes_are_the_twins_where_every_row_has_lost_an_edge(paired: bool, most: int) -> None:
+    """Whatever of a row is taken: all that is left, or some of it."""
+    rows = rows_with_degrees(np.full(30, 5), 30, paired=paired)
+    lost = frozenset((node, int(rows.neighbors[rows.indptr[node]])) for node in range(30))
+    options = {"alpha": 0.2, "eps": 1e-3, "num_neighbors_per_hop": most, "max_ppr_nodes": 20}
+    job = Job([30], [Edges(rows)], np.array([0, 7, 7]), options=options, excluded=(lost,))
+    assert_same(job.native(), job.twin())
 
 
 @given(push_jobs())

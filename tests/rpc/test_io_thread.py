@@ -5,19 +5,22 @@ from __future__ import annotations
 import gc
 import os
 import select
+import sys
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
-from types import SimpleNamespace
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import count
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.rpc import io_thread, link
+from penstock.rpc import connection, io_thread, link
 from penstock.rpc.connection import RemoteConnection
 from penstock.rpc.deadline import Deadline
 from penstock.rpc.endpoint import SILENCE_S
@@ -662,3 +665,42 @@ def test_a_mistake_of_the_thread_ends_its_connections_and_the_next_ones_get_anot
         server.welcome_the_next()
         assert failing.hear() == "connected"
         assert failing.end() == 0
+
+
+# --- interrupts ----------------------------------------------------------------------------------
+
+# Where a signal can strike: when a function begins, and when one written in C has returned.
+STRIKING = ("call", "c_return")
+CLOSING = {module.__file__ for module in (connection, link, io_thread, weakref)}
+
+
+@contextmanager
+def struck_at(moment: int) -> Iterator[list[str]]:
+    """Interrupts the code that closes a connection once, at its so-manieth moment, if there is."""
+    moments: list[str] = []
+
+    def strike(frame: FrameType, event: str, _: Any) -> None:
+        if event in STRIKING and frame.f_code.co_filename in CLOSING:
+            moments.append(f"{event} in {frame.f_code.co_qualname}")
+            if len(moments) == moment:
+                raise KeyboardInterrupt
+
+    sys.setprofile(strike)
+    try:
+        with suppress(KeyboardInterrupt):
+            yield moments
+    finally:
+        sys.setprofile(None)
+
+
+def test_an_interrupt_anywhere_as_it_is_closed_leaves_no_connection(server: Puppet) -> None:
+    """Nobody could close it any more, and its thread would live on."""
+    for moment in count(1):
+        closing = opened(server)
+        with struck_at(moment) as moments:
+            closing.close()
+        del closing
+        until(lambda: not threads_of_ours(), f"nothing is left after {moments}")
+        if len(moments) < moment:
+            break
+    assert moment > 10

@@ -240,9 +240,15 @@ class RemoteConnection:
 
     def close(self) -> None:
         """Say goodbye and close the socket. Idempotent; any thread; never waits."""
-        self._let_go()
+        _close(self._link, self._owner)
+        self._let_go.detach()  # not before: after an interrupt it is still to be done
 
 
 def _close(link: ServerLink, owner: int) -> None:
-    if os.getpid() == owner:
+    if os.getpid() != owner:
+        return
+    try:
         link.close()
+    except BaseException:  # an interrupt: nobody else may be there to close it
+        link.close()
+        raise

@@ -105,9 +105,11 @@ class IoThread:
         # Without the lock, the thread could end before it is woken, and its descriptor could then
         # belong to something else.
         with _LOCK:
-            self._calls.append(call)
-            if self._nudge >= 0:  # otherwise the thread has failed, and has told everybody so
-                os.eventfd_write(self._nudge, 1)
+            try:
+                self._calls.append(call)
+            finally:  # also after an interrupt: a call without a wake-up would wait for ever
+                if self._nudge >= 0:  # otherwise the thread has failed, and has told everybody so
+                    os.eventfd_write(self._nudge, 1)
 
     # --- in the thread ---
 

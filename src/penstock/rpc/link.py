@@ -119,7 +119,7 @@ class Inbox:
 
     def wake(self) -> None:
         """Make the descriptor readable, which wakes the reader."""
-        with suppress(OSError):  # the descriptor is closed
+        with suppress(OSError, ValueError):  # the descriptor is closed
             os.eventfd_write(self.nudge, 1)
 
     def clear(self) -> None:
@@ -158,7 +158,7 @@ class ServerLink:
         self._batches: BufferPool | None = None
         self._answers = BufferPool(_ANSWERS_KEPT)
         self._most_bytes = 0
-        self._over = self._closed = False
+        self._over = self._closing = self._closed = False
         self._lease = SILENCE_S
         self._heard_at = self._owed_since = time.monotonic()
         self._asked = False  # whether the last heartbeat asked for a reply
@@ -208,10 +208,13 @@ class ServerLink:
             self._stream.hang_up()  # wakes the thread that waits for the socket
 
     def close(self) -> None:
-        """Say goodbye and close the socket. Idempotent; never waits."""
+        """Say goodbye and close the socket. Idempotent; never waits.
+
+        After an interrupt in here, call it again: else the I/O thread keeps the link for ever.
+        """
         if self._closed:
             return
-        self._closed = True
+        self._closing = True
         self.take_leave()
         self._is_driven = False
         self.lose(ConnectionResetError("it was closed"))
@@ -219,6 +222,7 @@ class ServerLink:
             self.shut()
         else:
             self._io.remove(self)
+        self._closed = True
 
     def take_leave(self) -> None:
         """Send `Goodbye` and stop receiving, which wakes a thread that waits for the socket."""
@@ -344,7 +348,7 @@ class ServerLink:
         if owed and self._asked and silent > SILENCE_S and not self._has_come():
             self.lose(ConnectionResetError(f"the server has said nothing for {silent:.1f} s"))
             self._stream.hang_up()  # if the server lives after all, it releases what is ours
-        elif not (self._over or self._closed):
+        elif not (self._over or self._closing):
             if not owed:
                 self._owed_since = now
             self._asked = owed
