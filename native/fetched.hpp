@@ -62,12 +62,18 @@ class FetchedRows {
     const std::int64_t first = num_rows();
     indptr_.reserve(indptr_.size() + static_cast<std::size_t>(nodes.size));
     entries_.reserve(entries_.size() + 2 * static_cast<std::size_t>(neighbors.size));
+    // What the slots had, to be put back: some nodes may be noted as missing.
+    std::vector<std::int64_t> before;
+    before.reserve(static_cast<std::size_t>(nodes.size));
     for (std::int64_t i = 0; i < nodes.size; ++i) {
       Slot& slot = find_or_enter(nodes[i]);
       if (slot.row >= 0) {
-        for (std::int64_t j = 0; j < i; ++j) find_or_enter(nodes[j]).row = kUnnoted;
+        for (std::int64_t j = 0; j < i; ++j) {
+          find_or_enter(nodes[j]).row = before[static_cast<std::size_t>(j)];
+        }
         return i;
       }
+      before.push_back(slot.row);
       slot.row = first + i;
     }
     for (std::int64_t i = 0; i < nodes.size; ++i) indptr_.push_back(indptr_.back() + counts[i]);

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.kernels import Adjacency, KHop, Relation, draw_hop
@@ -248,6 +248,7 @@ def all_of(rows: FetchedRows, nodes: Ids) -> list[list[tuple[int, int]]]:
     return [edges[end - n : end] for n, end in zip(drawn.counts.tolist(), ends, strict=True)]
 
 
+@example([("read", [0]), ("add", [0, 0]), ("read", [0]), ("take", [])], "int64")
 @given(STEPS, st.sampled_from(["int32", "int64"]))
 def test_rows_come_and_go_as_the_twins(steps: list[tuple[str, list[int]]], dtype: str) -> None:
     fetched, expected = FetchedRows(41), twin.FetchedRows()
