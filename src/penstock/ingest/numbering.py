@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.graph.schema import KEYS, OFFSETS, TEXT
-from penstock.ingest.columns import as_text, keys, whole_numbers
+from penstock.ingest.columns import as_text, id_values, keys
 from penstock.ingest.states import KEPT, States
 from penstock.ingest.tables import MOST_ROWS, Mask, Rows, Table
 from penstock.ingest.workspace import Spool, Workspace
@@ -299,7 +299,7 @@ class Discovered:
 
     def add(self, rows: Rows, columns: Iterable[str]) -> None:
         """Number the ids in one or two columns, row by row; rows that lack one are left out."""
-        values = [_decoded(rows, column, self._ids.is_text) for column in columns]
+        values = [id_values(rows, column, text=self._ids.is_text) for column in columns]
         valid = np.logical_and.reduce(
             [each.is_valid().to_numpy(zero_copy_only=False) for each in values]
         )
@@ -331,15 +331,6 @@ class Discovered:
             self._slots = _slots_for(self._ids.count, self._workspace, self._memory)
             fill_slots(self._ids.mapped(), self._slots)
         return KeyNumbers(self._label, self._ids, self._slots)
-
-
-def _decoded(rows: Rows, column: str, text: bool) -> pa.Array:
-    values = rows.column(column)
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if not text and pa.types.is_floating(values.type):
-        values = whole_numbers(rows, column, values)
-    return values.cast(pa.large_string() if text else pa.int64())
 
 
 def _interleaved(values: list[pa.Array]) -> pa.Array:

@@ -111,13 +111,23 @@ class Rows:
 
     def refuse(self, at: int, column: str, expected: str) -> NoReturn:
         """Raise `ValueError` for the value of a column in row `at` of these."""
-        value = self.column(column)[at].as_py()
-        shown = "null" if value is None else f"{value!r:.80}"
+        shown = _told(self.column(column)[at])
         row = self.first + (at if self.places is None else int(self.places[at]))
         raise ValueError(
             f"{self.source}, row {row}: column {column!r} of {self.table.label} is "
             f"{shown}; expected {expected}"
         )
+
+
+def _told(value: pa.Scalar) -> str:
+    """Return a value in words: also one that Python cannot hold."""
+    try:
+        found = value.as_py()
+    except UnicodeDecodeError:
+        found = getattr(value, "value", value).as_buffer().to_pybytes()
+    except (OverflowError, ValueError):  # a moment in a year beyond 9999
+        return f"{value.value} ({value.type})"
+    return "null" if found is None else f"{found!r:.80}"
 
 
 class Table:
@@ -303,7 +313,7 @@ class OpenedTable:
             kind = self._csv.types.get(column)
             return None if kind is None else kind.upper() not in _WHOLE_NUMBERS
         for part in self._parts:
-            if column in part.schema.names:
+            if part.schema.names.count(column) == 1:
                 return is_text(part.schema.field(column).type)
         return None
 
