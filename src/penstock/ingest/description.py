@@ -369,6 +369,8 @@ def _check_split(label: str, split: Split, *, of_links: bool) -> None:
         raise ValueError(f"{label} is by {split.by}, and has a column: leave it out")
     if split.by in ("random", "hash", "time"):
         _check_shares(label, split)
+    if not 0 <= split.seed < 2**64:
+        raise ValueError(f"{label}.seed is {split.seed}; expected 0 <= seed < 2^64")
     if not 0 <= split.disjoint < 1:
         raise ValueError(f"{label}.disjoint is {split.disjoint}; expected a share below 1")
     if split.disjoint and not of_links:

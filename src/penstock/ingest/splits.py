@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from penstock.graph.check import moments
 from penstock.ingest.columns import is_date, plain_values, time_dtype, times
@@ -98,6 +99,12 @@ class Splitter:
         column = self._said.column
         assert column is not None
         meaning, is_given = self._meaning()
+        for source, kind in self._table.types(column):
+            if pa.types.is_nested(kind):
+                raise ValueError(
+                    f"{self._label}: column {column!r} of {source} is {kind}; expected single "
+                    "values"
+                )
         for rows in self._table.kept([column], self._mask):
             values = plain_values(rows, column).dictionary_encode()
             words = [
