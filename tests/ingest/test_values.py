@@ -127,6 +127,31 @@ def test_the_width_of_lists_is_that_of_rows_that_are_kept(tmp_path: Path) -> Non
         assert graph.node_attribute("x", "a").tolist() == [[1.0, 2.0]]
 
 
+@pytest.mark.parametrize("is_dictionary", [False, True])
+def test_views_of_text_are_read_where_rows_are_left_out(
+    is_dictionary: bool, tmp_path: Path
+) -> None:
+    words = pa.array(["b", "of more than twelve bytes", "a", None], pa.string_view())
+    if is_dictionary:
+        indices = pa.array([0, 1, 2, None])
+        words = pa.DictionaryArray.from_arrays(indices, words.slice(0, 3))
+    table = pa.table({"id": pa.array([5, None, 7, 8]), "v": words})
+    with built(tmp_path, table, id="id", on_missing="skip", label="v") as graph:
+        assert graph.node_attribute("y", "a").tolist() == [1, 0, -1]
+    with built(tmp_path, table, id="v", on_missing="skip") as graph:
+        assert graph.ids("a").tolist() == ["b", "of more than twelve bytes", "a"]
+
+
+def test_a_file_without_rows_says_nothing_of_types(tmp_path: Path) -> None:
+    """pandas writes columns of no objects as null."""
+    write(tmp_path / "n0.parquet", pa.table({"id": pa.nulls(0), "x": pa.array([], pa.string())}))
+    write(tmp_path / "n1.parquet", pa.table({"id": ["b"], "x": [0.5]}))
+    files = str(tmp_path / "*.parquet")
+    with built(tmp_path, None, files=files, id="id", features={"x": "x"}) as graph:
+        assert graph.ids("a").tolist() == ["b"]
+        assert graph.node_attribute("x", "a").tolist() == [0.5]
+
+
 # --- lists of Python -----------------------------------------------------------------------------
 
 

@@ -167,9 +167,12 @@ class Table:
         return {field.name: field.type for field in self._parts[0].schema}
 
     def types(self, column: str) -> list[tuple[str, pa.DataType]]:
-        """Return the types of a column, each with the first source where it has that type."""
+        """Return the types of a column, each with the first source where it has that type.
+
+        What has no rows does not count, unless nothing has: a column of nothing may be of any type.
+        """
         found: dict[pa.DataType, str] = {}
-        for part in self._parts:
+        for part in [part for part in self._parts if part.num_rows] or self._parts:
             found.setdefault(part.schema.field(self._index(part, column)).type, part.source)
         return [(source, kind) for kind, source in found.items()]
 
@@ -185,7 +188,7 @@ class Table:
             first, row = 0, part.nbytes(names) / max(1, part.num_rows)
             for batch in _ahead(part.batches(names, self._rows_at_once(part, names))):
                 if batch.num_rows:
-                    yield Rows(self, part.source, first, begin + first, batch)
+                    yield Rows(self, part.source, first, begin + first, _without_views(batch))
                 first += batch.num_rows
                 self.meter(int(row * batch.num_rows))
             if first != part.num_rows:
@@ -230,6 +233,20 @@ class Table:
         width = part.nbytes(names) // max(1, part.num_rows) + 1
         room = min(_MOST_BYTES, self._memory // _SHARE)
         return min(MOST_ROWS, max(_FEWEST_ROWS, room // width))
+
+
+def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with plain text in the place of views, with which Arrow computes little."""
+    for at, (name, values) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
+        plain = None
+        if pa.types.is_dictionary(values.type) and pa.types.is_string_view(values.type.value_type):
+            words = values.dictionary.cast(pa.large_string())
+            plain = pa.DictionaryArray.from_arrays(values.indices, words)
+        elif pa.types.is_string_view(values.type):
+            plain = values.cast(pa.large_string())
+        if plain is not None:
+            batch = batch.set_column(at, name, plain)
+    return batch
 
 
 def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
