@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.graph.external.scratch import mapped_array
 from penstock.graph.schema import KEYS, OFFSETS, TEXT
 from penstock.ingest.columns import as_text, id_values, keys
 from penstock.ingest.states import KEPT, States
@@ -243,7 +244,7 @@ def _slots_for(count: int, workspace: Workspace, memory: int) -> Array:
     if workspace.held + size * dtype.itemsize <= memory // 2:
         workspace.held += size * dtype.itemsize
         return np.empty(size, dtype)
-    return np.asarray(np.memmap(workspace.path("slots"), dtype, "w+", shape=(size,)))
+    return mapped_array(workspace.path("slots"), dtype, [size])
 
 
 def _refuse_duplicate(table: Table, column: str, ids: Keys, slots: Array, repeated: int) -> None:
