@@ -215,7 +215,8 @@ def _collected(
     for rows in table.rows([column]):
         ids, valid = keys(rows, column, text=text)
         if valid is not None and not skip:
-            rows.refuse(int((~valid).argmax()), column, "an id")
+            advice = 'an id (on_missing = "skip" leaves such rows out)'
+            rows.refuse(int((~valid).argmax()), column, advice)
         if found is None and (valid is not None or not _continues(ids, rows.begin)):
             found = _counted(rows.begin, workspace)
         states.append(len(rows), valid)
