@@ -152,6 +152,24 @@ def test_a_file_without_rows_says_nothing_of_types(tmp_path: Path) -> None:
         assert graph.node_attribute("x", "a").tolist() == [0.5]
 
 
+def test_columns_of_a_stream_that_nobody_reads_may_be_of_any_type(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect() as connection:
+        query = connection.sql("SELECT 7 AS id, INTERVAL 1 DAY AS i, union_value(k := 1) AS u")
+        with built(tmp_path, query, id="id") as graph:
+            assert graph.ids("a").tolist() == [7]
+
+
+def test_a_table_that_is_none_is_named(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    for table in (
+        pandas.DataFrame({"id": ["a", 1]}),
+        pandas.DataFrame([[1, 2]], columns=["id", "id"]),
+    ):
+        with pytest.raises(ValueError, match=r"nodes\.a\.data cannot be read: .*id"):
+            built(tmp_path, table, id="id")
+
+
 # --- lists of Python -----------------------------------------------------------------------------
 
 

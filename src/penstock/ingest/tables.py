@@ -293,15 +293,24 @@ class Opener:
                 f"{label}.data is {type(data).__qualname__}; expected a table (pandas, polars, "
                 "DuckDB, pyarrow: anything with __arrow_c_stream__), or arrays by name"
             )
+        try:
+            return self._table(source, data)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise ValueError(f"{label}.data cannot be read: {error}") from None
+
+    def _table(self, source: str, data: Any) -> Part:
         root = type(data).__module__.partition(".")[0]
         if root in _TABLES and not isinstance(data, pa.RecordBatchReader) and _is_there(data):
             return MemoryPart(pa.table(data), source)
         # A stream may be there once only, and a query may answer in another order next time.
         target = self._workspace.path("stream.parquet")
         with pa.RecordBatchReader.from_stream(data) as stream:
-            with pq.ParquetWriter(target, stream.schema, compression="lz4") as writer:
+            # Columns that Parquet cannot have are none that a graph could have.
+            kept = [at for at, each in enumerate(stream.schema) if _fits_parquet(each)]
+            schema = pa.schema([stream.schema.field(at) for at in kept])
+            with pq.ParquetWriter(target, schema, compression="lz4") as writer:
                 for batch in stream:
-                    writer.write_batch(batch)
+                    writer.write_batch(batch.select(kept))
         return ParquetPart.of(target, source)
 
 
@@ -427,6 +436,15 @@ def _part(path: Path, kind: Format) -> Part:
         case "npy":
             return npy_part(path)
     return npz_part(path)
+
+
+def _fits_parquet(field: pa.Field) -> bool:
+    """Return whether a column can be in a Parquet file."""
+    try:
+        pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
 
 
 def _is_there(data: Any) -> bool:
