@@ -25,9 +25,9 @@ def built(folder: Path, columns: Any, **words: Any) -> ps.Graph:
     return ps.build(folder / "g", nodes={"a": said}, edges={("b", "r", "b"): EDGES})
 
 
-def refused(folder: Path, columns: Any, **words: Any) -> str:
+def refused(folder: Path, columns: Any, match: str = r"nodes\.a|data of", **words: Any) -> str:
     """What the error says."""
-    with pytest.raises(ValueError, match=r"nodes\.a|data of") as caught:
+    with pytest.raises(ValueError, match=match) as caught:
         built(folder, columns, **words)
     return str(caught.value)
 
@@ -168,6 +168,18 @@ def test_a_table_that_is_none_is_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=r"nodes\.a\.data cannot be read: .*id"):
             built(tmp_path, table, id="id")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_numpys_archives_with_other_bytes_are_named(save: Any, tmp_path: Path) -> None:
+    """CONTRACT 77: that is found out when an array has been read to its end."""
+    path = tmp_path / "n.npz"
+    save(path, id=np.random.default_rng(0).integers(0, 1 << 60, 1000))
+    data = bytearray(path.read_bytes())
+    data[2000] ^= 0xFF
+    path.write_bytes(data)
+    told = refused(tmp_path, None, files=str(path), id="id", match="npz")
+    assert told.startswith(f"{path}: not a .npz file that can be read: ")
 
 
 # --- lists of Python -----------------------------------------------------------------------------

@@ -7,8 +7,11 @@ often as it is asked. CSV and streams that can be read only once are turned into
 
 from __future__ import annotations
 
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -177,25 +180,35 @@ def npy_part(path: Path) -> NumpyPart:
 def npz_part(path: Path) -> NumpyPart:
     """Return a .npz file as a part: each of its arrays is a column, and is read in pieces."""
     shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as file:
-                    shapes[name.removesuffix(".npy")] = _header(file)
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: not a .npz file that can be read: {error}") from None
+    with _naming_npz(path), zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as file:
+                shapes[name.removesuffix(".npy")] = _header(file)
 
     def read(name: str, rows: int) -> Iterator[Array]:
         dtype, shape = shapes[name]
         row = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
-            _header(file)
-            for begin in range(0, shape[0], rows):
-                count = min(rows, shape[0] - begin)
-                data = file.read(count * row)
-                yield np.frombuffer(data, dtype).reshape(count, *shape[1:])
+        with _naming_npz(path), zipfile.ZipFile(path) as archive:
+            with archive.open(f"{name}.npy") as file:
+                _header(file)
+                for begin in range(0, shape[0], rows):
+                    count = min(rows, shape[0] - begin)
+                    data = file.read(count * row)
+                    yield np.frombuffer(data, dtype).reshape(count, *shape[1:])
 
     return _from_shapes(str(path), shapes, read)
+
+
+@contextmanager
+def _naming_npz(path: Path) -> Iterator[None]:
+    """Turn what damaged archives end in into an error that names the file."""
+    try:
+        yield
+    except (
+        *(ValueError, OSError, EOFError, LookupError, NotImplementedError, RuntimeError),
+        *(zipfile.BadZipFile, zlib.error, struct.error),
+    ) as error:
+        raise ValueError(f"{path}: not a .npz file that can be read: {error}") from None
 
 
 def mapping_part(source: str, columns: Mapping[str, Any]) -> MemoryPart:
