@@ -211,6 +211,15 @@ def test_files_may_be_paths(tmp_path: Path) -> None:
             assert graph.ids("a").tolist() == [9]
 
 
+def test_a_file_to_which_several_paths_lead_is_read_once(tmp_path: Path) -> None:
+    """Its edges were there twice."""
+    path = write(tmp_path / "e.parquet", pa.table({"s": [5], "t": [7]}))
+    (tmp_path / "again").symlink_to(tmp_path)
+    files = [path, f"{tmp_path}/again/../{tmp_path.name}/e.parquet", f"{tmp_path}/**/*.parquet"]
+    with ps.build(tmp_path / "g", edges={"files": files, "source": "s", "target": "t"}) as graph:
+        assert graph.num_edges() == 1
+
+
 def test_a_feature_does_not_take_the_place_of_labels(tmp_path: Path) -> None:
     data = {"s": [0], "t": [0], "l": [1], "v": [0.5]}
     said = {"data": data, "source": "s", "target": "t", "label": "l"}

@@ -378,7 +378,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def files_of(label: str, said: NodeTable | EdgeTable, folder: Path) -> list[Path]:
-    """Return the files of a table, sorted.
+    """Return the files of a table, sorted; one that several paths lead to is there once.
 
     Raises:
         FileNotFoundError: A pattern fits no file.
@@ -396,7 +396,10 @@ def files_of(label: str, said: NodeTable | EdgeTable, folder: Path) -> list[Path
                 f"{label}.files is {pattern!r}: there is no such file in {folder}"
             )
         found |= dict.fromkeys(fitting)
-    return sorted(map(Path, found))
+    files: dict[str, Path] = {}
+    for path in sorted(map(Path, found)):
+        files.setdefault(os.path.realpath(path), path)
+    return list(files.values())
 
 
 def _format_of(label: str, given: Format | None, paths: Sequence[Path]) -> Format:
