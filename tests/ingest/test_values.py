@@ -41,6 +41,12 @@ def test_what_int64_cannot_tell_is_refused(word: str, values: Any, tmp_path: Pat
     assert "row 1: column 'v' of nodes.a is 9223372036854775808; expected a number that" in words
 
 
+def test_weights_that_int64_cannot_tell_are_refused(tmp_path: Path) -> None:
+    table = pa.table({"s": [0], "t": [0], "w": pa.array([2**63], pa.uint64())})
+    with pytest.raises(ValueError, match=r"row 0: column 'w' .* a number that int64 can tell"):
+        ps.build(tmp_path / "g", edges={**EDGES, "data": table, "weight": "w"})
+
+
 def test_integers_beyond_float16_are_refused(tmp_path: Path) -> None:
     feature = {"x": {"columns": "v", "dtype": "float16"}}
     assert "is 70000; expected a number that float16 can tell" in refused(

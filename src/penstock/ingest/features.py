@@ -375,7 +375,7 @@ def time_column(table: Table, column: str) -> Column:
     dtype = time_dtype(table, column)
 
     def moments(rows: Rows) -> Array:
-        return times(rows, column).astype(dtype, copy=False)
+        return as_dtype(rows, column, times(rows, column), dtype)
 
     return Column(table, (column,), dtype_name(dtype), None, moments)
 
@@ -390,7 +390,7 @@ def weight_column(table: Table, column: str) -> Column:
     dtype = stored_dtype(np.result_type(*(numpy_dtype(kind) for _, kind in table.types(column))))
 
     def found(rows: Rows) -> Array:
-        return weights(rows, column).astype(dtype, copy=False)
+        return as_dtype(rows, column, weights(rows, column), dtype)
 
     return Column(table, (column,), dtype_name(dtype), None, found)
 
