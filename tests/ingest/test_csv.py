@@ -80,3 +80,13 @@ def test_a_file_that_lacks_a_column_is_named(second: str, tmp_path: Path) -> Non
     """CONTRACT 77"""
     with pytest.raises(ValueError, match=r"n1\.csv: there is no column .*\"x\""):
         read(tmp_path, "id,x\n1,1\n", second, features={"x": "x"})
+
+
+@pytest.mark.soak
+def test_a_long_file_is_read_in_little_memory(tmp_path: Path) -> None:
+    """CONTRACT 77: the buffers that DuckDB takes by itself are more than the least memory."""
+    rows = b"".join(b"%d,%d,%s\n" % (at, at + 1, b"x" * 4000) for at in range(1, 22_000))
+    (tmp_path / "e.csv").write_bytes(b"s,t,note\n" + rows)
+    edges = {"files": str(tmp_path / "e.csv"), "source": "s", "target": "t"}
+    with ps.build(tmp_path / "g", edges=edges, memory="64MiB") as graph:
+        assert graph.num_edges() == 21_999

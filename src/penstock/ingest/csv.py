@@ -29,6 +29,10 @@ _TEXT: Final = "VARCHAR"
 _SECTION: Final = 512
 
 
+# Of what is read of a file at a time: a row may have 2 MiB, and DuckDB takes 32 MiB by itself.
+_LEAST_BUFFER: Final = 4 << 20
+_MOST_BUFFER: Final = 32 << 20
+_MEMORY_OF_THREAD: Final = 64 << 20
 _DATES: Final = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 # Rows that tell whether the year is first, where dates cannot be mixed up.
 _SAMPLE: Final = 2048
@@ -77,6 +81,7 @@ class CsvFiles:
         self._given = dict(self._words.pop("types", None) or {})
         self._words.setdefault("header", "names" not in self._words)
         self._words = {**_FIXED, **({} if self._words["header"] else {"skip": 0}), **self._words}
+        self._words["buffer_size"] = min(max(memory // 32, _LEAST_BUFFER), _MOST_BUFFER)
         self._workspace = workspace
         self._memory = memory
         self.types = self._sniffed()
@@ -182,6 +187,9 @@ class CsvFiles:
             with duckdb.connect(config=config) as connection:
                 # Moments without a zone, beside others that have one: not those of this machine.
                 connection.execute("SET TimeZone = 'UTC'")
+                ((threads,),) = connection.execute("SELECT current_setting('threads')").fetchall()
+                if threads > (most := max(1, self._memory // _MEMORY_OF_THREAD)):
+                    connection.execute(f"SET threads = {most}")
                 return list(connection.execute(statement).fetchall())
         except duckdb.IOException as error:
             raise OSError(f"{source}: {_first(error)}") from None
