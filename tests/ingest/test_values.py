@@ -100,16 +100,15 @@ def test_categories_of_several_files_are_of_one_kind(tmp_path: Path) -> None:
     for at, values in enumerate([pa.array([5, 3]), pa.array(["a", "b"])]):
         write(tmp_path / f"n{at}.feather", pa.table({"v": values.dictionary_encode()}))
     words = refused(tmp_path, None, files=str(tmp_path / "*.feather"), label="v")
-    assert words == (
-        f"nodes.a: column 'v' is numbers in {tmp_path}/n0.feather and text in {tmp_path}/n1.feather"
-    )
+    files = [f"{tmp_path}/n{at}.feather" for at in (0, 1)]
+    assert words == f"nodes.a: column 'v' is whole numbers in {files[0]} and text in {files[1]}"
 
 
-@pytest.mark.parametrize("value", [dt.date(2020, 1, 1), 0.5, b"a"])
+@pytest.mark.parametrize("value", [dt.date(2020, 1, 1), b"a"])
 def test_categories_are_what_a_graph_can_keep(value: Any, tmp_path: Path) -> None:
     table = pa.table({"v": pa.array([value]).dictionary_encode()})
     words = refused(tmp_path, table, label="v")
-    assert words.endswith("categories are text, whole numbers or booleans")
+    assert words.endswith("categories are text, numbers or booleans")
 
 
 def test_categories_may_be_numbers_of_several_types(tmp_path: Path) -> None:
@@ -118,6 +117,15 @@ def test_categories_may_be_numbers_of_several_types(tmp_path: Path) -> None:
     with built(tmp_path, None, files=str(tmp_path / "*.feather"), label="v") as graph:
         assert graph.node_attribute("y", "a").tolist() == [2, 0, 1, -1]
         assert graph.graph_attributes("a")["y_categories"] == [3, 7, 500]
+
+
+def test_categories_may_be_floats_but_nan(tmp_path: Path) -> None:
+    stars = pa.array([4.5, None, 0.5])
+    with built(tmp_path, pa.table({"v": stars.dictionary_encode()}), label="v") as graph:
+        assert graph.node_attribute("y", "a").tolist() == [1, -1, 0]
+        assert graph.graph_attributes("a")["y_categories"] == [0.5, 4.5]
+    table = pa.table({"v": pa.array([4.5, float("nan")]).dictionary_encode()})
+    assert refused(tmp_path, table, label="v").endswith("has NaN among its categories")
 
 
 def test_moments_beyond_pythons_years_are_named(tmp_path: Path) -> None:

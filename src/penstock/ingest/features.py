@@ -267,7 +267,7 @@ def categories_of(table: Table, column: str, mask: Mask | None) -> list[Any]:
         kind = next(kind for _, kind in table.types(column) if _category_kind(kind) == "")
         raise ValueError(
             f"{table.label}: column {column!r} of {kinds['']} is {kind}; categories are text, "
-            "whole numbers or booleans"
+            "numbers or booleans"
         )
     if len(kinds) > 1:
         (one, source), (other, another) = kinds.items()
@@ -283,6 +283,8 @@ def categories_of(table: Table, column: str, mask: Mask | None) -> list[Any]:
                 f"{table.label}: column {column!r} has more than {MOST_CATEGORIES} categories; is "
                 "it an id?"
             )
+    if any(each != each for each in found):
+        raise ValueError(f"{table.label}: column {column!r} has NaN among its categories")
     return sorted(found)
 
 
@@ -316,7 +318,9 @@ def _category_kind(kind: pa.DataType) -> str | None:
     if pa.types.is_boolean(value):
         return "booleans"
     if pa.types.is_integer(value):
-        return "numbers"
+        return "whole numbers"
+    if pa.types.is_floating(value):
+        return "floats"
     return "text" if is_text(value) else ""
 
 
