@@ -92,6 +92,21 @@ def test_a_message_of_several_lines_is_told_in_one() -> None:
     assert run_failing(ValueError("first\n  second")).stderr == "Error: first second\n"
 
 
+@pytest.mark.parametrize("command", [["build", "shop.toml", "-o", "g"], ["inspect", "shop.toml"]])
+def test_an_error_of_the_system_is_told_without_its_number(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, command)
+    assert result.stderr.startswith(f"Error: {tmp_path}/shop.toml: ")
+    assert result.exit_code == 1
+
+
+def test_an_error_of_the_system_names_both_files() -> None:
+    error = OSError(18, "Invalid cross-device link", "a", None, "b")
+    assert run_failing(error).stderr == "Error: a: b: Invalid cross-device link\n"
+
+
 def test_an_error_without_words_is_told_by_its_name() -> None:
     assert run_failing(ValueError()).stderr == "Error: ValueError\n"
 

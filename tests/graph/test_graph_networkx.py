@@ -61,6 +61,7 @@ def test_edges_are_those_of_pyg_for_graphs_of_all_kinds() -> None:
         (["a", 0], None),
         ([(0, 1), (1, 0)], None),
         ([1 << 70, 0], None),
+        (np.array([7, 5]), [7, 5]),
     ],
 )
 def test_names_of_nodes_are_ids_where_they_can_be(names: Any, ids: Any) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import pickle
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.graph.torch_file import read_torch_file
 from tests.loader.reading import torch
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -261,6 +266,45 @@ def test_a_file_of_torch_can_do_no_harm(tmp_path: Path, given: Any, complaint: s
     folder = links(tmp_path / "ogbl_evil", train=given)
     with pytest.raises(ValueError, match=rf"train\.pt cannot be read \({complaint}"):
         ps.Graph.from_ogb(folder)
+
+
+class EvilType:
+    """Integers with the flags of objects: NumPy, which loads them, would clear them as such."""
+
+    def __reduce__(self) -> Any:
+        return np.dtype, ("i8", False, True), (3, "<", None, None, None, -1, -1, 63)
+
+
+class EvilArray:
+    def __reduce__(self) -> Any:
+        make, given, _ = np.zeros(0).__reduce__()  # type: ignore[misc]
+        return make, given, (1, (2,), EvilType(), False, bytes(16))
+
+
+def test_a_file_of_torch_makes_no_types_that_there_are_not(tmp_path: Path) -> None:
+    torch.save({"edge": EvilArray()}, tmp_path / "evil.pt")
+    script = (
+        "import sys\nfrom pathlib import Path\n"
+        "from penstock.graph.torch_file import read_torch_file\n"
+        "print(read_torch_file(Path(sys.argv[1]))['edge'].dtype.flags)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "evil.pt")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize("opcode", [b"}", b"N", b"K\x01", b")"])
+def test_a_pickle_that_makes_no_sense_is_named(tmp_path: Path, opcode: bytes) -> None:
+    """It is called, added to or filled what cannot be."""
+    path = tmp_path / "odd.pt"
+    for then in (b")R", b"K\x01a", b"K\x01K\x02s", b"K\x01b"):
+        whole = io.BytesIO()
+        with zipfile.ZipFile(whole, "w") as archive:
+            archive.writestr("a/data.pkl", b"\x80\x02" + opcode + then + b".")
+        path.write_bytes(whole.getvalue())
+        if (opcode, then) != (b"}", b"K\x01K\x02s"):
+            with pytest.raises(ValueError, match=r"odd\.pt cannot be read"):
+                read_torch_file(path)
 
 
 @pytest.mark.parametrize("size", [0, 10, 300, -30])

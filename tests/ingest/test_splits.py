@@ -50,6 +50,14 @@ def test_a_column_says_the_split_of_each_node(tmp_path: Path) -> None:
         splits(tmp_path, 2, "part", part=["test", "tset"])
 
 
+def test_what_cannot_say_a_split_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"nodes\.split: column 'part' of data of nodes is list"):
+        splits(tmp_path, 2, "part", part=[[1], [2]])
+    for by in ("random", "hash"):
+        with pytest.raises(ValueError, match=r"nodes\.split\.seed is -1; expected 0 <= seed"):
+            splits(tmp_path, 2, {"by": by, "val": 0.5, "seed": -1})
+
+
 def test_random_splits_have_the_shares_that_were_asked_for(tmp_path: Path) -> None:
     said = {"by": "random", "val": 0.2, "test": 0.1, "seed": 3}
     found = splits(tmp_path, 1000, said)
@@ -210,6 +218,15 @@ def test_disjoint_links_of_train_are_no_edges(tmp_path: Path) -> None:
             (batch,) = loader
         pairs = batch.n_id[batch.edge_label_index].T.tolist()
         assert set(map(tuple, pairs)) == train
+
+
+def test_few_links_may_have_none_of_train_that_is_no_edge(tmp_path: Path) -> None:
+    """All edges were supervision edges then, though they had been asked to be apart."""
+    few = {"data": {"s": [0, 1], "t": [1, 0]}, "source": "s", "target": "t"}
+    said = {**few, "split": {"by": "random", "val": 0.5, "disjoint": 1e-9}}
+    with ps.build(tmp_path / "g", edges=said) as graph:
+        assert graph.num_edges() == 1
+        assert graph.graph_attributes()["train_links"].shape == (2, 0)
 
 
 def test_links_whose_split_is_unsaid_are_edges_alone(tmp_path: Path) -> None:

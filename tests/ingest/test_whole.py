@@ -194,6 +194,7 @@ def test_a_dry_run_says_what_it_found_and_builds_nothing(tmp_path: Path) -> None
     assert "nodes.a" in done.stdout
     assert "v double" in done.stdout
     assert "at int64" in done.stdout
+    assert "nodes of 'a': as many as rows" in done.stdout
     told = json.loads(run("build", spec, "-o", out, "--dry-run", "--json").stdout)
     assert [(each["name"], each["rows"]) for each in told["tables"]] == [
         ("nodes.a", None),

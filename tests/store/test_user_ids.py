@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ import penstock as ps
 from penstock.errors import GraphFormatError
 from penstock.graph import Graph
 from penstock.kernels.id_table import Text
+from penstock.store.answers import PartAnswers
 from penstock.wire.requests import ExternalIds
 from tests.graph.named_graphs import NAMES, NUMBERS, USERS, shop, tells_ids
 from tests.store.cuts import Cut, far_parts, in_parts
@@ -140,6 +142,23 @@ def test_an_answer_that_is_too_large_names_the_setting() -> None:
         ):
             with pytest.raises(ValueError, match=r"the most is 100 \(setting: max_answer_bytes\)"):
                 use()
+
+
+def test_a_long_id_takes_no_more_than_an_answer_however_often_it_is_asked_for() -> None:
+    """CONTRACT 73: an answer that was too large, or was cut short, was made as a whole first."""
+    often = [0] * 1000
+    with Graph.from_coo([[0], [1]], node_ids=["x" * 100_000, "y"]) as graph:
+        limits = ps.Limits(max_answer_bytes=200_000)
+        queries = ps.DistServer(graph, num_workers=0, limits=limits)
+        answers = PartAnswers(graph, 200_000)
+        tracemalloc.start()
+        try:
+            with pytest.raises(ValueError, match="has 100000000 bytes, and the most is 200000"):
+                queries.get_external_ids(index=often)
+            assert len(answers.get_ids_share("", often).together()) == 2
+            assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        finally:
+            tracemalloc.stop()
 
 
 def test_requests_with_strings_are_refused_in_words(data: dict[str, Any]) -> None:

@@ -234,8 +234,11 @@ def show_forecast(found: Any, as_json: bool) -> None:
         rows = "?" if each.rows is None else f"{each.rows:,}"
         table.add_row(each.name, f"{each.files:,}", decimal(each.nbytes), rows, columns)
     console.print(table)
+    tables = {each.name for each in found.tables}
     for name, count in found.nodes.items():
-        known = "as many as edges name" if count is None else f"at most {count:,}"
+        has_table = (f"nodes.{name}" if name else "nodes") in tables
+        unknown = "as many as rows" if has_table else "as many as edges name"
+        known = unknown if count is None else f"at most {count:,}"
         console.print(f"nodes{' of ' + repr(name) if name else ''}: {known}")
     console.print(f"memory: {decimal(found.memory)}")
     about = "" if found.is_exact else ", at least (rows of CSV are not counted)"

@@ -76,4 +76,9 @@ class LazyGroup(click.Group):
 
 
 def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    """Return what an error says, in one line; of the system's errors, without their number."""
+    said = str(error)
+    if isinstance(error, OSError) and error.errno is not None and error.strerror:
+        names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        said = ": ".join([*names, error.strerror])
+    return " ".join(said.split()) or type(error).__name__

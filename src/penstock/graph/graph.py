@@ -852,12 +852,26 @@ class Graph(GraphView):
             nodes: Which nodes; None for all, or those of a part.
         """
         found = keys_among(self._arrays, node_type)
-        if nodes is None:
-            return found
+        return found if nodes is None else taken(found, self._id_rows(node_type, nodes))
+
+    def id_nbytes(self, node_type: str, nodes: npt.NDArray[np.int64] | None = None) -> Ids:
+        """Return how many bytes each of the ids has that `id_keys` returns.
+
+        Args:
+            node_type: The node type.
+            nodes: Which nodes; None for all, or those of a part.
+        """
+        found = keys_among(self._arrays, node_type)
+        rows = np.arange(len(found)) if nodes is None else self._id_rows(node_type, nodes)
+        if not isinstance(found, Text):
+            return np.full(len(rows), found.itemsize)
+        return found.offsets[rows + 1] - found.offsets[rows]
+
+    def _id_rows(self, node_type: str, nodes: npt.NDArray[np.int64]) -> Ids:
         members = self.members(node_type or None)
         if members is None:
-            return taken(found, nodes)
-        return taken(found, rows_here(members, nodes, partial(self._where, node_type), "index"))
+            return nodes
+        return rows_here(members, nodes, partial(self._where, node_type), "index")
 
     def nodes_of_keys(self, node_type: str, keys: Keys) -> npt.NDArray[np.int64]:
         """Return the nodes with these ids, of a type that has some; -1 where there is none.

@@ -92,10 +92,16 @@ def _ids(names: list[Hashable]) -> Any:
     """Return names as ids of users; None if they are numbers already, or cannot be ids."""
     if names and all(isinstance(name, str) for name in names):
         return names
-    if not all(type(name) is int and -(1 << 63) <= name < 1 << 63 for name in names):
+    if not all(_is_number(name) for name in names):
         return None
     numbers = np.array(names, np.int64)
     return None if np.array_equal(numbers, np.arange(len(names))) else numbers
+
+
+def _is_number(name: Any) -> bool:
+    """Return whether a name is an integer of 64 bits, of Python or of NumPy."""
+    is_integer = isinstance(name, int | np.integer) and not isinstance(name, bool)
+    return is_integer and -(1 << 63) <= name < 1 << 63
 
 
 def _edges_of(graph: Any, names: list[Hashable]) -> tuple[Array, list[Mapping[str, Any]]]:

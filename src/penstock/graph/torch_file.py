@@ -2,6 +2,7 @@
 
 A file has Python's pickles; of these only mappings, lists, texts, numbers, NumPy's arrays and
 torch's tensors are made. Anything else is refused by its name, so that a file can do no harm.
+NumPy's own unpickling is not used: a file could change the types that the process works with.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import io
 import pickle
 import struct
 import zipfile
+import zlib
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -34,6 +36,23 @@ _STORAGES: Final = {
 }
 
 
+# What damaged pickles and archives end in.
+_DAMAGE: Final = (
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+    struct.error,
+    zlib.error,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
 def read_torch_file(path: Path) -> Any:
     """Return what a file has, with arrays for tensors.
 
@@ -46,7 +65,7 @@ def read_torch_file(path: Path) -> Any:
     try:
         with open(path, "rb") as file:
             return _read_zip(file) if zipfile.is_zipfile(file) else _read_old(file)
-    except (pickle.UnpicklingError, EOFError, struct.error, zipfile.BadZipFile) as error:
+    except _DAMAGE as error:
         raise ValueError(
             f"{path} cannot be read ({error}); expected arrays by torch.save"
         ) from None
@@ -66,7 +85,7 @@ def _read_zip(file: BinaryIO) -> Any:
             except KeyError:
                 raise pickle.UnpicklingError(f"it has no data/{key}") from None
             _fill(storage, data)
-    return found
+    return _with_arrays(found)
 
 
 def _read_old(file: BinaryIO) -> Any:
@@ -83,7 +102,7 @@ def _read_old(file: BinaryIO) -> Any:
         if storage is None or count != len(storage):
             raise pickle.UnpicklingError(f"storage {key} is not the one that is used")
         _fill(storage, file.read(storage.nbytes))
-    return found
+    return _with_arrays(found)
 
 
 def _fill(storage: Array, data: bytes) -> None:
@@ -117,7 +136,49 @@ class _Reader(pickle.Unpickler):
         raise pickle.UnpicklingError("it refers to something else than a storage")
 
 
-def _tensor(storage: Array, offset: int, size: Any, strides: Any, *_: object) -> Array:
+class _Dtype:
+    """A type of NumPy's, as it is pickled: by its name, and then its byte order."""
+
+    def __init__(self, name: str, *_: object) -> None:
+        self.dtype = np.dtype(name)
+        if self.dtype.kind not in "biufUS":
+            raise pickle.UnpicklingError(f"it has an array of {self.dtype}")
+
+    def __setstate__(self, state: Any) -> None:
+        if state[1] in ("<", ">"):
+            self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _Array:
+    """An array of NumPy's, as it is pickled: empty, and then what it has."""
+
+    def __init__(self, *_: object) -> None:
+        self.array = np.empty(0)
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, kind, is_fortran, data = state
+        if not (isinstance(kind, _Dtype) and isinstance(data, bytes)):
+            raise pickle.UnpicklingError("it has an array of something else than numbers or text")
+        flat = np.frombuffer(bytearray(data), kind.dtype)
+        self.array = flat.reshape(shape, order="F" if is_fortran else "C")
+
+
+def _with_arrays(found: Any) -> Any:
+    """Return what was read with arrays in the place of what stood for them."""
+    match found:
+        case _Array():
+            return found.array
+        case dict():
+            return type(found)((key, _with_arrays(value)) for key, value in found.items())
+        case list() | tuple():
+            return type(found)(_with_arrays(value) for value in found)
+    return found
+
+
+def _tensor(storage: Any, offset: int, size: Any, strides: Any, *_: object) -> Array:
+    numbers = {type(each) for each in (offset, *size, *strides)}
+    if not isinstance(storage, np.ndarray) or numbers != {int}:
+        raise pickle.UnpicklingError("a tensor has no storage")
     last = offset + sum((count - 1) * step for count, step in zip(size, strides, strict=True))
     is_within = min([offset, *size, *strides]) >= 0 and (0 in size or last < len(storage))
     if not is_within:
@@ -137,9 +198,9 @@ def _bytes(text: str, encoding: str) -> bytes:
 _ALLOWED: Final[dict[tuple[str, str], Any]] = {
     ("collections", "OrderedDict"): OrderedDict,
     ("_codecs", "encode"): _bytes,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy.core.multiarray", "_reconstruct"): np.ndarray.__reduce__(np.empty(0))[0],
+    ("numpy", "dtype"): _Dtype,
+    ("numpy", "ndarray"): _Array,
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("torch._utils", "_rebuild_tensor"): _tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
 }

@@ -9,15 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.ingest.tables import Rows, Table, is_text
+from penstock.ingest.tables import Mask, Rows, Table, is_text
 from penstock.kernels.id_table import Keys, Text
 
 Array = npt.NDArray[Any]
 Ids = npt.NDArray[np.int64]
 
 _DAY_NS: Final = 86_400 * 10**9
-# Up to here every whole number is a float64.
-_EXACT: Final = 2**53
+_INT64_MAX: Final = 2**63 - 1
 
 
 # --- what columns are ----------------------------------------------------------------------------
@@ -30,6 +29,7 @@ def element_of(kind: pa.DataType) -> pa.DataType:
         or pa.types.is_large_list(kind)
         or pa.types.is_fixed_size_list(kind)
         or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
     ):
         return kind.value_type
     return kind
@@ -90,7 +90,7 @@ def numbers(rows: Rows, column: str, width: int | None = None) -> Array:
     values = rows.column(column)
     _refuse_nulls(rows, column, "a value in every row")
     if not is_list(values.type):
-        return _plain_numbers(rows, column, values)
+        return plain_numbers(rows, column, values)
     lengths = pc.list_value_length(values).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(lengths != width)
     if len(wrong):
@@ -100,10 +100,11 @@ def numbers(rows: Rows, column: str, width: int | None = None) -> Array:
     if flat.null_count:
         at = int(np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False))[0])
         rows.refuse(at // max(1, width or 0), column, "a list without nulls")
-    return _plain_numbers(rows, column, flat).reshape(len(rows), width or 0)
+    return plain_numbers(rows, column, flat).reshape(len(rows), width or 0)
 
 
-def _plain_numbers(rows: Rows, column: str, values: pa.Array) -> Array:
+def plain_numbers(rows: Rows, column: str, values: pa.Array) -> Array:
+    """Return values of a column that are numbers or dates, not lists and not null, as an array."""
     if is_date(values.type):
         return (_nanoseconds(rows, column, values) / _DAY_NS).astype(np.float32)
     if pa.types.is_decimal(values.type):
@@ -111,12 +112,38 @@ def _plain_numbers(rows: Rows, column: str, values: pa.Array) -> Array:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def first_width(table: Table, column: str) -> int:
-    """Return how many numbers the lists of a column have: as many as the first one."""
+def as_dtype(rows: Rows, column: str, values: Array, dtype: np.dtype[Any]) -> Array:
+    """Return numbers as another type; the first that becomes more than rounded is refused."""
+    if values.dtype == dtype:
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = values.astype(dtype)
+    wrong = _changed(values, found)
+    if wrong is not None and wrong.any():
+        at = int(wrong.reshape(len(rows), -1).any(axis=1).argmax())
+        rows.refuse(at, column, f"a number that {dtype} can tell")
+    return found
+
+
+def _changed(values: Array, found: Array) -> npt.NDArray[np.bool_] | None:
+    """Return which numbers have become others by more than rounding; None: none of them."""
+    if found.dtype.kind == "f":
+        was_finite = np.isfinite(values) if values.dtype.kind == "f" else True
+        return np.asarray(np.isinf(found) & was_finite)
+    if values.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            return np.asarray(found.astype(values.dtype) != values)
+    if np.can_cast(values.dtype, found.dtype):
+        return None
+    return np.asarray((found.astype(values.dtype) != values) | ((found < 0) != (values < 0)))
+
+
+def first_width(table: Table, column: str, mask: Mask | None) -> int:
+    """Return how many numbers the lists of a column have: as many as the first one that is kept."""
     (_, kind), *_ = table.types(column)
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size)
-    for rows in table.rows([column]):
+    for rows in table.kept([column], mask):
         lengths = pc.list_value_length(rows.column(column))
         if lengths[0].as_py() is None:
             rows.refuse(0, column, "a list in every row")
@@ -135,15 +162,18 @@ def _refuse_nulls(rows: Rows, column: str, expected: str) -> None:
 
 
 def times(rows: Rows, column: str) -> Array:
-    """Return a column of times: dates as nanoseconds since 1970 in UTC, numbers as they are."""
+    """Return a column of times: dates as nanoseconds since 1970 in UTC, numbers as they are.
+
+    Unsigned numbers become signed ones: those are kept.
+    """
     values = rows.column(column)
     _refuse_nulls(rows, column, "a time in every row")
     if is_date(values.type):
         return _nanoseconds(rows, column, values)
-    found = _plain_numbers(rows, column, values)
+    found = plain_numbers(rows, column, values)
     if found.dtype.kind == "f" and np.isnan(found).any():
         rows.refuse(int(np.isnan(found).argmax()), column, "a time")
-    return found
+    return as_dtype(rows, column, found, stored_dtype(found.dtype))
 
 
 def time_dtype(table: Table, column: str) -> np.dtype[Any]:
@@ -213,23 +243,54 @@ def keys(rows: Rows, column: str, *, text: bool) -> tuple[Keys, npt.NDArray[np.b
         column: The column's name.
         text: Whether ids are text, or numbers.
     """
-    values = rows.column(column)
-    if is_category(values.type):
-        values = values.dictionary_decode()
-    if not text and pa.types.is_floating(values.type):
-        values = whole_numbers(rows, column, values)
+    values = id_values(rows, column, text=text)
     valid = None
     if values.null_count:
         valid = values.is_valid().to_numpy(zero_copy_only=False)
         values = values.drop_null()
+    return as_text(values) if text else values.to_numpy(zero_copy_only=False), valid
+
+
+def id_values(rows: Rows, column: str, *, text: bool) -> pa.Array:
+    """Return the ids in a column as large_string or int64; null where there is none.
+
+    Raises:
+        ValueError: A number has not 64 bits, or is not whole; or text is not UTF-8.
+    """
+    values = plain_values(rows, column)
     if text:
-        return as_text(values), valid
-    if pa.types.is_uint64(values.type) and len(values) and pc.max(values).as_py() >= 2**63:
-        found = values.to_numpy(zero_copy_only=False)
-        at = int((found >= 2**63).argmax())
-        at = at if valid is None else int(np.flatnonzero(valid)[at])
-        rows.refuse(at, column, "an id below 2^63, or ids that are text")
-    return values.cast(pa.int64()).to_numpy(zero_copy_only=False), valid
+        return values.cast(pa.large_string())
+    if pa.types.is_floating(values.type):
+        return _whole_numbers(rows, column, values)
+    if pa.types.is_uint64(values.type):
+        found = values.fill_null(0).to_numpy(zero_copy_only=False)
+        if (wrong := found > _INT64_MAX).any():
+            rows.refuse(int(wrong.argmax()), column, "an id below 2^63, or ids that are text")
+    return values.cast(pa.int64())
+
+
+def plain_values(rows: Rows, column: str) -> pa.Array:
+    """Return values without a dictionary, and text in one type.
+
+    Raises:
+        ValueError: Text is not UTF-8: files are not checked when they are read.
+    """
+    values = rows.column(column)
+    if is_category(values.type):
+        values = values.dictionary_decode()
+    if not is_text(values.type):
+        return values
+    whole = values.cast(pa.large_string())
+    try:
+        whole.validate(full=True)
+    except pa.ArrowInvalid as error:
+        for at in range(len(whole)):
+            try:
+                whole.slice(at, 1).validate(full=True)
+            except pa.ArrowInvalid:
+                rows.refuse(at, column, f"text in UTF-8 ({error})")
+        raise
+    return whole
 
 
 def as_text(values: pa.Array) -> Text:
@@ -244,19 +305,23 @@ def as_text(values: pa.Array) -> Text:
     return Text(found - begin if begin else found, text)
 
 
-def whole_numbers(rows: Rows, column: str, values: pa.Array) -> pa.Array:
+def _whole_numbers(rows: Rows, column: str, values: pa.Array) -> pa.Array:
     """Return floats as integers: pandas makes floats of integers, NaN where there is none."""
     found = values.to_numpy(zero_copy_only=False)
     missing = np.isnan(found)
+    # From here on, floats are rounded: two ids may have become one.
+    rounded = 2.0 ** (np.finfo(found.dtype).nmant + 1)
     with np.errstate(invalid="ignore"):
-        wrong = ~missing & ((np.floor(found) != found) | (np.abs(found) > _EXACT))
+        wrong = ~missing & ((np.floor(found) != found) | (np.abs(found) >= rounded))
     if wrong.any():
-        rows.refuse(int(wrong.argmax()), column, "a whole number, or text, for an id")
+        exact = f"{found.dtype} is exact below {rounded:.0f}"
+        expected = f"a whole number, or text, for an id ({exact})"
+        rows.refuse(int(wrong.argmax()), column, expected)
     return pa.array(np.where(missing, 0, found).astype(np.int64), mask=missing)
 
 
-def key_is_text(table: Table, column: str, what: str) -> bool:
-    """Return whether the ids in a column are text.
+def key_is_text(table: Table, column: str, what: str) -> bool | None:
+    """Return whether the ids in a column are text; None if all are missing.
 
     Raises:
         ValueError: They are neither text nor whole numbers.
@@ -277,4 +342,4 @@ def key_is_text(table: Table, column: str, what: str) -> bool:
         raise ValueError(
             f"{table.label}.{what}: column {column!r} is text in one file and numbers in another"
         )
-    return True in kinds
+    return True in kinds if kinds else None

@@ -6,6 +6,7 @@ every row of all files of a table, whichever file a row is in.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,12 +19,23 @@ import pyarrow as pa
 from penstock.ingest.parts import ParquetPart
 from penstock.ingest.workspace import Workspace
 
+# What DuckDB would find out by itself, and lose rows or take others by it: comments in a file that
+# has none, lines before those that have as many columns as most, values of folders' names ("id=5").
+_FIXED: Final = {"comment": "", "hive_partitioning": False}
+_ABSENT: Final = re.compile(r"Columns with names: (.*) do not exist in the CSV File")
 _LINE: Final = re.compile(r"CSV Error on Line: (\d+)")
 _TEXT: Final = "VARCHAR"
 # Files that are looked at together.
 _SECTION: Final = 512
 
 
+# Of what is read of a file at a time: a row may have 2 MiB, and DuckDB takes 32 MiB by itself.
+_LEAST_BUFFER: Final = 4 << 20
+_MOST_BUFFER: Final = 32 << 20
+_MEMORY_OF_THREAD: Final = 64 << 20
+_DATES: Final = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
+# Rows that tell whether the year is first, where dates cannot be mixed up.
+_SAMPLE: Final = 2048
 # What DuckDB's commonest types are to Arrow.
 _ARROW: Final = {
     "BIGINT": pa.int64(),
@@ -68,6 +80,8 @@ class CsvFiles:
         self._words = dict(words)
         self._given = dict(self._words.pop("types", None) or {})
         self._words.setdefault("header", "names" not in self._words)
+        self._words = {**_FIXED, **({} if self._words["header"] else {"skip": 0}), **self._words}
+        self._words["buffer_size"] = min(max(memory // 32, _LEAST_BUFFER), _MOST_BUFFER)
         self._workspace = workspace
         self._memory = memory
         self.types = self._sniffed()
@@ -75,6 +89,7 @@ class CsvFiles:
     def parts(self, columns: Iterable[str], text: Iterable[str]) -> list[ParquetPart]:
         """Turn some columns into Parquet, those named `text` as they are written."""
         types = self._chosen(columns, text)
+        self._check_dates(types)
         return [self._converted(path, types) for path in self._paths]
 
     def looks(self, columns: Iterable[str], text: Iterable[str]) -> list[LookedAt]:
@@ -90,9 +105,10 @@ class CsvFiles:
     def _sniffed(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for begin in range(0, len(self._paths), _SECTION):
-            some = [str(path) for path in self._paths[begin : begin + _SECTION]]
+            some = [_literal(path) for path in self._paths[begin : begin + _SECTION]]
             options = _options({**self._words, "sample_size": -1, "union_by_name": True})
-            rows = self._run(some[0], f"DESCRIBE SELECT * FROM read_csv({_list(some)}{options})")
+            source = str(self._paths[begin])
+            rows = self._run(source, f"DESCRIBE SELECT * FROM read_csv({_list(some)}{options})")
             for name, kind, *_ in rows:
                 before = found.setdefault(name, kind)
                 found[name] = kind if before == kind else _common(before, kind)
@@ -113,10 +129,47 @@ class CsvFiles:
         options += ", sample_size = -1"
         self._run(
             str(path),
-            f"COPY (SELECT {columns} FROM read_csv({_text(str(path))}{options})) "
+            f"COPY (SELECT {columns} FROM read_csv({_text(_literal(path))}{options})) "
             f"TO {_text(str(target))} (FORMAT parquet, COMPRESSION 'lz4_raw')",
         )
         return ParquetPart.of(target, str(path))
+
+    def _check_dates(self, types: Mapping[str, str]) -> None:
+        """Raise an error if dates are day first in one file, and month first in another.
+
+        DuckDB takes day first if a file does not tell: 03/02/2024 would depend on other rows of it.
+        """
+        columns = {name for name, kind in types.items() if kind in _DATES}
+        if len(self._paths) == 1 or not columns:
+            return
+        known: dict[str, Path] = {}
+        for path in self._paths:
+            for word, form in self._date_formats(path, columns).items():
+                other = next((each for each in known if _may_be_taken_for(each, form)), None)
+                if other is not None:
+                    raise ValueError(
+                        f"{self._label}: dates are {other} in {known[other]} and {form} in {path}: "
+                        f'say csv = {{{word} = "{form}"}}, or the other'
+                    )
+                known.setdefault(form, path)
+
+    def _date_formats(self, path: Path, columns: set[str]) -> dict[str, str]:
+        """Return the formats that DuckDB finds in a file, by the word that gives one."""
+        words = {name: value for name, value in self._words.items() if name != "hive_partitioning"}
+        found: dict[str, str] = {}
+        for sample in (_SAMPLE, -1):
+            options = _options({**words, "sample_size": sample})
+            ((*formats, kinds),) = self._run(
+                str(path),
+                "SELECT DateFormat, TimestampFormat, Columns "
+                f"FROM sniff_csv({_text(_literal(path))}{options})",
+            )
+            named = zip(("dateformat", "timestampformat"), formats, strict=True)
+            found = {word: form for word, form in named if form}
+            seen = {kind["name"] for kind in kinds if kind["type"] in _DATES}
+            if columns <= seen and all(form.startswith("%Y") for form in found.values()):
+                break
+        return found
 
     def _run(self, source: str, statement: str) -> list[Any]:
         try:
@@ -132,6 +185,11 @@ class CsvFiles:
         }
         try:
             with duckdb.connect(config=config) as connection:
+                # Moments without a zone, beside others that have one: not those of this machine.
+                connection.execute("SET TimeZone = 'UTC'")
+                ((threads,),) = connection.execute("SELECT current_setting('threads')").fetchall()
+                if threads > (most := max(1, self._memory // _MEMORY_OF_THREAD)):
+                    connection.execute(f"SET threads = {most}")
                 return list(connection.execute(statement).fetchall())
         except duckdb.IOException as error:
             raise OSError(f"{source}: {_first(error)}") from None
@@ -154,8 +212,21 @@ def _advice(words: str) -> str:
             f"column {conversion[1]!r}: {conversion[2]} (csv = {{types = {{{conversion[1]} = "
             '"VARCHAR"}} reads it as text; nullstr says what stands for nothing)'
         )
+    if absent := _ABSENT.search(words):
+        return f"there is no column {absent[1].replace(',', ', ')}"
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     return " ".join(line for line in lines[:4] if not line.startswith("Original Line"))
+
+
+def _may_be_taken_for(one: str, other: str) -> bool:
+    """Return whether a date of one format may be one of another, which is not the same."""
+    year = "%Y"
+    return one != other and sorted(one) == sorted(other) and one.find(year) == other.find(year)
+
+
+def _literal(path: Path) -> str:
+    """Return a path as a pattern that only this file fits."""
+    return glob.escape(str(path))
 
 
 def _first(error: BaseException) -> str:

@@ -28,6 +28,8 @@ Choice: TypeAlias = Literal["keep", "drop", "refuse"]
 Way: TypeAlias = Literal["column", "random", "hash", "time"]
 
 _ROOM_OF_TOML: Final = ("nodes", "edges", "memory", "parts")
+# Attributes of edges that are no features.
+_OF_EDGES: Final = {"edge_time", "edge_weight", "edge_label"}
 # What may be said of the reading of CSV: DuckDB's words.
 CSV_WORDS: Final = (
     "all_varchar",
@@ -333,6 +335,8 @@ def _table(label: str, given: Any, struct: type[_Table]) -> _Table:
         if word in struct.__struct_fields__ and word not in given:
             raise ValueError(f"{label} lacks {word!r}: the column with the ids of its ends")
     whole = dict(given)
+    if "files" in given:
+        whole["files"] = _paths(given["files"])
     if "features" in given:
         whole["features"] = _features(label, given["features"])
     if given.get("split") is not None:
@@ -340,6 +344,13 @@ def _table(label: str, given: Any, struct: type[_Table]) -> _Table:
     table = _converted(label, whole, struct)
     _check_table(label, table)
     return table
+
+
+def _paths(given: Any) -> Any:
+    """Return paths as strings, one or several; whatever else there is stays."""
+    if isinstance(given, list | tuple):
+        return [_paths(each) for each in given]
+    return os.fspath(given) if isinstance(given, os.PathLike) else given
 
 
 def _features(label: str, given: Any) -> dict[str, Any]:
@@ -398,6 +409,8 @@ def _check_split(label: str, split: Split, *, of_links: bool) -> None:
         raise ValueError(f"{label} is by {split.by}, and has a column: leave it out")
     if split.by in ("random", "hash", "time"):
         _check_shares(label, split)
+    if not 0 <= split.seed < 2**64:
+        raise ValueError(f"{label}.seed is {split.seed}; expected 0 <= seed < 2^64")
     if not 0 <= split.disjoint < 1:
         raise ValueError(f"{label}.disjoint is {split.disjoint}; expected a share below 1")
     if split.disjoint and not of_links:
@@ -445,7 +458,7 @@ def _check_table(label: str, table: NodeTable | EdgeTable) -> None:
     split = table.split
     if split is not None and split.by == "time" and split.column is None and table.time is None:
         raise ValueError(f"{label}.split is by time, and there is no time: name its column")
-    taken = {"time", "y"} if isinstance(table, NodeTable) else {"edge_time", "edge_weight"}
+    taken = {"time", "y"} if isinstance(table, NodeTable) else _OF_EDGES
     for name in table.features:
         if name in taken:
             raise ValueError(

@@ -287,7 +287,8 @@ class EdgeMaker:
 
         Links of train are not written if they are all edges of the type: a loader knows that.
         """
-        alone = self._states.count(TRAIN_ALONE)
+        assert self._said.split is not None
+        alone = self._said.split.disjoint > 0  # even if there is none among few
         train = (TRAIN_ALONE,) if alone else (KEPT, LOOP)
         are_edges = not (alone or self._is_doubled or self._states.count(EDGE_ALONE, LOOP_ALONE))
         owner = self._kind if any(self._kind) else NODE

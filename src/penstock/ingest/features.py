@@ -18,6 +18,7 @@ from penstock.graph.layout import array_nbytes
 from penstock.graph.quantization import Ranges, encode
 from penstock.graph.tensors import PlainArray
 from penstock.ingest.columns import (
+    as_dtype,
     element_of,
     first_width,
     is_category,
@@ -26,6 +27,8 @@ from penstock.ingest.columns import (
     is_number,
     numbers,
     numpy_dtype,
+    plain_numbers,
+    plain_values,
     stored_dtype,
     time_dtype,
     times,
@@ -185,7 +188,7 @@ class _FeatureColumn:
                     f"{source}"
                 )
         dtype = np.result_type(*(numpy_dtype(element_of(kind)) for _, kind in kinds))
-        width = first_width(table, name) if is_list(kinds[0][1]) else None
+        width = first_width(table, name, mask) if is_list(kinds[0][1]) else None
         return cls(name, stored_dtype(dtype), width)
 
     def values(self, rows: Rows) -> Array:
@@ -207,12 +210,14 @@ class _Joined:
     def block(self, rows: Rows) -> Array:
         if self._width is None or len(self._columns) == 1:
             (column,) = self._columns
-            found = self._cast(rows, column, column.values(rows))
+            found = as_dtype(rows, column.name, column.values(rows), self._dtype)
             return found if self._width is None else found.reshape(len(rows), self._width)
         out, begin = np.empty((len(rows), self._width), self._dtype), 0
         for column in self._columns:
             end = begin + (1 if column.width is None else column.width)
-            out[:, begin:end] = self._cast(rows, column, column.values(rows)).reshape(len(rows), -1)
+            out[:, begin:end] = as_dtype(
+                rows, column.name, column.values(rows), self._dtype
+            ).reshape(len(rows), -1)
             begin = end
         return out
 
@@ -223,30 +228,6 @@ class _Joined:
             if place < 0:
                 return column.name
         raise IndexError(place)
-
-    def _cast(self, rows: Rows, column: _FeatureColumn, values: Array) -> Array:
-        if values.dtype == self._dtype:
-            return values
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = values.astype(self._dtype)
-        wrong = _changed(values, found)
-        if wrong is not None and wrong.any():
-            at = int(wrong.reshape(len(rows), -1).any(axis=1).argmax())
-            rows.refuse(at, column.name, f"a number that {self._dtype} can tell")
-        return found
-
-
-def _changed(values: Array, found: Array) -> npt.NDArray[np.bool_] | None:
-    """Return which numbers have become others by more than rounding."""
-    if found.dtype.kind == "f":
-        is_float = values.dtype.kind == "f"
-        return np.asarray(np.isinf(found) & np.isfinite(values)) if is_float else None
-    if values.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):
-            return np.asarray(found.astype(values.dtype) != values)
-    if np.can_cast(values.dtype, found.dtype):
-        return None
-    return np.asarray((found.astype(values.dtype) != values) | ((found < 0) != (values < 0)))
 
 
 def _dtype_of(said: Feature, columns: list[_FeatureColumn]) -> np.dtype[Any]:
@@ -290,24 +271,41 @@ def categories_of(table: Table, column: str, mask: Mask | None) -> list[Any]:
     """Return the values of a column, sorted: the place of a value is its code.
 
     Raises:
-        ValueError: There are very many.
+        ValueError: There are very many, or they are neither all text nor all numbers.
     """
+    kinds = {_category_kind(kind): source for source, kind in table.types(column)}
+    kinds.pop(None, None)
+    if "" in kinds:
+        kind = next(kind for _, kind in table.types(column) if _category_kind(kind) == "")
+        raise ValueError(
+            f"{table.label}: column {column!r} of {kinds['']} is {kind}; categories are text, "
+            "numbers or booleans"
+        )
+    if len(kinds) > 1:
+        (one, source), (other, another) = kinds.items()
+        raise ValueError(
+            f"{table.label}: column {column!r} is {one} in {source} and {other} in {another}"
+        )
     found: set[Any] = set()
     for rows in table.kept([column], mask):
-        values = rows.column(column)
-        found.update(pc.unique(plain_values(values)).to_pylist())
+        found.update(pc.unique(plain_values(rows, column)).to_pylist())
         found.discard(None)
         if len(found) > MOST_CATEGORIES:
             raise ValueError(
                 f"{table.label}: column {column!r} has more than {MOST_CATEGORIES} categories; is "
                 "it an id?"
             )
+    if any(each != each for each in found):
+        raise ValueError(f"{table.label}: column {column!r} has NaN among its categories")
     return sorted(found)
 
 
 def _codes(rows: Rows, column: str, categories: list[Any], missing: int | None = None) -> Array:
-    values = plain_values(rows.column(column))
-    found = pc.index_in(values, value_set=pa.array(categories, values.type))
+    values = plain_values(rows, column)
+    if pa.types.is_null(values.type):
+        found = pa.nulls(len(rows), pa.int32())
+    else:
+        found = pc.index_in(values, _value_set(values, categories), skip_nulls=True)
     if found.null_count:
         if missing is None:
             at = int(np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False))[0])
@@ -316,11 +314,26 @@ def _codes(rows: Rows, column: str, categories: list[Any], missing: int | None =
     return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
 
 
-def plain_values(values: pa.Array) -> pa.Array:
-    """Return values without a dictionary, text in one type."""
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    return values.cast(pa.large_string()) if is_text(values.type) else values
+def _value_set(values: pa.Array, categories: list[Any]) -> pa.Array:
+    """Return categories in the type of values; those that it cannot hold are not among them."""
+    if pa.types.is_integer(values.type):
+        info = np.iinfo(numpy_dtype(values.type))
+        categories = [each if info.min <= each <= info.max else None for each in categories]
+    return pa.array(categories, values.type)
+
+
+def _category_kind(kind: pa.DataType) -> str | None:
+    """Return in a word what categories of a type are; None: all are missing; "": none can be."""
+    value = kind.value_type if is_category(kind) else kind
+    if pa.types.is_null(value):
+        return None
+    if pa.types.is_boolean(value):
+        return "booleans"
+    if pa.types.is_integer(value):
+        return "whole numbers"
+    if pa.types.is_floating(value):
+        return "floats"
+    return "text" if is_text(value) else ""
 
 
 # --- labels, times, weights ----------------------------------------------------------------------
@@ -331,7 +344,7 @@ def label_column(table: Table, column: str, name: str, mask: Mask | None) -> Col
 
     A row without a label has -1, or NaN among floats.
     """
-    kinds = [kind for _, kind in table.types(column)]
+    kinds = [kind for _, kind in table.types(column) if not pa.types.is_null(kind)]
     if any(is_category(kind) or is_text(kind) for kind in kinds):
         categories = categories_of(table, column, mask)
 
@@ -343,7 +356,7 @@ def label_column(table: Table, column: str, name: str, mask: Mask | None) -> Col
     if any(is_list(kind) for kind in kinds):
         return feature_column(table, name, Feature(columns=column), mask)
     for source, kind in table.types(column):
-        if not is_number(kind):
+        if not is_number(kind) and not (kinds and pa.types.is_null(kind)):
             raise ValueError(
                 f"{table.label}.label: column {column!r} of {source} is {kind}; expected numbers, "
                 "text or categories"
@@ -357,18 +370,18 @@ def label_column(table: Table, column: str, name: str, mask: Mask | None) -> Col
     if dtype == np.uint8:
         dtype = np.dtype(np.int64)
 
+    filler = np.nan if dtype.kind == "f" else UNLABELLED
+
     def labels(rows: Rows) -> Array:
         values = rows.column(column)
-        if pa.types.is_boolean(values.type):
-            values = values.cast(pa.int8())
-        if values.null_count:
-            filler = np.nan if dtype.kind == "f" else UNLABELLED
-            if pa.types.is_decimal(values.type):
-                values = values.cast(pa.float64())
-            elif pa.types.is_unsigned_integer(values.type):
-                values = values.cast(pa.int64())
-            values = values.fill_null(pa.scalar(filler, values.type))
-        return np.asarray(values.to_numpy(zero_copy_only=False)).astype(dtype, copy=False)
+        if pa.types.is_null(values.type):
+            return np.full(len(rows), filler, dtype)
+        there = values.is_valid().to_numpy(zero_copy_only=False)
+        if pa.types.is_decimal(values.type):
+            values = values.cast(pa.float64())
+        values = values.fill_null(pa.scalar(0).cast(values.type))
+        found = as_dtype(rows, column, plain_numbers(rows, column, values), dtype)
+        return found if there.all() else np.where(there, found, np.array(filler, dtype))
 
     return Column(table, (column,), dtype_name(dtype), None, labels)
 
@@ -378,7 +391,7 @@ def time_column(table: Table, column: str) -> Column:
     dtype = time_dtype(table, column)
 
     def moments(rows: Rows) -> Array:
-        return times(rows, column).astype(dtype, copy=False)
+        return as_dtype(rows, column, times(rows, column), dtype)
 
     return Column(table, (column,), dtype_name(dtype), None, moments)
 
@@ -393,7 +406,7 @@ def weight_column(table: Table, column: str) -> Column:
     dtype = stored_dtype(np.result_type(*(numpy_dtype(kind) for _, kind in table.types(column))))
 
     def found(rows: Rows) -> Array:
-        return weights(rows, column).astype(dtype, copy=False)
+        return as_dtype(rows, column, weights(rows, column), dtype)
 
     return Column(table, (column,), dtype_name(dtype), None, found)
 

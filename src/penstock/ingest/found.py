@@ -77,7 +77,7 @@ class Tables:
 
     def _kinds_of_ids(self) -> dict[str, bool]:
         """Return of each node type whether its ids are text; they are the same in all tables."""
-        found: dict[str, tuple[bool, str]] = {}
+        found: dict[str, tuple[bool | None, str]] = {}
         for name, said in self._said.nodes.items():
             label = f"{nodes_label(name)}.id"
             if said.id is not None:
@@ -94,13 +94,15 @@ class Tables:
                 is_text = key_is_text(self.edges[kind], column, what)
                 label = f"{edges_label(kind)}.{what}"
                 known, before = found.setdefault(name, (is_text, label))
-                if known != is_text:
+                if known is None:
+                    found[name] = is_text, label
+                elif is_text is not None and known != is_text:
                     words = {True: "text", False: "numbers"}
                     raise ValueError(
                         f"{before} has ids that are {words[known]}, and {label} (column "
                         f"{column!r}) has {words[is_text]}: make them the same"
                     )
-        return {name: is_text for name, (is_text, _) in found.items()}
+        return {name: bool(is_text) for name, (is_text, _) in found.items()}
 
 
 def _table_of(

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.graph.external.scratch import mapped_array
 from penstock.graph.schema import KEYS, OFFSETS, TEXT
-from penstock.ingest.columns import as_text, keys, whole_numbers
+from penstock.ingest.columns import as_text, id_values, keys
 from penstock.ingest.states import KEPT, States
 from penstock.ingest.tables import MOST_ROWS, Mask, Rows, Table
 from penstock.ingest.workspace import Spool, Workspace
@@ -214,7 +215,8 @@ def _collected(
     for rows in table.rows([column]):
         ids, valid = keys(rows, column, text=text)
         if valid is not None and not skip:
-            rows.refuse(int((~valid).argmax()), column, "an id")
+            advice = 'an id (on_missing = "skip" leaves such rows out)'
+            rows.refuse(int((~valid).argmax()), column, advice)
         if found is None and (valid is not None or not _continues(ids, rows.begin)):
             found = _counted(rows.begin, workspace)
         states.append(len(rows), valid)
@@ -243,7 +245,7 @@ def _slots_for(count: int, workspace: Workspace, memory: int) -> Array:
     if workspace.held + size * dtype.itemsize <= memory // 2:
         workspace.held += size * dtype.itemsize
         return np.empty(size, dtype)
-    return np.asarray(np.memmap(workspace.path("slots"), dtype, "w+", shape=(size,)))
+    return mapped_array(workspace.path("slots"), dtype, [size])
 
 
 def _refuse_duplicate(table: Table, column: str, ids: Keys, slots: Array, repeated: int) -> None:
@@ -299,7 +301,7 @@ class Discovered:
 
     def add(self, rows: Rows, columns: Iterable[str]) -> None:
         """Number the ids in one or two columns, row by row; rows that lack one are left out."""
-        values = [_decoded(rows, column, self._ids.is_text) for column in columns]
+        values = [id_values(rows, column, text=self._ids.is_text) for column in columns]
         valid = np.logical_and.reduce(
             [each.is_valid().to_numpy(zero_copy_only=False) for each in values]
         )
@@ -331,15 +333,6 @@ class Discovered:
             self._slots = _slots_for(self._ids.count, self._workspace, self._memory)
             fill_slots(self._ids.mapped(), self._slots)
         return KeyNumbers(self._label, self._ids, self._slots)
-
-
-def _decoded(rows: Rows, column: str, text: bool) -> pa.Array:
-    values = rows.column(column)
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if not text and pa.types.is_floating(values.type):
-        values = whole_numbers(rows, column, values)
-    return values.cast(pa.large_string() if text else pa.int64())
 
 
 def _interleaved(values: list[pa.Array]) -> pa.Array:

@@ -7,8 +7,11 @@ often as it is asked. CSV and streams that can be read only once are turned into
 
 from __future__ import annotations
 
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -177,34 +180,57 @@ def npy_part(path: Path) -> NumpyPart:
 def npz_part(path: Path) -> NumpyPart:
     """Return a .npz file as a part: each of its arrays is a column, and is read in pieces."""
     shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as file:
-                    shapes[name.removesuffix(".npy")] = _header(file)
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: not a .npz file that can be read: {error}") from None
+    with _naming_npz(path), zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as file:
+                shapes[name.removesuffix(".npy")] = _header(file)
 
     def read(name: str, rows: int) -> Iterator[Array]:
         dtype, shape = shapes[name]
         row = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
-            _header(file)
-            for begin in range(0, shape[0], rows):
-                count = min(rows, shape[0] - begin)
-                data = file.read(count * row)
-                yield np.frombuffer(data, dtype).reshape(count, *shape[1:])
+        with _naming_npz(path), zipfile.ZipFile(path) as archive:
+            with archive.open(f"{name}.npy") as file:
+                _header(file)
+                for begin in range(0, shape[0], rows):
+                    count = min(rows, shape[0] - begin)
+                    data = file.read(count * row)
+                    yield np.frombuffer(data, dtype).reshape(count, *shape[1:])
 
     return _from_shapes(str(path), shapes, read)
 
 
-def mapping_part(source: str, columns: Mapping[str, Any]) -> NumpyPart:
+@contextmanager
+def _naming_npz(path: Path) -> Iterator[None]:
+    """Turn what damaged archives end in into an error that names the file."""
+    try:
+        yield
+    except (
+        *(ValueError, OSError, EOFError, LookupError, NotImplementedError, RuntimeError),
+        *(zipfile.BadZipFile, zlib.error, struct.error),
+    ) as error:
+        raise ValueError(f"{path}: not a .npz file that can be read: {error}") from None
+
+
+def mapping_part(source: str, columns: Mapping[str, Any]) -> MemoryPart:
     """Return arrays or lists by name as a part."""
-    arrays = {}
-    for name, values in columns.items():
-        array = np.asarray(values)
-        arrays[str(name)] = array
-    return _numpy_part(source, arrays)
+    found = {str(name): _column(source, str(name), values) for name, values in columns.items()}
+    _check_as_long(source, {name: len(array) for name, array in found.items()})
+    return MemoryPart(pa.table(found), source)
+
+
+def _column(source: str, name: str, values: Any) -> Any:
+    """Return what was given for a column as Arrow has it."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    # NumPy would make text of numbers beside text, and cut off a NUL at the end of text.
+    array = None if isinstance(values, list | tuple) and len(values) else np.asarray(values)
+    if array is not None and array.dtype.kind != "O":
+        _check_dimensions(source, name, array.shape)
+        return _arrow_of(array, _arrow_type(source, name, array.dtype, array.shape))
+    try:
+        return pa.array(values if array is None else array, from_pandas=array is not None)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"{source}: {name!r} is no column: {error}") from None
 
 
 def _numpy_part(source: str, arrays: Mapping[str, Array]) -> NumpyPart:
@@ -224,18 +250,26 @@ def _from_shapes(
 ) -> NumpyPart:
     fields, widths, counts = [], {}, {}
     for name, (dtype, shape) in shapes.items():
-        if len(shape) not in (1, 2):
-            raise ValueError(
-                f"{source}: {name!r} has shape {list(shape)}; expected one or two dimensions"
-            )
+        _check_dimensions(source, name, shape)
         fields.append(pa.field(name, _arrow_type(source, name, dtype, shape)))
         counts[name] = shape[0]
         widths[name] = dtype.itemsize * (shape[1] if len(shape) == 2 else 1)
+    _check_as_long(source, counts)
+    return NumpyPart(source, pa.schema(fields), next(iter(counts.values()), 0), widths, read)
+
+
+def _check_dimensions(source: str, name: str, shape: tuple[int, ...]) -> None:
+    if len(shape) not in (1, 2):
+        raise ValueError(
+            f"{source}: {name!r} has shape {list(shape)}; expected one or two dimensions"
+        )
+
+
+def _check_as_long(source: str, counts: Mapping[str, int]) -> None:
     if len(set(counts.values())) > 1:
         (first, rows), *others = counts.items()
         other, found = next(each for each in others if each[1] != rows)
         raise ValueError(f"{source}: {other!r} has {found} rows, and {first!r} has {rows}")
-    return NumpyPart(source, pa.schema(fields), next(iter(counts.values()), 0), widths, read)
 
 
 def _header(file: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:

@@ -12,11 +12,11 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from penstock.graph.check import moments
-from penstock.ingest.columns import is_date, time_dtype, times
+from penstock.ingest.columns import is_date, plain_values, time_dtype, times
 from penstock.ingest.description import Split
-from penstock.ingest.features import plain_values
 from penstock.ingest.states import KEPT, LEFT_OUT, TEST, TRAIN_ALONE, VAL
 from penstock.ingest.tables import MOST_ROWS, Mask, Rows, Table
 from penstock.ingest.workspace import Spool, Workspace
@@ -99,8 +99,14 @@ class Splitter:
         column = self._said.column
         assert column is not None
         meaning, is_given = self._meaning()
+        for source, kind in self._table.types(column):
+            if pa.types.is_nested(kind):
+                raise ValueError(
+                    f"{self._label}: column {column!r} of {source} is {kind}; expected single "
+                    "values"
+                )
         for rows in self._table.kept([column], self._mask):
-            values = plain_values(rows.column(column)).dictionary_encode()
+            values = plain_values(rows, column).dictionary_encode()
             words = [
                 meaning.get(value.strip().lower() if isinstance(value, str) else value)
                 for value in values.dictionary.to_pylist()

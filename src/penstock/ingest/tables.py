@@ -111,13 +111,23 @@ class Rows:
 
     def refuse(self, at: int, column: str, expected: str) -> NoReturn:
         """Raise `ValueError` for the value of a column in row `at` of these."""
-        value = self.column(column)[at].as_py()
-        shown = "null" if value is None else f"{value!r:.80}"
+        shown = _told(self.column(column)[at])
         row = self.first + (at if self.places is None else int(self.places[at]))
         raise ValueError(
             f"{self.source}, row {row}: column {column!r} of {self.table.label} is "
             f"{shown}; expected {expected}"
         )
+
+
+def _told(value: pa.Scalar) -> str:
+    """Return a value in words: also one that Python cannot hold."""
+    try:
+        found = value.as_py()
+    except UnicodeDecodeError:
+        found = getattr(value, "value", value).as_buffer().to_pybytes()
+    except (OverflowError, ValueError):  # a moment in a year beyond 9999
+        return f"{value.value} ({value.type})"
+    return "null" if found is None else f"{found!r:.80}"
 
 
 class Table:
@@ -157,9 +167,12 @@ class Table:
         return {field.name: field.type for field in self._parts[0].schema}
 
     def types(self, column: str) -> list[tuple[str, pa.DataType]]:
-        """Return the types of a column, each with the first source where it has that type."""
+        """Return the types of a column, each with the first source where it has that type.
+
+        What has no rows does not count, unless nothing has: a column of nothing may be of any type.
+        """
         found: dict[pa.DataType, str] = {}
-        for part in self._parts:
+        for part in [part for part in self._parts if part.num_rows] or self._parts:
             found.setdefault(part.schema.field(self._index(part, column)).type, part.source)
         return [(source, kind) for kind, source in found.items()]
 
@@ -175,7 +188,7 @@ class Table:
             first, row = 0, part.nbytes(names) / max(1, part.num_rows)
             for batch in _ahead(part.batches(names, self._rows_at_once(part, names))):
                 if batch.num_rows:
-                    yield Rows(self, part.source, first, begin + first, batch)
+                    yield Rows(self, part.source, first, begin + first, _without_views(batch))
                 first += batch.num_rows
                 self.meter(int(row * batch.num_rows))
             if first != part.num_rows:
@@ -222,6 +235,20 @@ class Table:
         return min(MOST_ROWS, max(_FEWEST_ROWS, room // width))
 
 
+def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with plain text in the place of views, with which Arrow computes little."""
+    for at, (name, values) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
+        plain = None
+        if pa.types.is_dictionary(values.type) and pa.types.is_string_view(values.type.value_type):
+            words = values.dictionary.cast(pa.large_string())
+            plain = pa.DictionaryArray.from_arrays(values.indices, words)
+        elif pa.types.is_string_view(values.type):
+            plain = values.cast(pa.large_string())
+        if plain is not None:
+            batch = batch.set_column(at, name, plain)
+    return batch
+
+
 def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches while a thread reads the next one."""
     with ThreadPoolExecutor(1, "penstock-read") as thread:
@@ -266,15 +293,24 @@ class Opener:
                 f"{label}.data is {type(data).__qualname__}; expected a table (pandas, polars, "
                 "DuckDB, pyarrow: anything with __arrow_c_stream__), or arrays by name"
             )
+        try:
+            return self._table(source, data)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise ValueError(f"{label}.data cannot be read: {error}") from None
+
+    def _table(self, source: str, data: Any) -> Part:
         root = type(data).__module__.partition(".")[0]
         if root in _TABLES and not isinstance(data, pa.RecordBatchReader) and _is_there(data):
             return MemoryPart(pa.table(data), source)
         # A stream may be there once only, and a query may answer in another order next time.
         target = self._workspace.path("stream.parquet")
         with pa.RecordBatchReader.from_stream(data) as stream:
-            with pq.ParquetWriter(target, stream.schema, compression="lz4") as writer:
+            # Columns that Parquet cannot have are none that a graph could have.
+            kept = [at for at, each in enumerate(stream.schema) if _fits_parquet(each)]
+            schema = pa.schema([stream.schema.field(at) for at in kept])
+            with pq.ParquetWriter(target, schema, compression="lz4") as writer:
                 for batch in stream:
-                    writer.write_batch(batch)
+                    writer.write_batch(batch.select(kept))
         return ParquetPart.of(target, source)
 
 
@@ -303,7 +339,7 @@ class OpenedTable:
             kind = self._csv.types.get(column)
             return None if kind is None else kind.upper() not in _WHOLE_NUMBERS
         for part in self._parts:
-            if column in part.schema.names:
+            if part.schema.names.count(column) == 1:
                 return is_text(part.schema.field(column).type)
         return None
 
@@ -342,7 +378,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def files_of(label: str, said: NodeTable | EdgeTable, folder: Path) -> list[Path]:
-    """Return the files of a table, sorted.
+    """Return the files of a table, sorted; one that several paths lead to is there once.
 
     Raises:
         FileNotFoundError: A pattern fits no file.
@@ -360,7 +396,10 @@ def files_of(label: str, said: NodeTable | EdgeTable, folder: Path) -> list[Path
                 f"{label}.files is {pattern!r}: there is no such file in {folder}"
             )
         found |= dict.fromkeys(fitting)
-    return sorted(map(Path, found))
+    files: dict[str, Path] = {}
+    for path in sorted(map(Path, found)):
+        files.setdefault(os.path.realpath(path), path)
+    return list(files.values())
 
 
 def _format_of(label: str, given: Format | None, paths: Sequence[Path]) -> Format:
@@ -400,6 +439,15 @@ def _part(path: Path, kind: Format) -> Part:
         case "npy":
             return npy_part(path)
     return npz_part(path)
+
+
+def _fits_parquet(field: pa.Field) -> bool:
+    """Return whether a column can be in a Parquet file."""
+    try:
+        pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
 
 
 def _is_there(data: Any) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.graph.external.scratch import mapped_zeros
+from penstock.graph.external.scratch import mapped_array
 from penstock.graph.folder import naming
 
 if sys.platform != "win32":
@@ -59,7 +59,7 @@ class Workspace:
         if nbytes <= room or sys.platform != "linux":
             return np.zeros(shape, dtype)
         path = self.path("array")
-        found = mapped_zeros(path, nbytes).view(dtype).reshape(shape)
+        found = mapped_array(path, dtype, shape)
         path.unlink()  # it is there as long as it is mapped
         return found
 

@@ -24,7 +24,6 @@ from penstock.graph.schema import EdgeType, Side
 from penstock.kernels import Adjacency, Exclusion
 from penstock.kernels.arrays import Array, Ids, as_ids
 from penstock.kernels.hops import draw_hop, edges_within
-from penstock.kernels.id_table import Text
 from penstock.kernels.members import Members
 from penstock.rpc.buffer_pool import BufferPool
 from penstock.sampling.batches import Batches
@@ -220,12 +219,11 @@ class PartAnswers(StoreCalls):
         owner = self._graph.named_type(node_type or None)
         wanted = as_ids(np.asarray(nodes), "nodes")
         self._graph.node_book(owner or None).partition_of(wanted)  # raises for ids out of range
-        keys = self._graph.id_keys(owner, wanted[: self._most_entries])
-        if isinstance(keys, Text):
-            most = self._most_entries * 4 * _ID_BYTES
-            fit = int(np.searchsorted(keys.offsets, most, side="right")) - 1
-            keys = keys if fit >= len(keys) else keys.take(np.arange(max(1, fit)))
-        return ExternalIds.of(keys)
+        some = wanted[: self._most_entries]
+        most = self._most_entries * 4 * _ID_BYTES
+        ends = np.cumsum(self._graph.id_nbytes(owner, some))
+        fit = max(1, int(np.searchsorted(ends, most, side="right")))
+        return ExternalIds.of(self._graph.id_keys(owner, some[:fit]))
 
     def get_nodes_share(self, node_type: str, ids: ExternalIds) -> Array:
         owner, keys = self._graph.named_type(node_type or None), ids.together()

@@ -34,7 +34,7 @@ from penstock.graph.topology import id_dtype
 from penstock.graph.user_ids import IdKind, joined, kind_among, pieces_of, taken
 from penstock.graph.view import ArrayView, GraphView, OwnIds
 from penstock.kernels import Adjacency
-from penstock.kernels.id_table import Keys
+from penstock.kernels.id_table import Keys, Text
 from penstock.store.cache import Degrees, cached_rows, is_cached
 from penstock.store.exchange import StoreExchange
 from penstock.store.features import StoreFeatures, shared_out
@@ -286,6 +286,25 @@ class StoreGraph(Graph):
         ]
         order = np.concatenate([np.empty(0, np.int64), *(places for _, places in owned)])
         return taken(joined(pieces, kind), np.argsort(order))
+
+    def id_nbytes(self, node_type: str, nodes: npt.NDArray[np.int64] | None = None) -> Array:
+        """Return how many bytes each of the ids has that `id_keys` returns; fetches them, too.
+
+        Args:
+            node_type: The node type.
+            nodes: Which nodes; None for all.
+        """
+        wanted = self.node_ids(node_type or None) if nodes is None else nodes
+        found = np.full(len(wanted), np.dtype(np.int64).itemsize)
+        if self.id_kind(node_type or None) != "text":
+            return found
+        for part, places in shared_out(self.node_book(node_type or None), wanted):
+            done = 0
+            for keys in self._keys_of_part(part, node_type, wanted[places]):
+                assert isinstance(keys, Text)
+                found[places[done : done + len(keys)]] = np.diff(keys.offsets)
+                done += len(keys)
+        return found
 
     def _keys_of_part(self, part: int, node_type: str, nodes: Array) -> Iterator[Keys]:
         done = 0

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from penstock.graph.external import scratch as module
-from penstock.graph.external.scratch import Scratch, append, numbers_of
+from penstock.graph.external.scratch import Scratch, append, mapped_array, numbers_of
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -130,3 +130,13 @@ def test_an_error_names_the_file(tmp_path: Path) -> None:
     assert told.value.filename == str(tmp_path / "none" / "x")
     with pytest.raises(FileNotFoundError, match="none"):
         Scratch(tmp_path / "none")
+
+
+def test_a_mapped_array_has_its_place_on_the_disk(tmp_path: Path) -> None:
+    """A file with holes kills who writes to it when the disk is full."""
+    array = mapped_array(tmp_path / "a.tmp", np.int32, [1 << 16])
+    assert (tmp_path / "a.tmp").stat().st_blocks * 512 >= array.nbytes
+    assert array.shape == (1 << 16,)
+    assert not array.any()
+    with pytest.raises(FileExistsError):
+        mapped_array(tmp_path / "a.tmp", np.int32, [1])

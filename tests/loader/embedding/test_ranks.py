@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import penstock as ps
 from tests.loader.embedding.models import NODES, basic, plain_graph
-from tests.loader.epochs import torch
+from tests.loader.epochs import pyg, torch
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
+# The package has a function of the module's name.
+embed_module = importlib.import_module("penstock.loader.embedding.embed")
 ROOT = Path(__file__).parents[3]
 TOTAL = 4 * NODES
 Ranks = Callable[..., "subprocess.Popen[str]"]
@@ -188,3 +194,53 @@ def test_a_rank_that_is_alone_leaves_the_others_their_place(
     assert out.read_bytes() == expected
     ps.embed(basic("GCN"), saved, out, rank=1, **options)
     assert [each.name for each in tmp_path.iterdir()] == ["out.npy"]
+
+
+@pytest.mark.parametrize(
+    ("name", "has_links"), [("out.npy", True), ("out.npy", False), ("out.parquet", True)]
+)
+def test_a_kill_after_the_file_is_there_does_no_harm(
+    name: str, has_links: bool, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it on a file system where a file has one name."""
+    out = tmp_path / name
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_links)
+    write = embed_module.write_out
+
+    def write_and_end(*args: Any) -> None:
+        write(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(embed_module, "write_out", write_and_end)
+    with pytest.raises(KeyboardInterrupt):
+        ps.embed(basic("GCN"), saved, out, batch_size=16)
+    first = out.read_bytes()
+    monkeypatch.setattr(embed_module, "write_out", write)
+    ps.embed(basic("GCN"), saved, out, batch_size=16)
+    assert out.read_bytes() == first
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def no_links(*_: object) -> None:
+    raise OSError(errno.EPERM, "no hard links")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"act": "tanh"}, {"aggr": "max"}, {"act_first": True}, {"jk": "last"}]
+)
+def test_a_model_is_another_with_other_settings_and_the_same_weights(
+    settings: dict[str, Any],
+) -> None:
+    """PyG's models print neither."""
+
+    def digest(**more: Any) -> str:
+        torch.manual_seed(1)
+        return embed_module._digest_of(pyg.nn.GraphSAGE(4, 8, 2, 8, **more))
+
+    assert digest() == digest() != digest(**settings)
+    model = pyg.nn.GraphSAGE(4, 8, 2, 8)
+    before = embed_module._digest_of(model)
+    model.device, model.rank, model.where = "cuda:1", 3, "cuda:1"  # ranks may differ in these
+    model.train(not model.training)
+    assert embed_module._digest_of(model) == before

@@ -111,9 +111,9 @@ class Queries(DistQueries[Array, Shape]):
         count = graph.num_own_nodes(name) if nodes is None else len(nodes)
         what = f"the ids of {count} nodes"
         self._check_size(_ID_BYTES * count, what, "fewer nodes")
-        found = ExternalIds.of(graph.id_keys(name, nodes))
-        self._check_size(0 if found.text is None else found.text.nbytes, what, "fewer nodes")
-        return found
+        # Before they are made: a long id may be asked for as often as one likes.
+        self._check_size(int(graph.id_nbytes(name, nodes).sum()), what, "fewer nodes")
+        return ExternalIds.of(graph.id_keys(name, nodes))
 
     def look_up_ids(self, node_type: str | None, ids: ExternalIds) -> Ids:
         name, keys = self._named_type(node_type), ids.together()

@@ -52,7 +52,7 @@ class Scratch:
         nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         if nbytes <= room or sys.platform != "linux":
             return np.zeros(shape, dtype)
-        return mapped_zeros(self.path(name), nbytes).view(dtype).reshape(shape)
+        return mapped_array(self.path(name), dtype, shape)
 
     def close(self) -> None:
         """Remove the folder. Arrays of it that are mapped stay valid."""
@@ -62,16 +62,25 @@ class Scratch:
             self._lock = -1
 
 
-def mapped_zeros(path: Path, nbytes: int) -> npt.NDArray[np.uint8]:
-    """Return zeros in a new file, mapped; the disk has room for all of them."""
+def mapped_array(path: Path, dtype: npt.DTypeLike, shape: Sequence[int]) -> npt.NDArray[Any]:
+    """Return an array of zeros that is mapped from a new file.
+
+    Raises:
+        OSError: The disk is full. A file with holes would be created even so, and the process be
+            killed when it writes to one.
+    """
+    nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     with naming(path):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.posix_fallocate(fd, 0, nbytes)
+            if sys.platform == "linux":
+                os.posix_fallocate(fd, 0, nbytes)
+            else:
+                os.truncate(fd, nbytes)
             mapped = mmap.mmap(fd, nbytes)
         finally:
             os.close(fd)
-    return np.frombuffer(mapped, np.uint8)
+    return np.frombuffer(mapped, dtype).reshape(shape)
 
 
 def append(path: Path, contents: Iterable[npt.NDArray[np.uint8]]) -> None:

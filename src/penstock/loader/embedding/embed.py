@@ -31,6 +31,8 @@ StrPath = str | os.PathLike[str]
 
 # Of the files that are left when a process is killed: other versions must not go on with them.
 _FORMAT: Final = 1
+_OF_RANKS: Final = frozenset({"training", "rank", "local_rank", "world_size", "device"})
+_DEVICE: Final = re.compile(r"(cpu|cuda|mps|xpu)(:\d+)?")
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -183,13 +185,29 @@ def _plan(
 
 
 def _digest_of(model: nn.Module) -> str:
-    """Return a digest of a model's class, of how it prints, and of its parameters and buffers."""
-    told = f"{type(model).__module__}.{type(model).__qualname__} {_ADDRESS.sub('', repr(model))}"
-    found = hashlib.blake2b(told.encode(), digest_size=16)
-    for name, value in model.state_dict().items():
+    """Return a digest of a model: how it prints, its modules' settings, parameters and buffers."""
+    told = [f"{type(model).__module__} {_ADDRESS.sub('', repr(model))}"]
+    for name, module in model.named_modules():
+        told.append(f"{name} {type(module).__qualname__} {_settings(module)}")
+    found = hashlib.blake2b("\n".join(told).encode(), digest_size=16)
+    for name, value in (model.state_dict() | dict(model.named_buffers())).items():
+        if not isinstance(value, torch.Tensor):  # what a module of the user's adds to its state
+            found.update(f"{name} {_ADDRESS.sub('', repr(value))}".encode())
+            continue
         found.update(f"{name} {value.dtype} {list(value.shape)}".encode())
-        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
+
+
+def _settings(module: nn.Module) -> list[str]:
+    """Return a module's plain attributes, without those that may differ between ranks."""
+    return [
+        f"{name}={value!r}"
+        for name, value in sorted(vars(module).items())
+        if isinstance(value, bool | int | float | str | None)
+        and not (name.startswith("_") or name in _OF_RANKS)
+        and not (isinstance(value, str) and _DEVICE.fullmatch(value))
+    ]
 
 
 def _check_model(model: Any) -> None:

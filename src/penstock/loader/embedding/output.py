@@ -7,6 +7,7 @@ was there before, or all of the new one.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -40,20 +41,35 @@ def write_out(out: Path, made: Path, graph: GraphView, node_type: str | None) ->
 
     Args:
         out: Its name.
-        made: The embeddings, as an `.npy` file that nobody needs afterwards.
+        made: The embeddings, as an `.npy` file, which stays: who is killed before it is noted that
+            the output is there writes it again.
         graph: The graph, which may have the users' ids.
         node_type: The type of the nodes; None if the graph has no types.
     """
     if out.suffix == ".parquet":
         draft = made.with_suffix(".parquet")
         _write_parquet(draft, np.load(made, mmap_mode="r"), _ids_of(graph, node_type))
-        made = draft
-    os.replace(made, out)
+    else:
+        draft = _linked(made)
+    os.replace(draft, out)
     folder = os.open(out.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _linked(made: Path) -> Path:
+    """Return another name of a file, or a copy of it where files have but one name."""
+    name = made.with_suffix(".out")
+    name.unlink(missing_ok=True)
+    try:
+        os.link(made, name)
+    except OSError:
+        shutil.copyfile(made, name)
+        with open(name, "rb") as file:
+            os.fsync(file.fileno())
+    return name
 
 
 def _ids_of(graph: GraphView, node_type: str | None) -> Callable[[int, int], Any]:
