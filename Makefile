@@ -64,7 +64,7 @@ $(VENV)/.installed: $(VENV)/.tools pyproject.toml constraints.txt
 	@echo "installing dependencies"
 	@$(INSTALL) $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  --no-build-isolation --config-settings=wheel.cmake=false --config-settings=wheel.py-api= \
-	  --config-settings=editable.mode=inplace --editable '.[pyg,demo,ingest,bench,docs,dev]'
+	  --config-settings=editable.mode=inplace --editable '.[pyg,demo,ingest,ray,bench,docs,dev]'
 	@touch $@
 
 build/native/.configured: $(VENV)/.tools CMakeLists.txt Makefile

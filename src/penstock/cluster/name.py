@@ -42,7 +42,7 @@ class RayName:
 
     def __init__(self, name: str, timeout: float | None) -> None:
         self._name = name
-        self._closed = False
+        self._closed = threading.Event()
         self._wake = threading.Event()  # an answer has come, or this is closed
         self._closing = threading.Lock()
         self._ray = session.begin()
@@ -83,9 +83,9 @@ class RayName:
     def close(self) -> None:
         """Stop watching, and disconnect from Ray if this has connected. Idempotent."""
         with self._closing:
-            if self._closed:
+            if self._closed.is_set():
                 return
-            self._closed = True
+            self._closed.set()
         self._wake.set()
         self._watching.join()
         self._book.close()
@@ -124,7 +124,7 @@ class RayName:
 
     def _watch(self) -> None:
         """Write the book whenever servers have moved."""
-        while not self._closed:
+        while not self._closed.is_set():
             try:
                 look = self._next_look()
             except Exception as error:  # whatever becomes of Ray: servers go on without it
@@ -143,12 +143,12 @@ class RayName:
     def _next_look(self) -> Look | None:
         """Wait for a change, and return it; None if there was none, or this is closed."""
         self._wake.clear()
-        if self._closed:
+        if self._closed.is_set():
             return None
         future = self._directory.look.remote(self._stamp, _WATCH_S).future()
         future.add_done_callback(lambda _: self._wake.set())
         self._wake.wait(_WATCH_S + _ANSWER_S)
-        if self._closed:
+        if self._closed.is_set():
             return None
         look: Look = future.result(timeout=0)
         return look

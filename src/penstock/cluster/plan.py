@@ -82,11 +82,9 @@ def plan_of(
         GraphFormatError: The folder is no folder of all parts of a graph.
     """
     check_name(name)
-    if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 1:
+    if not _is_count(replicas):
         raise ValueError(f"replicas is {replicas!r}; expected a number from 1")
-    if num_workers != "auto" and (
-        isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1
-    ):
+    if not (num_workers == "auto" or _is_count(num_workers)):
         raise ValueError(f"num_workers is {num_workers!r}; expected a number from 1, or 'auto'")
     folder = Path(parts).absolute()
     return StorePlan(
@@ -100,7 +98,11 @@ def plan_of(
     )
 
 
-def check_name(name: str) -> None:
+def _is_count(given: Any) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and given >= 1
+
+
+def check_name(name: Any) -> None:
     """Raise ValueError unless this can be the name of a store."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"name is {name!r}; expected up to 63 letters, digits, '-', '_' and '.'")
@@ -124,7 +126,7 @@ def _parts_of(folder: Path) -> int:
     return len(found)
 
 
-def _checked_resources(given: Mapping[str, float | str] | None) -> dict[str, float]:
+def _checked_resources(given: Mapping[Any, Any] | None) -> dict[str, float]:
     if given is None:
         return {"CPU": 1.0}
     found: dict[str, float] = {}

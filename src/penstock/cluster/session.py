@@ -86,6 +86,11 @@ def _check_reachable() -> None:
     """Raise unless a cluster answers: Ray itself tries for minutes, and then ends the process."""
     from ray._private import services
 
+    if "://" in (named := os.environ.get("RAY_ADDRESS", "")):
+        raise PenstockError(
+            f"RAY_ADDRESS is {named!r}, which is for Ray's client: name the cluster by HOST:6379, "
+            "on one of its hosts"
+        )
     try:
         address = services.canonicalize_bootstrap_address("auto")
     except ConnectionError:

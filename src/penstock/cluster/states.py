@@ -67,6 +67,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         state: "waiting" for Ray, "starting", "serving", "failing" or "ending".
         address: Where it listens; None if it does not.
         host: The address of its host, as Ray knows it; None if it has none.
+        node: Ray's id of its host; None if it has none.
         pid: The process that serves there; None if there is none.
         starts: How often it was started on this host.
         trouble: What it waits for, or why it ended last.
@@ -77,6 +78,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     address: str | None = None
     host: str | None = None
+    node: str | None = None
     pid: int | None = None
     starts: int = 0
     trouble: str = ""

@@ -107,8 +107,10 @@ def up(
             credentials = there[1]
             say(f"taking down the store {name} as it is")
         _take_down(ray, name, GRACE_S)
+        credentials = credentials or make_credentials()
+        _claim(ray, plan, credentials)
         try:
-            _make(ray, plan, credentials or make_credentials())
+            _make(ray, plan, credentials)
             return _wait_until_up(ray, plan, deadline, say)
         except BaseException:
             _take_down(ray, name, 0.0)
@@ -181,13 +183,22 @@ def _plan_of_store(ray: Any, name: str) -> tuple[StorePlan, Credentials] | None:
     return found
 
 
+def _claim(ray: Any, plan: StorePlan, credentials: Credentials) -> None:
+    """Make the directory, which has the store's name: of two that bring it up, one fails."""
+    try:
+        _make_actor(ray, Directory, plan.name, (plan, credentials), strategy=_near_control(ray))
+    except ValueError:
+        raise PenstockError(
+            f"somebody else is bringing up the store {plan.name}: see "
+            f"penstock status ray:{plan.name}"
+        ) from None
+
+
 def _make(ray: Any, plan: StorePlan, credentials: Credentials) -> None:
-    """Make what the store does not have yet: the directory, places for servers, their parents."""
+    """Make what the store does not have yet: places for servers, and their parents."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     there = set(session.actor_names(ray))
-    if plan.name not in there:
-        _make_actor(ray, Directory, plan.name, (plan, credentials), strategy=_near_control(ray))
     groups = {part: _places(ray, plan, part) for part in range(plan.num_parts)}
     for part, replica in plan.servers:
         name = session.server_name(plan.name, part, replica)
@@ -208,7 +219,7 @@ def _make_actor(
         "scheduling_strategy": strategy,
         # Readers wait at the directory, one call each.
         "max_concurrency": 10_000 if kind is Directory else 8,
-        "get_if_exists": True,
+        "get_if_exists": kind is not Directory,
     }
     with _unwarned():
         ray.remote(kind).options(**options).remote(*arguments)
@@ -332,6 +343,7 @@ def _status_of(report: Report) -> ServerStatus:
         state=report.state,
         address=report.address or None,
         host=report.host,
+        node=report.node,
         pid=report.pid or None,
         starts=report.starts,
         trouble=report.trouble,
