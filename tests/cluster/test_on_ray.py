@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from penstock import cluster
@@ -96,6 +97,9 @@ def test_a_store_is_spread_and_read_by_its_name(
     for server in hosts.servers():
         maps = Path(f"/proc/{server.pid}/maps").read_text()
         assert not [name for name in ("_raylet", "libtorch", "libarrow") if name in maps]
+    # Ray has its workers give way to all else; a server is as any other process, where it may be.
+    for each in (*once.servers, *twice.servers):
+        assert psutil.Process(each.pid).nice() == each.niceness
     # Servers know each other, and nobody else: a stranger knows neither authority nor token.
     with pytest.raises(PenstockError), joined(once.addresses[0], num_workers=0, timeout=1.0):
         pass

@@ -20,7 +20,7 @@ import msgspec
 
 from penstock.cluster.credentials import Credentials
 from penstock.cluster.plan import StorePlan
-from penstock.cluster.server_process import ServerProcess, listen_at
+from penstock.cluster.server_process import ServerProcess, listen_at, run_as_its_host
 from penstock.cluster.session import NAMESPACE, import_ray, server_name
 from penstock.cluster.states import ENDING, FAILING, SERVING, STARTING, Look, Report
 from penstock.errors import PenstockError
@@ -56,7 +56,7 @@ class ServerActor:
         self._node = str(ray.get_runtime_context().get_node_id())
         self._report = Report(
             part=part, replica=replica, state=STARTING, address="", host=self._host,
-            node=self._node, pid=0, starts=0, failures=0, trouble="",
+            node=self._node, pid=0, starts=0, failures=0, niceness=0, trouble="",
         )  # fmt: skip
         self._store = _DirectoryClient(ray, plan.name)
         self._ending = threading.Event()
@@ -97,7 +97,8 @@ class ServerActor:
         return server_name(self._plan.name, self._report.part, self._report.replica)
 
     def _supervise(self) -> None:
-        failures = 0
+        failures, niceness = 0, run_as_its_host()
+        self._report = msgspec.structs.replace(self._report, niceness=niceness)
         while not self._ending.wait(_pause_after(failures)):
             began = time.monotonic()
             trouble = self._serve_once()

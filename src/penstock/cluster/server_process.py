@@ -8,6 +8,7 @@ This module must not import Ray, and neither does the process.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import IO, Any, Final
 
 from penstock.cluster.credentials import SERVER_NAME, Credentials
@@ -36,6 +38,20 @@ def listen_at(host: str, port: int) -> socket.socket:
         if port == 0:
             raise
         return tcp.listen(tcp.Address(tcp.ENCRYPTED, host, 0))
+
+
+def run_as_its_host() -> int:
+    """Have what this thread starts run at the priority of Ray itself on this host.
+
+    Ray has its workers give way to everything else, and a server would do so, too. Without the
+    right to change that, they do.
+
+    Returns:
+        The niceness of what this thread starts from now on: 0, unless Ray was started with another.
+    """
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, os.getppid()))
+    return os.getpriority(os.PRIO_PROCESS, 0)
 
 
 class ServerProcess:

@@ -26,6 +26,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         pid: The process that serves; 0 if there is none.
         starts: How often this parent has started it.
         failures: How many starts in a row have failed, or did not last.
+        niceness: How far it gives way to other processes of its host.
         trouble: Why it ended last; empty if it has not.
     """
 
@@ -38,6 +39,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     starts: int
     failures: int
+    niceness: int
     trouble: str
 
 
@@ -70,6 +72,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         node: Ray's id of its host; None if it has none.
         pid: The process that serves there; None if there is none.
         starts: How often it was started on this host.
+        niceness: How far it gives way to other processes there; 0 is usual.
         trouble: What it waits for, or why it ended last.
     """
 
@@ -81,6 +84,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     node: str | None = None
     pid: int | None = None
     starts: int = 0
+    niceness: int = 0
     trouble: str = ""
 
     @property

@@ -46,6 +46,11 @@ _LOOK_S: Final = 1.0
 _FAILED_STARTS: Final = 3
 _GONE_S: Final = 30.0
 
+_NICE: Final = (
+    "servers give way to everything else on their hosts, as Ray starts them, and Penstock may not "
+    "change it: start Ray with RAY_worker_niceness=0 in the environment"
+)
+
 Say = Callable[[str], None]
 
 
@@ -277,6 +282,8 @@ def _wait_until_up(ray: Any, plan: StorePlan, deadline: Deadline, say: Say) -> S
         look = _look(ray, plan.name, look.stamp, wait.remaining or 0.0)
         now = _status(ray, plan, look)
         if now.is_up:
+            if any(each.niceness > 0 for each in now.servers):
+                say(_NICE)
             return now
         words = "; ".join(_waits(now))
         if words != told:
@@ -346,6 +353,7 @@ def _status_of(report: Report) -> ServerStatus:
         node=report.node,
         pid=report.pid or None,
         starts=report.starts,
+        niceness=report.niceness,
         trouble=report.trouble,
     )
 
