@@ -53,7 +53,7 @@ from penstock.cluster.credentials import SERVER_NAME, Credentials, make_credenti
 from penstock.cluster.plan import StorePlan, plan_of
 from penstock.cluster.server_process import ServerProcess, listen_at
 from penstock.cluster.session import session
-from penstock.store.address_book import MemoryFile
+from penstock.store.memory_file import MemoryFile
 from penstock.store.names import resolve
 
 NAME = "bench"
@@ -161,7 +161,11 @@ def on_ray(batches: int) -> Iterator[StoreReader]:
     """Read the store by its name."""
     with resolve(f"ray:{NAME}", _PATIENCE_S) as name:
         reader = StoreReader(
-            name.addresses, batches, book=name.book, patience=_PATIENCE_S, **name.access
+            name.addresses,
+            batches,
+            address_file=name.address_file,
+            patience=_PATIENCE_S,
+            **name.access,
         )
         try:
             yield reader

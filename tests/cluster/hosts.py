@@ -55,7 +55,7 @@ class RayHosts:
         cpus: How many CPUs Ray believes each of them to have.
     """
 
-    def __init__(self, hosts: int, cpus: int = 2) -> None:
+    def __init__(self, hosts: int, cpus: int = 4) -> None:
         self._cpus = cpus
         self._mark = uuid.uuid4().hex
         self._folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # sockets: short paths

@@ -6,6 +6,7 @@ All tests share the cluster and two stores, and run in this order: the last ones
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,9 +26,9 @@ from tests.cluster.hosts import RayHosts
 from tests.processes import strike, until, wait_until_gone
 from tests.store.loading import Reading, everyday, joined, small_graph, torch, whole_epoch
 
-__all__ = ["torch"]  # its warnings are dealt with where it is imported
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "ray.md"
 
-LITTLE = {"CPU": 0.25}
+__all__ = ["torch"]  # its warnings are dealt with where it is imported
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +61,8 @@ def hosts() -> Iterator[RayHosts]:
 def stores(hosts: RayHosts, folder: Path) -> tuple[StoreStatus, StoreStatus]:
     """Brought up at once: two parts with a server each, and one part with two servers."""
     with ThreadPoolExecutor() as threads:
-        once = threads.submit(cluster.up, "once", folder / "two", resources=LITTLE)
-        twice = threads.submit(cluster.up, "twice", folder / "one", replicas=2, resources=LITTLE)
+        once = threads.submit(cluster.up, "once", folder / "two")
+        twice = threads.submit(cluster.up, "twice", folder / "one", replicas=2)
         return once.result(), twice.result()
 
 
@@ -107,7 +108,7 @@ def test_a_store_is_spread_and_read_by_its_name(
 
 def test_bringing_up_what_is_up_changes_nothing(once: StoreStatus, folder: Path) -> None:
     told: list[str] = []
-    again = cluster.up("once", folder / "two", resources=LITTLE, progress=told.append)
+    again = cluster.up("once", folder / "two", progress=told.append)
     assert again == once
     assert told == ["the store once is up already: looking whether it lacks anything"]
 
@@ -115,7 +116,7 @@ def test_bringing_up_what_is_up_changes_nothing(once: StoreStatus, folder: Path)
 def test_another_store_of_the_same_name_is_refused(once: StoreStatus, folder: Path) -> None:
     words = "with replicas 1 instead of 2; take it down first"
     with pytest.raises(ValueError, match=f"name is 'once': a store of that name is up, {words}"):
-        cluster.up("once", folder / "two", replicas=2, resources=LITTLE)
+        cluster.up("once", folder / "two", replicas=2)
     assert cluster.status("once") == once
 
 
@@ -161,6 +162,22 @@ def test_status_shows_where_servers_are(twice: StoreStatus) -> None:
     assert told["store"]["missing"] == []
 
 
+def test_the_guide_works_as_it_is_written(
+    hosts: RayHosts, twice: StoreStatus, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = GUIDE.read_text().replace('"parts/"', repr(str(folder / "one")))
+    text = text.replace('"products"', '"twice"').replace("ray:products", "ray:twice")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        exec(compile(block, "a block of the guide", "exec"), names)
+    assert names["store"] == twice
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split(" 127")[0] for line in shown] == [
+        "part 0, replica 0 serving",
+        "part 0, replica 1 serving",
+    ]
+
+
 def test_a_dead_host_is_made_up_for_by_replicas_and_by_other_hosts(
     hosts: RayHosts, once: StoreStatus, twice: StoreStatus, expected: list[str]
 ) -> None:
@@ -187,7 +204,7 @@ def test_a_dead_host_is_made_up_for_by_replicas_and_by_other_hosts(
     assert now.addresses != once.addresses
     # A replica waits for a host of its own, and does not join the other one.
     lone = next(each for each in cluster.status("twice").servers if each.state == "waiting")
-    assert "waits for 2 hosts, one for each replica, with CPU 0.25 free" in lone.trouble
+    assert "waits for 2 hosts, one for each replica, with CPU 1 free" in lone.trouble
     hosts.add_host()
     until(lambda: cluster.status("twice").is_up, "the replica is back")
     assert len({each.node for each in cluster.status("twice").servers}) == 2

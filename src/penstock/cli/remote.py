@@ -82,7 +82,7 @@ def reached(address: str, access: dict[str, Any]) -> Iterator[Provider]:
     if is_name(address):
         with resolve(address, access["timeout"]) as name:
             given = {**access, **name.access}
-            with _read_here(name.addresses, given, name.book) as hub_here:
+            with _read_here(name.addresses, given, name.address_file) as hub_here:
                 yield hub_here
         return
     addresses = [each.strip() for each in address.split(",") if each.strip()]
@@ -102,7 +102,7 @@ def reached(address: str, access: dict[str, Any]) -> Iterator[Provider]:
 
 @contextmanager
 def _read_here(
-    addresses: Sequence[str], access: dict[str, Any], book: str = ""
+    addresses: Sequence[str], access: dict[str, Any], address_file: str = ""
 ) -> Iterator[Provider]:
     """Put batches of a store together in a hub of this process, with one worker."""
     from penstock.client.hub.hub_process import HubProcess
@@ -111,7 +111,11 @@ def _read_here(
 
     timeout = access["timeout"]
     servers = StoreServers.find(
-        addresses, timeout=timeout, patience=timeout, book=book, **_credentials(access)
+        addresses,
+        timeout=timeout,
+        patience=timeout,
+        address_file=address_file,
+        **_credentials(access),
     )
     try:
         with graph_at(servers) as graph, HubProcess(graph, num_workers=1) as hub:

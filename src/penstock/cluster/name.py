@@ -1,6 +1,6 @@
 """What "ray:NAME" stands for: the servers of a store on Ray, where they are now.
 
-A thread waits at the store's directory for changes, and writes the addresses into a book, which
+A thread waits at the store's directory for changes, and writes the addresses into a file, which
 all processes of this host that read the store look into when they miss a server. Ray moves nothing
 else for readers: batches come from the servers.
 """
@@ -17,7 +17,8 @@ from penstock.cluster.credentials import SERVER_NAME, Credentials
 from penstock.cluster.states import Look
 from penstock.errors import ServerGone
 from penstock.rpc.deadline import Deadline
-from penstock.store.address_book import AddressBook, MemoryFile
+from penstock.store.address_file import AddressFile
+from penstock.store.memory_file import MemoryFile
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class RayName:
             session.end()
             raise
         self._ca = MemoryFile(credentials.ca)
-        self._book = AddressBook(look.addresses)
+        self._file = AddressFile(look.addresses)
         self._addresses, self._stamp = look.addresses, look.stamp
         self._access = {
             "ca": self._ca.path,
@@ -76,9 +77,9 @@ class RayName:
         return self._access
 
     @property
-    def book(self) -> str:
+    def address_file(self) -> str:
         """The file that has the addresses as they are now."""
-        return self._book.path
+        return self._file.path
 
     def close(self) -> None:
         """Stop watching, and disconnect from Ray if this has connected. Idempotent."""
@@ -88,7 +89,7 @@ class RayName:
             self._closed.set()
         self._wake.set()
         self._watching.join()
-        self._book.close()
+        self._file.close()
         self._ca.close()
         session.end()
 
@@ -123,7 +124,7 @@ class RayName:
                 )
 
     def _watch(self) -> None:
-        """Write the book whenever servers have moved."""
+        """Write the file whenever servers have moved."""
         while not self._closed.is_set():
             try:
                 look = self._next_look()
@@ -138,7 +139,7 @@ class RayName:
             # A directory that was made anew knows nothing until servers have reported again.
             if look.addresses and look.addresses != self._addresses:
                 self._addresses = look.addresses
-                self._book.write(look.addresses)
+                self._file.write(look.addresses)
 
     def _next_look(self) -> Look | None:
         """Wait for a change, and return it; None if there was none, or this is closed."""

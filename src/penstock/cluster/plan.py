@@ -37,6 +37,19 @@ class StorePlan(msgspec.Struct, frozen=True, kw_only=True):
         num_workers: Workers of each server.
         resources: What Ray reserves for each server on its host.
         serve_options: Further options of `penstock serve`.
+
+    Examples:
+        >>> from penstock.cluster import StorePlan
+        >>> plan = StorePlan(
+        ...     name="products",
+        ...     folder="/shared/parts",
+        ...     num_parts=2,
+        ...     replicas=1,
+        ...     num_workers=1,
+        ...     resources={"CPU": 1.0},
+        ... )
+        >>> list(plan.servers), plan.part_folder(1)
+        ([(0, 0), (1, 0)], '/shared/parts/part-1')
     """
 
     name: str
@@ -55,11 +68,19 @@ class StorePlan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def part_folder(self, part: int) -> str:
-        """Return the folder of a part."""
+        """Return the folder of a part.
+
+        Args:
+            part: The number of the part.
+        """
         return os.path.join(self.folder, f"part-{part}")
 
     def differences(self, other: StorePlan) -> list[str]:
-        """Return what another plan has differently, in words: "replicas 2 instead of 1"."""
+        """Return what another plan has differently, in words: "replicas 2 instead of 1".
+
+        Args:
+            other: The other plan.
+        """
         return [
             f"{field} {_told(getattr(other, field))} instead of {_told(getattr(self, field))}"
             for field in self.__struct_fields__

@@ -22,7 +22,7 @@ from typing import IO, Any, Final
 from penstock.cluster.credentials import SERVER_NAME, Credentials
 from penstock.cluster.plan import StorePlan
 from penstock.errors import PenstockError
-from penstock.store.address_book import MemoryFile
+from penstock.store.memory_file import MemoryFile
 from penstock.wire.transport import tcp
 
 # Lines of its standard error that are kept to say why it ended.

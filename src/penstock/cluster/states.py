@@ -74,6 +74,11 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         starts: How often it was started on this host.
         niceness: How far it gives way to other processes there; 0 is usual.
         trouble: What it waits for, or why it ended last.
+
+    Examples:
+        >>> from penstock.cluster import ServerStatus
+        >>> ServerStatus(part=0, replica=1, state="waiting").label
+        'part 0, replica 1'
     """
 
     part: int
@@ -99,6 +104,22 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         plan: What was asked for.
         servers: All servers that it is to have, by part and replica.
+
+    Examples:
+        >>> from penstock.cluster import ServerStatus, StorePlan, StoreStatus
+        >>> plan = StorePlan(
+        ...     name="products",
+        ...     folder="/shared/parts",
+        ...     num_parts=1,
+        ...     replicas=1,
+        ...     num_workers=1,
+        ...     resources={"CPU": 1.0},
+        ... )
+        >>> status = StoreStatus(
+        ...     plan=plan, servers=(ServerStatus(part=0, replica=0, state="waiting"),)
+        ... )
+        >>> status.is_up, status.missing
+        (False, (0,))
     """
 
     plan: StorePlan

@@ -93,6 +93,12 @@ def up(
         GraphFormatError: The folder is no folder of all parts of a graph.
         PenstockError: No Ray cluster can be reached; or the servers were not up in time, and the
             error says what is waiting for what.
+
+    Examples:
+        >>> from penstock import cluster
+        >>> store = cluster.up("products", "parts/", replicas=2)  # doctest: +SKIP
+        >>> store.is_up  # doctest: +SKIP
+        True
     """
     plan = plan_of(name, parts, replicas, num_workers, resources, serve_options)
     deadline, say = Deadline(positive_seconds(wait, "wait")), progress or _say_nothing
@@ -132,6 +138,10 @@ def down(name: str, grace: float = GRACE_S) -> None:
     Raises:
         ValueError: There is no store of this name; the error names those that there are.
         PenstockError: No Ray cluster can be reached, or something of the store does not end.
+
+    Examples:
+        >>> from penstock import cluster
+        >>> cluster.down("products")  # doctest: +SKIP
     """
     check_name(name)
     with session.session() as ray:
@@ -148,6 +158,13 @@ def status(name: str) -> StoreStatus:
     Raises:
         ValueError: There is no store of this name; the error names those that there are.
         PenstockError: No Ray cluster can be reached, or the store's directory does not answer.
+
+    Examples:
+        >>> from penstock import cluster
+        >>> for server in cluster.status("products").servers:  # doctest: +SKIP
+        ...     print(server.label, server.state, server.address)
+        part 0, replica 0 serving tls://10.0.0.4:41467
+        part 1, replica 0 serving tls://10.0.0.5:43383
     """
     check_name(name)
     with session.session() as ray:
@@ -163,6 +180,11 @@ def names() -> list[str]:
 
     Raises:
         PenstockError: No Ray cluster can be reached.
+
+    Examples:
+        >>> from penstock import cluster
+        >>> cluster.names()  # doctest: +SKIP
+        ['products']
     """
     with session.session() as ray:
         return session.store_names(ray)

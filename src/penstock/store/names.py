@@ -1,7 +1,9 @@
 """Names of stores: text that something resolves to the addresses of all servers, now and later.
 
     with resolve("ray:products", timeout=30.0) as name:
-        StoreServers.find(name.addresses, book=name.book, **name.access)
+        StoreServers.find(
+            name.addresses, address_file=name.address_file, **name.access
+        )
 
 Which scheme is resolved by what is a table here; the module is imported when a name is used, so
 that nobody pays for what others resolve names with. This module must not import any of them.
@@ -29,8 +31,8 @@ class StoreName(Protocol):
         """Credentials for them: some of `ca`, `server_name` and `token`."""
 
     @property
-    def book(self) -> str:
-        """The file of an `AddressBook`, which has the addresses as they are now."""
+    def address_file(self) -> str:
+        """The file of an `AddressFile`, which has the addresses as they are now."""
 
     def close(self) -> None:
         """Stop resolving it. Idempotent."""

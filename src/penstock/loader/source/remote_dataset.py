@@ -272,7 +272,11 @@ def _named_store(text: str, timeout: float | None, **options: Any) -> RemoteDist
     resolved = resolve(text, timeout)
     try:
         dataset = _store(
-            resolved.addresses, timeout, book=resolved.book, **resolved.access, **options
+            resolved.addresses,
+            timeout,
+            address_file=resolved.address_file,
+            **resolved.access,
+            **options,
         )
     except BaseException:
         resolved.close()

@@ -1,4 +1,4 @@
-"""Names of stores, and the book of addresses that all processes of a host read."""
+"""Names of stores, and the file of addresses that all processes of a host read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 import penstock as ps
 from penstock.loader.source.store_dataset import connect_store
-from penstock.store.address_book import AddressBook, MemoryFile, read_book
+from penstock.store.address_file import AddressFile, read_addresses
+from penstock.store.memory_file import MemoryFile
 from penstock.store.names import is_name
 from penstock.testing.digests import digest_of
 from tests.store.loading import Reading, everyday, small_graph, torch, whole_epoch
@@ -20,28 +21,28 @@ __all__ = ["torch"]  # its warnings are dealt with where it is imported
 
 
 @pytest.mark.usefixtures("no_leaks")
-def test_a_book_is_read_whole_until_it_is_closed() -> None:
-    book = AddressBook(["tls://a:1", "tls://b:2"])
-    assert read_book(book.path) == ("tls://a:1", "tls://b:2")
-    book.write(["tls://c:3"])
-    assert read_book(book.path) == ("tls://c:3",)
-    book.close()
-    assert read_book(book.path) == ()
+def test_a_file_of_addresses_is_read_whole_until_it_is_closed() -> None:
+    file = AddressFile(["tls://a:1", "tls://b:2"])
+    assert read_addresses(file.path) == ("tls://a:1", "tls://b:2")
+    file.write(["tls://c:3"])
+    assert read_addresses(file.path) == ("tls://c:3",)
+    file.close()
+    assert read_addresses(file.path) == ()
 
 
 @pytest.mark.usefixtures("no_leaks")
-def test_whatever_has_the_descriptor_of_a_closed_book_is_not_read() -> None:
-    book = AddressBook(["tls://a:1"])
-    fd = int(Path(book.path).name)
-    book.close()
+def test_whatever_has_the_descriptor_of_a_closed_file_is_not_read() -> None:
+    file = AddressFile(["tls://a:1"])
+    fd = int(Path(file.path).name)
+    file.close()
     reading, writing = os.pipe()
     os.write(writing, b"for somebody else")
     assert reading == fd or os.dup2(reading, fd)  # most likely the number is used again
-    assert read_book(book.path) == ()
+    assert read_addresses(file.path) == ()
     assert os.read(reading, 100) == b"for somebody else"
     other = MemoryFile(b"tls://z:9")
     os.dup2(other.fd, fd)
-    assert read_book(book.path) == ()
+    assert read_addresses(file.path) == ()
     other.close()
     for each in {reading, writing, fd}:
         os.close(each)
@@ -54,8 +55,8 @@ def test_readers_find_servers_that_have_all_moved_at_once(tmp_path: Path, way: s
     with small_graph() as whole:
         expected, parts = whole_epoch(whole), whole.partition(2, tmp_path / "parts", "hash")
     with StoreProcesses(parts) as before:
-        book = AddressBook(before.addresses)
-        with connect_store(before.addresses, 2, book=book.path) as data:
+        file = AddressFile(before.addresses)
+        with connect_store(before.addresses, 2, address_file=file.path) as data:
             with everyday(data, way) as loader:
                 reading = iter(loader)
                 seen = [digest_of(next(reading)) for _ in range(4)]
@@ -63,11 +64,11 @@ def test_readers_find_servers_that_have_all_moved_at_once(tmp_path: Path, way: s
                     server.kill()
                 rest = Reading(reading)
                 with StoreProcesses(parts) as after:
-                    book.write(after.addresses)
+                    file.write(after.addresses)
                     assert seen + rest.finish() == expected
                     if way == "inline":  # and those of before are forgotten
                         assert {*data.servers.addresses} == {*after.addresses}
-        book.close()
+        file.close()
 
 
 @pytest.mark.parametrize(
