@@ -141,7 +141,7 @@ def test_what_cannot_start_is_told_and_leaves_nothing(
 ) -> None:
     shutil.copytree(parts, tmp_path / "damaged")
     (tmp_path / "damaged" / "part-2" / "manifest.json").write_text("{")
-    with pytest.raises(PenstockError, match=r"cannot be brought up: .*part 2, replica 0: .*part-2"):
+    with pytest.raises(PenstockError, match=r"cannot be brought up: .*part 2 replica 0: .*part-2"):
         cluster.up("damaged", tmp_path / "damaged", resources=LITTLE)
     until(lambda: not hosts.servers(), "no server is left")
     assert cluster.names() == []

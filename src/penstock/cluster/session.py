@@ -28,8 +28,6 @@ _is_ours = False
 
 def import_ray() -> Any:
     """Return the module `ray`; `PenstockError` that says how to install it."""
-    # Read when it is imported. Reporting usage is its users' decision, not ours.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError:

@@ -78,7 +78,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     Examples:
         >>> from penstock.cluster import ServerStatus
         >>> ServerStatus(part=0, replica=1, state="waiting").label
-        'part 0, replica 1'
+        'part 0 replica 1'
     """
 
     part: int
@@ -95,7 +95,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """Its name for people."""
-        return f"part {self.part}, replica {self.replica}"
+        return f"part {self.part} replica {self.replica}"
 
 
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -163,8 +163,8 @@ def status(name: str) -> StoreStatus:
         >>> from penstock import cluster
         >>> for server in cluster.status("products").servers:  # doctest: +SKIP
         ...     print(server.label, server.state, server.address)
-        part 0, replica 0 serving tls://10.0.0.4:41467
-        part 1, replica 0 serving tls://10.0.0.5:43383
+        part 0 replica 0 serving tls://10.0.0.4:41467
+        part 1 replica 0 serving tls://10.0.0.5:43383
     """
     check_name(name)
     with session.session() as ray:
@@ -214,7 +214,7 @@ def _claim(ray: Any, plan: StorePlan, credentials: Credentials) -> None:
     """Make the directory, which has the store's name: of two that bring it up, one fails."""
     try:
         _make_actor(ray, Directory, plan.name, (plan, credentials), strategy=_near_control(ray))
-    except ValueError:
+    except ray.exceptions.ActorAlreadyExistsError:
         raise PenstockError(
             f"somebody else is bringing up the store {plan.name}: see "
             f"penstock status ray:{plan.name}"
@@ -387,11 +387,13 @@ def _told_waiting(ray: Any, plan: StorePlan, group: Mapping[str, Any] | None) ->
     hosts = "a host" if plan.replicas == 1 else f"{plan.replicas} hosts, one for each replica,"
     needed = f"{hosts} with {told_resources(plan.resources)}"
     free, total = ray.available_resources(), ray.cluster_resources()
-    had = ", ".join(
-        f"{name} {free.get(name, 0.0):g} of {total.get(name, 0.0):g}" for name in plan.resources
+    had, all_of_it = (
+        told_resources({name: known.get(name, 0.0) for name in plan.resources})
+        for known in (free, total)
     )
     count = sum(1 for node in ray.nodes() if node["Alive"])
-    return f"waits for {needed} free; Ray has {count} hosts, and free on all of them {had}"
+    told = f"{count} host" + ("s" if count != 1 else "")
+    return f"waits for {needed} free; Ray has {told} with {all_of_it} in all, of which {had} free"
 
 
 # --- taking down -----------------------------------------------------------------------------

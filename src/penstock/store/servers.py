@@ -649,6 +649,8 @@ class StoreServers:
         """Take a server in: its part has one more from now on."""
         welcome = connection.welcome
         self._check_open()
+        if server.has_moved:
+            raise ServerGone(f"the store has no server at {server.address} any more")
         self._check_same(server, welcome)
         server.part, server.boot = welcome.partition.number, welcome.boot
         server.tries.succeeded()
