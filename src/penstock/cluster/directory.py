@@ -2,8 +2,8 @@
 
 Servers' parents report to it, readers wait at it for changes; nobody polls. It keeps nothing that
 is not also known elsewhere: Ray makes it anew with the same arguments, and every parent that
-notices reports again. It runs where Ray's own control plane does, if there is room, so that the
-loss of another host never takes it along.
+notices reports again. It runs where Ray's own control plane does, so that the loss of another host
+never takes it along.
 """
 
 from __future__ import annotations

@@ -63,6 +63,7 @@ class ServerActor:
         self._lock = threading.Lock()
         self._process: ServerProcess | None = None
         self._port = 0
+        self._is_told = True  # whether the directory has heard the last report
         for name, work in (("supervise", self._supervise), ("report", self._report_again)):
             threading.Thread(target=self._or_end, args=(work,), name=name, daemon=True).start()
 
@@ -156,20 +157,27 @@ class ServerActor:
 
     def _tell(self, **changes: Any) -> Look | None:
         """Report what has changed; return what the directory knows, if it answers."""
+        self._is_told = False
         self._report = msgspec.structs.replace(self._report, **changes)
-        return self._store.ask("report", self._report)
+        look = self._store.ask("report", self._report)
+        self._is_told = look is not None
+        return look
 
     def _report_again(self) -> None:
-        """Report again whenever the directory was made anew, and knows nothing."""
-        known = ""
+        """Report again whenever the directory was made anew, or has not heard the last report.
+
+        Never because it knows something else: Ray may have taken this host for dead, and made this
+        actor anew elsewhere. The two of them must not contradict each other.
+        """
+        known, boot = "", ""
         while not self._ending.is_set():
             look = self._store.ask("look", known, _WATCH_S, timeout=_WATCH_S + _ANSWER_S)
             if look is None:
                 self._ending.wait(_TRY_AGAIN_S)
                 continue
-            known = look.stamp
-            if self._report not in look.reports:
-                self._store.ask("report", self._report)
+            if (boot and boot != look.boot) or not self._is_told:
+                self._is_told = self._store.ask("report", self._report) is not None
+            known, boot = look.stamp, look.boot
 
 
 def _pause_after(failures: int) -> float:

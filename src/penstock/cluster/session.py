@@ -150,7 +150,6 @@ def directory_of(ray: Any, store: str) -> Any:
         raise ValueError(f"name is {store!r}: Ray has no store of that name{told}{near}") from None
 
 
-def head_node(ray: Any) -> str | None:
-    """Return the id of the node that runs Ray's control plane; None if Ray does not say it."""
-    heads = (each for each in ray.nodes() if each["Alive"] and _HEAD in each["Resources"])
-    return next((str(each["NodeID"]) for each in heads), None)
+def at_head(ray: Any) -> dict[str, float]:
+    """Return what an actor needs that is to be where Ray's control plane is, whatever is free."""
+    return {_HEAD: 0.001} if _HEAD in ray.cluster_resources() else {}

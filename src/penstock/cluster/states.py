@@ -47,12 +47,17 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What the directory knows at one moment.
 
     Attributes:
-        stamp: Changes whenever anything else does.
+        stamp: Changes whenever anything else does: the directory's boot, and a number.
         reports: The latest report of each server that has reported.
     """
 
     stamp: str
     reports: tuple[Report, ...]
+
+    @property
+    def boot(self) -> str:
+        """Differs for each directory that Ray has made."""
+        return self.stamp.partition(" ")[0]
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -39,7 +39,8 @@ from penstock.rpc.deadline import Deadline, positive_seconds
 WAIT_S: Final = 120.0
 # Seconds that servers have to answer what they were asked, when a store is taken down.
 GRACE_S: Final = 5.0
-_ANSWER_S: Final = 10.0
+_ANSWER_S: Final = 30.0
+_PAUSE_S: Final = 0.1
 # So often `up` asks Ray what it is waiting for; changes at the directory it hears of at once.
 _LOOK_S: Final = 1.0
 # A server whose start fails so often in a row has `up` give up: its reason will not go away.
@@ -199,21 +200,28 @@ def _say_nothing(text: str) -> None:
 
 def _plan_of_store(ray: Any, name: str) -> tuple[StorePlan, Credentials] | None:
     """Return what a store is to be; None if there is none, or a part of one without directory."""
-    try:
-        directory = ray.get_actor(name, namespace=session.NAMESPACE)
-    except ValueError:
-        return None
-    try:
-        found: tuple[StorePlan, Credentials] = ray.get(directory.plan.remote(), timeout=_ANSWER_S)
-    except ray.exceptions.RayError as error:
-        raise PenstockError(f"the directory of the store {name} does not answer: {error}") from None
-    return found
+    deadline = Deadline(_ANSWER_S)
+    while True:
+        try:
+            directory = ray.get_actor(name, namespace=session.NAMESPACE)
+        except ValueError:
+            return None
+        try:
+            asked = directory.plan.remote()
+            found: tuple[StorePlan, Credentials] = ray.get(asked, timeout=deadline.remaining)
+            return found
+        except ray.exceptions.RayError as error:  # Ray may be making it anew
+            if deadline.passed:
+                raise PenstockError(
+                    f"the directory of the store {name} does not answer: {error}"
+                ) from None
+            time.sleep(_PAUSE_S)
 
 
 def _claim(ray: Any, plan: StorePlan, credentials: Credentials) -> None:
     """Make the directory, which has the store's name: of two that bring it up, one fails."""
     try:
-        _make_actor(ray, Directory, plan.name, (plan, credentials), strategy=_near_control(ray))
+        _make_actor(ray, Directory, plan.name, (plan, credentials), resources=session.at_head(ray))
     except ray.exceptions.ActorAlreadyExistsError:
         raise PenstockError(
             f"somebody else is bringing up the store {plan.name}: see "
@@ -231,11 +239,12 @@ def _make(ray: Any, plan: StorePlan, credentials: Credentials) -> None:
         name = session.server_name(plan.name, part, replica)
         if name not in there:
             place = PlacementGroupSchedulingStrategy(groups[part], replica)
-            _make_actor(ray, ServerActor, name, (plan, credentials, part, replica), strategy=place)
+            arguments = (plan, credentials, part, replica)
+            _make_actor(ray, ServerActor, name, arguments, scheduling_strategy=place)
 
 
 def _make_actor(
-    ray: Any, kind: type[Any], name: str, arguments: Sequence[Any], strategy: Any
+    ray: Any, kind: type[Any], name: str, arguments: Sequence[Any], **place: Any
 ) -> None:
     options = {
         "name": name,
@@ -243,10 +252,10 @@ def _make_actor(
         "lifetime": "detached",
         "max_restarts": -1,
         "num_cpus": 0,  # what a server needs its place has
-        "scheduling_strategy": strategy,
         # Readers wait at the directory, one call each.
         "max_concurrency": 10_000 if kind is Directory else 8,
         "get_if_exists": kind is not Directory,
+        **place,
     }
     with _unwarned():
         ray.remote(kind).options(**options).remote(*arguments)
@@ -265,15 +274,6 @@ def _unwarned() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(is_other)
-
-
-def _near_control(ray: Any) -> Any:
-    """Return the strategy that has an actor where Ray's control plane is, or anywhere."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    if (head := session.head_node(ray)) is None:
-        return "DEFAULT"
-    return NodeAffinitySchedulingStrategy(head, soft=True)
 
 
 def _places(ray: Any, plan: StorePlan, part: int) -> Any:
@@ -415,7 +415,7 @@ def _take_down(ray: Any, name: str, grace: float) -> bool:
         if deadline.passed:
             left = ", ".join([*_actors_of(ray, name), *session.groups_of(ray, name)])
             raise PenstockError(f"Ray does not let go of {left}")
-        time.sleep(0.02)
+        time.sleep(_PAUSE_S)
     return bool(actors or groups)
 
 

@@ -716,10 +716,9 @@ class StoreServers:
     def _look_around(self, *, all_of_them: bool) -> None:
         """Have a thread ask connected servers, or one of them, which servers there are.
 
-        Where there is a file of addresses, that says it.
+        Where there is a file of addresses, that says it, for as long as its writer lives.
         """
-        if self.address_file:
-            self._read_addresses()
+        if self._read_addresses():
             return
         live = [server.client for server in self._servers.values() if server.client is not None]
         self._turn += 1
@@ -745,19 +744,23 @@ class StoreServers:
                 self._is_looking -= 1
                 self._changed.notify_all()
 
-    def _read_addresses(self) -> None:
-        """Add the servers that the file names, and forget lost ones that it names no more."""
-        if not self.address_file:
-            return
-        named = read_addresses(self.address_file)
+    def _read_addresses(self) -> bool:
+        """Add the servers that the file names, and forget lost ones that it names no more.
+
+        Return whether there is such a file.
+        """
+        named = read_addresses(self.address_file) if self.address_file else ()
+        if not named:
+            return False
         with self._changed:
-            if not named or self._closed:
-                return
+            if self._closed:
+                return True
             for address, server in list(self._servers.items()):
                 if address not in named and server.client is None:
                     server.has_moved = True  # whoever tries to connect to it stops
                     del self._servers[address]
             self._add_peers(named)
+            return True
 
     def _check_open(self) -> None:
         if self._closed:
