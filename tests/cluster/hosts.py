@@ -93,7 +93,7 @@ class RayHosts:
 
     def kill(self, host: Any) -> list[int]:
         """Kills all of Ray's processes of a host; returns its servers, which end by themselves."""
-        raylet = psutil.Process(host.all_processes["raylet"][0].process.pid)
+        raylet = self.raylet_of(host)
         all_of_it = [raylet, *raylet.children(recursive=True)]
         servers = [each.pid for each in all_of_it if _is_ours(each)]
         for each in all_of_it:
@@ -108,9 +108,17 @@ class RayHosts:
         """The host that Ray knows by this id."""
         return next(host for host in self.hosts if host.node_id == node)
 
+    def raylet_of(self, host: Any) -> psutil.Process:
+        """Ray's own process of a host, whose children are its actors."""
+        return psutil.Process(host.all_processes["raylet"][0].process.pid)
+
     def servers(self) -> list[psutil.Process]:
         """All `penstock serve` processes."""
-        return [each for each in self._processes() if "-m penstock serve" in _words(each)]
+        return self.called("-m penstock serve")
+
+    def called(self, words: str) -> list[psutil.Process]:
+        """All processes of this cluster that have these words in their command lines."""
+        return [each for each in self._processes() if words in _words(each)]
 
     def _processes(self) -> Iterator[psutil.Process]:
         for each in psutil.process_iter():

@@ -112,16 +112,12 @@ def test_servers_parents_and_the_directory_are_killed(
                 strike(pid)
             parent = psutil.Process(victims[2]).parent() if victims[2] else None
             strike(None if parent is None else parent.pid)
-            strike(directory_pid())
+            (directory,) = hosts.called("ray::Directory")
+            assert directory.ppid() == hosts.raylet_of(hosts.head).pid
+            strike(directory.pid)
             seen += Reading(reading).finish()
             until(lambda: cluster.status("many").is_up, "all serve")
         assert seen == whole_epoch(whole, 4)
-
-
-def directory_pid() -> int:
-    """The process of the directory, which Ray names so."""
-    named = (each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"])
-    return next(each.pid for each in named if each.info["cmdline"][0].startswith("ray::Directory"))
 
 
 def test_another_number_of_replicas_takes_the_place_under_readers(
