@@ -58,7 +58,7 @@ from penstock.store.names import resolve
 
 NAME = "bench"
 HOST = "127.0.0.1"
-_LOOK_S = 0.01
+_LOOK_S = 0.05
 _PATIENCE_S = 120.0
 
 
@@ -291,7 +291,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=96, help="batches per measurement")
     parser.add_argument("--repeats", type=int, default=7, help="pairs measured")
     parser.add_argument("--deaths", type=int, default=3, help="hosts killed")
-    parser.add_argument("--period", type=int, default=300, help="ms between health checks")
+    parser.add_argument("--period", type=int, default=200, help="ms between health checks")
     parser.add_argument("--timeout", type=int, default=2000, help="ms that an answer may take")
     parser.add_argument("--missed", type=int, default=4, help="failed checks that mean death")
     parser.add_argument("--only", default="", help="some figures, with commas between them")

@@ -12,7 +12,6 @@ import msgspec
 
 from penstock.client.sizes import parse_bytes
 from penstock.errors import GraphFormatError
-from penstock.graph.partition.partition import parts_in
 
 # Slashes separate the name of a store from those of its servers.
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,62}")
@@ -130,6 +129,8 @@ def check_name(name: Any) -> None:
 
 
 def _parts_of(folder: Path) -> int:
+    from penstock.graph.partition.partition import parts_in  # which parents of servers do not need
+
     found = parts_in(folder)
     numbers = [int(each.name.removeprefix("part-")) for each in found]
     if not found:

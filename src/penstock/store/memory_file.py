@@ -1,4 +1,8 @@
-"""Files in memory: they have no place on a disk, and are gone when their users are, in any way."""
+"""Files in memory: they have no place on a disk, and are gone when their users are, in any way.
+
+What starts a server after a host has died is imported while readers wait: this module must not
+import the graph, as `graph.memfd` does, which is about arrays.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ import os
 import weakref
 from typing import Final
 
-from penstock.graph.memfd import open_memfd
-
 _NAME: Final = "penstock-file"
+# A constant that Linux has (since 6.3), but Python has not.
+_MFD_NOEXEC_SEAL: Final = 0x8
 
 
 class MemoryFile:
@@ -40,8 +44,12 @@ class MemoryFile:
 
 
 def _written(data: bytes, name: str) -> int:
-    fd = open_memfd(name)
     try:
+        fd = os.memfd_create(name, os.MFD_CLOEXEC | _MFD_NOEXEC_SEAL)
+    except OSError:  # an older kernel
+        fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        os.fchmod(fd, 0o600)
         os.write(fd, data)
     except BaseException:
         os.close(fd)
