@@ -34,8 +34,12 @@ class Directory:
         self._changed = asyncio.Condition()
 
     async def plan(self) -> tuple[StorePlan, Credentials]:
-        """Return what the store is to be, and the credentials for it."""
+        """Return what the store is to be, and the credentials of its servers."""
         return self._plan, self._credentials
+
+    async def access(self) -> tuple[bytes, str]:
+        """Return what a reader needs: the certificate of the authority, and the token."""
+        return self._credentials.ca, self._credentials.token
 
     async def report(self, report: Report) -> Look:
         """Take a report of a server's parent, and return what is known of all servers."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from penstock.cluster import session
-from penstock.cluster.credentials import SERVER_NAME, Credentials
+from penstock.cluster.credentials import SERVER_NAME
 from penstock.cluster.states import Look
 from penstock.errors import ServerGone
 from penstock.rpc.deadline import Deadline
@@ -49,17 +49,17 @@ class RayName:
         self._ray = session.begin()
         try:
             self._directory = session.directory_of(self._ray, name)
-            look, credentials = self._first_look(Deadline(timeout))
+            look, (ca, token) = self._first_look(Deadline(timeout))
         except BaseException:
             session.end()
             raise
-        self._ca = MemoryFile(credentials.ca)
+        self._ca = MemoryFile(ca)
         self._file = AddressFile(look.addresses)
         self._addresses, self._stamp = look.addresses, look.stamp
         self._access = {
             "ca": self._ca.path,
             "server_name": SERVER_NAME,
-            "token": credentials.token,
+            "token": token,
         }
         self._watching = threading.Thread(
             target=self._watch, name="penstock-directory", daemon=True
@@ -101,8 +101,8 @@ class RayName:
 
     # --- asking ------------------------------------------------------------------------------
 
-    def _first_look(self, deadline: Deadline) -> tuple[Look, Credentials]:
-        """Return where the servers are, once one of them is anywhere, and the credentials."""
+    def _first_look(self, deadline: Deadline) -> tuple[Look, tuple[bytes, str]]:
+        """Return where the servers are, once one of them is anywhere, and what they ask for."""
         ray, error, stamp = self._ray, "no server has an address yet", ""
         while True:
             wait = Deadline(_ANSWER_S).or_sooner(deadline)
@@ -112,8 +112,7 @@ class RayName:
                     self._directory.look.remote(stamp, seconds), timeout=seconds + _ANSWER_S
                 )
                 if look.addresses:
-                    asked = self._directory.plan.remote()
-                    return look, ray.get(asked, timeout=_ANSWER_S)[1]
+                    return look, ray.get(self._directory.access.remote(), timeout=_ANSWER_S)
                 stamp = look.stamp
             except ray.exceptions.RayError as failure:
                 error = f"its directory does not answer: {failure}"
@@ -130,7 +129,7 @@ class RayName:
                 look = self._next_look()
             except Exception as error:  # whatever becomes of Ray: servers go on without it
                 log.info("the directory of %s does not answer: %s", self._name, error)
-                self._wake.wait(_TRY_AGAIN_S)
+                self._closed.wait(_TRY_AGAIN_S)
                 self._find_again()
                 continue
             if look is None:

@@ -39,12 +39,15 @@ from penstock.rpc.deadline import Deadline, positive_seconds
 WAIT_S: Final = 120.0
 # Seconds that servers have to answer what they were asked, when a store is taken down.
 GRACE_S: Final = 5.0
+# Seconds in which the directory answers, also if Ray has to make it anew; and if not.
 _ANSWER_S: Final = 30.0
+_SOON_S: Final = 5.0
 _PAUSE_S: Final = 0.1
 # So often `up` asks Ray what it is waiting for; changes at the directory it hears of at once.
 _LOOK_S: Final = 1.0
 # A server whose start fails so often in a row has `up` give up: its reason will not go away.
 _FAILED_STARTS: Final = 3
+# Seconds that Ray may take to end actors and to remove their places.
 _GONE_S: Final = 30.0
 
 _NICE: Final = (
@@ -302,6 +305,8 @@ def _wait_until_up(ray: Any, plan: StorePlan, deadline: Deadline, say: Say) -> S
     while True:
         wait = Deadline(_LOOK_S).or_sooner(deadline)
         look = _look(ray, plan.name, look.stamp, wait.remaining or 0.0)
+        if not look.stamp:
+            time.sleep(_PAUSE_S)
         now = _status(ray, plan, look)
         if now.is_up:
             if any(each.niceness > 0 for each in now.servers):
@@ -328,7 +333,7 @@ def _look(ray: Any, name: str, stamp: str = "", seconds: float = 0.0) -> Look:
     try:
         directory = ray.get_actor(name, namespace=session.NAMESPACE)
         asked = directory.look.remote(stamp, seconds)
-        look: Look = ray.get(asked, timeout=seconds + _ANSWER_S)
+        look: Look = ray.get(asked, timeout=seconds + _SOON_S)
         return look
     except (ray.exceptions.RayError, ValueError):
         return Look(stamp="", reports=())
