@@ -196,6 +196,8 @@ def test_a_dead_host_is_made_up_for_by_replicas_and_by_other_hosts(
         first, second = iter(of_safe), iter(of_alone)
         seen = [digest_of(next(first)) for _ in range(5)]
         waiting = [digest_of(next(second)) for _ in range(5)]
+        states = {"connected"}
+        until(lambda: {each.state for each in safe.servers.statistics().servers} == states, "both")
         servers = hosts.kill(hosts.hosts[0])
         assert len(servers) >= 2
         seen += [digest_of(batch) for batch in first]
