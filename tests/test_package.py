@@ -20,7 +20,7 @@ for name in sys.argv[1:]:
     importlib.import_module(name)
 json.dump(sorted({module.partition(".")[0] for module in sys.modules}), sys.stdout)
 """
-HEAVY = {"torch", "torch_geometric", "pyarrow", "duckdb"}
+HEAVY = {"torch", "torch_geometric", "pyarrow", "duckdb", "ray"}
 
 ROOT = Path(__file__).parents[1]
 # What tells users how to get the package.
@@ -100,7 +100,9 @@ def test_importing_the_package_does_not_import_numpy() -> None:
     assert "numpy" not in packages_loaded_by("penstock")
 
 
-@pytest.mark.parametrize("name", ["penstock", "penstock.kernels", "penstock.graph", "penstock.cli"])
+@pytest.mark.parametrize(
+    "name", ["penstock", "penstock.kernels", "penstock.graph", "penstock.cli", "penstock.cluster"]
+)
 def test_a_layer_below_the_loaders_imports_neither_torch_nor_pyarrow(name: str) -> None:
     assert not packages_loaded_by(name) & HEAVY
 

@@ -224,7 +224,8 @@ def test_a_hub_may_open_as_many_files_as_the_system_allows() -> None:
 def test_a_hub_knows_neither_torch_nor_pyarrow() -> None:
     program = """
 import sys, penstock.hub.process
-print([name for name in ("torch", "torch_geometric", "pyarrow", "duckdb") if name in sys.modules])
+heavy = ("torch", "torch_geometric", "pyarrow", "duckdb", "ray")
+print([name for name in heavy if name in sys.modules])
 """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert found.stdout == "[]\n"

@@ -28,6 +28,7 @@ UNWANTED = (
     *(
         "torch",
         "pyarrow",
+        "ray",
         "duckdb",
         "asyncio",
         "multiprocessing",

@@ -8,9 +8,10 @@ protocols; messages and their order, which are above, do not change.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from penstock.wire.messages import Message
+if TYPE_CHECKING:
+    from penstock.wire.messages import Message
 
 Received_co = TypeVar("Received_co", covariant=True)
 
