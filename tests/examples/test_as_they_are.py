@@ -13,7 +13,7 @@ from tests.examples.running import EXAMPLES, PATIENCE_S, command
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 # Those of several processes take long as they are; with fewer batches they have tests of their own.
-LONG: Final = ("ddp", "ddp_server", "resume")
+LONG: Final = ("ddp", "ddp_server", "ray_train", "resume")
 NAMES: Final = [
     pytest.param(path.stem, marks=[pytest.mark.soak] if path.stem in LONG else [])
     for path in sorted(EXAMPLES.glob("*.py"))
