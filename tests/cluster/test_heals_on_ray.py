@@ -153,3 +153,39 @@ def test_an_interrupted_start_leaves_nothing(hosts: RayHosts, parts: Path) -> No
     assert asking.wait(60) == 130
     asking.stderr.close()
     assert cluster.names() == []
+
+
+RANK = """
+import sys
+import penstock as ps
+
+with ps.connect("ray:alone", num_workers=1, patience=10) as data:
+    with ps.NeighborLoader(data, [4, 3], "train", batch_size=6, seed=3) as loader:
+        for epoch in range(1_000_000):
+            for batch in loader:
+                print(epoch, flush=True)
+"""
+
+
+def test_a_rank_outlives_ray_s_control_plane(
+    hosts: RayHosts, parts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray ends hosts that cannot reach it, and with them servers; of ranks it must not end any."""
+    session.end()  # this process is connected to the other cluster
+    lost = "RAY_gcs_rpc_server_reconnect_timeout_s"
+    monkeypatch.setenv(lost, "5")
+    try:
+        with RayHosts(2) as own:
+            cluster.up("alone", parts)
+            monkeypatch.delenv(lost)
+            command = [sys.executable, "-c", RANK]
+            with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as rank:
+                assert rank.stdout is not None
+                assert rank.stdout.readline() == "0\n"
+                own.head.all_processes["gcs_server"][0].process.kill()
+                told, error = rank.communicate(timeout=120)
+                assert len(told.splitlines()) > 40
+                assert "penstock.errors.ServerGone" in error
+                assert "GCS may have been killed" not in error
+    finally:
+        session.begin()

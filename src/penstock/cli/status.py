@@ -193,12 +193,12 @@ def _on_ray(now: dict[str, Any], before: dict[str, Any] | None) -> RenderableTyp
     table = _table("part", "replica", "state", "host", "server", "starts", numbers=("starts",))
     for each in told["servers"]:
         place = (each["host"] or "", each["address"] or "", str(each["starts"] or ""))
-        replica = f"{each['replica'] + 1} of {told['replicas']}"
-        table.add_row(f"{each['part']} of {told['num_parts']}", replica, each["state"], *place)
+        part = f"{each['part']} of {told['num_parts']}"
+        table.add_row(part, str(each["replica"]), each["state"], *place)
     troubles = _table("part", "replica", "why")
     for each in told["servers"]:
         if each["trouble"]:
-            troubles.add_row(str(each["part"]), str(each["replica"] + 1), each["trouble"])
+            troubles.add_row(str(each["part"]), str(each["replica"]), each["trouble"])
     shown: list[RenderableType] = [summary, table]
     if troubles.row_count:
         shown.append(troubles)

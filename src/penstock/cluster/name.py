@@ -88,7 +88,7 @@ class RayName:
                 return
             self._closed.set()
         self._wake.set()
-        self._watching.join()
+        self._watching.join(_ANSWER_S)  # without Ray's control plane it may hang in Ray
         self._file.close()
         self._ca.close()
         session.end()

@@ -20,6 +20,9 @@ from penstock.errors import PenstockError, suggestion
 NAMESPACE: Final = "penstock"
 _HEAD: Final = "node:__internal_head__"
 _REACH_S: Final = 5.0
+# Ray's setting, and about as many seconds as it can take: decades.
+_RECONNECT: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
+_EVER_S: Final = 1_000_000_000
 
 _lock = threading.Lock()
 _users = 0
@@ -47,12 +50,13 @@ def begin() -> Any:
         if not ray.is_initialized():
             _check_reachable()
             try:
-                ray.init(
-                    address="auto",
-                    namespace=NAMESPACE,
-                    log_to_driver=False,
-                    configure_logging=False,
-                )
+                with _outliving_ray():
+                    ray.init(
+                        address="auto",
+                        namespace=NAMESPACE,
+                        log_to_driver=False,
+                        configure_logging=False,
+                    )
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise PenstockError(f"Ray cannot be connected to: {error}") from error
             _users, _is_ours = 0, True
@@ -78,6 +82,23 @@ def session() -> Iterator[Any]:
         yield ray
     finally:
         end()
+
+
+@contextmanager
+def _outliving_ray() -> Iterator[None]:
+    """Have Ray leave this process alone if its control plane is lost: ranks read on without it.
+
+    Ray would end every process that is connected, after a minute. It reads the setting when it is
+    first connected, from an environment that nobody else is to see.
+    """
+    if _RECONNECT in os.environ:
+        yield
+        return
+    os.environ[_RECONNECT] = str(_EVER_S)
+    try:
+        yield
+    finally:
+        del os.environ[_RECONNECT]
 
 
 def _check_reachable() -> None:
