@@ -123,7 +123,7 @@ bench-partition: setup ## Measure cutting a graph into parts beside saving it (A
 bench-ids: setup ## Measure how fast users' ids are looked up (ARGS=--small for a quick look)
 	@$(PY) benchmarks/ids.py $(ARGS)
 
-bench-build: setup ## Measure building a graph out of core beside DuckDB (ARGS=--small for a quick look, --billion)
+bench-build: setup ## Measure building a graph out of core beside DuckDB (ARGS=--small for a quick look, --billion, "--parts 4")
 	@$(PY) benchmarks/build.py $(ARGS)
 
 bench-gpu: setup ## Measure what a GPU waits for, where there is one (ARGS=--small for a quick look)

@@ -11,9 +11,15 @@ begins with files that are not cached:
   build   from the columns of numbers to a saved graph, without a look at the nodes
   tables  `penstock.build`, from the tables of nodes and of edges to a saved graph
 
-Ratios are of seconds of `build`, or with `--text` of `tables`, to those of the others; `--rounds`
-times in turn. Private memory is the most that was seen of a process (RssAnon), a hundred times a
-second.
+With `--parts N` a graph is built in parts, by hashes, in both ways:
+
+  cut     `penstock.build` of the whole graph, then `Graph.partition`; the whole is removed then
+  parts   `penstock.build(parts=N)`, straight from the tables
+
+Ratios are of seconds of `build`, with `--text` of `tables`, with `--parts` of `parts`, to those of
+the others; `--rounds` times in turn. Private memory is the most that was seen of a process
+(RssAnon), a hundred times a second; disk the most that its temporary files and its output took
+together, ten times a second. For `parts`, `disk_ratio` is that beside `cut`.
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +58,8 @@ PER_FILE = 50_000_000
 # What files of pairs, spilled ones and sorted ones take together, at most.
 NBYTES_PER_EDGE = 45
 PAUSE_S = 0.01
+# Looks at the memory for one look at the disk.
+LOOKS = 10
 
 Ids = npt.NDArray[np.int64]
 
@@ -61,6 +70,7 @@ class Size(NamedTuple):
     edges: int
     nodes: int
     memory: int
+    parts: int = 0
 
 
 SIZES = {
@@ -187,35 +197,81 @@ def join(folder: Path, size: Size, out: Path) -> None:
 
 def tables(folder: Path, size: Size, out: Path) -> None:
     """Save the graph of the tables."""
-    nodes = {"files": str(nodes_of(folder)), "id": "id"}
+    penstock.build(out, **described(folder), memory=size.memory).close()
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """Return the tables as `penstock.build` takes them."""
     edges = {"files": f"{folder}/*.parquet", "source": "source", "target": "target"}
-    penstock.build(out, nodes=nodes, edges=edges, memory=size.memory).close()
+    return {"nodes": {"files": str(nodes_of(folder)), "id": "id"}, "edges": edges}
 
 
-TASKS = {"read": read, "sort": sort, "join": join, "build": build, "tables": tables}
+def cut(folder: Path, size: Size, out: Path) -> None:
+    """Save the graph of the tables, and cut it into parts."""
+    whole = out.with_name("whole.graph")
+    with penstock.build(whole, **described(folder), memory=size.memory) as graph:
+        graph.partition(size.parts, out, method="hash")
+    shutil.rmtree(whole)
+
+
+def parts(folder: Path, size: Size, out: Path) -> None:
+    """Save parts of the graph of the tables, which is never there as a whole."""
+    words = {"n": size.parts, "method": "hash"}
+    penstock.build(out, **described(folder), memory=size.memory, parts=words)
+
+
+TASKS = {
+    "read": read,
+    "sort": sort,
+    "join": join,
+    "build": build,
+    "tables": tables,
+    "cut": cut,
+    "parts": parts,
+}
 # Those that make sense of numbers, and of text.
 OF_NUMBERS = ["read", "sort", "build", "tables"]
 OF_TEXT = ["read", "join", "tables"]
+OF_PARTS = ["read", "tables", "cut", "parts"]
 
 
 # --- measuring -----------------------------------------------------------------------------------
 
 
 def measured(task: str, folder: Path, size: Size, out: Path) -> dict[str, float]:
-    """Run a task in a new process; return its seconds and its private memory."""
+    """Run a task in a new process; return its seconds, its private memory and its disk."""
     for path in folder.iterdir():
         forget(path)
     command = [sys.executable, __file__, "--task", task, *map(str, size), str(folder), str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    most = 0
+    most = most_disk = looks = 0
+    before = disk_of(folder.parent)
     while process.poll() is None:
         most = max(most, private_memory(process.pid))
+        if looks % LOOKS == 0:
+            most_disk = max(most_disk, disk_of(folder.parent) - before)
+        looks += 1
         time.sleep(PAUSE_S)
     assert process.stdout is not None
     with process.stdout as answer:
         if process.returncode:
             raise SystemExit(f"{task} has failed, with status {process.returncode}")
-        return {"seconds": float(answer.read()), "private_gib": most / GIB}
+        most_disk = max(most_disk, disk_of(folder.parent) - before)
+        return {
+            "seconds": float(answer.read()),
+            "private_gib": most / GIB,
+            "disk_gib": most_disk / GIB,
+        }
+
+
+def disk_of(folder: Path) -> int:
+    """Return how many bytes of the disk the files in a folder take."""
+    total = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            with suppress(FileNotFoundError):
+                total += os.stat(os.path.join(path, name)).st_blocks * 512
+    return total
 
 
 def forget(path: Path) -> None:
@@ -251,15 +307,20 @@ def check_disk(folder: Path, edges: int) -> None:
 def measure(
     folder: Path, size: Size, tasks: list[str], rounds: int, *, text: bool
 ) -> dict[str, Any]:
-    """Measure the tasks in turn, and compare `build`, or `tables`, with the others."""
+    """Measure the tasks in turn, and compare one of ours with the others."""
     write_pairs(folder / "pairs", size.edges, size.nodes, text=text)
     found: dict[str, list[dict[str, float]]] = {task: [] for task in tasks}
     for _ in range(rounds):
         for task in tasks:
             found[task].append(measured(task, folder / "pairs", size, folder / f"{task}.out"))
             remove(folder / f"{task}.out")
-    ours = "tables" if text else "build"
+    ours = compared(size, text=text)
     return {task: figures(task, found, ours) for task in tasks}
+
+
+def compared(size: Size, *, text: bool) -> str:
+    """Return the task that the others are compared with."""
+    return "parts" if size.parts else "tables" if text else "build"
 
 
 def remove(path: Path) -> None:
@@ -271,7 +332,11 @@ def figures(task: str, found: dict[str, list[dict[str, float]]], of: str) -> dic
     row: dict[str, Any] = {
         "seconds": statistics.median(run["seconds"] for run in runs),
         "private_gib": max(run["private_gib"] for run in runs),
+        "disk_gib": max(run["disk_gib"] for run in runs),
     }
+    if task == "parts" and "cut" in found:
+        cut_gib = max(run["disk_gib"] for run in found["cut"])
+        row["disk_ratio"] = row["disk_gib"] / cut_gib
     if task != of and of in found:
         pairs_of_runs = zip(found[of], runs, strict=True)
         ratios = sorted(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs_of_runs)
@@ -298,6 +363,7 @@ def main() -> None:
     parser.add_argument("--memory", type=float, help="the limit in GiB (default 1)")
     parser.add_argument("--rounds", type=int, default=1, help="how often (default 1)")
     parser.add_argument("--text", action="store_true", help="ids that are text of 16 characters")
+    parser.add_argument("--parts", type=int, default=0, help="build so many parts, in both ways")
     parser.add_argument("--only", nargs="+", choices=TASKS, metavar="TASK", help="not all tasks")
     parser.add_argument("--folder", type=Path, help="where to write (default: a temporary one)")
     given = parser.parse_args()
@@ -306,19 +372,23 @@ def main() -> None:
         given.edges or size.edges,
         given.nodes or size.nodes,
         int(given.memory * GIB) if given.memory else size.memory,
+        given.parts,
     )
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         check_disk(Path(folder), size.edges)
-        tasks = given.only or (OF_TEXT if given.text else OF_NUMBERS)
+        of_graphs = OF_TEXT if given.text else OF_NUMBERS
+        tasks = given.only or (OF_PARTS if given.parts else of_graphs)
         result = measure(Path(folder), size, tasks, given.rounds, text=given.text)
     if given.json:
         print(json.dumps(result, indent=2))
         return
     print(f"{size.edges:,} edges, {size.nodes:,} nodes, {size.memory / GIB:.3g} GiB of memory")
     for task, row in result.items():
-        ours = "tables" if given.text else "build"
+        ours = compared(size, text=given.text)
         beside = f", {ours} takes {row['ratio']:.2f} times as long" if "ratio" in row else ""
-        memory = f"{row['private_gib']:.2f} GiB of private memory"
+        memory = f"{row['private_gib']:.2f} GiB of private memory, {row['disk_gib']:.2f} of disk"
+        if "disk_ratio" in row:
+            memory += f" ({row['disk_ratio']:.2f} of cut's)"
         print(f"{task:>6}: {row['seconds']:8.2f} s, {memory}{beside}")
 
 

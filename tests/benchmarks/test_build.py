@@ -36,6 +36,16 @@ def test_the_benchmark_of_text_compares_with_reading_and_joining(tmp_path: Path)
     assert not any(tmp_path.iterdir())
 
 
+def test_the_benchmark_of_parts_compares_the_disk_with_that_of_cutting(tmp_path: Path) -> None:
+    report = measured("build.py", tmp_path, "--edges", "300000", "--nodes", "5000", "--parts", "3")
+    assert list(report) == ["read", "tables", "cut", "parts"]
+    for task, row in report.items():
+        assert ("ratio" in row) == (task != "parts")
+    assert report["parts"]["disk_gib"] > 0.002
+    assert report["parts"]["disk_ratio"] > 0
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="name another --folder"):
         build.check_disk(tmp_path, 10**15)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,13 @@ from penstock.cli.inspect import (
     things_of_the_whole,
 )
 from penstock.cli.interrupts import interruptible_once
+from penstock.cli.partition import method_named, show_parts, told_parts
 from penstock.cli.tables import new_table, plain_console
 from penstock.cli.words import counted
 from penstock.graph import Graph
+from penstock.graph.partition.assignment import METHODS
+from penstock.graph.partition.note import EDGES, LAYOUTS, Edges, Layout
+from penstock.graph.partition.partition import Parts
 
 
 @click.command()
@@ -32,7 +37,32 @@ from penstock.graph import Graph
     "out",
     required=True,
     type=click.Path(path_type=Path),
-    help="The folder for the graph. One that is there is replaced when the new one is complete.",
+    help="The folder for the graph, or for its parts. What is there is replaced when the new ones "
+    "are complete.",
+)
+@click.option(
+    "--parts", "-n", "number", type=click.IntRange(min=1), help="Build so many parts, no whole."
+)
+@click.option(
+    "--method",
+    metavar="|".join((*METHODS, "column", "FILE")),
+    help="How nodes are assigned to parts: as for penstock partition, or by the column `part` of "
+    "each table of nodes.",
+)
+@click.option(
+    "--passes",
+    type=click.IntRange(min=1),
+    help="How often --method streaming goes through all edges at most. [default: 20]",
+)
+@click.option(
+    "--edges",
+    type=click.Choice(EDGES),
+    help="The end that an edge goes with, or both. [default: destination]",
+)
+@click.option(
+    "--topology",
+    type=click.Choice(LAYOUTS),
+    help="Whether a part has the edges of its own nodes, or all edges. [default: parts]",
 )
 @click.option(
     "--memory",
@@ -45,11 +75,24 @@ from penstock.graph import Graph
     help="Say what there is to read and what it will take, and build nothing.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-def build(spec: Path, out: Path, memory: str | None, dry_run: bool, as_json: bool) -> None:
+def build(
+    spec: Path,
+    out: Path,
+    number: int | None,
+    method: str | None,
+    passes: int | None,
+    edges: Edges | None,
+    topology: Layout | None,
+    memory: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Build a graph from the tables that the TOML file SPEC describes.
 
     Tables are Parquet, CSV, Arrow or NumPy files, of any size; paths in SPEC begin at its folder.
     If the build fails or is killed, the folder of the graph has what it had before: start it again.
+    With --parts (or a table [parts] in SPEC) it is built in parts, one for each server, and never
+    there as a whole; every file is that of building it, and of penstock partition.
 
     \b
     An example of SPEC:
@@ -71,30 +114,53 @@ def build(spec: Path, out: Path, memory: str | None, dry_run: bool, as_json: boo
       penstock build shop.toml -o shop.graph
       penstock build shop.toml -o shop.graph --memory 4GB --json
       penstock inspect shop.graph
+      penstock build shop.toml -o shop.parts --parts 8 --method hash
     """
     try:
         from penstock.ingest.build import build as build_graph
+        from penstock.ingest.description import described
         from penstock.ingest.forecast import forecast
     except ImportError as error:
         raise click.ClickException(str(error)) from error
+    parts = _words_of_parts(number, method, passes, edges, topology)
     with interruptible_once():
         try:
             if dry_run:
-                show_forecast(forecast(out, spec=spec, memory=memory), as_json)
+                show_forecast(forecast(out, spec=spec, memory=memory, parts=parts), as_json)
                 return
             began = time.monotonic()
             with progress_on_stderr() as bars:
                 task = bars.add_task(f"building {out}", total=None)
-                graph = build_graph(
+                built = build_graph(
                     out,
                     spec=spec,
                     memory=memory,
                     progress=lambda done, total: bars.update(task, completed=done, total=total),
+                    parts=parts,
                 )
         except ImportError as error:  # DuckDB is not installed, and there is CSV to read
             raise click.ClickException(str(error)) from error
-    with graph:
-        show(out, graph, time.monotonic() - began, as_json)
+    seconds = time.monotonic() - began
+    if isinstance(built, Graph):
+        with built:
+            show(out, built, seconds, as_json)
+    else:
+        said = described(spec=spec, parts=parts).cutting
+        assert said is not None
+        show_built_parts(out, built, method or said.method, seconds, as_json)
+
+
+def _words_of_parts(
+    number: int | None,
+    method: str | None,
+    passes: int | None,
+    edges: Edges | None,
+    topology: Layout | None,
+) -> dict[str, Any] | None:
+    """Return what was said of parts; None if nothing was."""
+    named = None if method is None else method_named(method, (*METHODS, "column"))
+    words = {"n": number, "method": named, "passes": passes, "edges": edges, "topology": topology}
+    return {word: value for word, value in words.items() if value is not None} or None
 
 
 def show(path: Path, graph: Graph, seconds: float, as_json: bool) -> None:
@@ -116,9 +182,34 @@ def show(path: Path, graph: Graph, seconds: float, as_json: bool) -> None:
     whole = [row for row in things_of_the_whole(description) if row[1] != "left_out"]
     if whole:  # links that are held out, and what codes of categories mean
         console.print(table_of_the_whole(whole))
+    for line in _left_out_lines(left_out):
+        console.print(line)
+
+
+def show_built_parts(path: Path, parts: Parts, method: str, seconds: float, as_json: bool) -> None:
+    """Say which parts have been built."""
+    with Graph.open(parts[0]) as first:
+        left_out = first.graph_attributes().get("left_out", {})
+    if as_json:
+        told = {
+            "path": str(path),
+            "seconds": round(seconds, 3),
+            "left_out": left_out,
+            **told_parts(method, parts),
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(told)))
+        return
+    show_parts(parts)
+    for line in _left_out_lines(left_out):
+        click.echo(line)
+    click.echo(f"built in {seconds:.1f} s")
+
+
+def _left_out_lines(left_out: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield lines that say how many rows of which tables are not there, and why."""
     for table, reasons in left_out.items():
         for reason, count in reasons.items():
-            console.print(f"left out: {counted(count, 'row')} of {table} ({_WORDS[reason]})")
+            yield f"left out: {counted(count, 'row')} of {table} ({_WORDS[reason]})"
 
 
 _WORDS = {
@@ -148,7 +239,23 @@ def show_forecast(found: Any, as_json: bool) -> None:
         console.print(f"nodes{' of ' + repr(name) if name else ''}: {known}")
     console.print(f"memory: {decimal(found.memory)}")
     about = "" if found.is_exact else ", at least (rows of CSV are not counted)"
+    if found.parts is not None:
+        console.print(_parts_line(found.parts))
+    what = "the graph" if found.parts is None else "all parts"
     console.print(
-        f"disk: {decimal(found.disk)} for the graph, {decimal(found.scratch)} for temporary files"
+        f"disk: {decimal(found.disk)} for {what}, {decimal(found.scratch)} for temporary files"
         f"{about}; {decimal(found.free)} are free"
+    )
+
+
+def _parts_line(parts: Any) -> str:
+    """Return a line that says which parts there would be."""
+    each = [
+        f"{count:,} nodes{' of ' + repr(name) if name else ''}"
+        for name, count in parts.nodes.items()
+        if count
+    ]
+    return (
+        f"parts: {parts.n:,} by {parts.method}, edges by {parts.edges}, topology {parts.topology}; "
+        f"about {', '.join([*each, decimal(parts.nbytes)])} each"
     )

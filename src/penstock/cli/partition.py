@@ -25,12 +25,12 @@ from penstock.graph.partition.partition import (
     Edges,
     Layout,
     PartCutter,
+    Parts,
     assigned,
     check_place,
     write_parts,
 )
 from penstock.graph.progress import Report
-from penstock.graph.schema import EdgeType
 
 
 @click.command()
@@ -120,7 +120,7 @@ class _Cut(msgspec.Struct, frozen=True):
             return assigned(
                 graph,
                 self.parts,
-                _numbers(method),
+                method_named(method),
                 self.edges,
                 self.topology,
                 passes,
@@ -137,14 +137,14 @@ def _shown(what: str) -> Iterator[Report]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def _numbers(method: str) -> Any:
+def method_named(method: str, known: tuple[str, ...] = METHODS) -> Any:
     """Return the method, or the arrays in the file that it names."""
-    if method in METHODS:
+    if method in known:
         return method
     if Path(method).suffix not in (".npy", ".npz"):
         raise click.BadParameter(
-            f"{method!r}; expected {', '.join(METHODS)}, or a file that ends in .npy or .npz"
-            f"{suggestion(method, METHODS)}",
+            f"{method!r}; expected {', '.join(known)}, or a file that ends in .npy or .npz"
+            f"{suggestion(method, known)}",
             param_hint="--method",
         )
     found = np.load(method, mmap_mode="r", allow_pickle=False)
@@ -162,16 +162,25 @@ def _write(cut: _Cut, path: Path, folder: Path, method: str, as_json: bool) -> N
         cutter = cut.assign(graph, method, folder)
         with _shown("cutting") as report:
             written = write_parts(cutter, folder, report)
-    parts = [_part(path) for path in written]
     if as_json:
-        click.echo(msgspec.json.encode({**_figures(method, cutter), "parts": parts}))
-        return
-    for part in parts:
+        click.echo(msgspec.json.encode(told_parts(method, written)))
+    else:
+        show_parts(written)
+
+
+def told_parts(method: str, written: Parts) -> dict[str, Any]:
+    """Return what there is to say of parts that have been written, as JSON has it."""
+    return {**_figures(method, written), "parts": [_part(path) for path in written]}
+
+
+def show_parts(written: Parts) -> None:
+    """Print what parts have, the edges that are cut, and the balance."""
+    for part in map(_part, written):
         click.echo(
             f"{part['path']}: {part['num_nodes']:,} nodes, {part['num_edges']:,} edges, "
             f"{part['edges_cut']:,} of them cut"
         )
-    for line in (*_cut_lines(cutter), _balance_line(cutter.balance)):
+    for line in (*_cut_lines(written), _balance_line(written.balance)):
         click.echo(line)
 
 
@@ -188,15 +197,10 @@ def _part(path: Path) -> dict[str, Any]:
         }
 
 
-def _sums(counts: Mapping[EdgeType, list[int]]) -> dict[EdgeType, int]:
-    return {name: sum(each) for name, each in counts.items()}
-
-
-def _cut_lines(cutter: PartCutter) -> Iterator[str]:
+def _cut_lines(parts: Parts) -> Iterator[str]:
     """Yield lines that say how many edges lead from one part to another."""
-    edges_cut = _sums(cutter.edges_cut)
-    for name, total in _sums(cutter.num_edges).items():
-        cut, kind = edges_cut[name], f" {type_text(name)}" if any(name) else ""
+    for name, total in parts.num_edges.items():
+        cut, kind = parts.edges_cut[name], f" {type_text(name)}" if any(name) else ""
         share = f" ({cut / total:.1%})" if total else ""
         yield f"cut: {cut:,} of {total:,}{kind} edges{share}"
 
@@ -210,10 +214,10 @@ def _balance_line(balance: Balance) -> str:
     return "balance: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios)
 
 
-def _figures(method: str, cutter: PartCutter) -> dict[str, Any]:
+def _figures(method: str, parts: Parts) -> dict[str, Any]:
     """Return the cut and the balance of a method, as JSON has them; also by type, if there are."""
-    num_edges, edges_cut = _sums(cutter.num_edges), _sums(cutter.edges_cut)
-    nodes, edges = cutter.balance.nodes, cutter.balance.edges
+    num_edges, edges_cut = parts.num_edges, parts.edges_cut
+    nodes, edges = parts.balance.nodes, parts.balance.edges
     found: dict[str, Any] = {
         "method": method,
         "num_edges": sum(num_edges.values()),
@@ -253,7 +257,7 @@ def _compare(cut: _Cut, path: Path, method: str | None, as_json: bool) -> None:
                 click.echo(f"{each} is left out: {error}", err=True)
                 continue
             seconds = time.perf_counter() - began
-            rows.append({**_figures(each, cutter), "seconds": round(seconds, 3)})
+            rows.append({**_figures(each, Parts.of((), cutter)), "seconds": round(seconds, 3)})
     if as_json:
         click.echo(msgspec.json.encode(rows))
         return

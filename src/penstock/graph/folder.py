@@ -14,6 +14,7 @@ This module knows the names of files and when they are durable, and nothing abou
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import re
@@ -40,6 +41,9 @@ if sys.platform != "win32":
 MANIFEST: Final = "manifest.json"
 NEW_MANIFEST: Final = "manifest.json.tmp"
 
+# Of Linux: paths begin at the current folder; files change places.
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
 _BINARY: Final = getattr(os, "O_BINARY", 0)
 _OLD_PART: Final = (
     "a part of a graph in a form that is not read any more (folders graph and cut): cut the whole "
@@ -138,6 +142,15 @@ def naming(path: Path) -> Iterator[None]:
         if error.filename is None:
             error.filename = str(path)
         raise
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let two files or folders change places in one step; return whether the system can do that."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    paths = (os.fsencode(one), os.fsencode(other))
+    return bool(rename(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0)
 
 
 def sync_folder(folder: Path) -> None:

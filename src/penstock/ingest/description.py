@@ -20,13 +20,14 @@ from penstock.graph import check
 from penstock.graph.codec import STORED
 from penstock.graph.dtypes import SUPPORTED
 from penstock.graph.schema import EDGE, NODE, EdgeType
+from penstock.ingest.cutting.words import COLUMN, Cutting, cutting_of
 
 Format: TypeAlias = Literal["parquet", "csv", "arrow", "npy", "npz"]
 OnMissing: TypeAlias = Literal["raise", "skip"]
 Choice: TypeAlias = Literal["keep", "drop", "refuse"]
 Way: TypeAlias = Literal["column", "random", "hash", "time"]
 
-_ROOM_OF_TOML: Final = ("nodes", "edges", "memory")
+_ROOM_OF_TOML: Final = ("nodes", "edges", "memory", "parts")
 # What may be said of the reading of CSV: DuckDB's words.
 CSV_WORDS: Final = (
     "all_varchar",
@@ -124,10 +125,13 @@ class NodeTable(_Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ("raise") or left out and counted ("skip").
         id: The column with the users' ids. None: nodes are numbered by their rows.
         label: The column with labels, kept as `y`.
+        part: The column with the number of the part that a node goes to, from 0. It is read where a
+            graph is built in parts.
     """
 
     id: str | None = None
     label: str | None = None
+    part: str | None = None
 
 
 class EdgeTable(_Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -162,13 +166,14 @@ class EdgeTable(_Rows, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """All tables of a graph, by type, and where relative paths begin."""
+    """All tables of a graph, by type, and where relative paths begin; and how it is cut, if so."""
 
     nodes: dict[str, NodeTable]
     edges: dict[EdgeType, EdgeTable]
     is_hetero: bool
     folder: Path
     memory: str | int | None = None
+    cutting: Cutting | None = None
 
 
 _Table = TypeVar("_Table", NodeTable, EdgeTable)
@@ -178,27 +183,30 @@ def described(
     nodes: Mapping[str, Any] | None = None,
     edges: Mapping[Any, Any] | None = None,
     spec: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    parts: int | Mapping[str, Any] | None = None,
 ) -> Description:
     """Return what a TOML file (or the same as a mapping) says, or what is said by `nodes`, `edges`.
+
+    What `parts` says goes before what the file says of them, word by word.
 
     Raises:
         ValueError: A word is unknown, something needed is missing, or a value makes no sense.
     """
     if spec is None:
-        return _described({"nodes": nodes or {}, "edges": edges or {}}, Path.cwd())
+        return _described({"nodes": nodes or {}, "edges": edges or {}}, Path.cwd(), parts)
     if nodes is not None or edges is not None:
         raise ValueError("spec is given, and nodes or edges too: give the one or the others")
     if isinstance(spec, Mapping):
-        return _described(spec, Path.cwd())
+        return _described(spec, Path.cwd(), parts)
     path = Path(os.path.abspath(spec))
     with open(path, "rb") as file:
         try:
-            return _described(tomllib.load(file), path.parent)
+            return _described(tomllib.load(file), path.parent, parts)
         except (ValueError, TypeError) as error:  # tomllib's errors are ValueErrors, too
             raise ValueError(f"{os.fspath(spec)}: {error}") from None
 
 
-def _described(given: Mapping[str, Any], folder: Path) -> Description:
+def _described(given: Mapping[str, Any], folder: Path, parts: Any) -> Description:
     _check_words("the description", given, _ROOM_OF_TOML)
     nodes, edges = given.get("nodes", {}), given.get("edges", {})
     for name, value in (("nodes", nodes), ("edges", edges)):
@@ -219,10 +227,42 @@ def _described(given: Mapping[str, Any], folder: Path) -> Description:
             {EDGE: _table("edges", edges, EdgeTable)},
         )
     )
-    memory = given.get("memory")
     return Description(
-        nodes=found_nodes, edges=found_edges, is_hetero=is_hetero, folder=folder, memory=memory
+        nodes=found_nodes,
+        edges=found_edges,
+        is_hetero=is_hetero,
+        folder=folder,
+        memory=given.get("memory"),
+        cutting=_cutting(given.get("parts"), parts, found_nodes, found_edges),
     )
+
+
+def _cutting(
+    in_file: Any, given: Any, nodes: dict[str, NodeTable], edges: dict[EdgeType, EdgeTable]
+) -> Cutting | None:
+    """Return how the graph is cut; None if it is not."""
+    if in_file is None and given is None:
+        return None
+    words: dict[str, Any] = {}
+    for each in (in_file, given):
+        words |= {} if each is None else dict(each) if isinstance(each, Mapping) else {"n": each}
+    said = cutting_of(words)
+    if said.method is None:
+        has_column = any(table.part is not None for table in nodes.values())
+        said = msgspec.structs.replace(said, method=COLUMN if has_column else "range")
+    for name in _types_of(nodes, edges) if said.by_column else ():
+        if name not in nodes or nodes[name].part is None:
+            what = "has no table" if name not in nodes else "lacks 'part'"
+            raise ValueError(
+                f"parts.method is 'column', and {nodes_label(name)} {what}: name there the column "
+                "with the number of the part of each node"
+            )
+    return said
+
+
+def _types_of(nodes: Mapping[str, Any], edges: Mapping[EdgeType, Any]) -> dict[str, None]:
+    ends = [end for kind in edges for end in (kind[0], kind[2])]
+    return dict.fromkeys([*nodes, *ends])
 
 
 def _is_one_table(given: Mapping[Any, Any]) -> bool:

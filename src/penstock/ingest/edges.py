@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -56,15 +56,29 @@ class MadeEdges:
 
     Attributes:
         sizes: How many edges each type has.
+        sorted: The edges themselves, of which the arrays of topology are made.
         arrays: The arrays, to be written in this order.
         columns: Those of them that have codecs or attributes, by type.
         left_out: How many rows are no edges, by the reason.
+        spools: Temporary files that arrays are made of.
     """
 
     sizes: dict[EdgeType, int]
+    sorted: dict[EdgeType, SortedEdges]
     arrays: dict[ArrayKey, ArraySource] = field(default_factory=dict)
     columns: list[tuple[ArrayKey, Column]] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
+    spools: list[Spool] = field(default_factory=list)
+
+
+class Tap(Protocol):
+    """Something that is told of edges on their way to be sorted: of their type, and their ends."""
+
+    def __call__(self, kind: EdgeType, sources: Array, targets: Array, /) -> object: ...
+
+
+def _no_tap(kind: EdgeType, sources: Array, targets: Array) -> None:
+    """Ignore edges."""
 
 
 class EdgeMaker:
@@ -79,7 +93,20 @@ class EdgeMaker:
         workspace: Workspace,
         memory: int,
         stack: ExitStack,
+        tap: Tap = _no_tap,
     ) -> None:
+        """Prepare for a table.
+
+        Args:
+            table: The table.
+            kind: The type of its edges.
+            said: What its columns mean.
+            ends: The numberings of both ends.
+            workspace: For temporary files.
+            memory: What sorting may take, in bytes.
+            stack: Closes what sorts the edges.
+            tap: Told of all edges, in order of their ids.
+        """
         self._table = table
         self._kind = kind
         self._said = said
@@ -87,6 +114,7 @@ class EdgeMaker:
         self._workspace = workspace
         self._memory = memory
         self._stack = stack
+        self._tap = tap
         self._states = States(workspace)
         self._is_doubled = said.reverse and not any(kind)
         self._left_out: dict[str, int] = {}
@@ -106,6 +134,7 @@ class EdgeMaker:
         made = self._with_columns(*self._sorted(self._edges_of(ends)))
         if said.split is not None:
             self._add_links(made, ends)
+        made.spools.append(ends)
         return made
 
     # --- numbering ---
@@ -324,8 +353,10 @@ class EdgeMaker:
         )
         for sources, targets in ends:
             forward.add(sources, targets)
+            self._tap(self._kind, sources, targets)
             if backward is not None:
                 backward.add(targets, sources)
+                self._tap(reversed_type(self._kind), targets, sources)
         return forward.finish(), None if backward is None else backward.finish()
 
     def _sorter(
@@ -340,12 +371,15 @@ class EdgeMaker:
     # --- columns ---
 
     def _with_columns(self, forward: SortedEdges, backward: SortedEdges | None) -> MadeEdges:
-        made = MadeEdges({self._kind: forward.num_edges}, left_out=self._left_out)
+        made = MadeEdges(
+            {self._kind: forward.num_edges}, {self._kind: forward}, left_out=self._left_out
+        )
         made.arrays.update(forward.arrays(self._kind))
         kinds = [self._kind]
         if backward is not None:
             kinds.append(reversed_type(self._kind))
             made.sizes[kinds[1]] = backward.num_edges
+            made.sorted[kinds[1]] = backward
             made.arrays.update(backward.arrays(kinds[1]))
         masks = self._masks()
         for name, column in self._columns(masks[0]):

@@ -41,6 +41,7 @@ Array = npt.NDArray[Any]
 MOST_CATEGORIES: Final = 1 << 16
 UNLABELLED: Final = -1
 _LARGEST_FLOAT16: Final = 65504.0
+_CHANGED: Final = "a table was changed while it was read: it has other rows now"
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,17 @@ class Streamed:
         self.shape = shape
         self._blocks = blocks
 
+    def rows(self) -> Iterator[Array]:
+        """Yield the rows, block by block, in place of pieces of a file."""
+        done = 0
+        for block in self._blocks():
+            done += len(block)
+            if done > self.shape[0]:
+                break
+            yield np.ascontiguousarray(block)
+        if done != self.shape[0]:
+            raise ValueError(_CHANGED)
+
     def pieces(self) -> Iterator[Bytes]:
         left = array_nbytes(self.dtype, self.shape)
         buffer, held, is_first = np.empty(min(PIECE_NBYTES, left), np.uint8), 0, True
@@ -103,7 +115,7 @@ class Streamed:
                     yield buffer
                     held, is_first = 0, False
         if left:
-            raise ValueError("a table was changed while it was read: it has other rows now")
+            raise ValueError(_CHANGED)
         if held or is_first:
             yield buffer[:held]
 

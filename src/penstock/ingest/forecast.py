@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.graph.folder import check_place
-from penstock.ingest.build import Tables, columns_of_edges, columns_of_nodes
+from penstock.ingest.build import check_destination
+from penstock.ingest.cutting.words import Cutting
 from penstock.ingest.description import Description, described
+from penstock.ingest.found import Tables, columns_of_edges, columns_of_nodes
 from penstock.ingest.memory import memory_of
 from penstock.ingest.tables import Table
 from penstock.ingest.workspace import Workspace, workspace_of
@@ -21,6 +22,8 @@ from penstock.kernels.id_table import slots_needed
 # Bytes of an edge: of a row of the graph, and of the files in which it is sorted.
 _EDGE: Final = 8
 _RECORD: Final = 12
+# Of the bits that say which rows a part has, with their ranks.
+_MEMBERS_PER_BYTE: Final = 4
 
 
 class TableForecast(msgspec.Struct, frozen=True):
@@ -41,6 +44,26 @@ class TableForecast(msgspec.Struct, frozen=True):
     columns: dict[str, str]
 
 
+class PartsForecast(msgspec.Struct, frozen=True):
+    """The parts that a graph would be built in.
+
+    Attributes:
+        n: How many there are.
+        method: How nodes are assigned; "given" as an array.
+        edges: The end that edges go with.
+        topology: Whether parts have the edges of their own nodes, or all.
+        nodes: By node type, how many nodes a part has, about; None: as many as edges name.
+        nbytes: The size of a part, about.
+    """
+
+    n: int
+    method: str
+    edges: str
+    topology: str
+    nodes: dict[str, int | None]
+    nbytes: int
+
+
 class Forecast(msgspec.Struct, frozen=True):
     """What a build would read and take, in bytes.
 
@@ -48,10 +71,11 @@ class Forecast(msgspec.Struct, frozen=True):
         tables: The tables.
         nodes: By node type, how many nodes there are at most; None: as many as edges name.
         memory: The memory that it would use, about.
-        disk: The size of the graph, about.
+        disk: The size of the graph, or of all its parts, about.
         scratch: What temporary files take besides, about.
         free: What the file system has left.
         is_exact: Whether all rows could be counted.
+        parts: The parts; None: the graph would be built as a whole.
     """
 
     tables: list[TableForecast]
@@ -61,6 +85,7 @@ class Forecast(msgspec.Struct, frozen=True):
     scratch: int
     free: int
     is_exact: bool
+    parts: PartsForecast | None = None
 
 
 def forecast(
@@ -70,6 +95,7 @@ def forecast(
     edges: Mapping[Any, Any] | None = None,
     spec: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     memory: str | int | None = None,
+    parts: int | Mapping[str, Any] | None = None,
 ) -> Forecast:
     """Look at the tables of a build: their files, columns, types and rows, and check what can be.
 
@@ -79,11 +105,12 @@ def forecast(
         edges: As for `build`.
         spec: As for `build`.
         memory: As for `build`.
+        parts: As for `build`.
     """
-    said = described(nodes, edges, spec)
+    said = described(nodes, edges, spec, parts)
     limit = memory_of(said.memory if memory is None else memory)
     folder = Path(os.path.abspath(out))
-    check_place(folder)
+    check_destination(folder, said)
     with workspace_of(folder) as workspace:
         return _forecast(said, workspace, limit, folder)
 
@@ -100,10 +127,12 @@ def _forecast(said: Description, workspace: Workspace, limit: int, folder: Path)
     ]
     counts = {name: found.rows_of(table) for name, table in found.nodes.items()}
     disk = scratch = 0
+    n = 1 if said.cutting is None else said.cutting.n
     for name, nodes in said.nodes.items():
         rows = counts[name] or 0
         table = found.nodes[name]
         disk += table.nbytes(column for _, column in columns_of_nodes(nodes))
+        disk += 0 if said.cutting is None else n * rows // _MEMBERS_PER_BYTE
         if nodes.id is not None:
             disk += 4 * slots_needed(rows)
             scratch += table.nbytes([nodes.id])
@@ -112,8 +141,13 @@ def _forecast(said: Description, workspace: Workspace, limit: int, folder: Path)
         rows, times = found.rows_of(table) or 0, 2 if edges.reverse else 1
         ends = (edges.source, edges.target)
         more = [column for _, column in columns_of_edges(edges) if column not in ends]
-        disk += times * (_EDGE * rows + table.nbytes(more))
-        scratch += times * _RECORD * rows
+        disk += times * (_EDGE * rows * _copies(said.cutting) + table.nbytes(more))
+        scratch += times * _RECORD * rows * _sorts(said.cutting)
+        if said.cutting is not None and more:
+            disk += times * n * rows // _MEMBERS_PER_BYTE
+            scratch += times * rows
+        if said.cutting is not None and said.cutting.by_neighbours:
+            scratch += times * _EDGE * rows * _sorts(said.cutting)
     for name in found.nodes_without_table():
         counts[name] = None
     return Forecast(
@@ -124,7 +158,34 @@ def _forecast(said: Description, workspace: Workspace, limit: int, folder: Path)
         scratch,
         shutil.disk_usage(folder.parent).free,
         all(each.rows is not None for each in told),
+        None if said.cutting is None else _parts(said.cutting, counts, disk),
     )
+
+
+def _parts(cutting: Cutting, counts: Mapping[str, int | None], disk: int) -> PartsForecast:
+    return PartsForecast(
+        cutting.n,
+        cutting.method if isinstance(cutting.method, str) else "given",
+        cutting.edges,
+        cutting.topology,
+        {name: None if rows is None else -(-rows // cutting.n) for name, rows in counts.items()},
+        disk // cutting.n,
+    )
+
+
+def _copies(cutting: Cutting | None) -> int:
+    """Return in how many parts, or on how many sides, an edge is."""
+    if cutting is None:
+        return 1
+    if cutting.topology == "whole":
+        return cutting.n
+    return 2 if cutting.edges == "both" else 1
+
+
+def _sorts(cutting: Cutting | None) -> int:
+    """Return by how many of its ends an edge is sorted."""
+    is_one = cutting is None or cutting.topology == "whole" or cutting.edges == "destination"
+    return 1 if is_one else 2
 
 
 def _told(found: Tables, table: Table, columns: list[tuple[str, str]]) -> TableForecast:

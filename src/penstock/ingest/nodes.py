@@ -41,12 +41,14 @@ class MadeNodes:
         arrays: Their arrays.
         columns: Those of them that are made of columns.
         left_out: How many rows are no nodes, by the reason.
+        mask: Which rows of their table are nodes; None: all.
     """
 
     count: int
     arrays: dict[ArrayKey, ArraySource] = field(default_factory=dict)
     columns: list[tuple[ArrayKey, Column]] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
+    mask: Mask | None = None
 
 
 def ids_of(node_type: str, numbering: Numbering) -> dict[ArrayKey, ArraySource]:
@@ -66,7 +68,7 @@ def made_nodes(
 ) -> MadeNodes:
     """Return the nodes of a table as they will be written."""
     count, mask = numbered.numbering.count, numbered.mask
-    made = MadeNodes(count, left_out=numbered.left_out)
+    made = MadeNodes(count, left_out=numbered.left_out, mask=mask)
     made.arrays.update(ids_of(node_type, numbered.numbering))
     for name, column in _columns(table, said, mask):
         key = ArrayKey("node", node_type, name)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.graph.external.scratch import mapped_zeros
 from penstock.graph.folder import naming
 
 if sys.platform != "win32":
@@ -46,6 +47,20 @@ class Workspace:
         """Return a new array in a file, to which rows are appended."""
         found = Spool(self.path("spool"), np.dtype(dtype), width)
         self._spools.append(found)
+        return found
+
+    def array(self, shape: tuple[int, ...], dtype: npt.DTypeLike, room: int) -> Array:
+        """Return an array of zeros: in memory if it takes no more than `room` bytes, else mapped.
+
+        Raises:
+            OSError: The disk is full. That is found out here, not when the array is written to.
+        """
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        if nbytes <= room or sys.platform != "linux":
+            return np.zeros(shape, dtype)
+        path = self.path("array")
+        found = mapped_zeros(path, nbytes).view(dtype).reshape(shape)
+        path.unlink()  # it is there as long as it is mapped
         return found
 
     def close(self) -> None:

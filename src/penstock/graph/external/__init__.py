@@ -11,6 +11,6 @@ None of it knows where edges come from.
 from __future__ import annotations
 
 from penstock.graph.external.edges import KEEP, LEAST_MEMORY, ExternalEdges, Keep
-from penstock.graph.external.sorted_edges import SortedEdges
+from penstock.graph.external.sorted_edges import SortedEdges, SortedRows
 
-__all__ = ["KEEP", "LEAST_MEMORY", "ExternalEdges", "Keep", "SortedEdges"]
+__all__ = ["KEEP", "LEAST_MEMORY", "ExternalEdges", "Keep", "SortedEdges", "SortedRows"]

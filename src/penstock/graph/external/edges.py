@@ -110,10 +110,13 @@ class ExternalEdges:
         self._wait(_MOST_WAITING - 1)
         self._waiting.append(self._thread.submit(self._buckets.add, sources, destinations, ids))
 
-    def finish(self) -> SortedEdges:
+    def finish(self, *, paired: bool = False) -> SortedEdges:
         """Return the edges, which are sorted when they are written.
 
         They are valid until this object is closed.
+
+        Args:
+            paired: Whether ids of edges stand beside sources even if edges came sorted.
 
         Raises:
             ValueError: There is an edge twice, which was to be refused.
@@ -126,7 +129,8 @@ class ExternalEdges:
         buckets = self._buckets.finish(in_memory=True)
         buckets = list(work.expanded(buckets, work.is_large, _NAME))
         kept, dropped = self._kept(work, buckets)
-        return SortedEdges(work, buckets, dropped, kept, self._num_destinations, self._is_sorted)
+        is_sorted = self._is_sorted and not paired
+        return SortedEdges(work, buckets, dropped, kept, self._num_destinations, is_sorted)
 
     def close(self) -> None:
         """Remove temporary files."""

@@ -52,15 +52,7 @@ class Scratch:
         nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         if nbytes <= room or sys.platform != "linux":
             return np.zeros(shape, dtype)
-        path = self.path(name)
-        with naming(path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                os.posix_fallocate(fd, 0, nbytes)
-                mapped = mmap.mmap(fd, nbytes)
-            finally:
-                os.close(fd)
-        return np.frombuffer(mapped, dtype).reshape(shape)
+        return mapped_zeros(self.path(name), nbytes).view(dtype).reshape(shape)
 
     def close(self) -> None:
         """Remove the folder. Arrays of it that are mapped stay valid."""
@@ -68,6 +60,18 @@ class Scratch:
             remove_folder(self.folder, FILE_NAME)
             os.close(self._lock)
             self._lock = -1
+
+
+def mapped_zeros(path: Path, nbytes: int) -> npt.NDArray[np.uint8]:
+    """Return zeros in a new file, mapped; the disk has room for all of them."""
+    with naming(path):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, nbytes)
+            mapped = mmap.mmap(fd, nbytes)
+        finally:
+            os.close(fd)
+    return np.frombuffer(mapped, np.uint8)
 
 
 def append(path: Path, contents: Iterable[npt.NDArray[np.uint8]]) -> None:

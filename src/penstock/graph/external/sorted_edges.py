@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from penstock.kernels.members import WORD_BITS, Members
 # What is sorted at a time: enough that threads are kept busy, and that few pieces have to be put
 # together of two.
 _MOST_UNIT_NBYTES: Final = 4 * PIECE_NBYTES
+_MOST_UNIT_ROWS: Final = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,26 @@ class _Source:
     dtype: str
     shape: tuple[int, ...]
     pieces: Callable[[], Iterator[Bytes]]
+
+
+class SortedRows(NamedTuple):
+    """Some rows, one after the other.
+
+    Attributes:
+        first_row: The number of the first one.
+        degrees: How many edges of each of them are here. A row that is too long to be held comes in
+            several pieces, alone.
+        entries: The edges, as in `adjacency`.
+    """
+
+    first_row: int
+    degrees: Ids
+    entries: Array
+
+    @property
+    def bytes(self) -> Bytes:
+        """The bytes of the edges."""
+        return self.entries.reshape(-1).view(np.uint8)
 
 
 class SortedEdges:
@@ -96,16 +117,23 @@ class SortedEdges:
 
     # --- adjacency ---
 
-    def _pieces_of_adjacency(self) -> Iterator[Bytes]:
+    def rows(self) -> Iterator[SortedRows]:
+        """Yield all rows in order, in place of the pieces of `adjacency`.
+
+        Rows are valid until the next ones are asked for.
+        """
         with self._lock:
             if self._is_taken:
                 raise ValueError("sorted edges can be written once: their files have been removed")
             self._is_taken = True
-            yield from _in_pieces(self._made(self.adjacency, lambda bucket: bucket.remove()))
+            yield from self._made(self.adjacency, lambda bucket: bucket.remove())
             self._is_counted = True
 
-    def _made(self, adjacency: _Source, done: Callable[[Bucket], object]) -> Iterator[Bytes]:
-        """Yield the bytes of rows in order; `done` is called with buckets that are used up."""
+    def _pieces_of_adjacency(self) -> Iterator[Bytes]:
+        return _in_pieces(rows.bytes for rows in self.rows())
+
+    def _made(self, adjacency: _Source, done: Callable[[Bucket], object]) -> Iterator[SortedRows]:
+        """Yield rows in order; `done` is called with buckets that are used up."""
         dtype, shape = np.dtype(adjacency.dtype), adjacency.shape[1:]
         width = math.prod(shape)
         with self._work.threads() as threads:
@@ -115,7 +143,7 @@ class SortedEdges:
             for unit in self._units(dtype.itemsize * width):
                 if unit.is_large:
                     while coming:
-                        yield coming.popleft().made()
+                        yield self._ended(coming.popleft())
                     yield from self._row(unit, dtype, width)
                     done(unit.buckets[0])
                     continue
@@ -125,9 +153,9 @@ class SortedEdges:
                 buffers.rotate()
                 coming.append(self._started(threads, unit, entries, done))
                 if len(coming) == len(buffers):
-                    yield coming.popleft().made()
+                    yield self._ended(coming.popleft())
             while coming:
-                yield coming.popleft().made()
+                yield self._ended(coming.popleft())
 
     def _units(self, width: int) -> Iterator[_Unit]:
         """Yield units of all buckets, in order; a large bucket is one by itself."""
@@ -135,7 +163,10 @@ class SortedEdges:
         unit = _Unit(0)
         for bucket, count in zip(self._buckets, self._counts, strict=True):
             is_large = self._work.is_large(bucket)
-            if unit.buckets and (is_large or unit.is_large or unit.count + count > limit):
+            is_full = (
+                unit.count + count > limit or unit.num_rows + bucket.num_rows > _MOST_UNIT_ROWS
+            )
+            if unit.buckets and (is_large or unit.is_large or is_full):
                 yield unit
                 unit = _Unit(unit.begin + unit.count)
             unit.add(bucket, count, is_large)
@@ -154,7 +185,15 @@ class SortedEdges:
             own = entries[at : at + count]
             tasks.append(threads.submit(self._sort, bucket, unit.begin + at, own, done))
             at += count
-        return _Rows(entries, tasks)
+        return _Rows(unit, entries, tasks)
+
+    def _ended(self, rows: _Rows) -> SortedRows:
+        """Wait until rows are sorted."""
+        for task in rows.tasks:
+            task.result()
+        first, last = rows.unit.buckets[0], rows.unit.buckets[-1]
+        ends = self._offsets[first.first_row + 1 : last.first_row + last.num_rows + 1]
+        return SortedRows(first.first_row, np.diff(ends, prepend=rows.unit.begin), rows.entries)
 
     def _sort(
         self, bucket: Bucket, begin: int, entries: Array, done: Callable[[Bucket], object]
@@ -164,7 +203,7 @@ class SortedEdges:
         sort_records(records, bucket.record, begin, num_sources, ends, entries, self._kept)
         done(bucket)
 
-    def _row(self, unit: _Unit, dtype: np.dtype[Any], width: int) -> Iterator[Bytes]:
+    def _row(self, unit: _Unit, dtype: np.dtype[Any], width: int) -> Iterator[SortedRows]:
         """Yield the edges of one row that is too long to be held: they need no sorting."""
         (bucket,), found = unit.buckets, 0
         for sources, _, ids in self._work.edges_of(bucket):
@@ -173,7 +212,7 @@ class SortedEdges:
                 sources, ids = sources[ids >= 0], ids[ids >= 0]
             found += len(ids)
             entries = np.stack([sources, ids], axis=1) if width == 2 else sources
-            yield entries.astype(dtype).reshape(-1).view(np.uint8)
+            yield SortedRows(bucket.first_row, np.array([len(ids)]), entries.astype(dtype))
         assert found == unit.count
         self._ends(bucket)[:] = unit.begin + unit.count
 
@@ -204,7 +243,7 @@ class SortedEdges:
         """Return whether edges that stay are sorted. Most others are seen not to be at once."""
         expected = 0
         for made in self._made(self.adjacency, lambda bucket: None):
-            ids = made.view(self.adjacency.dtype).reshape(-1, 2)[:, 1]
+            ids = made.entries[:, 1]
             if not np.array_equal(ids, np.arange(expected, expected + len(ids))):
                 return False
             expected += len(ids)
@@ -217,6 +256,7 @@ class _Unit:
     def __init__(self, begin: int) -> None:
         self.begin = begin
         self.count = 0
+        self.num_rows = 0
         self.buckets: list[Bucket] = []
         self.counts: list[int] = []
         self.is_large = False
@@ -225,20 +265,16 @@ class _Unit:
         self.buckets.append(bucket)
         self.counts.append(count)
         self.count += count
+        self.num_rows += bucket.num_rows
         self.is_large = is_large
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Rows that are being sorted."""
+class _Rows(NamedTuple):
+    """Rows of a unit that are being sorted."""
 
+    unit: _Unit
     entries: Array
     tasks: Sequence[Future[None]]
-
-    def made(self) -> Bytes:
-        for task in self.tasks:
-            task.result()
-        return self.entries.reshape(-1).view(np.uint8)
 
 
 def _in_pieces(arrays: Iterator[Bytes]) -> Iterator[Bytes]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import suggestion
-from penstock.graph.checksum import sum_of_array
 from penstock.graph.lookup import known
 from penstock.graph.partition.book import (
     ArrayBook,
@@ -26,18 +25,33 @@ from penstock.graph.partition.book import (
 )
 from penstock.graph.partition.index_space import IndexSpace
 from penstock.graph.partition.kaminpar import by_locality
-from penstock.graph.partition.streaming import PASSES, stream
+from penstock.graph.partition.streaming import PASSES, Zeros, stream
 from penstock.graph.progress import Report
+from penstock.graph.schema import EdgeType
 from penstock.graph.tensors import plain
-
-if TYPE_CHECKING:
-    from penstock.graph.graph import Graph
+from penstock.graph.topology import Topology
 
 Method: TypeAlias = (
     Literal["range", "hash", "locality", "streaming"] | npt.ArrayLike | Mapping[str, npt.ArrayLike]
 )
 
 METHODS: Final = ("range", "hash", "locality", "streaming")
+
+
+class Nodes(Protocol):
+    """The nodes that are assigned: a whole graph, or what is known of one before there are parts.
+
+    `csc` is asked for by methods that go by neighbours.
+    """
+
+    @property
+    def is_hetero(self) -> bool: ...
+    @property
+    def node_types(self) -> tuple[str, ...]: ...
+    @property
+    def edge_types(self) -> tuple[EdgeType, ...]: ...
+    def num_nodes(self, node_type: str, /) -> int: ...
+    def csc(self, edge_type: EdgeType, /) -> Topology: ...
 
 
 class Assignment:
@@ -69,12 +83,6 @@ class Assignment:
         first, end = self._starts[part : part + 2]
         return np.asarray(self._order[first:end], np.int64)
 
-    def identity(self) -> object:
-        """Return plain data that differs for other assignments."""
-        if isinstance(self.book, ArrayBook):
-            return sum_of_array(self.book.parts)
-        return self.bounds
-
     @cached_property
     def _order(self) -> npt.NDArray[np.intp]:
         return np.argsort(self.parts, kind="stable")
@@ -93,12 +101,13 @@ class Assignment:
 
 
 def assignments(
-    graph: Graph,
+    graph: Nodes,
     parts: int,
     method: Method,
     passes: int | None = None,
     report: Report | None = None,
     beside: Path | None = None,
+    zeros: Zeros = np.zeros,
 ) -> dict[str, Assignment]:
     """Return the assignment of each node type.
 
@@ -109,12 +118,13 @@ def assignments(
         passes: The most passes of "streaming"; None for the default.
         report: Called with bytes of edges that "streaming" has read, and will read at most.
         beside: The folder for temporary files of "locality"; None for the system's.
+        zeros: Makes the table of votes of "streaming".
 
     Raises:
         ValueError: The method is not known, or does not have a part for each node.
         PenstockError: The package that "locality" needs is not installed, or failed.
     """
-    _check_passes(passes, method)
+    check_passes(passes, method)
     if not isinstance(method, str):
         return {
             name: Assignment(_given(label, numbers, graph.num_nodes(name), parts))
@@ -126,7 +136,7 @@ def assignments(
     if method == "locality":
         found = by_locality(IndexSpace.of(graph), parts, beside)
     elif method == "streaming":
-        found = stream(IndexSpace.of(graph), parts, passes or PASSES, report)
+        found = stream(IndexSpace.of(graph), parts, passes or PASSES, report, zeros=zeros)
     else:
         raise ValueError(
             f"method is {method!r}; expected one of {', '.join(METHODS)}, or the part of each "
@@ -135,7 +145,8 @@ def assignments(
     return {name: Assignment(ArrayBook(numbers, parts)) for name, numbers in found.items()}
 
 
-def _check_passes(passes: Any, method: Any) -> None:
+def check_passes(passes: Any, method: Any) -> None:
+    """Raise an error for a number of passes that makes no sense with a method."""
     if passes is None:
         return
     if not isinstance(method, str) or method != "streaming":
@@ -144,7 +155,7 @@ def _check_passes(passes: Any, method: Any) -> None:
         raise ValueError(f"passes is {passes!r}; expected at least 1")
 
 
-def _by_type(graph: Graph, method: Any) -> dict[str, tuple[str, Any]]:
+def _by_type(graph: Nodes, method: Any) -> dict[str, tuple[str, Any]]:
     """Return what was given for each node type, and how it is called in errors."""
     if not isinstance(method, Mapping):
         if graph.is_hetero:

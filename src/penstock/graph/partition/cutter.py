@@ -8,20 +8,18 @@ for edges with attributes, the ids of the edges of those parts that are being wr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from penstock.graph.checksum import sum_of_bytes
 from penstock.graph.format import ArraySource, Stored
 from penstock.graph.partition.assignment import Assignment
-from penstock.graph.partition.book import ArrayBook, Ids, RangeBook
+from penstock.graph.partition.book import Ids
+from penstock.graph.partition.note import Balance, Cut, Edges, Layout, method_of, owning_side
 from penstock.graph.partition.sources import (
     Held,
     Made,
@@ -42,7 +40,6 @@ from penstock.graph.schema import (
     TOPOLOGIES,
     ArrayKey,
     EdgeType,
-    PartNote,
     Schema,
     Side,
     found_by,
@@ -58,25 +55,7 @@ from penstock.kernels.members import WORD_BITS, Members
 if TYPE_CHECKING:
     from penstock.graph.graph import Graph
 
-Edges: TypeAlias = Literal["destination", "source", "both"]
-Layout: TypeAlias = Literal["parts", "whole"]
 Array: TypeAlias = npt.NDArray[Any]
-
-EDGES: Final = ("destination", "source", "both")
-LAYOUTS: Final = ("parts", "whole")
-
-
-@dataclass(frozen=True)
-class Balance:
-    """How even the parts of a graph are: what the largest part has, over the mean of all parts.
-
-    Attributes:
-        nodes: The ratio for nodes of each type; 1.0 is even.
-        edges: The ratio for edges of each type.
-    """
-
-    nodes: dict[str, float]
-    edges: dict[EdgeType, float]
 
 
 class PartCutter:
@@ -100,7 +79,7 @@ class PartCutter:
 
     def schema(self, part: int) -> Schema:
         """Return the schema of a part: that of the whole graph, with a note."""
-        return msgspec.structs.replace(self._graph.schema, part=self._note(part))
+        return msgspec.structs.replace(self._graph.schema, part=self._cut.note(part))
 
     @cached_property
     def num_edges(self) -> dict[EdgeType, list[int]]:
@@ -120,13 +99,10 @@ class PartCutter:
             for name in self._graph.edge_types
         }
 
-    @cached_property
+    @property
     def balance(self) -> Balance:
         """How even the parts are."""
-        return Balance(
-            {name: _ratio(each.counts) for name, each in self._assignments.items()},
-            {name: _ratio(counts) for name, counts in self.num_edges.items()},
-        )
+        return Balance.of(self._num_nodes, self.num_edges)
 
     @property
     def num_parts(self) -> int:
@@ -134,41 +110,28 @@ class PartCutter:
 
     @property
     def _owning(self) -> Side:
-        return "out" if self._edges == "source" else "in"
+        return owning_side(self._edges)
 
     @cached_property
-    def _method(self) -> Literal["range", "hash", "given"]:
-        books = [each.book for each in self._assignments.values()]
-        if any(isinstance(book, ArrayBook) for book in books):
-            return "given"
-        return "range" if all(isinstance(book, RangeBook) for book in books) else "hash"
+    def _num_nodes(self) -> dict[str, list[int]]:
+        return {name: each.counts for name, each in self._assignments.items()}
 
     @cached_property
-    def _cut(self) -> str:
-        assigned = {name: each.identity() for name, each in self._assignments.items()}
-        how = [self._graph.version, self._method, self._parts, self._edges, self._layout, assigned]
-        return sum_of_bytes(json.dumps(how, sort_keys=True).encode())
-
-    def _note(self, part: int) -> PartNote:
+    def _cut(self) -> Cut:
         graph = self._graph
-        bounds = {name: each.bounds for name, each in self._assignments.items()}
-        splits = {
-            name: {label: split.shape[0] for label, split in graph.splits(name).items()}
-            for name in graph.node_types
-        }
-        return PartNote(
-            number=part,
-            of=self._parts,
-            method=self._method,
-            edges=self._edges,
-            topology=self._layout,
-            version=graph.version,
-            cut=self._cut,
-            num_nodes=tuple(each.counts[part] for each in self._assignments.values()),
-            num_edges=tuple(counts[part] for counts in self.num_edges.values()),
-            edges_cut=tuple(counts[part] for counts in self.edges_cut.values()),
-            bounds={name: found for name, found in bounds.items() if found is not None},
-            splits={name: found for name, found in splits.items() if found},
+        return Cut(
+            self._parts,
+            self._edges,
+            self._layout,
+            graph.version,
+            {name: each.book for name, each in self._assignments.items()},
+            self._num_nodes,
+            self.num_edges,
+            self.edges_cut,
+            {
+                name: {label: split.shape[0] for label, split in graph.splits(name).items()}
+                for name in graph.node_types
+            },
         )
 
     def _counts(self, name: EdgeType) -> list[int]:
@@ -223,7 +186,7 @@ class PartCutter:
             ArrayKey("part", name, MEMBERS),
             Held(_words(Members.of(nodes, graph.num_nodes(name)))),
         )
-        if self._method == "given":
+        if method_of(self._cut.books) == "given":
             yield ArrayKey("part", name, BOOK), Held(assignment.parts)
         for label, column in graph.node_attributes(name).items():
             yield ArrayKey("node", name, label), SomeRows(column, len(nodes), lambda: nodes)
@@ -269,12 +232,6 @@ class PartCutter:
         yield ArrayKey("part", name, MEMBERS), Made("int64", shape, lambda: _words(members()))
         for label, column in columns.items():
             yield ArrayKey("edge", name, label), SomeRows(column, count, ids)
-
-
-def _ratio(counts: list[int]) -> float:
-    """Return what the largest part has over the mean; 1.0 where there is nothing."""
-    total = sum(counts)
-    return max(counts) * len(counts) / total if total else 1.0
 
 
 def _entries(rows: Topology, nodes: Ids, offsets: Ids, dtype: str) -> ArraySource:

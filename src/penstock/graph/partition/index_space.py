@@ -10,7 +10,7 @@ import numpy.typing as npt
 from penstock.kernels.streaming import RowsOfType
 
 if TYPE_CHECKING:
-    from penstock.graph.graph import Graph
+    from penstock.graph.partition.assignment import Nodes
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class IndexSpace:
     types: tuple[NodesOfType, ...]
 
     @classmethod
-    def of(cls, graph: Graph) -> IndexSpace:
+    def of(cls, graph: Nodes) -> IndexSpace:
         """Return the index space of a whole graph: node types in their order."""
         sizes = {name: graph.num_nodes(name) for name in graph.node_types}
         bases, size = {}, 0

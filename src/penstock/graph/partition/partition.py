@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from penstock.errors import GraphFormatError
-from penstock.graph.folder import has_manifest, is_old_part, sync_folder
+from penstock.graph.folder import exchange, has_manifest, is_old_part, sync_folder
 from penstock.graph.format import ArraySource, Meter, write_sources
 from penstock.graph.layout import array_nbytes
 from penstock.graph.partition.assignment import Method, assignments
-from penstock.graph.partition.cutter import EDGES, LAYOUTS, Balance, Edges, Layout, PartCutter
+from penstock.graph.partition.cutter import PartCutter
+from penstock.graph.partition.note import EDGES, LAYOUTS, Balance, Cut, Edges, Layout
 from penstock.graph.progress import Report
 from penstock.graph.schema import ArrayKey, EdgeType
 
@@ -75,6 +76,16 @@ class Parts(list[Path]):
         self.edges_cut = dict(edges_cut)
         self.balance = balance
 
+    @classmethod
+    def of(cls, paths: Iterable[Path], cut: Cut | PartCutter) -> Parts:
+        """Return parts that have been cut so; none, if they are only looked at."""
+        return cls(
+            paths,
+            {name: sum(counts) for name, counts in cut.num_edges.items()},
+            {name: sum(counts) for name, counts in cut.edges_cut.items()},
+            cut.balance,
+        )
+
 
 def assigned(
     graph: Graph,
@@ -103,17 +114,10 @@ def write_parts(cutter: PartCutter, path: StrPath, report: Report | None = None)
     try:
         beside.mkdir(parents=True)
         _write(cutter, beside, parts, report)
-        sync_folder(beside)
-        _move(beside, folder)
-        sync_folder(folder.parent)
+        move_parts(beside, folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return Parts(
-        [Path(path) / f"part-{part}" for part in range(parts)],
-        {name: sum(counts) for name, counts in cutter.num_edges.items()},
-        {name: sum(counts) for name, counts in cutter.edges_cut.items()},
-        cutter.balance,
-    )
+    return Parts.of([Path(path) / f"part-{part}" for part in range(parts)], cutter)
 
 
 class _SharedMeter(Meter):
@@ -167,6 +171,11 @@ def _nbytes(arrays: Mapping[ArrayKey, ArraySource]) -> int:
 def _check(graph: Graph, parts: Any, edges: str, topology: str) -> None:
     if graph.part is not None:
         raise ValueError(f"this is {graph.part}: cut the whole graph, not a part of it")
+    check_words(parts, edges, topology)
+
+
+def check_words(parts: Any, edges: Any, topology: Any) -> None:
+    """Raise an error for a number of parts, an end of edges or a layout that there is not."""
     if isinstance(parts, bool) or not isinstance(parts, int) or not 1 <= parts <= MOST_PARTS:
         raise ValueError(f"n is {parts!r}; expected 1 to {MOST_PARTS} parts")
     if edges not in EDGES:
@@ -199,12 +208,20 @@ def _parent_there(path: Path) -> Path:
     return next(each for each in path.parents if each.is_dir())
 
 
-def _move(beside: Path, folder: Path) -> None:
-    """Rename the folder; a crash between the two steps leaves the old parts under another name."""
+def move_parts(beside: Path, folder: Path) -> None:
+    """Let the folder of new parts take the place of another, in one step where the system can.
+
+    The parts that were there are removed. Elsewhere a crash between two steps leaves them under
+    another name.
+    """
+    sync_folder(beside)
     if not folder.exists():
         beside.rename(folder)
-        return
-    before = folder.with_name(f".{folder.name}.old-{os.getpid()}")
-    folder.rename(before)
-    beside.rename(folder)
-    shutil.rmtree(before)
+    elif exchange(beside, folder):
+        shutil.rmtree(beside)
+    else:
+        before = folder.with_name(f".{folder.name}.old-{os.getpid()}")
+        folder.rename(before)
+        beside.rename(folder)
+        shutil.rmtree(before)
+    sync_folder(folder.parent)

@@ -8,7 +8,8 @@ if edges lead in one direction only, a table of votes of bounded size.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ from penstock.graph.progress import Report
 from penstock.kernels.streaming import RowsOfType, count_votes, is_undirected, place_nodes
 
 Array = npt.NDArray[Any]
+# Called with a shape and a dtype.
+Zeros: TypeAlias = Callable[[tuple[int, int], type[np.int32]], Array]
 
 PASSES: Final = 20
 # No part gets more nodes of a type than the mean and so many per cent; but always a whole node.
@@ -38,6 +41,7 @@ def stream(
     passes: int = PASSES,
     report: Report | None = None,
     votes_nbytes: int = _VOTES_NBYTES,
+    zeros: Zeros = np.zeros,
 ) -> dict[str, Array]:
     """Return the part of each node, by node type.
 
@@ -46,9 +50,11 @@ def stream(
         num_parts: How many parts there are.
         passes: The most passes over all rows.
         report: Called with the bytes of rows that were read, and that will be at most.
-        votes_nbytes: The most bytes for votes along out-edges; fewer mean more reading.
+        votes_nbytes: The most bytes for votes along out-edges; fewer mean more reading, and other
+            parts.
+        zeros: Makes the table of votes: in memory, or in a file that is mapped.
     """
-    streaming = _Streaming(space, num_parts, passes, report, votes_nbytes)
+    streaming = _Streaming(space, num_parts, passes, report, votes_nbytes, zeros)
     for _ in range(passes):
         if streaming.run_pass() * _SETTLED < space.size:
             break
@@ -71,10 +77,12 @@ class _Streaming:
         passes: int,
         report: Report | None,
         votes_nbytes: int,
+        zeros: Zeros,
     ) -> None:
         self._space = space
         self._num_parts = num_parts
         self._report = report
+        self._zeros = zeros
         # No node is in a part: their number stands for none.
         self.parts = np.full(space.size, num_parts, part_dtype(num_parts + 1))
         self._sizes = {each.name: np.zeros(num_parts, np.int64) for each in space.types}
@@ -118,7 +126,7 @@ class _Streaming:
 
     def _votes(self, nodes: NodesOfType, first: int, end: int) -> Array:
         """Return what neighbours along out-edges, whose rows these are not, have to say."""
-        votes = np.zeros((end - first, self._num_parts), np.int32)
+        votes = self._zeros((end - first, self._num_parts), np.int32)
         for rows in self._space.rows:
             if rows.base == nodes.base and rows.size == nodes.size:
                 count_votes(rows, first, end, self.parts, votes)
