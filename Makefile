@@ -33,7 +33,7 @@ AT_ONCE ?= 3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup native demo test docs bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-store bench-partition bench-build bench-ids bench-gpu bench-calls bench-small bench-peers figures soak wheel check format stubs clean distclean \
+.PHONY: help setup native demo test docs bench bench-scheduler bench-pool bench-samplers bench-loader bench-server bench-store bench-partition bench-build bench-ids bench-ray bench-gpu bench-calls bench-small bench-peers figures soak wheel check format stubs clean distclean \
         check-format check-lint check-types check-layers check-stubs check-docs check-wheel check-native \
         check-kernels sanitized
 
@@ -64,7 +64,7 @@ $(VENV)/.installed: $(VENV)/.tools pyproject.toml constraints.txt
 	@echo "installing dependencies"
 	@$(INSTALL) $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  --no-build-isolation --config-settings=wheel.cmake=false --config-settings=wheel.py-api= \
-	  --config-settings=editable.mode=inplace --editable '.[pyg,demo,ingest,bench,docs,dev]'
+	  --config-settings=editable.mode=inplace --editable '.[pyg,demo,ingest,ray,bench,docs,dev]'
 	@touch $@
 
 build/native/.configured: $(VENV)/.tools CMakeLists.txt Makefile
@@ -116,6 +116,9 @@ bench-server: setup ## Measure a server beside an embedded hub and bare sockets 
 
 bench-store: setup ## Measure a graph in parts on several servers beside one server (ARGS=--small for a quick look)
 	@$(PY) benchmarks/store.py $(ARGS)
+
+bench-ray: setup ## Measure a store on Ray beside one started by hand, and a dead host (ARGS=--small for a quick look)
+	@$(PY) benchmarks/on_ray.py $(ARGS)
 
 bench-partition: setup ## Measure cutting a graph into parts beside saving it (ARGS=--small for a quick look)
 	@$(PY) benchmarks/partition.py $(ARGS)

@@ -30,7 +30,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -92,9 +92,14 @@ class StoreReader:
     """One channel of a hub that puts batches of a store together."""
 
     def __init__(
-        self, addresses: list[str], batches: int, cache: int = 0, workers: int = WORKERS
+        self,
+        addresses: Sequence[str],
+        batches: int,
+        cache: int = 0,
+        workers: int = WORKERS,
+        **access: Any,
     ) -> None:
-        self._servers = StoreServers.find(addresses)
+        self._servers = StoreServers.find(addresses, **access)
         self.graph = graph_at(self._servers)
         self.graph.cache_bytes = cache
         self.hub = HubProcess(self.graph, workers)

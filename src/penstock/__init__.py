@@ -218,7 +218,8 @@ def connect(
         address: "unix://…", the `address` of a hub or a loader on this host; or "tcp://host:port"
             of a server (`penstock serve`), or "tls://host:port" if the connection is encrypted. Of
             a store, which has a graph in parts: one of its servers, or several, as a list or with
-            commas between them. None: what the environment's PENSTOCK_STORE names.
+            commas between them; or "ray:NAME", if `penstock up` has brought it up. None: what the
+            environment's PENSTOCK_STORE names.
         **options: `timeout`: seconds to wait for an answer now (30; None: no limit). For a server
             also: `ca`, `certificate`, `key` and `server_name` for TLS, `token`, `same_host` (False:
             no shared memory), `patience` (seconds to wait for a server that was lost) and `name`
@@ -247,7 +248,7 @@ def connect(
         [[0, 2, 1]]
     """
     _check_connecting(address, options)
-    is_remote = not isinstance(address, str) or address.startswith(("tcp://", "tls://"))
+    is_remote = not isinstance(address, str) or address.startswith(("tcp://", "tls://", "ray:"))
     home = "penstock.loader.source.remote_dataset" if is_remote else "penstock.client.hub.joined"
     connected: JoinedHub | RemoteDistDataset = _importlib.import_module(home).connect(
         address, **options
@@ -270,6 +271,8 @@ def _check_connecting(address: object, options: _typing.Iterable[str]) -> None:
 def _check_address(address: object, schemes: tuple[str, ...]) -> None:
     if not isinstance(address, str):
         raise ValueError(f"address is {address!r}; expected an address, as text")
+    if address.startswith("ray:") and not address.startswith("ray://"):
+        return
     scheme, there, _ = address.partition("://")
     if not there or scheme not in schemes:
         near = _suggestion(scheme, schemes)

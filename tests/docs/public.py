@@ -10,10 +10,12 @@ from typing import Any, Final
 import msgspec
 
 import penstock
+import penstock.cluster
 
 # Beside `penstock` itself: what the guides name by its module.
 MODULES: Final = {
     "penstock": tuple(name for name in penstock.__all__ if name != "__version__"),
+    "penstock.cluster": tuple(penstock.cluster.__all__),
     "penstock.client.dist_calls": ("DistCalls",),
     "penstock.compat.pyg_lib": ("install", "uninstall"),
     "penstock.loader.source.store_dataset": ("StoreDataset",),

@@ -29,9 +29,11 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# tests/examples/test_guides.py and test_recommender.py run these, with more around them.
+# Run by tests/examples/test_guides.py and test_recommender.py, and by tests/cluster/test_on_ray.py,
+# with more around them.
 ELSEWHERE: Final = {
     "README.md: In your training script",
+    "docs/guides/ray.md",
     "docs/guides/recommender.md",
     "docs/guides/serving.md",
 }

@@ -18,6 +18,7 @@ COMMANDS = {
     "doctor": LazyCommand(
         "penstock.cli.doctor:doctor", "Say what holds this machine back, and what to do."
     ),
+    "down": LazyCommand("penstock.cli.cluster:down", "Take down a store on Ray."),
     "inspect": LazyCommand("penstock.cli.inspect:inspect", "Describe and check a saved graph."),
     "keys": LazyCommand("penstock.cli.keys:keys", "Make keys and tokens for a server."),
     "partition": LazyCommand("penstock.cli.partition:partition", "Cut a saved graph into parts."),
@@ -27,6 +28,7 @@ COMMANDS = {
     ),
     "serve": LazyCommand("penstock.cli.serve:serve", "Serve a graph to ranks on any host."),
     "status": LazyCommand("penstock.cli.status:status", "Show who is served, by whom, how fast."),
+    "up": LazyCommand("penstock.cli.cluster:up", "Bring up a store on Ray."),
 }
 
 
@@ -49,5 +51,6 @@ def main(traceback: bool) -> None:
       penstock inspect products.graph --verify   check all its sums
       penstock serve products.graph              serve it to ranks anywhere
       penstock status tcp://127.0.0.1:7070       who is served, by whom, how fast
+      penstock up products parts/ --replicas 2   servers on the hosts of a Ray cluster
       penstock replay batch-train-e0-b17.json    make a batch again that killed its worker
     """

@@ -73,10 +73,17 @@ def reached(address: str, access: dict[str, Any]) -> Iterator[Provider]:
     """Connect to a server, a store of several, or a hub on this host, for batches."""
     from penstock.client.hub.joined import connect
     from penstock.client.remote.hub import RemoteHub
+    from penstock.store.names import is_name, resolve
 
     if address.startswith("unix://"):
         with connect(address, timeout=access["timeout"]) as hub:
             yield hub
+        return
+    if is_name(address):
+        with resolve(address, access["timeout"]) as name:
+            given = {**access, **name.access}
+            with _read_here(name.addresses, given, name.address_file) as hub_here:
+                yield hub_here
         return
     addresses = [each.strip() for each in address.split(",") if each.strip()]
     if len(addresses) == 1:
@@ -94,7 +101,9 @@ def reached(address: str, access: dict[str, Any]) -> Iterator[Provider]:
 
 
 @contextmanager
-def _read_here(addresses: Sequence[str], access: dict[str, Any]) -> Iterator[Provider]:
+def _read_here(
+    addresses: Sequence[str], access: dict[str, Any], address_file: str = ""
+) -> Iterator[Provider]:
     """Put batches of a store together in a hub of this process, with one worker."""
     from penstock.client.hub.hub_process import HubProcess
     from penstock.store.remote import graph_at
@@ -102,7 +111,11 @@ def _read_here(addresses: Sequence[str], access: dict[str, Any]) -> Iterator[Pro
 
     timeout = access["timeout"]
     servers = StoreServers.find(
-        addresses, timeout=timeout, patience=timeout, **_credentials(access)
+        addresses,
+        timeout=timeout,
+        patience=timeout,
+        address_file=address_file,
+        **_credentials(access),
     )
     try:
         with graph_at(servers) as graph, HubProcess(graph, num_workers=1) as hub:

@@ -97,6 +97,11 @@ _FAILED: Final = 1
     help="The authority that has signed their certificates, if it is not --client-ca.",
 )
 @click.option(
+    "--store-server-name",
+    metavar="NAME",
+    help="The name in their certificates, if it is not that of their hosts.",
+)
+@click.option(
     "--part-only",
     is_flag=True,
     help="Let ranks sample a part of a graph without its neighbours in other parts.",
@@ -205,6 +210,7 @@ def _served(graph: Path, given: dict[str, Any]) -> Server:
         lease=given["lease"],
         store=[each for word in given["store"] for each in word.split(",") if each],
         store_ca=given["store_ca"],
+        store_server_name=given["store_server_name"],
         certificate=given["certificate"],
         key=given["key"],
         client_ca=given["client_ca"],

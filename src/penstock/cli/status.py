@@ -16,9 +16,12 @@ from rich.filesize import decimal
 from rich.live import Live
 from rich.table import Table
 
+from penstock.cli.cluster import store_told
 from penstock.cli.remote import access_options, asked, observed
 from penstock.cli.tables import new_table, plain_console
 from penstock.cli.words import counted
+from penstock.errors import ServerGone
+from penstock.store.names import is_name, resolve
 from penstock.wire.host import this_host
 
 Look: TypeAlias = Callable[[], dict[str, Any]]
@@ -46,7 +49,8 @@ def status(
     A server that has one part of a graph belongs to a store: then all servers of the store are
     shown, a row for each, with those that do not answer. Any one address suffices; with several, or
     none and the environment's PENSTOCK_STORE, one that answers does. --alone shows the ranks,
-    channels and workers of one of them.
+    channels and workers of one of them. Of 'ray:NAME', a store on Ray, it also shows where Ray has
+    placed its servers, and what those wait for that do not serve.
 
     With --watch there are rates, too: the changes between two looks. With --json and --watch, there
     is one line of JSON for each look.
@@ -57,6 +61,7 @@ def status(
       penstock status tcp://127.0.0.1:7070 --watch
       penstock status unix://penstock-4711 --json | jq .hub.pool
       penstock status tcp://a:7070,tcp://b:7070 --json | jq .missing
+      penstock status ray:products
     """
     with _source(_addresses(addresses), access, alone=alone) as look:
         if watch:
@@ -88,6 +93,11 @@ def _source(addresses: list[str], access: dict[str, Any], *, alone: bool) -> Ite
             hub = ends.enter_context(connect(addresses[0], timeout=access["timeout"]))
             yield lambda: {"hub": hub.statistics()}
             return
+        if len(addresses) == 1 and is_name(addresses[0]):
+            if alone:
+                raise click.UsageError("--alone is for the ADDRESS of one server")
+            yield ends.enter_context(_OnRay(addresses[0], access))
+            return
         if len(addresses) == 1:
             server = ends.enter_context(asked(addresses[0], access))
             if alone or server.welcome.partition.of == 1:
@@ -101,6 +111,42 @@ def _source(addresses: list[str], access: dict[str, Any], *, alone: bool) -> Ite
             raise click.UsageError("--alone is for one ADDRESS")
         store = ends.enter_context(observed(addresses, access))
         yield lambda: msgspec.to_builtins(store.look())
+
+
+class _OnRay:
+    """Looks at a store on Ray, and at those of its servers that answer."""
+
+    def __init__(self, address: str, access: dict[str, Any]) -> None:
+        self._address = address
+        self._access = access
+        self._ends = ExitStack()
+
+    def __call__(self) -> dict[str, Any]:
+        from penstock import cluster
+
+        store = cluster.status(self._address.partition(":")[2])
+        return {"ray": store_told(store), "store": self._asked() if store.addresses else None}
+
+    def _asked(self) -> dict[str, Any] | None:
+        """Ask the servers; None if none answers."""
+        timeout = self._access["timeout"]
+        try:
+            with resolve(self._address, timeout) as name:
+                access = {**self._access, **name.access}
+                with observed(name.addresses, access) as observer:
+                    looked: dict[str, Any] = msgspec.to_builtins(observer.look())
+                    return looked
+        except ServerGone:
+            return None
+
+    def __enter__(self) -> Look:
+        from penstock.cluster import session
+
+        self._ends.enter_context(session.session())  # once for all looks
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.close()
 
 
 def _watch(look: Look, every: float, *, as_json: bool) -> None:
@@ -124,6 +170,8 @@ def _watch(look: Look, every: float, *, as_json: bool) -> None:
 
 def picture(now: dict[str, Any], before: dict[str, Any] | None = None) -> RenderableType:
     """Return everything as tables."""
+    if "ray" in now:
+        return _on_ray(now, before)
     if "servers" in now:
         return _store(now, before)
     parts: list[RenderableType] = [_summary(now, before)]
@@ -134,6 +182,34 @@ def picture(now: dict[str, Any], before: dict[str, Any] | None = None) -> Render
     if losses := now["hub"].get("losses"):
         parts.append(_losses(losses))
     return Group(*parts)
+
+
+def _on_ray(now: dict[str, Any], before: dict[str, Any] | None) -> RenderableType:
+    """Return a table with a row for each server that Ray places, and what the servers say."""
+    told = now["ray"]
+    summary = Table.grid(padding=(0, 2))
+    servers, parts = counted(len(told["servers"]), "server"), counted(told["num_parts"], "part")
+    summary.add_row("on Ray", f"{told['name']}: {servers} of {parts}, {told['folder']}")
+    table = _table("part", "replica", "state", "host", "server", "starts", numbers=("starts",))
+    for each in told["servers"]:
+        place = (each["host"] or "", each["address"] or "", str(each["starts"] or ""))
+        replica = f"{each['replica'] + 1} of {told['replicas']}"
+        table.add_row(f"{each['part']} of {told['num_parts']}", replica, each["state"], *place)
+    troubles = _table("part", "replica", "why")
+    for each in told["servers"]:
+        if each["trouble"]:
+            troubles.add_row(str(each["part"]), str(each["replica"] + 1), each["trouble"])
+    shown: list[RenderableType] = [summary, table]
+    if troubles.row_count:
+        shown.append(troubles)
+    if now["store"] is not None:
+        earlier = None if before is None or before["store"] is None else before
+        shown.append(_store(_timed(now), None if earlier is None else _timed(earlier)))
+    return Group(*shown)
+
+
+def _timed(look: dict[str, Any]) -> dict[str, Any]:
+    return {**look["store"], "at": look.get("at", 0.0)}
 
 
 def _store(now: dict[str, Any], before: dict[str, Any] | None) -> RenderableType:

@@ -30,6 +30,7 @@ _ADVICE: Final = {
     "allow_plaintext=True": "--allow-plaintext",
     "allow_anyone=True": "--allow-anyone",
     "http_public=True": "--http-public",
+    "replace=True": "--replace",
 }
 # Options that have another name than the argument.
 _OPTIONS: Final = {"address": "bind", "num_workers": "workers"}

@@ -29,7 +29,7 @@ def memfd_works() -> bool:
     if sys.platform != "linux":
         return False
     try:
-        os.close(_open_memfd())
+        os.close(open_memfd())
     except (AttributeError, OSError):  # a Python, kernel or sandbox without it
         return False
     return True
@@ -39,7 +39,7 @@ class Memfd:
     """Anonymous memory at its creator: the one descriptor it keeps, to send on later."""
 
     def __init__(self, nbytes: int) -> None:
-        self.fd = _open_memfd()
+        self.fd = open_memfd()
         self.close = weakref.finalize(self, os.close, self.fd)
         os.ftruncate(self.fd, nbytes)
         _forbid_resizing(self.fd)
@@ -60,15 +60,20 @@ class Memfd:
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE)
 
 
-def _open_memfd() -> int:
+def open_memfd(name: str = "penstock") -> int:
+    """Return the descriptor of new anonymous memory, for this user alone.
+
+    Args:
+        name: What /proc calls it.
+    """
     assert sys.platform == "linux"
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
-        fd = os.memfd_create("penstock", flags | _MFD_NOEXEC_SEAL)
+        fd = os.memfd_create(name, flags | _MFD_NOEXEC_SEAL)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        fd = os.memfd_create("penstock", flags)
+        fd = os.memfd_create(name, flags)
     os.fchmod(fd, 0o600)
     return fd
 

@@ -172,6 +172,7 @@ def serve(
     limits: Limits | None = None,
     store: Sequence[str] = (),
     store_ca: StrPath | None = None,
+    store_server_name: str | None = None,
     certificate: StrPath | None = None,
     key: StrPath | None = None,
     client_ca: StrPath | None = None,
@@ -202,6 +203,8 @@ def serve(
             later with a longer list tells those that run.
         store_ca: The authority that has signed the certificates of the other servers; by default
             `client_ca`, or the file that PENSTOCK_CA names.
+        store_server_name: The name in the certificates of the other servers, if it is not that of
+            their hosts.
         certificate: Certificate file (PEM). With it all traffic uses TLS, and the address is
             `tls://…`.
         key: The certificate's private key (PEM).
@@ -272,7 +275,9 @@ def serve(
         listening = TcpListener(where, listener)
         ends.callback(listening.close)
         welcome = _welcome(served.dataset, hub, listening.address, lease)
-        credentials = _credentials(certificate, key, store_ca or client_ca, tokens)
+        credentials = _credentials(
+            certificate, key, store_ca or client_ca, store_server_name, tokens
+        )
         peers = StorePeers(welcome, access.peers(store), credentials)
         state = ServerState(
             listener=listening,
@@ -347,6 +352,7 @@ def _credentials(
     certificate: StrPath | None,
     key: StrPath | None,
     ca: StrPath | None,
+    server_name: str | None,
     tokens: Mapping[str, str] | StrPath | None,
 ) -> EndpointSpec:
     """Return how this server connects to others of its store: by what it asks of its clients."""
@@ -358,6 +364,7 @@ def _credentials(
         ca=ca,
         certificate=certificate,
         key=key,
+        server_name=server_name,
         token=next(iter((tokens or {}).values()), None),
         name="server",
     )

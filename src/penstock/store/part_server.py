@@ -56,6 +56,7 @@ class PartServer:
         self.is_alias = False  # it is the server that another address leads to as well
         self.tries = Tries()
         self.is_tried = False  # a thread tries to connect
+        self.has_moved = False  # nobody is at this address any more
         self.refusal: Exception | None = None  # why trying again makes no sense
         self.late_at = -1  # the number of answers at the time that one was late
         self.calls = self.losses = self.hedges = self.hedges_won = 0

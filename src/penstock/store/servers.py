@@ -13,6 +13,9 @@ Connections are driven: threads that wait for answers receive them, from all ser
 server is tried by a thread of its own, for half a minute, and for as long as somebody waits; after
 that now and then, while calls are made. While nobody calls, nothing runs here but the heartbeats.
 
+Where a name was resolved to the addresses, a file has them as they are now. Then the file says
+which servers there are, and addresses that servers had before they moved are forgotten.
+
 This module must not know which verbs there are, and what they ask for.
 """
 
@@ -46,6 +49,7 @@ from penstock.rpc.outline import check_same
 from penstock.rpc.reception import GroupReception
 from penstock.rpc.rpc_client import Answered, ArraySink, RpcClient
 from penstock.rpc.server import ATTEMPT_S, PATIENCE_S
+from penstock.store.address_file import read_addresses
 from penstock.store.lateness import Lateness
 from penstock.store.part_call import PartCall
 from penstock.store.part_server import PartServer, PartServerStatistics
@@ -67,6 +71,8 @@ LOOK_AROUND_S: Final = 30.0
 MOST_SERVERS: Final = 4096
 # While somebody waits for a part that no known server has, they are looked for so often.
 _LOOK_AGAIN_S: Final = 0.5
+# And a file of addresses, which costs nothing, is read so often.
+_READ_AGAIN_S: Final = 0.05
 # Seconds that `find` waits for the first word of servers without which every part has one.
 _FIRST_WORD_S: Final = 1.0
 _FIRST_PAUSE_S: Final = 0.02
@@ -92,6 +98,7 @@ class StoreHandle(msgspec.Struct, frozen=True, kw_only=True):
         version: The version of the whole graph.
         cut: How it was cut: parts with the same one fit together.
         patience: Seconds that a call waits for a lost server to come back.
+        address_file: The file that has the addresses as they are now; empty if there is none.
     """
 
     servers: tuple[EndpointSpec, ...]
@@ -100,6 +107,7 @@ class StoreHandle(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     cut: str
     patience: float = PATIENCE_S
+    address_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +152,15 @@ class StoreServers:
     Made by `find`, or by `of` from the handle of a store that another process has found.
     """
 
-    def __init__(self, patience: float, known: _Store | None = None) -> None:
+    def __init__(
+        self, patience: float, known: _Store | None = None, address_file: str = ""
+    ) -> None:
         self.patience = patience
+        self.address_file = address_file
         self.reception = GroupReception()
         self.lateness = Lateness()
         self._known = known
+        self._first: EndpointSpec | None = None  # whose credentials are everybody's
         self._outlines: dict[int, Outline] = {}  # by part
         self._servers: dict[str, PartServer] = {}  # by address
         self._endpoints: dict[EndpointSpec, Endpoint] = {}  # those that credentials were read for
@@ -174,7 +186,8 @@ class StoreServers:
         Args:
             handle: The other process's `handle()`.
         """
-        made = cls(handle.patience, _Store(handle.num_parts, handle.version, handle.cut))
+        store = _Store(handle.num_parts, handle.version, handle.cut)
+        made = cls(handle.patience, store, handle.address_file)
         for spec, part in zip(handle.servers, handle.parts, strict=True):
             made._add(spec, None if part < 0 else part)
         return made
@@ -192,6 +205,7 @@ class StoreServers:
         name: str = "",
         patience: float = PATIENCE_S,
         timeout: float = TIMEOUT_S,
+        address_file: str = "",
     ) -> Self:
         """Find all servers of a store, of which some addresses are known; one suffices.
 
@@ -207,6 +221,7 @@ class StoreServers:
             name: Our name, for people to read.
             patience: Seconds that a call waits for a lost server to come back.
             timeout: Seconds to wait until every part has a server.
+            address_file: The file of an `AddressFile` that has the addresses as they are now.
 
         Raises:
             ValueError: An argument is not valid, or the servers do not belong to one store.
@@ -216,7 +231,7 @@ class StoreServers:
         given = (addresses,) if isinstance(addresses, str) else tuple(addresses)
         if not given:
             raise ValueError("addresses is empty; expected at least one address of the store")
-        found = cls(positive_seconds(patience, "patience"))
+        found = cls(positive_seconds(patience, "patience"), address_file=address_file)
         first = EndpointSpec(
             address=given[0],
             ca=_path(ca),
@@ -283,6 +298,7 @@ class StoreServers:
                 version=self.version,
                 cut=self.cut,
                 patience=self.patience,
+                address_file=self.address_file,
             )
 
     def statistics(self) -> StoreServersStatistics:
@@ -452,7 +468,7 @@ class StoreServers:
                 self._seek()
                 while not self._live[part]:
                     self._check_open()
-                    if patience.passed or not self._may_come():
+                    if patience.passed or not (self.address_file or self._may_come()):
                         raise self._gone([part], "patience")
                     if deadline.passed:
                         return False
@@ -473,7 +489,7 @@ class StoreServers:
                 while self._known is None or not all(self._live):
                     self._check_fit(given)
                     missing = [part for part, live in enumerate(self._live) if not live]
-                    if deadline.passed or not self._may_come():
+                    if deadline.passed or not (self.address_file or self._may_come()):
                         self._check_fit(self._servers.values())
                         raise self._refused() or self._gone(missing, "timeout")
                     self._wait_a_while(deadline)
@@ -487,7 +503,10 @@ class StoreServers:
 
     def _wait_a_while(self, deadline: Deadline) -> None:
         """Wait until something has changed; if nothing does, ask again which servers there are."""
-        if not self._changed.wait(Deadline(_LOOK_AGAIN_S).or_sooner(deadline).remaining):
+        if self.address_file:
+            self._changed.wait(Deadline(_READ_AGAIN_S).or_sooner(deadline).remaining)
+            self._read_addresses()
+        elif not self._changed.wait(Deadline(_LOOK_AGAIN_S).or_sooner(deadline).remaining):
             self._look_around(all_of_them=True)
 
     def _check_fit(self, servers: Iterable[PartServer]) -> None:
@@ -522,6 +541,7 @@ class StoreServers:
 
         A server may come back with another part than it had, so all of them are tried.
         """
+        self._read_addresses()
         for server in list(self._servers.values()):
             client = server.client
             if client is not None and client.is_over():
@@ -551,17 +571,18 @@ class StoreServers:
         else:
             endpoint = self._endpoints[shared] = spec.endpoint()
         with self._changed:
+            self._first = self._first or spec
             if endpoint.address in self._servers or len(self._servers) >= MOST_SERVERS:
                 return None
             added = self._servers[endpoint.address] = PartServer(spec, endpoint, part)
             return added
 
     def _add_peers(self, peers: Sequence[str]) -> None:
-        """Add the servers that another one names, with our credentials, and try them."""
-        first = next(iter(self._servers.values())).spec
+        """Add the servers that are named to us, with our credentials, and try them."""
+        assert self._first is not None
         for address in peers:
             try:
-                added = self._add(msgspec.structs.replace(first, address=address))
+                added = self._add(msgspec.structs.replace(self._first, address=address))
             except ValueError as error:
                 log.warning("a server of the store names an address that is none: %s", error)
                 continue
@@ -585,7 +606,7 @@ class StoreServers:
         """Try to connect, until that succeeds or makes no sense; or until then, if nobody waits."""
         pause = _FIRST_PAUSE_S
         try:
-            while not self._closed:
+            while not (self._closed or server.has_moved):
                 try:
                     self._connect(server)
                     return
@@ -644,7 +665,8 @@ class StoreServers:
             self._note_live()
             if server.losses:
                 log.warning("the server of part %d at %s is back", server.part, server.address)
-        self._add_peers(welcome.partition.peers)
+        if not self.address_file:
+            self._add_peers(welcome.partition.peers)
         self._changed.notify_all()
 
     def _check_same(self, server: PartServer, welcome: Welcome) -> None:
@@ -690,7 +712,13 @@ class StoreServers:
                 self._look_around(all_of_them=False)
 
     def _look_around(self, *, all_of_them: bool) -> None:
-        """Have a thread ask connected servers, or one of them, which servers there are."""
+        """Have a thread ask connected servers, or one of them, which servers there are.
+
+        Where there is a file of addresses, that says it.
+        """
+        if self.address_file:
+            self._read_addresses()
+            return
         live = [server.client for server in self._servers.values() if server.client is not None]
         self._turn += 1
         asked = live if all_of_them else live[self._turn % max(1, len(live)) :][:1]
@@ -714,6 +742,20 @@ class StoreServers:
             with self._changed:
                 self._is_looking -= 1
                 self._changed.notify_all()
+
+    def _read_addresses(self) -> None:
+        """Add the servers that the file names, and forget lost ones that it names no more."""
+        if not self.address_file:
+            return
+        named = read_addresses(self.address_file)
+        with self._changed:
+            if not named or self._closed:
+                return
+            for address, server in list(self._servers.items()):
+                if address not in named and server.client is None:
+                    server.has_moved = True  # whoever tries to connect to it stops
+                    del self._servers[address]
+            self._add_peers(named)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -32,6 +32,7 @@ from penstock.loader.pyg.tensors import array_of, tensor_over
 from penstock.rpc.deadline import Deadline, positive_seconds
 from penstock.rpc.endpoint import Endpoint
 from penstock.rpc.server import PATIENCE_S, RemoteServer
+from penstock.store.names import StoreName, is_name, resolve
 from penstock.wire.messages import PartitionNote
 from penstock.wire.requests import ABLPInput, ArrayT, ShapeT
 from penstock.wire.rpc_schema import Verb, mirrored
@@ -63,6 +64,9 @@ class RemoteDistDataset(DistQueries[Tensor, torch.Size]):
         ...         print(data.get_node_ids("train"), data.graph.num_edges())
         tensor([0, 2]) 3
     """
+
+    # The name that led to the servers, where it was one; it is closed with this.
+    resolved: StoreName | None = None
 
     def __init__(self, store: RemoteServer, provider: Provider) -> None:
         self.provider: Provider | None = provider
@@ -187,6 +191,8 @@ def connect(
 ) -> RemoteDistDataset:
     """Connect to the server at `address`, "tcp://host:port" or "tls://host:port", or to a store.
 
+    "ray:NAME" is a store that `penstock up` has brought up: it brings its own credentials.
+
     A server that has one part of a graph belongs to a store: then all of its servers are found.
 
     Args:
@@ -208,6 +214,12 @@ def connect(
     """
     addresses = addresses_of(address)
     name = name or socket.gethostname()
+    if named := [each for each in addresses if is_name(each)]:
+        given = {"ca": ca, "certificate": certificate, "key": key}
+        given |= {"server_name": server_name, "token": token}
+        _check_alone(named[0], addresses, given, part_only=part_only)
+        keywords = {"name": name, "patience": patience, "num_workers": num_workers, "cache": cache}
+        return _named_store(named[0], timeout, **keywords)
     access = {"ca": ca, "certificate": certificate, "key": key}
     known = {"server_name": server_name, "token": token, "name": name, "patience": patience}
     here = {"num_workers": num_workers, "cache": cache}
@@ -242,6 +254,35 @@ def _store(addresses: Sequence[str], timeout: float | None, **options: Any) -> R
 
     limit = _EVER_S if timeout is None else timeout
     return connect_store(addresses, timeout=limit, **options)
+
+
+def _check_alone(
+    name: str, addresses: Sequence[str], given: dict[str, Any], *, part_only: bool
+) -> None:
+    """Raise ValueError if something was given beside a name that says it all."""
+    if len(addresses) > 1:
+        raise ValueError(f"address is {','.join(addresses)!r}; expected {name!r} alone")
+    for keyword in (word for word, value in given.items() if value is not None):
+        raise ValueError(f"{keyword} is given, but {name!r} brings its own credentials")
+    if part_only:
+        raise ValueError(f"part_only is given, but {name!r} is a store: give a server's address")
+
+
+def _named_store(text: str, timeout: float | None, **options: Any) -> RemoteDistDataset:
+    resolved = resolve(text, timeout)
+    try:
+        dataset = _store(
+            resolved.addresses,
+            timeout,
+            address_file=resolved.address_file,
+            **resolved.access,
+            **options,
+        )
+    except BaseException:
+        resolved.close()
+        raise
+    dataset.resolved = resolved
+    return dataset
 
 
 def addresses_of(given: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -120,6 +120,8 @@ class StoreDataset(RemoteDistDataset):
             self.provider.close()
         self._graph.close()
         self.servers.close()
+        if self.resolved is not None:
+            self.resolved.close()
 
     def __repr__(self) -> str:
         return f"StoreDataset({self._graph.num_parts} parts, {self.address!r})"
