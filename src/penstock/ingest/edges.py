@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -287,14 +287,9 @@ class EdgeMaker:
 
         Links of train are not written if they are all edges of the type: a loader knows that.
         """
-        alone = self._states.count(TRAIN_ALONE)
-        train = (TRAIN_ALONE,) if alone else (KEPT, LOOP)
-        are_edges = not (alone or self._is_doubled or self._states.count(EDGE_ALONE, LOOP_ALONE))
         owner = self._kind if any(self._kind) else NODE
-        for name, states in (("train", train), ("val", (VAL,)), ("test", (TEST,))):
+        for name, states in links_of(self._states.count, is_doubled=self._is_doubled).items():
             count = self._states.count(*states)
-            if name == "train" and are_edges:
-                continue
             key = ArrayKey("graph", owner, links_name(name))
             made.arrays[key] = self._links(ends, states, count)
             if self._said.time is not None:
@@ -404,3 +399,17 @@ class EdgeMaker:
             yield "edge_time", time_column(table, said.time)
         if said.weight is not None:
             yield "edge_weight", weight_column(table, said.weight)
+
+
+def links_of(count: Callable[..., int], *, is_doubled: bool) -> dict[str, tuple[int, ...]]:
+    """Return which splits of links are written, and the states of rows that are in them.
+
+    Args:
+        count: Says how many rows of the whole table are in some states.
+        is_doubled: Whether reverse edges are of the same type.
+    """
+    alone = count(TRAIN_ALONE)
+    held_out: dict[str, tuple[int, ...]] = {"val": (VAL,), "test": (TEST,)}
+    if not (alone or is_doubled or count(EDGE_ALONE, LOOP_ALONE)):
+        return held_out
+    return {"train": (TRAIN_ALONE,) if alone else (KEPT, LOOP), **held_out}

@@ -19,7 +19,9 @@ from penstock.ingest.columns import numbers
 from penstock.ingest.cutting.edges import Books
 from penstock.ingest.cutting.rows import StoredRows
 from penstock.ingest.cutting.words import Cutting
+from penstock.ingest.description import NodeTable
 from penstock.ingest.making import Making
+from penstock.ingest.tables import Mask, Table
 from penstock.ingest.workspace import Workspace
 from penstock.kernels.streaming import is_undirected
 
@@ -56,8 +58,14 @@ class Sorted:
 
 def books_of(cutting: Cutting, making: Making) -> Books:
     """Return which part has each node, by a method that asks for no edges."""
+    workspace = making.workspace
     if cutting.by_column:
-        return {name: _by_column(making, name, cutting.n) for name in making.nodes}
+        return {
+            name: book_by_column(
+                making.found.nodes[name], making.said.nodes[name], nodes.mask, cutting.n, workspace
+            )
+            for name, nodes in making.nodes.items()
+        }
     found = assignments(Sorted(making), cutting.n, cutting.method)
     return {name: each.book for name, each in found.items()}
 
@@ -111,13 +119,15 @@ def _check_memory(graph: Sorted, memory: int) -> None:
         )
 
 
-def _by_column(making: Making, name: str, num_parts: int) -> ArrayBook:
+def book_by_column(
+    table: Table, said: NodeTable, mask: Mask | None, num_parts: int, workspace: Workspace
+) -> ArrayBook:
     """Return the parts that a column says.
 
     Raises:
         ValueError: A value is missing, or no number of a part; it is named with file and row.
     """
-    table, column = making.found.nodes[name], making.said.nodes[name].part
+    column = said.part
     assert column is not None
     for source, kind in table.types(column):
         value = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -126,8 +136,8 @@ def _by_column(making: Making, name: str, num_parts: int) -> ArrayBook:
                 f"{table.label}.part: column {column!r} of {source} is {kind}; expected whole "
                 "numbers, those of parts"
             )
-    spool = making.workspace.spool(part_dtype(num_parts))
-    for rows in table.kept([column], making.nodes[name].mask):
+    spool = workspace.spool(part_dtype(num_parts))
+    for rows in table.kept([column], mask):
         parts = numbers(rows, column)
         wrong = (parts < 0) | (parts >= num_parts)
         if wrong.any():
