@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,10 +44,10 @@ class Sum:
                 self._digests.append(kernels.digest(self._buffer))
                 self._held = 0
 
-    def add_digests(self, digests: Iterable[bytes]) -> None:
-        """Add the digests of whole pieces that come next, between two pieces."""
-        assert not self._held
-        self._digests.extend(digests)
+    def add_digests(self, digests: Sequence[bytes]) -> None:
+        """Add the digests of whole pieces that come next, where a piece has ended."""
+        assert not (digests and self._held)
+        self._digests += digests
 
     def taken(self) -> tuple[tuple[bytes, ...], Bytes]:
         """Return the digests of whole pieces, and the bytes that come after them."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.graph.checksum import Bytes
+from penstock.graph.external.scratch import append
 from penstock.graph.partition.book import ArrayBook, PartitionBook
 from penstock.ingest.cutting.owners import Owners
 from penstock.ingest.cutting.segments import Segment, Segments
@@ -72,8 +73,6 @@ class JoinedSegments(Segments):
 
 def kept_array(name: str, array: Any, workspace: Workspace) -> Segment:
     """Write an array to a file."""
-    from penstock.graph.external.scratch import append
-
     path = workspace.path(f"{name}.tmp")
     append(path, array.pieces())
     return Segment(path, array.dtype, array.shape, is_kept=True)
